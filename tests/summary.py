@@ -13,7 +13,7 @@ from pathlib import Path
 # Libtest may have begun the line with the test's name.
 SKIP = re.compile(r"^(?:test \S+ \.\.\. )?SKIP (\S+): (.*)$", re.MULTILINE)
 # The kinds of tests by the first part of their names; all others belong to the core.
-KINDS = ("plane", "wire", "door", "sim")
+KINDS = ("plane", "aws", "end_to_end", "sim")
 SLOWEST = 10
 
 

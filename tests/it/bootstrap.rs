@@ -2,9 +2,9 @@
 //!
 //! The rows of spec/aws.md §12.5 and the rules 17 to 29 of §10 are named where they are tested.
 
-mod case;
-mod accepted;
+mod fixture;
+mod accepted_by_parsers;
 mod eks;
 mod bottlerocket;
-mod bare;
-mod hostile;
+mod without_eks;
+mod escaping;

@@ -1,11 +1,11 @@
 //! The catalog: resources of EC2 instance types, offerings of regions, and node classes.
 
-mod table;
-mod amounts;
+mod builtin_types;
+mod capacity;
 mod regions;
-mod classes;
-mod drifts;
-mod plans;
+mod node_classes;
+mod drift;
+mod planned_nodes;
 
 use std::sync::{Arc, LazyLock};
 

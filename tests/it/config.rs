@@ -14,9 +14,9 @@ mod functions;
 mod node_classes;
 mod properties;
 mod reference;
-mod refusals;
+mod invalid;
 mod secrets;
-mod written;
+mod config_diff;
 
 /// The folder a case believes it lies in.
 const FOLDER: &str = "/etc/outrigger.d";

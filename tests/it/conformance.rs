@@ -1,16 +1,16 @@
 //! Karpenter's own test cases, applied to our scheduler, and the registry that maps each case to
 //! our test or to the reason for omitting it.
 
-mod judge;
-mod world;
+mod run;
+mod fixture;
 mod notation;
 mod provisioning;
 mod labels;
-mod wishes;
+mod preferences;
 mod packing;
-mod running;
-mod leaving;
-mod minimums;
+mod existing_nodes;
+mod disrupted_pods;
+mod min_values;
 mod volumes;
 mod topology;
 mod defaults;

@@ -34,7 +34,7 @@ pub(crate) struct Plain {
     pub(crate) name: &'static str,
     pub(crate) build: fn() -> Workload,
     /// In $/h. The linear program is not solved here: its crate takes too long to compile for a
-    /// test that is run all day (`tests/it/bound.rs` solves it).
+    /// test that is run all day (`tests/it/cost_bound.rs` solves it).
     pub(crate) bound: f64,
     /// How many times the bound.
     most: f64,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 
-use crate::named::{self, path, text};
+use crate::named_tests::{self, path, text};
 
 /// A specification, whose rules and bullets all have rows.
 struct Book {
@@ -148,7 +148,7 @@ impl Row {
             return wrong.then(|| format!("a reason has 1 to {COLUMNS} characters"));
         }
         let fault = |test: &str| match test.strip_prefix("test:") {
-            Some(test) => named::file(test).err(),
+            Some(test) => named_tests::file(test).err(),
             None => Some(format!("{test:?} is neither a test nor a reason")),
         };
         self.status.split(' ').find_map(fault)
@@ -178,7 +178,7 @@ impl Book {
         let tables: BTreeSet<String> = entries.map(name).filter(is_table).collect();
         let of = |table: String| {
             let path = format!("{}/{table}", self.folder);
-            let rows = named::rows(&path, ["place", "behaviour", "status"]);
+            let rows = named_tests::rows(&path, ["place", "behaviour", "status"]);
             rows.into_iter().map(move |[place, behaviour, status]| Row {
                 table: table.clone(),
                 place,

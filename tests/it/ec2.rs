@@ -1,10 +1,10 @@
 //! EC2 requests and the interpretation of EC2 responses, as tables.
 
-mod scene;
-mod find;
+mod fixture;
+mod resolve_node_class;
 mod templates;
 mod requests;
-mod terms;
+mod selector_terms;
 mod errors;
 mod images;
-mod trial;
+mod dry_run;

@@ -19,7 +19,7 @@ use outrigger::plan::explain_pod::{Explained, explain, similar};
 use outrigger::state::State;
 use outrigger_bench::workloads::pods::{plain, term};
 
-use crate::solve::world::{GIB, kwok_like};
+use crate::scheduling::fixture::{GIB, kwok_like};
 
 mod node;
 mod pool;

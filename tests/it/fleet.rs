@@ -1,6 +1,6 @@
 //! State shared by clusters: grants, releases, and the usage of other clusters.
 
-mod stage;
+mod fixture;
 mod grants;
-mod leaves;
+mod disruption_budgets;
 mod random;

@@ -11,7 +11,7 @@ use outrigger::migrate::karpenter::DroppedField;
 use outrigger::migrate::karpenter::export::{ExportError, Exported, export};
 use outrigger::migrate::karpenter::import::{ImportError, ImportOptions, Imported, import};
 
-pub(crate) mod drawn;
+pub(crate) mod random_config;
 pub(crate) mod fields;
 pub(crate) mod round_trip;
 

@@ -1,21 +1,21 @@
 //! The integration test binary; docs/TESTING.md describes its suites.
 
 mod tidy;
-mod named;
+mod named_tests;
 mod config;
 mod engine;
 mod fleet;
 mod ec2;
-mod rights;
+mod iam_policy;
 mod sim;
-mod solve;
+mod scheduling;
 mod overlay;
-mod standing;
+mod standing_capacity;
 mod budgets;
-mod disrupt;
-mod drifting;
+mod disruption;
+mod drift;
 mod catalog;
-mod algebra;
+mod label_requirements;
 mod conformance;
 mod coverage;
 mod explain;
@@ -26,16 +26,16 @@ mod autoscaler;
 mod cost;
 mod bootstrap;
 #[cfg(feature = "bound")]
-mod bound;
+mod cost_bound;
 #[cfg(feature = "cli")]
 mod binary;
 #[cfg(feature = "cli")]
-mod verbs;
+mod commands;
 #[cfg(feature = "daemon")]
-mod driven;
+mod test_script;
 #[cfg(feature = "daemon")]
 mod plane;
 #[cfg(feature = "aws")]
-mod wire;
+mod aws;
 #[cfg(feature = "daemon")]
-mod door;
+mod end_to_end;

@@ -1,26 +1,26 @@
 //! Runs a real control plane for a test: its processes, addresses and kubeconfig.
 
-pub(crate) mod bench;
+pub(crate) mod fixture;
 mod proxy;
-pub(crate) mod cases;
-mod program;
-mod early;
+pub(crate) mod lifecycle;
+mod exec_provider;
+mod early_binding;
 mod events;
 mod oracle;
 mod scale_out;
 mod audit;
-pub(crate) mod terms;
+pub(crate) mod term_order;
 mod scale_down;
 mod adoption;
 mod dashboards;
 pub(crate) mod standby;
 mod doctor;
-pub(crate) mod rights;
+pub(crate) mod rbac;
 mod plan;
 mod identity;
-mod importing;
-mod published;
-mod many;
+mod import;
+mod karpenter_examples;
+mod many_clusters;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use crate::driven::Driven;
+use crate::test_script::Driven;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plane/up");
 
@@ -193,7 +193,7 @@ mod tests {
     use serde_json::json;
 
     use super::{Path, Plane};
-    use crate::driven::{POLL, POLLS};
+    use crate::test_script::{POLL, POLLS};
 
     async fn client(kubeconfig: &Path) -> Client {
         let read = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig reads");

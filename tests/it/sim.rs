@@ -2,11 +2,11 @@
 
 mod setup;
 mod day;
-mod ending;
+mod node_deletion;
 mod external_changes;
-mod leaving;
-mod fleets;
-mod random;
-mod named;
-mod shrink;
-mod together;
+mod disruption_invariants;
+mod random_fleets;
+mod random_clusters;
+mod scenarios;
+mod scale_down;
+mod two_clusters;

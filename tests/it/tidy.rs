@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use lex::{Kind, Lexed, Token, lex};
+use lexer::{Kind, Lexed, Token, lex};
 
-mod lex;
+mod lexer;
 mod rules;
 mod words;
 
@@ -281,7 +281,7 @@ fn check_text(file: &Reached, text: &str, found: &mut Found) {
         if token.is_word("mod") && VAGUE.contains(&next.text.as_str()) {
             fault(line, format!("`{}` is no name for a module", next.text));
         }
-        for word in lex::attribute(tokens, i).map_or(&[][..], |inside| &tokens[inside]) {
+        for word in lexer::attribute(tokens, i).map_or(&[][..], |inside| &tokens[inside]) {
             let forbidden = FORBIDDEN_ATTRIBUTES
                 .iter()
                 .find(|(name, _)| word.is_word(name));

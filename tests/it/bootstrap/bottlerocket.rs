@@ -5,7 +5,7 @@ use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
 use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use toml::{Table, Value};
 
-use super::case::{Case, Change, address, alias, all_settings, reserved};
+use super::fixture::{Case, Change, address, alias, all_settings, reserved};
 
 fn plain() -> Case {
     Case::of(AmiFamily::Bottlerocket)
@@ -296,7 +296,7 @@ fn only_old_images_are_told_which_directories_to_bind() {
     let name = |name: &str| ImageTerm::Search {
         name: Some(name.to_owned()),
         owner: None,
-        tags: super::case::labels(&[]),
+        tags: super::fixture::labels(&[]),
     };
     let of = |version: &str| vec![alias(AmiFamily::Bottlerocket, version)];
     let id = || vec![ImageTerm::Id("ami-1".to_owned())];

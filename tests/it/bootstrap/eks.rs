@@ -7,7 +7,7 @@ use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use outrigger::model::node_class::resolved::Cause;
 use outrigger::model::taint::{Effect, Taint};
 
-use super::case::{Case, Change, OLD_CA, address, all_settings, encoded, reserved};
+use super::fixture::{Case, Change, OLD_CA, address, all_settings, encoded, reserved};
 
 /// What a change makes a node be told, and what it makes it not be told.
 pub(super) type Row = (
@@ -269,7 +269,7 @@ fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
         Case::kubeadm(),
         Case::k3s(None),
         Case::rke2(None),
-        Case::talos(super::bare::MACHINE),
+        Case::talos(super::without_eks::MACHINE),
     ] {
         assert!(case.text().contains(LABEL), "{:?}", case.class.bootstrap);
     }
@@ -396,7 +396,7 @@ fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
             .text()
             .contains("shutdownGracePeriod: \"45s\"")
     );
-    let text = Case::talos(super::bare::MACHINE).with(extra).text();
+    let text = Case::talos(super::without_eks::MACHINE).with(extra).text();
     assert!(text.contains("shutdownGracePeriod: \"45s\""), "{text}");
 }
 

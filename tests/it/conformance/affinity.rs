@@ -6,9 +6,9 @@ use outrigger::model::affinity::PodTerm;
 use outrigger::model::pod::Pod;
 use outrigger::model::watched_object::{Namespace, WatchedObject};
 
-use super::judge::{Case, judge};
+use super::fixture::{Check, Plan, World, ensure};
 use super::notation::{With, pod, pods, selecting, term};
-use super::world::{Check, Plan, World, ensure};
+use super::run::{Case, judge};
 
 /// A pod with the label that others ask for.
 fn target(name: &str) -> Pod {

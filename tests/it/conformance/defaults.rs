@@ -5,10 +5,10 @@ use outrigger::model::id::ObjectKey;
 use outrigger::model::pod::Pod;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject, WorkloadSelector};
 
-use super::judge::{Case, judge};
+use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods, selecting, soft, spread};
+use super::run::{Case, judge};
 use super::topology::{counted, require, settle};
-use super::world::{Check, World, ensure};
 
 const DEFAULTS: &[Case] = &[
     ("topology:3009", || {

@@ -4,9 +4,9 @@ use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirements;
 use outrigger::scheduling::RejectionCode;
 
-use super::judge::{Case, judge, judge_each};
+use super::fixture::{Check, World, ensure};
 use super::notation::{With, key_of, pod, pods, read};
-use super::world::{Check, World, ensure};
+use super::run::{Case, judge, judge_each};
 
 /// A row of a table: which rows of the registry it stands for, what the pool says (requirements,
 /// or labels as `key=value`), what the pod asks for, and what its node is. A node with no label to

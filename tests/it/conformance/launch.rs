@@ -20,9 +20,9 @@ use outrigger::model::taint::Effect;
 use outrigger::model::template_hash::pool_hash;
 use outrigger::model::watched_object::{Namespace, ObjectKind, WatchedObject};
 
-use super::judge::{Case, judge};
+use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, read, taint, tolerates};
-use super::world::{Check, World, ensure};
+use super::run::{Case, judge};
 
 /// An engine over the pools and types of a world, with a provider that always says yes.
 struct Stage {

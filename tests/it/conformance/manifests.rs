@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::judge::{Case, judge};
-use super::world::{Check, ensure};
+use super::fixture::{Check, ensure};
+use super::run::{Case, judge};
 use crate::binary::outrigger;
 
 /// What the binary plans for the objects of a cluster. Types `t1` to `t8` have as many cores, of

@@ -14,7 +14,7 @@ use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 
-use super::world::GIB;
+use super::fixture::GIB;
 
 /// The full name of a label that cases call by a short one.
 pub(super) fn key_of(short: &str) -> &str {

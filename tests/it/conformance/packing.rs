@@ -4,9 +4,9 @@ use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
 use outrigger::model::requirement::Requirement;
 use outrigger::scheduling::RejectionCode;
 
-use super::judge::{Case, judge, judge_each};
+use super::fixture::{Check, GIB, MIB, Plan, Shape, USUAL, World, ensure};
 use super::notation::{With, key_of, pod, pods, read};
-use super::world::{Check, GIB, MIB, Plan, Shape, USUAL, World, ensure};
+use super::run::{Case, judge, judge_each};
 
 /// The sum of what the cheapest offerings of a plan cost.
 fn cost(plan: &Plan) -> f64 {

@@ -8,9 +8,9 @@ use outrigger::model::taint::Effect;
 use outrigger::model::watched_object::WatchedObject;
 use outrigger::scheduling::RejectionCode;
 
-use super::judge::{Case, judge};
+use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods, taint, tolerates};
-use super::world::{Check, World, ensure};
+use super::run::{Case, judge};
 
 /// What a pod may select of the usual pool and types, and what not.
 const SELECTED: [(&str, &str); 5] = [
@@ -309,7 +309,7 @@ fn keeping_all() -> World {
     world
 }
 
-fn types_are(plan: &super::world::Plan, expect: &[&str]) -> Check {
+fn types_are(plan: &super::fixture::Plan, expect: &[&str]) -> Check {
     let types = plan.types("p")?;
     ensure(types == expect, || format!("{types:?}, not {expect:?}"))
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 
-use crate::named::{self, path, text};
+use crate::named_tests::{self, path, text};
 
 /// How many cases there are (spec/scheduling-cases.md).
 const CASES: usize = 629;
@@ -42,7 +42,7 @@ impl Row {
 
 fn rows() -> Vec<Row> {
     let columns = ["suite", "place", "behaviour", "status"];
-    named::rows("tests/it/conformance/cases.tsv", columns)
+    named_tests::rows("tests/it/conformance/cases.tsv", columns)
         .into_iter()
         .map(|[suite, place, behaviour, status]| Row {
             suite,
@@ -55,7 +55,7 @@ fn rows() -> Vec<Row> {
 
 /// What is wrong with the test that a row names, if anything.
 fn fault(row: &Row, test: &str) -> Option<String> {
-    let file = match named::file(test) {
+    let file = match named_tests::file(test) {
         Ok(file) => file,
         Err(fault) => return Some(fault),
     };

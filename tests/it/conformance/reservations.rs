@@ -13,9 +13,9 @@ use outrigger::plan;
 use outrigger::plan::audit::audit;
 use outrigger::scheduling::{NewNodeClaim, RejectionCode};
 
-use super::judge::{Case, judge};
+use super::fixture::{Check, Plan, World, ensure};
 use super::notation::{With, pod, pods, read, term};
-use super::world::{Check, Plan, World, ensure};
+use super::run::{Case, judge};
 
 /// Reservations of a type for so many instances, in the first zone.
 fn world(reservations: &[(&str, &str, u32)]) -> World {

@@ -7,9 +7,9 @@ use outrigger::model::instance::CapacityType;
 use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::taint::Effect;
 
-use super::judge::{Case, judge};
+use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods, read, soft, spread, taint, tolerates};
-use super::world::{Check, World, ensure};
+use super::run::{Case, judge};
 
 /// A pod of the app that is counted, spread over the values of a label.
 fn spread_pod(name: &str, key: &str) -> Pod {

@@ -5,9 +5,9 @@ use outrigger::model::labels::HOSTNAME;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::watched_object::{CsiNode, StorageClass, Volume, VolumeClaim, WatchedObject};
 
-use super::judge::{Case, judge};
+use super::fixture::{Check, World, ensure};
 use super::notation::{With, all, pod, pods, spread};
-use super::world::{Check, World, ensure};
+use super::run::{Case, judge};
 
 const DRIVER: &str = "csi.example.com";
 

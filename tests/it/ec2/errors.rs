@@ -7,7 +7,7 @@ use outrigger::engine::command::{CommandResult, FailureKind, RefusalKind};
 use outrigger::model::node_class::resolved::{PlacementGroup, PlacementGroupStrategy};
 use outrigger::model::reservation::Reservation;
 
-use super::scene::Scene;
+use super::fixture::Scene;
 
 const FLEET: &str = "ec2:CreateFleet";
 const NAME: &str = "Invalid IAM Instance Profile name";

@@ -9,7 +9,7 @@ use outrigger::model::instance::Price;
 use outrigger::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
-use super::scene::{NOW, Scene, offering};
+use super::fixture::{NOW, Scene, offering};
 
 /// Overrides as `type zone subnet image priority`, templates apart.
 fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {

@@ -12,7 +12,7 @@ use outrigger::model::node_class::network::{ConnectionTracking, NetworkInterface
 use outrigger::model::node_class::resolved::{PlacementGroup, PlacementGroupStrategy};
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
-use super::scene::{Scene, offering, record};
+use super::fixture::{Scene, offering, record};
 
 type Edit = (&'static str, fn(&mut Scene));
 

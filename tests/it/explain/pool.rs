@@ -26,7 +26,7 @@ use outrigger::plan::explain_pool::{ExplainedPool, explain_pool, similar_pools};
 use outrigger::state::State;
 use outrigger_bench::workloads::pods::plain;
 
-use crate::solve::world::{CPU, GIB, kwok_like};
+use crate::scheduling::fixture::{CPU, GIB, kwok_like};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 

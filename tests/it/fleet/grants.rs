@@ -7,7 +7,7 @@ use outrigger::model::cluster::{ManagementMode, Simulated};
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::instance::{CapacityType, OfferingKey, UnavailableKey};
 
-use super::stage::{Stage, cluster, cores, limits, reserved};
+use super::fixture::{Stage, cluster, cores, limits, reserved};
 
 /// Two clusters that have nothing and have said so.
 fn two(limits: FleetLimits) -> Stage {

@@ -7,7 +7,7 @@ use outrigger::engine::command::CommandResult;
 use proptest::prelude::{Strategy, any};
 use proptest::{collection, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
-use super::stage::{Stage, cluster, cores, limits};
+use super::fixture::{Stage, cluster, cores, limits};
 
 const NAMES: [&str; 3] = ["east", "north", "west"];
 const CORES: i64 = 20;

@@ -9,7 +9,7 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::TestRunner;
 use proptest::{prop_assume, proptest};
 
-use super::drawn::configuration;
+use super::random_config::configuration;
 use super::{CLUSTER, exported, imported, loaded, name_of, read};
 
 /// The clusters of some HCL; none where it is not valid.

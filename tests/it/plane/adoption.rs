@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::Plane;
 use super::audit::changes_of;
-use super::bench::{
+use super::fixture::{
     Setup, World, client, clock, deploy, free_port, instances, patience, scale, until,
 };
 use crate::binary::run;

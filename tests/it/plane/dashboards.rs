@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use super::bench::{Setup, client, deploy, free_port, plane, scale, until, until_ready};
-use crate::door::process::get;
+use super::fixture::{Setup, client, deploy, free_port, plane, scale, until, until_ready};
+use crate::end_to_end::process::get;
 
 /// What labels of nodes the dashboards filter by.
 const OF_NODE: [&str; 5] = ["arch", "capacity_type", "instance_type", "nodepool", "zone"];

@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::{client, is_campaign};
-use super::rights::{Right, grant, put, rights, user};
+use super::fixture::{client, is_campaign};
+use super::rbac::{Right, grant, put, rights, user};
 use crate::binary::outrigger;
-use crate::door::doctor::{holds, keep, told};
+use crate::end_to_end::doctor::{holds, keep, told};
 
 const USER: &str = "outrigger";
 const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";

@@ -8,7 +8,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams};
 
-use super::bench::{Setup, client, deploy, free_port, plane, scale, until, until_ready};
+use super::fixture::{Setup, client, deploy, free_port, plane, scale, until, until_ready};
 
 /// An event of ours: its object's kind, its reason and its note.
 type Told = (String, String, String);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::{
+use super::fixture::{
     Setup, client, clock, deploy, free_port, instances, is_campaign, patience, plane, until,
     until_ready,
 };

@@ -1,17 +1,17 @@
 //! Compares plans for random clusters with kube-scheduler's filters on a real control plane.
 
 mod api;
-mod world;
+mod fixture;
 mod extender;
-mod draw;
-mod judge;
+mod random_cluster;
+mod compare;
 mod reduce;
 
 use std::collections::BTreeMap;
 
 use super::Plane;
-use super::bench::{chosen, client, clock, is_campaign};
-use judge::Court;
+use super::fixture::{chosen, client, clock, is_campaign};
+use compare::Court;
 
 /// Worlds of a test run and of a campaign.
 const WORLDS: u64 = 6;
@@ -38,11 +38,14 @@ async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
     // Others by their seeds: fresh ones, or some for a second look.
     let worlds = chosen("OUTRIGGER_WORLDS").unwrap_or(0..usual);
     let is_whole = is_campaign() && worlds.end - worlds.start >= WORLDS_OF_CAMPAIGN;
-    let mut seen: BTreeMap<&str, usize> = draw::constraints().iter().map(|it| (*it, 0)).collect();
+    let mut seen: BTreeMap<&str, usize> = random_cluster::constraints()
+        .iter()
+        .map(|it| (*it, 0))
+        .collect();
     let (mut bound, mut refused, mut several, mut later) = (0, 0, 0, 0);
     let mut faults = Vec::new();
     for seed in worlds.clone() {
-        let world = draw::world(seed);
+        let world = random_cluster::world(seed);
         match court.judge(&world).await {
             Ok(verdict) => {
                 bound += verdict.bound;
@@ -75,7 +78,7 @@ async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
         for (constraint, worlds) in &seen {
             println!("| {constraint} | {worlds} |");
         }
-        for (what, why) in draw::OFF {
+        for (what, why) in random_cluster::OFF {
             println!("not drawn: {what}: {why}");
         }
     }

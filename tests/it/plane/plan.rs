@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::{
+use super::fixture::{
     Setup, World, client, free_port, instances, remove_pod, scale, strand, until, until_ready,
 };
-use super::cases::{deploy_both, size};
+use super::lifecycle::{deploy_both, size};
 use crate::binary::run;
 
 /// What may be asked without changing anything.

@@ -10,11 +10,11 @@ use outrigger_bench::workloads::deployments::{Deployment, of_all_sizes, small_an
 
 use super::Plane;
 use super::audit::{Allowed, audited};
-use super::bench::{
+use super::fixture::{
     Process, Setup, World, client, clock, deploy_like, free_port, instances, is_campaign, scale,
     until_bound, until_ready,
 };
-use super::cases::scatter;
+use super::lifecycle::scatter;
 
 /// How long nothing may change before the cluster counts as settled. In a campaign this exceeds
 /// every wait of the daemon except the back-off after a failure. Other runs print no figures, so a

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outrigger_bench::workloads::deployments::{Deployment, of_all_sizes, small_and_large};
 
-use super::bench::{
+use super::fixture::{
     Setup, World, client, clock, deploy_like, free_port, is_campaign, plane, until_bound,
     until_ready,
 };

@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use super::Plane;
 use super::audit::changes_of;
-use super::bench::{
+use super::fixture::{
     Process, Setup, World, client, clock, deploy, free_port, instances, is_campaign, scale, until,
     until_ready,
 };
-use super::cases::{provider_id, scatter};
-use super::many::{setup, with_own_lease};
-use super::terms::{assert_terms, audited};
+use super::lifecycle::{provider_id, scatter};
+use super::many_clusters::{setup, with_own_lease};
+use super::term_order::{assert_terms, audited};
 
 /// Who leads has to be another after this long.
 pub(crate) const TAKEN_OVER: Duration = Duration::from_secs(20);

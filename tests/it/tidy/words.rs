@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::lex::{Kind, lex};
+use super::lexer::{Kind, lex};
 use super::{Files, collect};
 
 /// Terms that readers search for: the path of some file in `src` contains each.

@@ -1,7 +1,7 @@
 //! Reduces a failing cluster while it still fails.
 
-use super::judge::Court;
-use super::world::World;
+use super::compare::Court;
+use super::fixture::World;
 
 /// The same world with one thing less, for everything there is.
 fn smaller(world: &World) -> Vec<World> {

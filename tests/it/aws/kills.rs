@@ -1,0 +1,438 @@
+//! `kill -9` of the daemon during a launch, a launch template call or a termination: before EC2
+//! receives the request, before the response arrives, and right after it.
+//!
+//! Each run interrupts one call at an exact point. Several daemons run in parallel, each with its
+//! own installation. The AWS faults of each kill derive from one seed.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aws_sdk_ec2::types::{ResourceType, Tag, TagSpecification};
+use fastrand::Rng;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::cases::ground;
+use super::kubelets::{Kubelets, Sizes};
+use super::proxy::Bench;
+use super::test_host::{Held, Lane, Site, TYPE, distinct, release};
+use super::{Aws, variable};
+use crate::plane::fixture::{clock, is_campaign};
+use crate::plane::term_order::{assert_terms, called};
+
+/// Pods of a group whose launches are caught together.
+const LAUNCHES: usize = 5;
+/// Daemons side by side, and runs of each kind: in a campaign, and else.
+const LANES: (usize, usize) = (6, 3);
+const RUNS: (usize, usize) = (100, 1);
+/// In which order a daemon is killed: templates are made one by one, so they take most kills, and
+/// what was launched is there to be ended.
+const TURNS: [Act; 7] = [
+    Act::Template,
+    Act::Launch,
+    Act::Template,
+    Act::Template,
+    Act::Template,
+    Act::Template,
+    Act::End,
+];
+/// The latest that a call comes through whose caller is dead: beyond the time in which the next
+/// daemon makes up its mind.
+const LATE_MS: u64 = 15_000;
+/// Convergence after a kill, or after several of them, within seconds.
+const SETTLED: u64 = 240;
+/// Templates that nobody needs are kept for 10 minutes and looked for every 10: after a start, a
+/// minute of which goes by until it is ready, they are gone within seconds of this.
+const COLLECTED: u64 = 15 * 60;
+
+/// What a kill meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Act {
+    Launch,
+    Template,
+    End,
+}
+
+impl Act {
+    const ALL: [Act; 3] = [Act::Launch, Act::Template, Act::End];
+
+    fn call(self) -> &'static str {
+        match self {
+            Act::Launch => "ec2:CreateFleet",
+            Act::Template => "ec2:CreateLaunchTemplate",
+            Act::End => "ec2:TerminateInstances",
+        }
+    }
+}
+
+/// Where the call is then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Moment {
+    /// On its way to EC2, where it comes through later or not at all.
+    Before,
+    /// EC2 has done it, and the answer is not back.
+    During,
+    /// The answer is back.
+    After,
+}
+
+const MOMENTS: [Moment; 3] = [Moment::Before, Moment::During, Moment::After];
+
+/// What AWS does wrong about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    Drop,
+    Delay,
+    Unavailable,
+    Throttle,
+    Stale,
+}
+
+const TROUBLES: [Trouble; 5] = [
+    Trouble::Drop,
+    Trouble::Delay,
+    Trouble::Unavailable,
+    Trouble::Throttle,
+    Trouble::Stale,
+];
+
+impl Trouble {
+    fn kind(self) -> &'static str {
+        match self {
+            Trouble::Drop => "drop",
+            Trouble::Delay => "delay",
+            Trouble::Unavailable => "unavailable",
+            Trouble::Throttle => "throttle",
+            Trouble::Stale => "stale",
+        }
+    }
+
+    /// What goes wrong before so many calls are met: then and when the next daemon comes.
+    fn first(self, lane: &Lane, act: Act, calls: usize, dice: &mut Rng) {
+        let all = json!({"times": calls});
+        match self {
+            // An SDK asks three times before the engine hears of it, and asks again; of launches
+            // once.
+            Trouble::Drop => {
+                // Ends go together, and what has ended is asked for no more.
+                let times = match act {
+                    Act::End => dice.usize(1..=2),
+                    _ if dice.bool() => calls,
+                    _ => 3 * calls,
+                };
+                lane.fault(act.call(), self.kind(), &json!({"times": times}));
+            }
+            Trouble::Unavailable | Trouble::Throttle => lane.fault(act.call(), self.kind(), &all),
+            Trouble::Delay | Trouble::Stale => {}
+        }
+    }
+
+    /// What goes wrong for the daemon that comes next.
+    fn next(self, lane: &Lane, act: Act, dice: &mut Rng) {
+        let times = dice.usize(1..=3);
+        let seconds = f64::from(dice.u32(200..2500)) / 1000.0;
+        let how = json!({"times": times, "seconds": seconds});
+        // A call that is merely late would slip past the hold of the next kill.
+        if !matches!(self, Trouble::Delay | Trouble::Stale) {
+            lane.fault(act.call(), self.kind(), &how);
+        }
+        lane.fault("ec2:DescribeInstances", self.kind(), &how);
+    }
+}
+
+/// What has been done so far.
+#[derive(Debug, Default)]
+struct Tally {
+    runs: BTreeMap<(Act, Moment), usize>,
+    /// Runs that lanes are about to make.
+    begun: BTreeMap<(Act, Moment), usize>,
+    troubles: BTreeMap<(Act, Trouble), usize>,
+    kills: usize,
+    late: usize,
+}
+
+impl Tally {
+    /// The moment of an act that has been met least often, if it is to be met at all.
+    fn begin(&mut self, act: Act, calls: usize) -> Option<Moment> {
+        let goal = goal();
+        let count = |moment: &Moment| {
+            let key = (act, *moment);
+            let of = |map: &BTreeMap<_, usize>| map.get(&key).copied().unwrap_or_default();
+            of(&self.runs) + of(&self.begun)
+        };
+        let least = MOMENTS.into_iter().min_by_key(count)?;
+        (count(&least) < goal).then(|| {
+            *self.begun.entry((act, least)).or_default() += calls;
+            least
+        })
+    }
+
+    fn end(&mut self, (act, moment): (Act, Moment), trouble: Trouble, calls: (usize, usize)) {
+        let begun = self.begun.entry((act, moment)).or_default();
+        *begun = begun.saturating_sub(calls.0);
+        *self.runs.entry((act, moment)).or_default() += calls.1;
+        *self.troubles.entry((act, trouble)).or_default() += calls.1;
+        self.kills += 1;
+        if self.kills.is_multiple_of(50) {
+            println!("{} kills: {:?}", self.kills, self.runs);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let goal = goal();
+        let mut kinds = Act::ALL
+            .into_iter()
+            .flat_map(|act| MOMENTS.map(|moment| (act, moment)));
+        kinds.all(|kind| self.runs.get(&kind).is_some_and(|runs| *runs >= goal))
+    }
+}
+
+fn sized(sizes: (usize, usize)) -> usize {
+    if is_campaign() { sizes.0 } else { sizes.1 }
+}
+
+/// A number that somebody has asked for, or the usual one.
+fn asked(name: &str, usual: usize) -> usize {
+    let said = variable(name).and_then(|text| text.parse().ok());
+    said.unwrap_or(usual)
+}
+
+/// How many runs of each kind.
+fn goal() -> usize {
+    asked("OUTRIGGER_KILLS", sized(RUNS))
+}
+
+/// One daemon that is killed again and again.
+struct Victim {
+    lane: Lane,
+    site: Arc<Site>,
+    tally: Arc<Mutex<Tally>>,
+    dice: Rng,
+    late: Vec<JoinHandle<()>>,
+}
+
+impl Victim {
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is killed until every kind has its runs, and is left with nothing to do.
+    async fn suffer(mut self) -> Lane {
+        self.lane.start();
+        while !self.tally().is_done() {
+            let mut idle = true;
+            for act in TURNS {
+                let calls = match act {
+                    Act::Template => 1,
+                    Act::Launch => LAUNCHES,
+                    Act::End => self.lane.pods().max(LAUNCHES),
+                };
+                let moment = self.tally().begin(act, calls);
+                if let Some(moment) = moment {
+                    idle = false;
+                    self.run(act, moment, calls).await;
+                }
+            }
+            if idle {
+                // Others are about to make the last runs.
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+        for late in self.late {
+            late.await.expect("the call comes through");
+        }
+        assert_single(&self.site.aws, Some(&self.lane.name));
+        self.lane.settled(SETTLED).await;
+        self.lane.empty().await;
+        self.lane.settled(SETTLED).await;
+        self.lane
+    }
+
+    /// One kill.
+    async fn run(&mut self, act: Act, moment: Moment, calls: usize) {
+        if act == Act::End {
+            if self.lane.pods() == 0 {
+                self.lane.deploy(LAUNCHES).await;
+            }
+            // A claim's second instance is nobody's, and stays: that is told first.
+            assert_single(&self.site.aws, Some(&self.lane.name));
+            self.lane.settled(SETTLED).await;
+        }
+        let trouble = TROUBLES[self.dice.usize(0..TROUBLES.len())];
+        trouble.first(&self.lane, act, calls, &mut self.dice);
+        let mut hold = json!({"times": null, "after": moment != Moment::Before});
+        if trouble == Trouble::Delay {
+            hold["seconds"] = json!(0.5);
+        }
+        self.lane.fault(act.call(), "hold", &hold);
+        match act {
+            Act::Template => self.lane.deploy(1).await,
+            Act::Launch => self.lane.deploy(LAUNCHES).await,
+            Act::End => self.lane.empty().await,
+        }
+        let held = self.lane.held(act.call(), calls).await;
+        self.kill(moment, &held).await;
+        self.lane.well();
+        self.lane.lose_rest();
+        trouble.next(&self.lane, act, &mut self.dice);
+        self.lane.start();
+        let runs = (calls, distinct(&held));
+        self.tally().end((act, moment), trouble, runs);
+    }
+
+    async fn kill(&mut self, moment: Moment, held: &Held) {
+        if moment == Moment::After {
+            self.lane.deliver(held).await;
+            // Whatever it comes to do upon the answer.
+            sleep(Duration::from_millis(self.dice.u64(0..20))).await;
+            self.lane.kill();
+            return;
+        }
+        self.lane.kill();
+        if moment == Moment::During || self.dice.bool() {
+            self.lane.lose(held);
+            return;
+        }
+        let wait = Duration::from_millis(self.dice.u64(0..LATE_MS));
+        let (aws, held) = (Arc::clone(&self.site.aws), held.clone());
+        self.tally().late += distinct(&held);
+        self.late.push(tokio::spawn(async move {
+            sleep(wait).await;
+            release(&aws, &held, false);
+        }));
+    }
+}
+
+/// No claim ever had two instances, live or ended; how many there were.
+fn assert_single(aws: &Aws, installation: Option<&str>) -> usize {
+    let all = aws.roll(installation);
+    assert_eq!(doubles(&all), BTreeMap::new(), "claims with two instances");
+    all.len()
+}
+
+/// Claims with more than one instance, and those instances; all that are of no claim at all.
+fn doubles(all: &[Value]) -> BTreeMap<String, Vec<String>> {
+    let mut claims: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for one in all {
+        let id = one["id"].as_str().unwrap_or_default().to_owned();
+        claims.entry(one["claim"].to_string()).or_default().push(id);
+    }
+    claims.retain(|claim, instances| claim == "null" || instances.len() > 1);
+    claims
+}
+
+/// The campaign's zero is worth something: two instances of one claim are told.
+#[tokio::test]
+async fn two_instances_of_one_claim_are_seen() {
+    let name = "aws::kills::two_instances_of_one_claim_are_seen";
+    let Some(bench) = Bench::start(name).await else {
+        return;
+    };
+    let launch = async |token: &str, claim: &str| {
+        let tag = Tag::builder().key("outrigger.dev/claim").value(claim);
+        let tags = TagSpecification::builder().resource_type(ResourceType::Instance);
+        let call = bench.fleet(token, &[(TYPE, 0.1)]);
+        let call = call.tag_specifications(tags.tags(tag.build()).build());
+        let answer = call.send().await.expect("a fleet");
+        answer.instances()[0].instance_ids()[0].clone()
+    };
+    let first = launch("one", "a").await;
+    launch("two", "b").await;
+    launch("one", "a").await;
+    assert_eq!(doubles(&bench.aws.roll(None)), BTreeMap::new());
+    let mut both = [first, launch("three", "a").await];
+    let mut found = doubles(&bench.aws.roll(None));
+    let told = found.get_mut("\"a\"").expect("the claim");
+    both.sort();
+    told.sort();
+    assert_eq!(told, &both);
+    assert_eq!(found.len(), 1);
+}
+
+/// Whatever templates there are, nobody needs them: they go.
+async fn assert_collected(aws: &Aws, lanes: &mut [Lane]) {
+    for lane in lanes {
+        lane.kill();
+        lane.start();
+    }
+    let before = aws.templates().len();
+    for _ in 0..COLLECTED {
+        if aws.templates().is_empty() {
+            println!("{before} templates, all collected");
+            return;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    panic!("templates are left: {} of {before}", aws.templates().len());
+}
+
+fn print(tally: &Tally) {
+    fn rows<K: Debug>(map: &BTreeMap<K, usize>) {
+        for (key, count) in map {
+            println!("{count:5} {key:?}");
+        }
+    }
+    let total: usize = tally.runs.values().sum();
+    println!("{total} runs by {} kills:", tally.kills);
+    rows(&tally.runs);
+    println!(
+        "with what AWS did wrong ({} calls came through late):",
+        tally.late
+    );
+    rows(&tally.troubles);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind() {
+    let name = "aws::kills::a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind";
+    let Some((plane, api, aws)) = ground(name, &["--types", TYPE]).await else {
+        return;
+    };
+    // Instances boot in a moment. EC2 lists ended ones for an hour, which takes moto too long.
+    aws.ask(&json!({"do": "settings", "boot": 1, "forget": 300}));
+    let machines = Kubelets::start(Arc::clone(&aws), api.clone(), Sizes::new());
+    let site = Arc::new(Site {
+        aws: Arc::clone(&aws),
+        api,
+        kubeconfig: plane.kubeconfig().to_owned(),
+    });
+    let tally = Arc::new(Mutex::new(Tally::default()));
+    let start = clock();
+    let seed = u64::try_from(asked("OUTRIGGER_SEED", 1)).unwrap_or(1);
+    let mut victims = tokio::task::JoinSet::new();
+    for number in 0..sized(LANES) {
+        let victim = Victim {
+            lane: Lane::new(Arc::clone(&site), number),
+            site: Arc::clone(&site),
+            tally: Arc::clone(&tally),
+            dice: Rng::with_seed(1000 * seed + number as u64),
+            late: Vec::new(),
+        };
+        victims.spawn(victim.suffer());
+    }
+    let mut lanes = Vec::new();
+    while let Some(lane) = victims.join_next().await {
+        // What one of them says of its fault is told before the others are ended.
+        lanes.push(lane.expect("a daemon survives"));
+    }
+    print(&tally.lock().unwrap_or_else(PoisonError::into_inner));
+    let launched = assert_single(&aws, None);
+    println!(
+        "{launched} instances launched, each for a claim of its own, and all ended; {:.1} minutes",
+        start.elapsed().as_secs_f64() / 60.0
+    );
+    let recorded = called(aws.calls(), |key| key.starts_with("lane-"));
+    assert_terms(&recorded, (lanes.len(), 2));
+    assert_eq!(machines.refused(), [].into());
+    for lane in &lanes {
+        let log = lane.log();
+        let panics = log.lines().filter(|line| line.contains("panicked"));
+        assert_eq!(panics.collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+    if is_campaign() {
+        assert_collected(&aws, &mut lanes).await;
+    }
+}

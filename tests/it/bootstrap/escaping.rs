@@ -1,0 +1,293 @@
+//! External input is always escaped: it is never interpreted by a shell, YAML or TOML.
+
+use std::path::Path;
+use std::process::Command;
+
+use outrigger::model::labels::Labels;
+use outrigger::model::node_class::bootstrap::Bootstrap;
+use outrigger::model::node_class::image::AmiFamily;
+use outrigger::model::taint::{Effect, Taint};
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::sample::select;
+use proptest::test_runner::Config;
+
+use super::fixture::Case;
+use super::without_eks::MACHINE;
+
+/// What would leave a mark, if anything ran it.
+const EVIL: [&str; 22] = [
+    "$(touch ran)",
+    "`touch ran`",
+    "'; touch ran; '",
+    "\"; touch ran; \"",
+    "'",
+    "\"",
+    "\\",
+    "$x",
+    "\n",
+    "\r\n",
+    "\nOUTRIGGER\ntouch ran\n",
+    "|touch ran",
+    "& touch ran &",
+    "{{ token }}",
+    "</powershell>",
+    "\u{2019}",
+    "\n--//--\n",
+    "%n",
+    ": ",
+    " #",
+    "\u{85}",
+    "\u{feff}",
+];
+
+fn evil() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        select(&EVIL[..]).prop_map(str::to_owned),
+        "[a-z0-9.-]{0,6}",
+        any::<char>().prop_map(String::from)
+    ];
+    // A NUL ends a text to the shell, and is nothing that a name or a token can have.
+    vec(piece, 0..5).prop_map(|pieces| pieces.concat().replace('\0', ""))
+}
+
+/// Runs a script in this folder, with nothing it could do harm with on its path, and says what it
+/// printed.
+fn run(script: &str, folder: &Path) -> Vec<u8> {
+    let mut command = Command::new("bash");
+    let done = command.arg("-c").arg(script).current_dir(folder).output();
+    let done = done.expect("a shell");
+    assert!(
+        done.status.success(),
+        "{script}\n{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    assert!(
+        !folder.join("ran").exists(),
+        "something was executed:\n{script}"
+    );
+    done.stdout
+}
+
+/// What is called with the arguments of a script of AL2.
+fn al2_arguments(text: &str, folder: &Path) -> Vec<String> {
+    let start = text.rfind("/etc/eks/bootstrap.sh").expect("a call");
+    let call = text[start..]
+        .strip_prefix("/etc/eks/bootstrap.sh")
+        .expect("a call");
+    let call = call.rsplit_once("\n--").expect("the end of the archive").0;
+    // The last line of the archive has the boundary only.
+    let printed = run(&format!("printf '%s\\0'{call}"), folder);
+    let printed = String::from_utf8(printed).expect("text");
+    printed.split_terminator('\0').map(str::to_owned).collect()
+}
+
+/// The same script where its folders are below this one and its programs do nothing.
+fn in_a_jail(script: &str, folder: &Path) -> String {
+    let root = folder.display();
+    let mut own = script.to_owned();
+    for path in ["/run/", "/etc/rancher/", "/opt/"] {
+        own = own.replace(path, &format!("{root}{path}"));
+    }
+    std::fs::create_dir_all(folder.join("run")).expect("a folder");
+    let programs = "curl() { case \"$*\" in *availability-zone*) echo eu-west-1a;; \
+        *instance-id*) echo i-0abc;; *local-hostname*) echo 'ip-10-0-0-1.ec2.internal extra';; \
+        *) echo T;; esac; }; kubeadm() { cp \"$3\" joined; }; systemctl() { :; }; sh() { :; }";
+    format!("{programs}\n{own}")
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 48, ..Config::default() })]
+
+    #[test]
+    fn no_name_of_a_cluster_is_executed_on_al2(name in evil(), endpoint in evil(), ca in evil()) {
+        let mut case = Case::of(AmiFamily::Al2);
+        let home = &mut case.home;
+        (home.name, home.endpoint, home.ca) = (name.clone(), endpoint.clone(), ca.clone());
+        let folder = tempfile::tempdir().expect("a folder");
+        let given = al2_arguments(&case.text(), folder.path());
+        let plain = |text: &str| text.replace('\r', "");
+        prop_assert_eq!(&given[0], &plain(&name));
+        if endpoint.is_empty() || ca.is_empty() {
+            prop_assert_eq!(&given[1], "--dns-cluster-ip");
+        } else {
+            prop_assert_eq!(&given[2], &plain(&endpoint));
+            prop_assert_eq!(&given[4], &plain(&ca));
+        }
+    }
+
+    #[test]
+    fn no_token_is_executed(token in evil(), version in evil(), server in evil()) {
+        let mut k3s = Case::k3s(Some(&version));
+        if let Bootstrap::K3s(own) = &mut k3s.class.bootstrap {
+            own.server = Some(server.clone());
+        }
+        const AGENT: &str = "etc/rancher/k3s/config.yaml.d/90-outrigger.yaml";
+        for (mut case, written) in [(k3s, AGENT), (Case::kubeadm(), "joined")] {
+            case.secret = Some(token.clone());
+            let Ok(data) = case.render() else {
+                prop_assert!(token.trim().is_empty());
+                continue;
+            };
+            let folder = tempfile::tempdir().expect("a folder");
+            let text = String::from_utf8(data.0).expect("text");
+            run(&in_a_jail(&text, folder.path()), folder.path());
+            let file = std::fs::read_to_string(folder.path().join(written)).expect("a file");
+            let own: serde_json::Value = serde_saphyr::from_str(&file).expect("YAML");
+            let node = &own["nodeRegistration"];
+            let (found, node, provider) = match written {
+                "joined" => (
+                    &own["discovery"]["bootstrapToken"]["token"],
+                    &node["name"],
+                    &node["kubeletExtraArgs"][1]["value"],
+                ),
+                _ => (&own["token"], &own["node-name"], &own["kubelet-arg"][0]),
+            };
+            prop_assert_eq!(found, token.trim());
+            prop_assert_eq!(node, "ip-10-0-0-1.ec2.internal");
+            let provider = provider.as_str().expect("a provider id");
+            prop_assert!(provider.ends_with("aws:///eu-west-1a/i-0abc"), "{}", provider);
+        }
+    }
+}
+
+/// Pieces of what users give.
+const PIECES: [&str; 18] = [
+    "MIME-Version: 1.0\n",
+    "Content-Type: multipart/mixed; boundary=b\n",
+    "\n",
+    "--b\n",
+    "--b--\n",
+    "[settings.kubernetes]\n",
+    "a = 1\n",
+    "a: b\n",
+    "machine:\n",
+    "  type: worker\n",
+    "  kubelet:\n",
+    "    x: [1]\n",
+    "---\n",
+    "{{",
+    "}}",
+    " max_pods ",
+    "<powershell>",
+    "</powershell>",
+];
+
+#[test]
+fn what_is_nested_deeper_than_anyone_writes_is_answered() {
+    const DEPTH: usize = 50_000;
+    let rows = [
+        "[", "{a: ", "- ", "a:\n ", "{a={", "[[", "a.", "--b\n", "{{",
+    ];
+    for piece in rows {
+        for lead in ["", "a = ", "a: ", "machine:\n  type: worker\n  kubelet: "] {
+            let text = format!("{lead}{}", piece.repeat(DEPTH));
+            for mut case in all() {
+                case.class.user_data = text.clone();
+                let _ = case.render();
+            }
+            let _ = Case::talos(&text).render();
+            let _ = Case::template(&text).render();
+        }
+    }
+}
+
+/// Every kind of node.
+fn all() -> Vec<Case> {
+    let families = AmiFamily::NAMES.map(|name| Case::of(AmiFamily::parse(name).expect(name)));
+    let others = [
+        Case::kubeadm(),
+        Case::k3s(Some("v1")),
+        Case::rke2(None),
+        Case::talos(MACHINE),
+        Case::template(
+            "#!/bin/sh\n{{ labels }} {{ taints }} {{ token | shell }} {{ cluster_name }}",
+        ),
+    ];
+    families.into_iter().chain(others).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_label_or_taint_that_is_none_of_kubernetes_reaches_no_node(
+        key in evil(), value in evil(), taint in evil(), of in evil(),
+    ) {
+        let good = |text: &str, marks: &str| {
+            text.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
+        };
+        for mut case in all() {
+            if case.class.family == AmiFamily::Custom && case.class.bootstrap == Bootstrap::Eks {
+                continue;
+            }
+            case.labels = Labels::from([(key.clone(), value.clone())]);
+            let well = good(&key, "-_./") && good(&value, "-_.");
+            prop_assert_eq!(case.render().is_ok(), well, "{:?}={:?}", key, value);
+            case.labels.clear();
+            case.taints = vec![Taint {
+                key: taint.clone(),
+                value: of.clone(),
+                effect: Effect::NoSchedule,
+            }];
+            let well = good(&taint, "-_./") && good(&of, "-_.");
+            prop_assert_eq!(case.render().is_ok(), well, "{:?}={:?}", taint, of);
+        }
+    }
+
+    #[test]
+    fn whatever_the_user_gives_is_answered_the_same_each_time(
+        pieces in vec(prop_oneof![evil(), select(&PIECES[..]).prop_map(str::to_owned)], 0..12),
+    ) {
+        let text = pieces.concat();
+        for mut case in all() {
+            case.class.user_data = text.clone();
+            prop_assert_eq!(case.render(), case.render());
+            case.class.user_data = String::new();
+            case.secret = Some(text.clone());
+            prop_assert_eq!(case.render(), case.render());
+        }
+        let case = Case::template(&text);
+        prop_assert_eq!(case.render(), case.render());
+    }
+
+    #[test]
+    fn bottlerocket_and_al2023_read_what_was_meant(name in evil(), end in evil()) {
+        let endpoint = format!("https://{end}");
+        let mut case = Case::of(AmiFamily::Bottlerocket);
+        (case.home.name, case.home.endpoint) = (name.clone(), endpoint.clone());
+        let own: toml::Table = case.text().parse().expect("TOML");
+        let own = &own["settings"]["kubernetes"];
+        prop_assert_eq!(own["cluster-name"].as_str(), Some(name.as_str()));
+        prop_assert_eq!(own["api-server"].as_str(), Some(endpoint.as_str()));
+        case.class.family = AmiFamily::Al2023;
+        let text = case.text();
+        let start = text.find("apiVersion").expect("a document");
+        let body = text[start..].split("\n--//").next().expect("its end");
+        let own: serde_json::Value = serde_saphyr::from_str(body).expect("YAML");
+        let own = &own["spec"]["cluster"];
+        prop_assert_eq!(own["name"].as_str(), Some(name.as_str()));
+        prop_assert_eq!(own["apiServerEndpoint"].as_str(), Some(endpoint.as_str()));
+    }
+
+    #[test]
+    fn powershell_reads_what_was_meant(name in evil()) {
+        let mut case = Case::of(AmiFamily::Windows2022);
+        case.home.name = name.clone();
+        let Ok(data) = case.render() else {
+            prop_assert!(name.to_lowercase().contains("powershell>"));
+            return Ok(());
+        };
+        let text = String::from_utf8(data.0).expect("text");
+        let quotes = |c: char| c == '\'' || ('\u{2018}'..='\u{201b}').contains(&c);
+        let rest = text.split("-EKSClusterName '").nth(1).expect("a name");
+        // A reader of its own: a quote followed by a quote is a quote, one alone is the end.
+        let (mut read, mut chars) = (String::new(), rest.chars().peekable());
+        while let Some(c) = chars.next() {
+            if quotes(c) && chars.next_if(|next| quotes(*next)).is_none() {
+                break;
+            }
+            read.push(c);
+        }
+        prop_assert_eq!(read, name);
+        prop_assert!(chars.collect::<String>().starts_with(" -APIServerEndpoint '"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Pods of disrupted nodes need a new node, unless they run until the node terminates.
+
+use outrigger::model::claim::ClaimPhase;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::pdb::Pdb;
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::Reason;
+use outrigger::model::requirement::Requirement;
+use outrigger::model::selector::Selector;
+use outrigger::model::watched_object::WatchedObject;
+
+use super::fixture::{Check, World, ensure};
+use super::notation::{With, pod, pods};
+use super::run::{Case, judge};
+
+/// A node with these pods that begins to leave.
+fn leaving(running: impl IntoIterator<Item = Pod>) -> World {
+    let mut world = World::new();
+    let node = world.node("default", "z1");
+    for pod in running {
+        world.bind(pod, &node);
+    }
+    let claim = world.claim(&node);
+    (claim.phase, claim.leaving) = (ClaimPhase::Draining, Some(Reason::Expired));
+    world
+}
+
+fn planned(world: &World, expect: bool) -> Check {
+    let plan = world.plan();
+    let places = plan.solution.claims.iter().map(|claim| claim.pods.len());
+    let count: usize = places.sum();
+    ensure((count > 0) == expect, || {
+        format!("{count} pods are planned for")
+    })
+}
+
+fn deleting(pod: Pod) -> Pod {
+    pod.with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH))
+}
+
+/// A budget of all pods with `app=a`, of which so many may go.
+fn budget(name: &str, disruptions_allowed: i64) -> WatchedObject {
+    WatchedObject::Pdb(Pdb {
+        key: ObjectKey::new("default", name),
+        selector: Some(Selector::new([(
+            "app".to_owned(),
+            Requirement::is_in(["a"]),
+        )])),
+        disruptions_allowed,
+        ..Pdb::default()
+    })
+}
+
+const LEAVING: &[Case] = &[
+    ("provisioning:492", || {
+        let own = pod("p").cpu(100).owner("ReplicaSet", "web");
+        let world = leaving(pods(3, &own));
+        let plan = world.plan();
+        plan.makes(1)?;
+        plan.together(&["p00", "p01", "p02"])
+    }),
+    ("scheduling:4061", || {
+        let own = pod("p").cpu(100);
+        planned(&leaving([own.clone()]), false)?;
+        planned(&leaving([own.owner("Job", "sum")]), true)
+    }),
+    ("scheduling:4087", || {
+        planned(&leaving([deleting(pod("p").cpu(100))]), false)
+    }),
+    ("scheduling:4114", || {
+        planned(
+            &leaving([pod("p").cpu(100).owner("DaemonSet", "agent")]),
+            false,
+        )
+    }),
+    ("scheduling:4171", || {
+        let pod = pod("p").cpu(100).owner("ReplicaSet", "web");
+        planned(&leaving([deleting(pod)]), false)
+    }),
+    ("scheduling:4215", || {
+        let pod = pod("p").cpu(100).owner("StatefulSet", "db");
+        planned(&leaving([deleting(pod)]), true)
+    }),
+    ("scheduling:4262", || {
+        let own = || pod("p").cpu(100).label("app=a");
+        let mut world = leaving([own()]);
+        world.apply(budget("none", 0));
+        planned(&world, false)?;
+        // The API refuses to evict a pod of two budgets, whatever they allow.
+        let mut world = leaving([own()]);
+        world.apply(budget("one", 1));
+        world.apply(budget("other", 1));
+        planned(&world, false)
+    }),
+];
+
+#[test]
+fn pods_of_leaving_nodes_are_planned_for() {
+    judge(LEAVING);
+}

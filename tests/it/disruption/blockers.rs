@@ -1,0 +1,636 @@
+//! Disruption blockers for every reason: spec/disruption.md §8.3, row by row, and the annotations
+//! of Cluster Autoscaler.
+
+use jiff::SignedDuration;
+use outrigger::model::claim::ClaimPhase;
+use outrigger::model::labels::{
+    CAPACITY_TYPE, DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED, INSTANCE_TYPE,
+    POOL, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT, SCALE_DOWN_DISABLED, ZONE,
+};
+use outrigger::model::pdb::{Bound, Pdb};
+use outrigger::model::pod::{Pod, PodPhase};
+use outrigger::model::pool::{Reason, Safety};
+use outrigger::model::taint::{Toleration, TolerationOperator};
+use outrigger::model::watched_object::WatchedObject;
+
+use super::fixture::{NOW, Scene, annotated, earlier, pdb, pod};
+
+fn web() -> Pod {
+    pod("web", "n", "ReplicaSet")
+}
+
+fn protected(kind: &str) -> Pod {
+    annotated(pod("web", "n", kind), DO_NOT_DISRUPT, "true")
+}
+
+fn ending(mut pod: Pod) -> Pod {
+    pod.deleting = Some(NOW);
+    pod
+}
+
+fn ended(mut pod: Pod) -> Pod {
+    pod.phase = PodPhase::Succeeded;
+    pod
+}
+
+/// One node with a pod that disruption budgets cover.
+fn covered(pod: Pod, budgets: Vec<Pdb>) -> Scene {
+    let mut scene = Scene::with([pod]);
+    for pdb in budgets {
+        scene.apply(WatchedObject::Pdb(pdb));
+    }
+    scene
+}
+
+fn for_ever(min: Option<Bound>, max: Option<Bound>) -> Vec<Pdb> {
+    vec![Pdb {
+        min_available: min,
+        max_unavailable: max,
+        ..pdb("b", "web", 1)
+    }]
+}
+
+/// A budget that allows nothing, but lets pods go that are not ready.
+fn unready() -> Vec<Pdb> {
+    vec![Pdb {
+        unready_may_go: true,
+        ..pdb("b", "web", 0)
+    }]
+}
+
+/// What is so, the scene, and what keeps its node: without a termination grace period, whatever it
+/// leaves for; with one, for a reason that cannot wait and for one that can.
+type Row = (&'static str, fn() -> Scene, [&'static str; 3]);
+
+const PODS: &[Row] = &[
+    ("nothing is said", || Scene::with([web()]), ["-"; 3]),
+    (
+        "a pod must not be disrupted",
+        || Scene::with([protected("ReplicaSet")]),
+        ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
+    ),
+    (
+        "a mirror must not be disrupted",
+        || Scene::with([protected("Node")]),
+        ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
+    ),
+    (
+        "a daemon must not be disrupted",
+        || Scene::with([protected("DaemonSet")]),
+        ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
+    ),
+    (
+        "a pod on its way out is not asked",
+        || Scene::with([ending(protected("ReplicaSet"))]),
+        ["-"; 3],
+    ),
+    (
+        "a pod that has ended is not asked",
+        || Scene::with([ended(protected("Job"))]),
+        ["-"; 3],
+    ),
+    (
+        "a pod says so in our own words",
+        || Scene::with([annotated(web(), DO_NOT_DISRUPT_ALIAS, "true")]),
+        ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
+    ),
+    (
+        "a pod is protected for longer than it runs",
+        || Scene::with([annotated(web(), DO_NOT_DISRUPT, "2h")]),
+        ["pod_do_not_disrupt_until", "pod_do_not_disrupt_until", "-"],
+    ),
+    (
+        "a pod was protected",
+        || Scene::with([annotated(web(), DO_NOT_DISRUPT, "30m")]),
+        ["-"; 3],
+    ),
+    (
+        "a pod that is protected for a time has not started",
+        || {
+            let mut pod = annotated(web(), DO_NOT_DISRUPT, "30m");
+            pod.started = None;
+            Scene::with([pod])
+        },
+        ["pod_do_not_disrupt_until", "pod_do_not_disrupt_until", "-"],
+    ),
+    (
+        "nobody can read what a pod says",
+        || Scene::with([annotated(web(), DO_NOT_DISRUPT, "soon")]),
+        ["-"; 3],
+    ),
+    (
+        "a pod is not safe to evict",
+        || Scene::with([annotated(web(), SAFE_TO_EVICT, "false")]),
+        ["pod_not_safe_to_evict", "pod_not_safe_to_evict", "-"],
+    ),
+    (
+        "a daemon is never asked whether it is safe to evict",
+        || {
+            let daemon = pod("agent", "n", "DaemonSet");
+            Scene::with([annotated(daemon, SAFE_TO_EVICT, "false")])
+        },
+        ["-"; 3],
+    ),
+];
+
+const BUDGETS: &[Row] = &[
+    (
+        "a budget allows one",
+        || covered(web(), vec![pdb("b", "web", 1)]),
+        ["-"; 3],
+    ),
+    (
+        "a budget allows none",
+        || covered(web(), vec![pdb("b", "web", 0)]),
+        ["pod_disruption_budget", "pod_disruption_budget", "-"],
+    ),
+    (
+        "a budget of others allows none",
+        || covered(web(), vec![pdb("b", "other", 0)]),
+        ["-"; 3],
+    ),
+    (
+        "two budgets allow one each",
+        || covered(web(), vec![pdb("b", "web", 1), pdb("c", "web", 1)]),
+        ["pod_disruption_budgets", "pod_disruption_budgets", "-"],
+    ),
+    (
+        "one may be away for five pods: each pod is looked at for itself",
+        || {
+            let mut scene = covered(web(), vec![pdb("b", "web", 1)]);
+            for at in 0..4 {
+                let mut pod = web();
+                pod.key.name = format!("web-{at}");
+                scene.pod(pod);
+            }
+            scene
+        },
+        ["-"; 3],
+    ),
+    (
+        "none may ever be away",
+        || covered(web(), for_ever(None, Some(Bound::Count(0)))),
+        [
+            "pod_disruption_budget_for_ever",
+            "pod_disruption_budget_for_ever",
+            "-",
+        ],
+    ),
+    (
+        "no share may ever be away",
+        || covered(web(), for_ever(None, Some(Bound::Percent(0)))),
+        [
+            "pod_disruption_budget_for_ever",
+            "pod_disruption_budget_for_ever",
+            "-",
+        ],
+    ),
+    (
+        "all must stay",
+        || covered(web(), for_ever(Some(Bound::Percent(100)), None)),
+        [
+            "pod_disruption_budget_for_ever",
+            "pod_disruption_budget_for_ever",
+            "-",
+        ],
+    ),
+    (
+        "a share that rounds to nothing may be away",
+        || covered(web(), for_ever(None, Some(Bound::Percent(1)))),
+        ["-"; 3],
+    ),
+    (
+        "a daemon may never be away",
+        || {
+            let daemon = pod("web", "n", "DaemonSet");
+            covered(daemon, for_ever(None, Some(Bound::Count(0))))
+        },
+        [
+            "pod_disruption_budget_for_ever",
+            "pod_disruption_budget_for_ever",
+            "-",
+        ],
+    ),
+    (
+        "a mirror may never be away: nobody evicts it",
+        || {
+            let mirror = pod("web", "n", "Node");
+            covered(mirror, for_ever(None, Some(Bound::Count(0))))
+        },
+        ["-"; 3],
+    ),
+    (
+        "a pod that has ended may never be away",
+        || covered(ended(web()), for_ever(None, Some(Bound::Count(0)))),
+        ["-"; 3],
+    ),
+    (
+        "a pod on its way out may never be away",
+        || covered(ending(web()), for_ever(None, Some(Bound::Count(0)))),
+        ["-"; 3],
+    ),
+    (
+        "a pod that stays on a leaving node may never be away",
+        || {
+            let mut pod = web();
+            pod.tolerations.push(Toleration {
+                key: String::new(),
+                operator: TolerationOperator::Exists,
+                value: String::new(),
+                effect: None,
+            });
+            covered(pod, for_ever(None, Some(Bound::Count(0))))
+        },
+        ["-"; 3],
+    ),
+    (
+        "a pod that is not ready may always go",
+        || {
+            let mut pod = web();
+            pod.ready = Some(false);
+            covered(pod, unready())
+        },
+        ["-"; 3],
+    ),
+    (
+        "nobody knows whether a pod is ready that may then always go",
+        || {
+            let mut pod = web();
+            pod.ready = None;
+            covered(pod, unready())
+        },
+        ["pod_disruption_budget", "pod_disruption_budget", "-"],
+    ),
+];
+
+const NODES: &[Row] = &[
+    (
+        "the node must not be disrupted",
+        || {
+            let mut scene = Scene::with([]);
+            scene.edit("n", |own| {
+                own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+            });
+            scene
+        },
+        ["do_not_disrupt"; 3],
+    ),
+    (
+        "a node knows no durations",
+        || {
+            let mut scene = Scene::with([]);
+            scene.edit("n", |own| {
+                own.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
+            });
+            scene
+        },
+        ["-"; 3],
+    ),
+    (
+        "the node must not be scaled down",
+        || {
+            let mut scene = Scene::with([]);
+            scene.edit("n", |own| {
+                own.annotations
+                    .insert(SCALE_DOWN_DISABLED.into(), "true".into());
+            });
+            scene
+        },
+        ["scale_down_disabled"; 3],
+    ),
+    (
+        "it was to leave and could not",
+        || {
+            let mut scene = Scene::with([]);
+            let until = NOW + SignedDuration::from_mins(1);
+            scene.claim("n").withdrawn = Some((until, 1));
+            scene
+        },
+        ["withdrawn"; 3],
+    ),
+    (
+        "it was to leave and could not some time ago",
+        || {
+            let mut scene = Scene::with([]);
+            scene.claim("n").withdrawn = Some((NOW, 1));
+            scene
+        },
+        ["-"; 3],
+    ),
+    (
+        "a Node without a claim is nobody's",
+        || {
+            let mut scene = Scene::with([]);
+            let id = scene.claim("n").record.id.clone();
+            scene.state.ledger.claims.remove(&id);
+            scene
+        },
+        ["gone"; 3],
+    ),
+    (
+        "a claim without a Node is no node yet",
+        || {
+            let mut scene = Scene::with([]);
+            scene.claim("n").node = None;
+            scene
+        },
+        ["gone"; 3],
+    ),
+    (
+        "nominated for pending pods",
+        || {
+            let mut scene = Scene::with([]);
+            let until = NOW + SignedDuration::from_secs(1);
+            scene.state.nominate("n".into(), until);
+            scene
+        },
+        ["nominated"; 3],
+    ),
+    (
+        "pods were expected on it",
+        || {
+            let mut scene = Scene::with([]);
+            scene.state.nominate("n".into(), NOW);
+            scene
+        },
+        ["-"; 3],
+    ),
+    (
+        "somebody deletes its Node",
+        || {
+            let mut scene = Scene::with([]);
+            scene.edit("n", |own| own.deleting = Some(NOW));
+            scene
+        },
+        ["deleted"; 3],
+    ),
+    (
+        "it is leaving already",
+        || {
+            let mut scene = Scene::with([]);
+            scene.claim("n").leaving = Some(Reason::Drifted);
+            scene
+        },
+        ["gone"; 3],
+    ),
+    (
+        "its instance is being ended",
+        || {
+            let mut scene = Scene::with([]);
+            scene.claim("n").phase = ClaimPhase::Terminating;
+            scene
+        },
+        ["gone"; 3],
+    ),
+    (
+        "others take its place",
+        || {
+            let mut scene = Scene::with([]);
+            scene.claim("n").replaced_since = Some(earlier());
+            scene
+        },
+        ["gone"; 3],
+    ),
+    (
+        "not initialized",
+        || {
+            let mut scene = Scene::with([]);
+            scene.edit("n", |own| drop(own.labels.remove(INITIALIZED)));
+            scene
+        },
+        ["not_initialized"; 3],
+    ),
+    (
+        "it has no pool",
+        || {
+            let mut scene = Scene::with([]);
+            scene.edit("n", |own| drop(own.labels.remove(POOL)));
+            scene
+        },
+        ["no_pool"; 3],
+    ),
+    (
+        "its pool does not exist",
+        || {
+            let mut scene = Scene::with([]);
+            scene.edit("n", |own| {
+                own.labels.insert(POOL.into(), "gone".into());
+            });
+            scene
+        },
+        ["no_pool"; 3],
+    ),
+    (
+        "nobody knows what it is",
+        || {
+            let mut scene = Scene::with([]);
+            scene.edit("n", |own| {
+                let known = [CAPACITY_TYPE, ZONE, INSTANCE_TYPE];
+                own.labels.retain(|key, _| !known.contains(&key.as_str()));
+            });
+            let instance = scene.claim("n").instance.as_mut();
+            instance.expect("it has one").offering.instance_type = "unknown".into();
+            scene
+        },
+        ["-"; 3],
+    ),
+];
+
+#[test]
+fn a_node_is_kept_by_what_it_or_one_of_its_pods_says() {
+    let graceful = [Reason::Empty, Reason::Underutilized];
+    let eventual = [Reason::Drifted, Reason::Expired];
+    for (what, scene, [anyhow, at_once, in_time]) in PODS.iter().chain(BUDGETS).chain(NODES) {
+        let mut scene = scene();
+        for reason in graceful.into_iter().chain(eventual) {
+            assert_eq!(scene.word(reason), *anyhow, "{what}: {}", reason.as_str());
+        }
+        if let Some(claim) = scene.state.ledger.claims.get_mut("n") {
+            claim.record.termination_grace_period = Some(SignedDuration::from_hours(1));
+        }
+        for reason in graceful {
+            assert_eq!(scene.word(reason), *at_once, "{what}: {}", reason.as_str());
+        }
+        for reason in eventual {
+            assert_eq!(scene.word(reason), *in_time, "{what}: {}", reason.as_str());
+        }
+    }
+}
+
+#[test]
+fn of_all_that_is_said_the_roster_has_the_first() {
+    let rows = PODS.iter().chain(BUDGETS).chain(NODES);
+    for (what, scene, _) in rows {
+        for safety in [Safety::Standard, Safety::Conservative] {
+            let mut scene = scene();
+            scene.configure(|own| own.disruption.safety = safety);
+            scene.pod(annotated(pod("zz", "n", ""), SAFE_TO_EVICT, "false"));
+            let disruption_view = scene.state.disruption_view(NOW);
+            for own in &disruption_view.candidates {
+                let all = scene.state.blockers(own.node, own.claim, NOW);
+                let all: Vec<_> = all.collect();
+                assert_eq!(own.blocker.as_ref(), all.first(), "{what}: {all:?}");
+                let pods: Vec<_> = all.iter().filter_map(|own| own.pod()).collect();
+                assert!(pods.is_sorted() && !pods.is_empty(), "{what}: {all:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_conservative_pool_keeps_what_cluster_autoscaler_would_keep() {
+    let local = |mut pod: Pod| {
+        pod.local_volumes = vec!["cache".to_owned()];
+        pod
+    };
+    let system = || {
+        let mut pod = web();
+        pod.key.namespace = "kube-system".to_owned();
+        pod
+    };
+    let cases = [
+        (web(), "-"),
+        (pod("bare", "n", ""), "pod_not_replicated"),
+        (pod("custom", "n", "CloneSet"), "pod_not_replicated"),
+        (pod("agent", "n", "DaemonSet"), "-"),
+        (local(web()), "pod_local_volume"),
+        (local(pod("agent", "n", "DaemonSet")), "-"),
+        (
+            annotated(local(web()), SAFE_LOCAL_VOLUMES, "logs,cache"),
+            "-",
+        ),
+        (annotated(local(web()), SAFE_TO_EVICT, "true"), "-"),
+        (ended(local(web())), "-"),
+        (system(), "pod_of_system"),
+        (annotated(system(), SAFE_TO_EVICT, "true"), "-"),
+    ];
+    for (pod, expect) in cases {
+        let told = format!("{:?} of {:?}", pod.key, pod.owner);
+        let mut scene = Scene::with([pod]);
+        assert_eq!(scene.word(Reason::Underutilized), "-", "{told}: standard");
+        scene.configure(|own| own.disruption.safety = Safety::Conservative);
+        assert_eq!(scene.word(Reason::Underutilized), expect, "{told}");
+    }
+    let mut scene = Scene::with([system()]);
+    scene.configure(|own| own.disruption.safety = Safety::Conservative);
+    let mut budget = pdb("b", "web", 1);
+    budget.key.namespace = "kube-system".to_owned();
+    scene.apply(WatchedObject::Pdb(budget));
+    assert_eq!(scene.word(Reason::Underutilized), "-", "a budget covers it");
+}
+
+#[test]
+fn a_node_is_too_young_to_leave_but_for_its_age() {
+    let mut scene = Scene::with([]);
+    scene.configure(|own| own.disruption.min_age = SignedDuration::from_mins(61));
+    for reason in [Reason::Empty, Reason::Underutilized, Reason::Drifted] {
+        assert_eq!(scene.word(reason), "too_young", "{}", reason.as_str());
+    }
+    assert_eq!(scene.word(Reason::Expired), "-");
+    scene.configure(|own| own.disruption.min_age = SignedDuration::from_mins(60));
+    assert_eq!(scene.word(Reason::Empty), "-");
+}
+
+#[test]
+fn a_node_that_is_due_for_its_age_is_kept_by_what_is_said() {
+    let expire = |scene: &mut Scene, grace: Option<SignedDuration>| {
+        let record = &mut scene.claim("n").record;
+        record.expire_after = Some(SignedDuration::from_mins(1));
+        record.termination_grace_period = grace;
+    };
+    let mut scene = Scene::with([protected("ReplicaSet")]);
+    expire(&mut scene, None);
+    let kept = scene.sweep().kept;
+    let texts: Vec<String> = kept.iter().map(|own| own.verdict.to_string()).collect();
+    let why = format!("pod default/web is annotated {DO_NOT_DISRUPT}=true");
+    assert!(texts.contains(&why), "{texts:?}");
+    assert_eq!(scene.leaving(), []);
+    expire(&mut scene, Some(SignedDuration::from_hours(1)));
+    assert_eq!(scene.leaving(), [("n".to_owned(), Reason::Expired)]);
+    scene.edit("n", |own| {
+        own.labels.insert(POOL.into(), "gone".into());
+    });
+    let kept = scene.sweep().kept;
+    assert!(
+        kept.iter().all(|own| own.verdict.code() == "no_pool"),
+        "{kept:?}"
+    );
+}
+
+#[test]
+fn what_moving_pods_costs_is_added_up_and_what_they_use() {
+    let dear = annotated(pod("dear", "n", "ReplicaSet"), DELETION_COST, "134217728");
+    let cheap = annotated(
+        pod("cheap", "n", "ReplicaSet"),
+        DELETION_COST,
+        "-2147483647",
+    );
+    let mut thirsty = web();
+    thirsty.requests.cpu_milli = 1_790;
+    let daemon = pod("agent", "n", "DaemonSet");
+    let gone = ending(pod("gone", "n", "ReplicaSet"));
+    let scene = Scene::with([dear, cheap, thirsty, daemon, gone]);
+    let disruption_view = scene.state.disruption_view(NOW);
+    let own = &disruption_view.candidates[0];
+    // One, two for the dear, one for the plain, and nothing for those that cost nothing.
+    assert_eq!((own.cost, own.pods), (4.0, 2));
+    assert_eq!(own.utilization, Some(104), "daemons do not count");
+    let mut empty = Scene::with([pod("agent", "n", "DaemonSet")]);
+    empty.edit("n", |own| own.allocatable.cpu_milli = 0);
+    let disruption_view = empty.state.disruption_view(NOW);
+    let own = &disruption_view.candidates[0];
+    assert_eq!((own.cost, own.pods, own.utilization), (1.0, 0, Some(0)));
+}
+
+#[test]
+fn what_nobody_can_read_is_told_with_whose_it_is() {
+    let odd = annotated(web(), DO_NOT_DISRUPT, "soon");
+    let mut scene = Scene::with([odd, annotated(pod("b", "n", "Job"), DELETION_COST, "x")]);
+    scene.edit("n", |own| {
+        own.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
+    });
+    scene.apply(WatchedObject::Pdb(Pdb {
+        defects: vec!["its selector: a fault".to_owned()],
+        ..pdb("b", "web", 1)
+    }));
+    let told: Vec<String> = scene
+        .state
+        .disruption_view(NOW)
+        .misreads
+        .iter()
+        .map(|own| own.of.clone())
+        .collect();
+    let expect = [
+        "PodDisruptionBudget default/b",
+        "node n",
+        "pod default/b",
+        "pod default/web",
+    ];
+    assert_eq!(told, expect);
+    for at in 0..300 {
+        let mut pod = annotated(web(), DO_NOT_DISRUPT, "soon");
+        pod.key.name = format!("web-{at}");
+        scene.pod(pod);
+    }
+    let misreads = scene.state.disruption_view(NOW).misreads;
+    assert_eq!(misreads.len(), 101, "no more at once, but that there are");
+    assert!(misreads.iter().any(|own| own.of == "the cluster"));
+}
+
+#[test]
+fn of_several_pods_the_one_that_asks_for_longest_counts() {
+    for (values, expect) in [
+        (["10m", "30m"], "-"),
+        (["10m", "2h"], "pod_do_not_disrupt_until"),
+        (["2h", "10m"], "pod_do_not_disrupt_until"),
+        (["2h", "true"], "pod_do_not_disrupt_until"),
+    ] {
+        let pods = ["a", "b"].into_iter().zip(values);
+        let pods = pods
+            .map(|(name, value)| annotated(pod(name, "n", "ReplicaSet"), DO_NOT_DISRUPT, value));
+        let scene = Scene::with(pods);
+        for reason in Reason::BUDGETED {
+            assert_eq!(scene.word(reason), expect, "{values:?} {reason:?}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! A few nodes of test instance types with pods, and their consolidation.
+
+use std::sync::Arc;
+
+use outrigger::catalog::{Catalog, type_labels};
+use outrigger::disruption::verdict::Verdict;
+use outrigger::model::cluster::Cluster;
+use outrigger::model::instance::{CapacityType, InstanceType, Offering, OfferingKey, Price};
+use outrigger::model::labels::{
+    ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, OS, RESERVATION_ID, ZONE,
+};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::{Pool, Reason};
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::reservation::Reservation;
+use outrigger::model::watched_object::WatchedObject;
+use outrigger::plan::{self, Plan};
+use outrigger::state::State;
+
+use super::fixture::{NOW, Scene, earlier, pod, pool};
+
+pub(super) const ON_DEMAND: CapacityType = CapacityType::OnDemand;
+pub(super) const SPOT: CapacityType = CapacityType::Spot;
+pub(super) const RESERVED: CapacityType = CapacityType::Reserved;
+
+const GIB: i64 = 1 << 30;
+
+/// How a type is sold, in which zone, and for how many $/h.
+pub(super) type Offer = (CapacityType, &'static str, f64);
+
+/// A type of so many cores with 4 GiB each, and how it is sold. What is reserved is of a
+/// reservation named like the type, for ten instances.
+pub(super) fn kind(name: &str, cores: i64, offers: &[Offer]) -> InstanceType {
+    let offering = |(capacity_type, zone, price): &Offer| Offering {
+        zone: (*zone).into(),
+        capacity_type: *capacity_type,
+        price: Price::new(*price).expect("a price"),
+        available: true,
+        reservation: (*capacity_type == RESERVED)
+            .then(|| Box::new(Reservation::new(&format!("cr-{name}"), 10))),
+    };
+    let offerings: Vec<Offering> = offers.iter().map(offering).collect();
+    let mut requirements = Requirements::from_iter([
+        (INSTANCE_TYPE, Requirement::is_in([name])),
+        (ARCH, Requirement::is_in(["amd64"])),
+        (OS, Requirement::is_in(["linux"])),
+    ]);
+    type_labels::complete(&mut requirements, &offerings);
+    let capacity = Resources {
+        cpu_milli: 1000 * cores,
+        memory: 4 * GIB * cores,
+        pods: 100,
+        ..Resources::default()
+    };
+    InstanceType {
+        name: name.into(),
+        requirements,
+        allocatable: capacity.clone(),
+        capacity,
+        offerings,
+    }
+}
+
+/// Types of 2, 4 and 8 cores, for 0.1 $/h a core on demand and a third of that as spot, in the
+/// zones `a` and `b`.
+pub(super) fn sizes() -> Vec<InstanceType> {
+    [("s2", 2, 0.2), ("s4", 4, 0.4), ("s8", 8, 0.8)]
+        .map(|(name, cores, price)| {
+            let offers =
+                ["a", "b"].map(|zone| [(ON_DEMAND, zone, price), (SPOT, zone, price / 3.0)]);
+            kind(name, cores, offers.as_flattened())
+        })
+        .into()
+}
+
+/// A pool that buys as one of these.
+pub(super) fn buying(name: &str, types: &[CapacityType]) -> Pool {
+    let mut pool = pool(name);
+    let types = types.iter().map(|own| own.as_str());
+    pool.requirements
+        .add(CAPACITY_TYPE, Requirement::is_in(types));
+    pool
+}
+
+/// Nodes, and what becomes of them.
+pub(super) struct Yard(pub(super) Scene);
+
+impl Yard {
+    /// No nodes yet. What a node is taken to cost beyond its price would blur the figures.
+    pub(super) fn new(types: Vec<InstanceType>, pools: Vec<Pool>) -> Self {
+        let mut scene = Scene::new(pools);
+        scene.state.stock(Arc::new(Catalog::new(types)));
+        let mut yard = Self(scene);
+        yard.configure(|own| own.scheduling.node_overhead_price = Price::default());
+        yard
+    }
+
+    /// Of types in three sizes, with one pool that buys on demand.
+    pub(super) fn plain() -> Self {
+        Self::new(sizes(), vec![buying("general", &[ON_DEMAND])])
+    }
+
+    pub(super) fn configure(&mut self, change: impl FnOnce(&mut Cluster)) {
+        let mut cluster = Cluster::clone(&self.0.state.cluster);
+        change(&mut cluster);
+        self.0.state.configure(Arc::new(cluster));
+    }
+
+    /// Changes the first pool.
+    pub(super) fn pool(&mut self, change: impl FnOnce(&mut Pool)) {
+        self.configure(|own| change(&mut own.pools[0]));
+    }
+
+    /// A node of the pool `general` and this type, in zone `a`, bought on demand.
+    pub(super) fn node(&mut self, name: &str, of: &str) {
+        self.node_of(name, "general", (of, "a", ON_DEMAND));
+    }
+
+    /// A node of a pool, by its type, zone and how it is bought.
+    pub(super) fn node_of(
+        &mut self,
+        name: &str,
+        pool: &str,
+        (of, zone, bought): (&str, &str, CapacityType),
+    ) {
+        self.0.node(name, pool);
+        let known = self.0.state.catalog.get(of).map(|it| it.capacity.clone());
+        let reservation = (bought == RESERVED).then(|| format!("cr-{of}"));
+        self.0.edit(name, |node| {
+            let own = [
+                (INSTANCE_TYPE, of),
+                (ZONE, zone),
+                (CAPACITY_TYPE, bought.as_str()),
+                (ARCH, "amd64"),
+                (OS, "linux"),
+                (HOSTNAME, name),
+            ];
+            let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            node.labels.extend(own);
+            let id = reservation
+                .clone()
+                .map(|id| (RESERVATION_ID.to_owned(), id));
+            node.labels.extend(id);
+            node.capacity = known.unwrap_or_else(|| node.allocatable.clone());
+            node.allocatable = node.capacity.clone();
+        });
+        let instance = self.0.claim(name).instance.as_mut().expect("it runs");
+        instance.offering = OfferingKey {
+            instance_type: of.into(),
+            zone: zone.into(),
+            capacity_type: bought,
+            reservation: reservation.map(|id| Box::new(id.as_str().into())),
+        };
+    }
+
+    /// A pod of a ReplicaSet that asks for so many thousandths of a core.
+    pub(super) fn pod(&mut self, name: &str, node: &str, cpu_milli: i64) {
+        self.pod_as(name, node, cpu_milli, |_| {});
+    }
+
+    /// The same, with more to say.
+    pub(super) fn pod_as(
+        &mut self,
+        name: &str,
+        node: &str,
+        cpu_milli: i64,
+        change: impl FnOnce(&mut Pod),
+    ) {
+        let mut own = pod(name, node, "ReplicaSet");
+        own.requests.cpu_milli = cpu_milli;
+        change(&mut own);
+        self.0.pod(own);
+    }
+
+    /// A pod that waits.
+    pub(super) fn waiting(&mut self, name: &str, cpu_milli: i64) {
+        self.waiting_as(name, cpu_milli, |_| {});
+    }
+
+    /// The same, with more to say.
+    pub(super) fn waiting_as(&mut self, name: &str, cpu_milli: i64, change: impl FnOnce(&mut Pod)) {
+        self.pod_as(name, "", cpu_milli, |pod| {
+            (pod.node, pod.started, pod.ready) = (None, None, None);
+            pod.unschedulable = true;
+            change(pod);
+        });
+    }
+
+    /// Takes a label off a node, and what its claim would say in its place.
+    pub(super) fn unlabel(&mut self, name: &str, key: &str) {
+        self.0.edit(name, |node| drop(node.labels.remove(key)));
+    }
+
+    /// The next move.
+    pub(super) fn plan(&self) -> Plan {
+        self.plan_of(&self.0.state)
+    }
+
+    fn plan_of(&self, state: &State) -> Plan {
+        plan::consolidate(&state.disruption_view(NOW), &state.field(NOW), NOW)
+    }
+
+    /// The same where only the Nodes are known, and no claims.
+    pub(super) fn plan_by_labels(&self) -> Plan {
+        let own = &self.0.state;
+        let nodes = own.objects.nodes.values().cloned();
+        let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own)));
+        let pods = own.objects.pods.values().cloned();
+        let objects = nodes.chain(pods.map(|own| WatchedObject::Pod(Box::new(own))));
+        let (cluster, catalog) = (own.cluster.clone(), own.catalog.clone());
+        self.plan_of(&State::offline(
+            cluster,
+            catalog,
+            objects.collect(),
+            earlier(),
+        ))
+    }
+
+    /// Who leaves and what comes, as `n m -> s2/a/spot`.
+    pub(super) fn moves(&self) -> String {
+        shown(&self.plan())
+    }
+
+    /// The code of what keeps a node; `-` where nothing does.
+    pub(super) fn keeps(&self, name: &str) -> &'static str {
+        code(&self.plan(), name)
+    }
+}
+
+/// Who leaves and what comes.
+pub(super) fn shown(plan: &Plan) -> String {
+    let nodes = plan.retire.iter().map(|own| {
+        assert_eq!(own.reason, Reason::Underutilized);
+        own.node.to_string()
+    });
+    let claims = plan.launches.iter().map(|own| {
+        let (key, _) = &own.offerings[0];
+        let bought = key.capacity_type.as_str();
+        format!("{}/{}/{bought}", key.instance_type, key.zone)
+    });
+    let [mut nodes, mut claims]: [Vec<String>; 2] = [nodes.collect(), claims.collect()];
+    nodes.sort();
+    claims.sort();
+    let arrow = if nodes.is_empty() { "" } else { " -> " };
+    format!("{}{arrow}{}", nodes.join(" "), claims.join(" "))
+        .trim_end()
+        .to_owned()
+}
+
+/// The code of what keeps a node.
+pub(super) fn code(plan: &Plan, name: &str) -> &'static str {
+    let mut kept = plan.kept.iter().filter(|own| own.node.as_str() == name);
+    kept.next().map_or("-", |own| match &own.verdict {
+        Verdict::Blocked(why) => why.code(),
+        verdict => verdict.code(),
+    })
+}
+
+/// Labels by which pods are told apart.
+pub(super) fn app(name: &str) -> Labels {
+    Labels::from([("app".to_owned(), name.to_owned())])
+}

@@ -1,0 +1,156 @@
+//! Empty nodes: spec/disruption.md §8.13, row by row.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use outrigger::disruption::verdict::Verdict;
+use outrigger::model::cluster::{Cluster, RemovedPools};
+use outrigger::model::labels::{DELETION_COST, DO_NOT_DISRUPT};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::{BudgetNodes, Reason};
+use outrigger::plan::whole;
+
+use super::fixture::{NOW, Scene, annotated, pod, pool};
+
+/// Nodes of two pools of which each has a budget.
+fn pools(count: usize, nodes: BudgetNodes) -> Scene {
+    let mut all = vec![pool("a"), pool("b")];
+    for pool in &mut all {
+        pool.disruption.budgets[0].nodes = nodes;
+    }
+    let mut scene = Scene::new(all);
+    for at in 0..count {
+        scene.node(&format!("a-{at}"), "a");
+        scene.node(&format!("b-{at}"), "b");
+    }
+    scene
+}
+
+#[test]
+fn of_each_pool_as_many_empty_nodes_leave_as_its_budget_allows() {
+    let cases = [
+        (BudgetNodes::Percent(100), 10),
+        (BudgetNodes::Percent(0), 0),
+        (BudgetNodes::Percent(30), 3),
+        (BudgetNodes::Percent(1), 1),
+        (BudgetNodes::Nodes(0), 0),
+        (BudgetNodes::Nodes(3), 3),
+        (BudgetNodes::Nodes(20), 10),
+    ];
+    for (nodes, expect) in cases {
+        let scene = pools(10, nodes);
+        let leaving = scene.leaving();
+        for own in ["a", "b"] {
+            let count = leaving.iter().filter(|(name, _)| name.starts_with(own));
+            assert_eq!(count.count(), expect, "pool {own}, {nodes:?}");
+        }
+        assert!(leaving.iter().all(|(_, reason)| *reason == Reason::Empty));
+        let kept = scene.sweep().kept;
+        let budget = |own: &&outrigger::disruption::verdict::RetainedNode| {
+            own.reason == Reason::Empty && matches!(own.verdict, Verdict::Budget { .. })
+        };
+        assert_eq!(kept.iter().filter(budget).count(), 20 - 2 * expect);
+    }
+}
+
+fn ending(mut pod: Pod) -> Pod {
+    pod.deleting = Some(NOW);
+    pod
+}
+
+#[test]
+fn a_node_is_empty_when_no_pod_needs_another_place() {
+    let worthless = |name: &str| {
+        let pod = pod(name, "n", "ReplicaSet");
+        annotated(pod, DELETION_COST, "-2147483647")
+    };
+    let mut humble = pod("humble", "n", "ReplicaSet");
+    humble.priority = -(1 << 25);
+    let cases = [
+        ("no pods", vec![], true),
+        ("a pod", vec![pod("p", "n", "ReplicaSet")], false),
+        ("a pod of nobody", vec![pod("p", "n", "")], false),
+        ("a daemon", vec![pod("p", "n", "DaemonSet")], true),
+        ("a mirror", vec![pod("p", "n", "Node")], true),
+        (
+            "a pod of a Deployment on its way out",
+            vec![ending(pod("p", "n", "ReplicaSet"))],
+            true,
+        ),
+        (
+            "a pod of a StatefulSet on its way out",
+            vec![ending(pod("p", "n", "StatefulSet"))],
+            false,
+        ),
+        (
+            "pods that are worth nothing",
+            vec![worthless("p"), worthless("q"), humble],
+            true,
+        ),
+        (
+            "one that is worth something among them",
+            vec![worthless("p"), pod("q", "n", "Job")],
+            false,
+        ),
+    ];
+    for (what, pods, expect) in cases {
+        let scene = Scene::with(pods);
+        assert_eq!(scene.leaving().len(), usize::from(expect), "{what}");
+    }
+}
+
+fn code(scene: &Scene) -> &'static str {
+    let plan = scene.sweep();
+    let mut kept = plan.kept.iter().filter(|own| own.reason == Reason::Empty);
+    kept.next().map_or("-", |own| own.verdict.code())
+}
+
+#[test]
+fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
+    let node = || Scene::with([]);
+    assert_eq!(code(&node()), "-");
+    for (value, expect) in [("true", "blocked"), ("false", "-"), ("True", "-")] {
+        let mut scene = node();
+        scene.edit("n", |own| {
+            own.annotations.insert(DO_NOT_DISRUPT.into(), value.into());
+        });
+        assert_eq!(code(&scene), expect, "{value}");
+    }
+    // Nothing has changed for an hour.
+    let after = |own: Option<i64>| own.map(SignedDuration::from_mins);
+    for (minutes, expect) in [
+        (None, "never"),
+        (Some(61), "recently_changed"),
+        (Some(60), "-"),
+        (Some(0), "-"),
+    ] {
+        let mut scene = node();
+        scene.configure(|own| own.disruption.consolidate_after = after(minutes));
+        assert_eq!(code(&scene), expect, "{minutes:?}");
+    }
+    let mut scene = node();
+    scene.configure(|own| own.replicas = Some(1));
+    assert_eq!(code(&scene), "static");
+    scene.configure(|own| own.name = "other".into());
+    assert_eq!(code(&scene), "-", "it leaves since its pool is gone");
+    let mut cluster = Cluster::clone(&scene.state.cluster);
+    cluster.safeguards.removed_pools = RemovedPools::Keep;
+    scene.state.configure(Arc::new(cluster));
+    assert_eq!(code(&scene), "no_pool");
+    let mut scene = node();
+    scene.state.held.insert("n".into(), "spare".to_owned());
+    assert_eq!(code(&scene), "buffer");
+    scene.pod(pod("p", "n", "ReplicaSet"));
+    assert_eq!(code(&scene), "in_use");
+}
+
+#[test]
+fn an_empty_node_that_a_waiting_pod_will_use_stays_in_a_plan() {
+    let mut scene = Scene::with([]);
+    let mut waiting = pod("p", "n", "ReplicaSet");
+    (waiting.node, waiting.unschedulable) = (None, true);
+    scene.pod(waiting);
+    let disruption_view = scene.state.disruption_view(NOW);
+    let plan = whole(&scene.state.snapshot(NOW), &disruption_view, NOW);
+    assert_eq!((plan.retire.len(), plan.placed.len()), (0, 1));
+}

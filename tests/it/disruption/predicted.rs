@@ -1,0 +1,116 @@
+//! Disruptions that a displayed plan of one cluster predicts: immediate ones and consolidations.
+
+use outrigger::model::pool::{Budget, BudgetNodes, Reason};
+use outrigger::plan::render::RenderedPlan;
+use outrigger::plan::{Plan, foreseen, unbudgeted};
+use outrigger::state::snapshot::NodeRef;
+
+use super::consolidation_fixture::Yard;
+use super::fixture::NOW;
+
+/// An empty node, one that is nearly full, and one whose pod would fit there.
+fn yard(budget: u32) -> Yard {
+    let mut yard = Yard::plain();
+    yard.pool(|own| {
+        own.disruption.budgets = vec![Budget {
+            nodes: BudgetNodes::Nodes(budget),
+            rate: None,
+            reasons: Vec::new(),
+            during: None,
+        }];
+    });
+    yard.node("empty", "s2");
+    yard.node("full", "s4");
+    yard.node("idle", "s4");
+    yard.pod("much", "full", 3500);
+    yard.pod("little", "idle", 300);
+    yard
+}
+
+fn retired(plan: &Plan) -> Vec<(&str, Reason)> {
+    let all = plan.retire.iter();
+    all.map(|own| (own.node.as_str(), own.reason)).collect()
+}
+
+#[test]
+fn who_is_empty_and_who_is_not_needed_leave_by_one_plan() {
+    let yard = yard(3);
+    let plan = foreseen(&yard.0.state, NOW);
+    let both = [("empty", Reason::Empty), ("idle", Reason::Underutilized)];
+    assert_eq!(retired(&plan), both);
+    let hosts: Vec<String> = plan.placed.iter().map(|own| own.0.to_string()).collect();
+    assert_eq!(
+        (hosts, plan.launches.len()),
+        (vec!["node full".to_owned()], 0)
+    );
+    assert!(plan.saves.usd_per_h() > 0.0);
+}
+
+#[test]
+fn who_leaves_first_takes_the_budget_of_the_others() {
+    let plan = foreseen(&yard(1).0.state, NOW);
+    assert_eq!(retired(&plan), [("empty", Reason::Empty)]);
+    let kept = plan
+        .kept
+        .iter()
+        .find(|own| own.node.as_str() == "idle" && own.reason == Reason::Underutilized);
+    assert_eq!(kept.map(|own| own.verdict.code()), Some("budget"));
+}
+
+#[test]
+fn what_budgets_hold_back_is_weighed_as_well() {
+    let yard = yard(1);
+    let state = &yard.0.state;
+    let (plan, all) = (foreseen(state, NOW), unbudgeted(state, NOW));
+    let both = [("empty", Reason::Empty), ("idle", Reason::Underutilized)];
+    assert_eq!(retired(&all), both);
+    let shown = |unbudgeted| RenderedPlan {
+        cluster: "one",
+        plan: &plan,
+        before: state.cost(),
+        solve_seconds: 0.0,
+        missing: None,
+        unbudgeted,
+    };
+    let with = shown(Some(&all));
+    let json = with.json();
+    let number = |name: &str| json[name].as_f64().expect("a number");
+    assert!(
+        number("usd_per_h_unbudgeted") < number("usd_per_h_after"),
+        "{json:#}"
+    );
+    let words = "As disruption budgets allow, later passes reduce the cost to $";
+    assert!(with.text().contains(words), "{}", with.text());
+    for none in [None, Some(&plan)] {
+        assert!(
+            !shown(none).text().contains("Budgets"),
+            "there is no more to say"
+        );
+    }
+}
+
+#[test]
+fn who_takes_pods_that_wait_stays_and_takes_no_others() {
+    let mut yard = yard(3);
+    yard.waiting("waits", 400);
+    let plan = foreseen(&yard.0.state, NOW);
+    let takes = |name: &str| {
+        let host = NodeRef::Node(name.into());
+        let all = plan.placed.iter().filter(|own| own.0 == host);
+        let pods: Vec<String> = all
+            .flat_map(|own| &own.1)
+            .map(ToString::to_string)
+            .collect();
+        pods
+    };
+    let hosts = ["empty", "full", "idle"];
+    let taking = hosts.map(|own| takes(own).iter().any(|pod| pod.ends_with("/waits")));
+    let count = taking.iter().filter(|own| **own).count();
+    assert_eq!(count, 1, "{plan:?}");
+    for (name, takes_it) in hosts.into_iter().zip(taking) {
+        if takes_it {
+            assert_eq!(takes(name).len(), 1, "{plan:?}");
+            assert!(retired(&plan).iter().all(|own| own.0 != name), "{plan:?}");
+        }
+    }
+}

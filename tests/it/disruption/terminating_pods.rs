@@ -1,0 +1,124 @@
+//! Pods that kube-scheduler does not bind to their planned nodes, because terminating pods still
+//! count on their old nodes.
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::model::affinity::{PodTerm, TopologySpread};
+use outrigger::model::claim::ClaimPhase;
+use outrigger::model::id::PodKey;
+use outrigger::model::labels::{HOSTNAME, Labels, ZONE};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::Reason;
+use outrigger::model::selector::Selector;
+use outrigger::plan::{Plan, provision};
+use outrigger::scheduling::NewNodeClaim;
+use outrigger::state::snapshot::NodeRef;
+
+use super::consolidation_fixture::{ON_DEMAND, Yard, app};
+use super::fixture::NOW;
+
+/// One pod of a Deployment in zone `a`, where its node is full, two on a node of zone `b` that is
+/// leaving, and one that has waited for so long, in seconds. A node of `b` stands open.
+fn yard(waited: i64, max_skew: u32) -> Yard {
+    let mut yard = Yard::plain();
+    let spread = |pod: &mut Pod| {
+        pod.labels = app("spread");
+        pod.spread = vec![TopologySpread {
+            selector: Some(Selector::of_labels(&app("spread"))),
+            topology_key: ZONE.to_owned(),
+            max_skew,
+            min_domains: 1,
+            honors_affinity: true,
+            honors_taints: false,
+            is_hard: true,
+        }];
+    };
+    yard.node_of("full", "general", ("s2", "a", ON_DEMAND));
+    yard.pod_as("a-1", "full", 1900, spread);
+    yard.node_of("leaves", "general", ("s2", "b", ON_DEMAND));
+    yard.pod_as("b-1", "leaves", 900, spread);
+    yard.pod_as("b-2", "leaves", 900, spread);
+    yard.node_of("open", "general", ("s2", "b", ON_DEMAND));
+    let claim = yard.0.claim("leaves");
+    (claim.phase, claim.leaving) = (ClaimPhase::Draining, Some(Reason::Expired));
+    yard.waiting_as("a-0", 900, |pod| {
+        spread(pod);
+        pod.created = before(waited);
+    });
+    yard
+}
+
+/// So many seconds ago.
+fn before(seconds: i64) -> Option<Timestamp> {
+    NOW.checked_sub(SignedDuration::from_secs(seconds)).ok()
+}
+
+/// Where a pod is planned: the name of a node, or the zone of one to be made.
+fn place(plan: &Plan, name: &str) -> String {
+    let is_it = |pods: &[PodKey]| pods.iter().any(|own| own.name == name);
+    let placed = plan.placed.iter().filter(|(_, pods)| is_it(pods));
+    let placed = placed.map(|(host, _)| match host {
+        NodeRef::Node(node) => node.to_string(),
+        NodeRef::Claim(_) => "a node to come".to_owned(),
+    });
+    let made = plan.launches.iter().filter(|own| is_it(&own.pods));
+    let made = made.map(|own| format!("zone {}", own.offerings[0].0.zone));
+    let all: Vec<String> = placed.chain(made).collect();
+    all.join(" and ")
+}
+
+#[test]
+fn who_is_not_taken_where_others_only_leave_gets_another_place() {
+    for (what, waited, max_skew, expect) in [
+        ("it may yet be taken", 50, 1, "open"),
+        ("those who leave are in its way", 70, 1, "zone a"),
+        ("nobody is in its way", 70, 2, "open"),
+    ] {
+        let yard = yard(waited, max_skew);
+        let state = &yard.0.state;
+        let plan = provision(&state.snapshot(NOW), NOW);
+        assert_eq!(place(&plan, "a-0"), expect, "{what}: {plan:?}");
+        assert_eq!(plan.findings, [""; 0], "{what}");
+        assert_eq!(plan.pods().len(), 3, "all have a place: {what}");
+    }
+}
+
+/// A snapshot takes the pods of a node that has only begun to leave for gone.
+#[test]
+fn who_is_in_the_way_of_others_for_a_moment_is_waited_for() {
+    let mut yard = yard(70, 1);
+    yard.0.claim("leaves").since = NOW;
+    let plan = provision(&yard.0.state.snapshot(NOW), NOW);
+    assert_eq!(place(&plan, "a-0"), "open", "{plan:?}");
+}
+
+/// Two that must not share a node: the one that is planned anew heeds where the other is planned.
+#[test]
+fn who_gets_another_place_keeps_away_from_those_that_are_planned_beside_it() {
+    let mut yard = yard(70, 1);
+    let mut old = yard.0.state.objects.pods[&PodKey::new("default", "a-0")].clone();
+    old.anti_affinity = vec![PodTerm {
+        selector: Some(Selector::of_labels(&kind())),
+        namespaces: ["default".to_owned()].into(),
+        namespace_selector: None,
+        topology_key: HOSTNAME.to_owned(),
+    }];
+    yard.0.pod(old);
+    // It fits nowhere but on a node to be made in zone `a`.
+    yard.waiting_as("young", 900, |pod| {
+        pod.created = before(5);
+        pod.labels = kind();
+        pod.node_selector = [(ZONE.to_owned(), "a".to_owned())].into();
+    });
+    let plan = provision(&yard.0.state.snapshot(NOW), NOW);
+    assert_eq!(place(&plan, "a-0"), "zone a", "{plan:?}");
+    assert_eq!(place(&plan, "young"), "zone a", "{plan:?}");
+    let shares = |own: &NewNodeClaim| {
+        let names: Vec<&str> = own.pods.iter().map(|pod| pod.name.as_str()).collect();
+        names.contains(&"a-0") && names.contains(&"young")
+    };
+    assert!(!plan.launches.iter().any(shares), "{plan:?}");
+}
+
+fn kind() -> Labels {
+    Labels::from([("kind".to_owned(), "apart".to_owned())])
+}

@@ -1,0 +1,316 @@
+//! Import and export of Karpenter objects and import of Cluster Autoscaler through the binary:
+//! files, pipes, clusters, exit codes.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::Config;
+use super::kube_api::{Api, Manner, kubeconfig_for, list};
+use crate::binary::{command, run};
+
+const OBJECTS: &str = "\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: { name: web }
+spec:
+  template:
+    spec:
+      nodeClassRef: { group: karpenter.k8s.aws, kind: EC2NodeClass, name: web }
+      requirements: [{ key: karpenter.sh/capacity-type, operator: In, values: [spot] }]
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: { name: web }
+spec:
+  role: web
+  amiSelectorTerms: [{ alias: al2023@latest }]
+  subnetSelectorTerms: [{ tags: { a: b } }]
+  securityGroupSelectorTerms: [{ tags: { a: b } }]
+";
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn what_comes_in_can_be_used_and_goes_out_again() {
+    let imported = run(&["import"], OBJECTS);
+    let (hcl, said) = texts(&imported);
+    assert_eq!(imported.status.code(), Some(0), "{said}");
+    assert_eq!(said, "");
+    let config = Config::new(&format!(
+        "{hcl}\ncluster \"a\" {{\n  region = \"us-east-1\"\n  eks {{}}\n}}\n"
+    ));
+    let valid = run(&["validate", config.path()], "");
+    assert_eq!(valid.status.code(), Some(0), "{}", texts(&valid).1);
+    let exported = run(
+        &["export", "--format", "karpenter", "--config", config.path()],
+        "",
+    );
+    let (yaml, said) = texts(&exported);
+    assert_eq!(exported.status.code(), Some(0), "{said}");
+    let again = run(&["import", "-f", "-"], &yaml);
+    assert_eq!(texts(&again).0, hcl);
+
+    let file = config.0.path().join("out.yaml");
+    let path = file.to_str().expect("a readable path");
+    let exported = run(&["export", "--config", config.path(), "-o", path], "");
+    assert_eq!(exported.status.code(), Some(0));
+    assert_eq!(fs::read_to_string(&file).expect("written"), yaml);
+}
+
+#[test]
+fn what_is_lost_is_said_and_ends_with_2() {
+    let odd = OBJECTS.replace("role: web", "role: web\n  hibernation: true");
+    let imported = run(&["import", "--cluster", "prod-*"], &odd);
+    let (hcl, said) = texts(&imported);
+    assert_eq!(imported.status.code(), Some(2), "{said}");
+    assert_eq!(
+        said,
+        "EC2NodeClass/web: dropped spec.hibernation (unknown field)\n"
+    );
+    assert!(
+        hcl.contains("# import: dropped spec.hibernation (unknown field)"),
+        "{hcl}"
+    );
+    assert_eq!(hcl.matches("clusters = [\"prod-*\"]").count(), 1, "{hcl}");
+
+    let config =
+        Config::new("cluster \"a\" {\n  simulated {}\n}\npool \"a\" { launch_timeout = \"7m\" }\n");
+    let exported = run(&["export", "--config", config.path()], "");
+    let (yaml, said) = texts(&exported);
+    assert_eq!(exported.status.code(), Some(2), "{said}");
+    for line in said.lines() {
+        assert!(
+            yaml.contains(&format!("# export: {line}\n")),
+            "{line}\n{yaml}"
+        );
+    }
+    assert!(said.contains("dropped pool.a.launch_timeout ("), "{said}");
+
+    for text in [
+        "",
+        "a: [",
+        "apiVersion: v1\nkind: Secret\nmetadata: { name: a }\n",
+    ] {
+        let refused = run(&["import"], text);
+        assert_eq!(refused.status.code(), Some(1), "{text}");
+        assert!(texts(&refused).1.starts_with("Error: "), "{text}");
+    }
+    let elsewhere = run(&["export", "--config", config.path(), "--cluster", "b"], "");
+    assert_eq!(elsewhere.status.code(), Some(1));
+}
+
+#[test]
+fn a_directory_is_read_and_one_is_written_but_nothing_in_it_is_overwritten() {
+    let (from, to) = (TempDir::new().expect("made"), TempDir::new().expect("made"));
+    fs::write(from.path().join("a.yaml"), OBJECTS).expect("written");
+    fs::write(from.path().join("b.txt"), "a: [").expect("written");
+    let path = |dir: &TempDir| dir.path().to_str().expect("a readable path").to_owned();
+    let (from, into) = (path(&from), path(&to));
+    let arguments = ["import", "-f", &from, "-o", &into];
+    let imported = run(&arguments, "");
+    assert_eq!(imported.status.code(), Some(0), "{}", texts(&imported).1);
+    assert_eq!(texts(&imported).0, "");
+    let entries = fs::read_dir(to.path()).expect("read");
+    let names = entries.map(|own| own.expect("an entry").file_name());
+    let mut names: Vec<String> = names
+        .map(|own| own.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["clusters.hcl", "node_classes.hcl", "pools.hcl"]);
+    let formatted = run(&["fmt", "-check", &into], "");
+    assert_eq!(formatted.status.code(), Some(0), "{}", texts(&formatted).0);
+    let again = run(&arguments, "");
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        texts(&again).1.contains("node_classes.hcl"),
+        "{}",
+        texts(&again).1
+    );
+}
+
+fn case(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/autoscaler");
+    path.join(name)
+        .to_str()
+        .expect("a readable path")
+        .to_owned()
+}
+
+#[test]
+fn an_autoscaler_comes_in_with_its_groups() {
+    let to = TempDir::new().expect("made");
+    let into = to.path().to_str().expect("a readable path");
+    let (autoscaler, groups) = (case("managed/autoscaler.yaml"), case("managed/groups.json"));
+    let templates = case("managed/templates.json");
+    let workers = case("managed/nodegroup-workers.json");
+    let told = ["--asg", &groups, "--asg", &templates, "--asg", &workers];
+    let whole = [
+        &["import", "--cluster-autoscaler", &autoscaler, "-o", into][..],
+        &told,
+    ]
+    .concat();
+    let imported = run(&whole, "");
+    let said = texts(&imported).1;
+    assert_eq!(imported.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("Pod/ca: dropped false (not a flag)"),
+        "{said}"
+    );
+    let valid = run(&["validate", into], "");
+    assert_eq!(valid.status.code(), Some(0), "{}", texts(&valid).1);
+    let formatted = run(&["fmt", "-check", into], "");
+    assert_eq!(formatted.status.code(), Some(0), "{}", texts(&formatted).0);
+    let clusters = fs::read_to_string(to.path().join("clusters.hcl")).expect("written");
+    assert!(clusters.contains("cluster \"shop\" {"), "{clusters}");
+    let again = run(&whole, "");
+    assert_eq!(again.status.code(), Some(1));
+    assert!(texts(&again).1.contains("clusters.hcl: the file exists"));
+
+    // By standard input, and of a text of flags.
+    let flags = "--v=4 --cluster-name=shop";
+    let piped = run(&["import", "--cluster-autoscaler", "-"], flags);
+    let (hcl, said) = texts(&piped);
+    assert_eq!(piped.status.code(), Some(2), "{said}");
+    assert!(said.contains("<stdin>: not needed --v ("), "{said}");
+    assert!(hcl.contains("import: missing groups ("), "{hcl}");
+}
+
+#[test]
+fn what_seems_to_hold_a_token_is_its_owners_alone() {
+    let to = TempDir::new().expect("made");
+    let path = |name: &str| to.path().join(name);
+    let group = json!({"AutoScalingGroups": [{
+        "AutoScalingGroupName": "web",
+        "LaunchTemplate": {"LaunchTemplateId": "lt-1", "Version": "1"},
+    }]});
+    // K3S_TOKEN=a
+    let data = json!({"InstanceType": "m5.large", "UserData": "SzNTX1RPS0VOPWEK"});
+    let template = json!({"LaunchTemplateVersions": [
+        {"LaunchTemplateId": "lt-1", "VersionNumber": 1, "LaunchTemplateData": data},
+    ]});
+    fs::write(path("groups.json"), group.to_string()).expect("written");
+    fs::write(path("templates.json"), template.to_string()).expect("written");
+    let named = |name: &str| path(name).to_str().expect("a readable path").to_owned();
+    let (groups, templates) = (named("groups.json"), named("templates.json"));
+    let into = named("hcl");
+    let told = ["--asg", &groups, "--asg", &templates, "-o", &into];
+    let whole = [&["import", "--cluster-autoscaler", "-"][..], &told].concat();
+    let imported = run(&whole, "--v=4");
+    assert_eq!(imported.status.code(), Some(2), "{}", texts(&imported).1);
+    let mode = |name: &str| {
+        let file = fs::metadata(path(name)).expect("written");
+        file.permissions().mode() & 0o777
+    };
+    assert_eq!(mode("hcl/node_classes.hcl"), 0o600);
+    // Any other is as the umask has it.
+    assert_eq!(mode("hcl/pools.hcl"), mode("groups.json"));
+}
+
+#[test]
+fn wrong_arguments_of_an_import_end_with_1() {
+    let groups = case("managed/groups.json");
+    let flags = case("flags/flags.txt");
+    let folder = case("flags");
+    for arguments in [
+        &["--asg", &groups][..],
+        &["-f", &groups, "--cluster-autoscaler", &flags],
+        &["--from-cluster", "-f", &groups],
+        &["--context", "a"],
+        &["--frobnicate"],
+        &["--cluster-autoscaler", &folder],
+        &["--cluster-autoscaler", "/nowhere"],
+        &["--cluster-autoscaler", &groups],
+        &["--cluster-autoscaler", &flags, "--asg", &flags],
+        &["--cluster-autoscaler", "-", "--asg", "-"],
+        &["--from-cluster", "--kubeconfig", "/nowhere"],
+    ] {
+        let refused = run(&[&["import"], arguments].concat(), "");
+        assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
+        let (hcl, said) = texts(&refused);
+        assert!(hcl.is_empty() && !said.is_empty(), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+/// What an API says that has some kinds of Karpenter's.
+fn kinds(plurals: &[&str]) -> Value {
+    let names = plurals.iter().map(|own| json!({ "name": own }));
+    json!({ "kind": "APIResourceList", "resources": names.collect::<Vec<_>>() })
+}
+
+fn from(kubeconfig: &Path) -> Output {
+    let path = kubeconfig.to_str().expect("a readable path");
+    run(&["import", "--from-cluster", "--kubeconfig", path], "")
+}
+
+#[test]
+fn a_cluster_that_gives_no_objects_is_told_of() {
+    let pool = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "web"},
+        "spec": {"template": {"spec": {"requirements": [],
+            "nodeClassRef": {"kind": "EC2NodeClass", "name": "web"}}}},
+    });
+    let own = [
+        ("v1", kinds(&["nodepools"])),
+        ("nodepools", list(vec![pool])),
+    ];
+    let api = Api::with(Manner::Well, own.clone());
+    let imported = from(api.kubeconfig());
+    let (hcl, said) = texts(&imported);
+    let mut asked = command(&["import", "--from-cluster"]);
+    let by_environment = asked.env("KUBECONFIG", api.kubeconfig()).output();
+    assert_eq!(texts(&by_environment.expect("it ends")).0, hcl);
+    let mut asked = command(&["import", "--from-cluster"]);
+    let several = asked.env("KUBECONFIG", "/a:/b").output().expect("it ends");
+    assert_eq!(several.status.code(), Some(1));
+    assert!(texts(&several).1.contains("KUBECONFIG names several"));
+    // Its node class is not there.
+    assert_eq!(imported.status.code(), Some(2), "{said}");
+    assert!(hcl.contains("pool \"web\" {"), "{hcl}");
+
+    let check = |output: Output, expect: &[&str]| {
+        let (hcl, said) = texts(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(hcl, "");
+        for words in expect {
+            assert!(said.contains(words), "no {words} in {said}");
+        }
+    };
+    let api = Api::with(Manner::Forbids("nodepools"), own);
+    let right = "--verb=list --resource=nodepools.karpenter.sh";
+    check(from(api.kubeconfig()), &["forbidden (403)", right]);
+    let api = Api::with(Manner::Forbids("v1"), []);
+    check(
+        from(api.kubeconfig()),
+        &["--verb=get --non-resource-url=/apis/*"],
+    );
+    let api = Api::with(
+        Manner::Well,
+        [("v1", kinds(&["nodepools", "ec2nodeclasses"]))],
+    );
+    let there = "its API serves nodepools.karpenter.sh, ec2nodeclasses.karpenter.k8s.aws";
+    check(from(api.kubeconfig()), &[there, "there are no objects"]);
+    let api = Api::with(Manner::Well, []);
+    let none = "does not serve nodepools.karpenter.sh (v1 or v1beta1), nodeoverlays.karpenter.sh";
+    check(from(api.kubeconfig()), &[none, "--context"]);
+
+    let dir = TempDir::new().expect("made");
+    let nobody = dir.path().join("kubeconfig");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    drop(listener);
+    fs::write(&nobody, kubeconfig_for(port, "{}")).expect("written");
+    check(
+        from(&nobody),
+        &["reach the API at http://127.0.0.1:", "get --raw /version"],
+    );
+}

@@ -1,0 +1,181 @@
+//! Notifications between the service manager and the daemon, and the unit file.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::kube_api::{Api, Manner};
+use super::process::{Process, get, within};
+use super::{Config, LISTEN, cluster};
+use crate::binary::{command, outrigger};
+
+/// The service manager's end of the socket.
+struct Manager {
+    socket: UnixDatagram,
+    dir: TempDir,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let dir = TempDir::new().expect("a directory");
+        let socket = UnixDatagram::bind(dir.path().join("notify")).expect("a socket");
+        let limit = Some(Duration::from_millis(100));
+        socket.set_read_timeout(limit).expect("a limit");
+        Self { socket, dir }
+    }
+
+    /// Starts the daemon as a service, to be heard of twice a second.
+    fn start(&self, config: &Config) -> Process {
+        let mut command = command(&["run", "--config", config.path()]);
+        command
+            .stdin(Stdio::null())
+            .env("NOTIFY_SOCKET", self.dir.path().join("notify"))
+            .env("WATCHDOG_USEC", "500000");
+        Process::spawn(command, &self.dir.path().join("log"))
+    }
+
+    /// What was said next, if anything was.
+    fn hears(&self) -> Option<String> {
+        let mut text = [0; 4096];
+        let length = self.socket.recv(&mut text).ok()?;
+        Some(String::from_utf8_lossy(&text[..length]).into_owned())
+    }
+
+    /// Waits for a word that has this, for so many seconds, and gives all that was said until then.
+    fn waits(&self, text: &str, seconds: u32) -> Vec<String> {
+        let mut all = Vec::new();
+        let found = within(seconds, || {
+            all.extend(self.hears());
+            all.last()
+                .is_some_and(|own| own.contains(text))
+                .then_some(())
+        });
+        assert!(found.is_some(), "{text:?} in {all:#?}");
+        all
+    }
+}
+
+#[test]
+fn the_service_manager_hears_when_the_daemon_is_there_lives_reloads_and_ends() {
+    let api = Api::start(Manner::Well, Vec::new());
+    let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
+    let manager = Manager::new();
+    let mut daemon = manager.start(&config);
+    manager.waits("STATUS=clusters: 1 ready", 20);
+    manager.waits("READY=1", 5);
+    manager.waits("WATCHDOG=1", 5);
+    config.write("nonsense {}\n");
+    daemon.signal("HUP");
+    let said = manager.waits("RELOADING=1", 5);
+    assert!(
+        said.iter().any(|own| own.contains("MONOTONIC_USEC=")),
+        "{said:?}"
+    );
+    manager.waits("READY=1", 5);
+    manager.waits("ready; configuration not reloaded: ", 5);
+    config.write(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
+    daemon.signal("HUP");
+    manager.waits("READY=1", 5);
+    manager.waits("STATUS=clusters: 1 ready\n", 5);
+    daemon.signal("TERM");
+    manager.waits("STOPPING=1", 5);
+    assert_eq!(daemon.ends(10).code(), Some(0));
+}
+
+#[test]
+fn a_daemon_whose_clusters_do_not_answer_lives_but_has_not_started() {
+    let api = Api::start(Manner::Hang, Vec::new());
+    let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
+    let manager = Manager::new();
+    let daemon = manager.start(&config);
+    let mut said = manager.waits("STATUS=clusters: 1 not ready", 20);
+    for _ in 0..3 {
+        said.extend(manager.waits("WATCHDOG=1", 5));
+    }
+    let ready = said.iter().any(|own| own.contains("READY=1"));
+    assert!(!ready, "{said:?}\n{}", daemon.log());
+}
+
+#[test]
+fn a_socket_that_the_service_manager_holds_is_served() {
+    let api = Api::start(Manner::Well, Vec::new());
+    // The address of the configuration is nobody's: it is not asked for.
+    let listen = "telemetry { listen = \"192.0.2.1:9464\" }\n";
+    let config = Config::new(&format!("{listen}{}", cluster("a", api.kubeconfig())));
+    let held = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = held.local_addr().expect("an address").to_string();
+    let mut command = Command::new("sh");
+    let run = command_line(&["run", "--config", config.path()]);
+    let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+    command.args(["-c", script, "sh"]).args(run);
+    command.stdin(Stdio::from(OwnedFd::from(held)));
+    let log = config.0.path().join("log");
+    let mut daemon = Process::spawn(command, &log);
+    assert_eq!(daemon.admin(), address);
+    assert_eq!(get(&address, "/livez").0, 200);
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(10).code(), Some(0));
+}
+
+fn command_line(arguments: &[&str]) -> Vec<String> {
+    let command = command(arguments);
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    words
+        .map(|own| own.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// The units as they ship, beside the binary of this test.
+#[test]
+fn the_units_are_in_order_and_expose_little() {
+    let name = "end_to_end::systemd::the_units_are_in_order_and_expose_little";
+    let analyze = |arguments: &[&str]| {
+        let mut command = Command::new("systemd-analyze");
+        let output = command.args(arguments).output().ok()?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Some((output.status.success(), text))
+    };
+    if analyze(&["--version"]).is_none() {
+        println!("SKIP {name}: systemd-analyze");
+        return;
+    }
+    let dir = TempDir::new().expect("a directory");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
+    let read = |path: &str| fs::read_to_string(shipped.join(path)).expect("a unit");
+    let installed = |text: String| text.replace("/usr/bin/outrigger", outrigger());
+    let place = |path: &str| dir.path().join(path).display().to_string();
+    let (service, socket) = (place("outrigger.service"), place("outrigger.socket"));
+    fs::write(&socket, read("outrigger.socket")).expect("written");
+    let unit = installed(read("outrigger.service"));
+    fs::write(&service, &unit).expect("written");
+    let (fine, said) = analyze(&["verify", &service, &socket]).expect("it runs");
+    assert!(fine && said.is_empty(), "{said}");
+    let limit = "--threshold=15";
+    let (fine, said) = analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
+    assert!(fine, "{said}");
+    // What is to be found can be.
+    fs::write(&service, unit.replace("CapabilityBoundingSet=\n", "")).expect("written");
+    let (fine, _) = analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
+    assert!(!fine, "a daemon with every capability exposes more");
+    let beside = dir.path().join("outrigger.service.d");
+    fs::create_dir(&beside).expect("a directory");
+    fs::write(&service, &unit).expect("written");
+    for drop_in in ["addresses.conf", "plugins.conf"] {
+        let more = read(&format!("outrigger.service.d/{drop_in}"));
+        fs::write(beside.join(drop_in), more).expect("written");
+    }
+    let (fine, said) = analyze(&["verify", &service]).expect("it runs");
+    assert!(fine && said.is_empty(), "{said}");
+    fs::write(beside.join("wrong.conf"), "[Service]\nNoSuchThing=yes\n").expect("written");
+    let (_, said) = analyze(&["verify", &service]).expect("it runs");
+    assert!(said.contains("NoSuchThing"), "drop-ins are read: {said}");
+}

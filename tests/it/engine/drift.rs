@@ -1,0 +1,752 @@
+//! Drifted, unhealthy and expired nodes, and the safeguards for them, step by step.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use outrigger::coordination::lease_annotations::{ACCEPTED, PAUSE};
+use outrigger::engine::Engine;
+use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
+use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::report::Report;
+use outrigger::model::claim::ClaimPhase;
+use outrigger::model::cluster::{Cluster, ManagementMode};
+use outrigger::model::fleet::FleetView;
+use outrigger::model::id::{ObjectKey, PodKey};
+use outrigger::model::labels::{DO_NOT_DISRUPT, TERMINATION_AT};
+use outrigger::model::node::ConditionStatus;
+use outrigger::model::pdb::{Bound, Pdb};
+use outrigger::model::pod::{Owner, Pod};
+use outrigger::model::pool::{Budget, BudgetNodes, OnBlocked, Rate, Reason};
+use outrigger::model::requirement::Requirement;
+use outrigger::model::selector::Selector;
+use outrigger::model::template_hash::change_id;
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+
+use super::termination::restart;
+use super::{Stage, bound, waiting_pod};
+
+fn web(name: &str) -> Pod {
+    let mut pod = waiting_pod(name);
+    pod.owner = Some(Owner {
+        kind: "ReplicaSet".into(),
+        name: "web".into(),
+        uid: "web".into(),
+    });
+    pod
+}
+
+/// A stage with so many nodes, each with one pod that needs one of its own, that have settled.
+fn running(nodes: usize) -> Stage {
+    running_with(nodes, |_| {})
+}
+
+/// The same under another configuration.
+fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
+    let mut stage = Stage::new(ManagementMode::Manage);
+    stage.change(change);
+    stage.change(|own| {
+        let types = Requirement::is_in(["m6i.xlarge"]);
+        let key = "node.kubernetes.io/instance-type";
+        own.pools[0].requirements.add(key, types);
+        own.pools[0].expire_after = None;
+    });
+    stage.sync(vec![], vec![]);
+    for at in 0..nodes {
+        let mut pod = web(&format!("p{at}"));
+        pod.requests.cpu_milli = 2500;
+        stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
+        stage.run(10, &[]);
+        stage.join_one(at);
+        stage.apply(bound(pod, &format!("node-{at}")));
+        stage.run(2, &[]);
+    }
+    stage.run(60, &[]);
+    assert_eq!(stage.launches.len(), nodes);
+    stage.seen.clear();
+    stage.reports.clear();
+    stage
+}
+
+impl Stage {
+    fn join_one(&mut self, launch: usize) {
+        let node = self.node(launch);
+        self.apply(WatchedObject::Node(Box::new(node)));
+        self.run(3, &[]);
+    }
+
+    /// Makes drift of all nodes there are.
+    fn drift(&mut self) {
+        // No provider has told of classes: nodes can be made of it.
+        self.change(|own| own.pools[0].node_class = Some("other".into()));
+    }
+
+    fn turn(&mut self, node: usize, ready: bool) {
+        let name = format!("node-{node}");
+        let now = self.now;
+        let mut node = self.engine.state().objects.nodes[name.as_str()].clone();
+        node.ready = ready;
+        node.version = format!("{}!", node.version);
+        let status = if ready {
+            ConditionStatus::True
+        } else {
+            ConditionStatus::Unknown
+        };
+        node.set_condition("Ready", status, now);
+        self.apply(WatchedObject::Node(Box::new(node)));
+    }
+
+    /// Nodes that are closed because they leave.
+    fn closed(&self) -> usize {
+        let nodes = self.engine.state().objects.nodes.values();
+        nodes.filter(|own| own.has_disrupted_taint()).count()
+    }
+
+    fn story(&self) -> Vec<String> {
+        let told = self.reports.iter().filter_map(|own| match own {
+            Report::Drifted { node, why } => Some(format!("{node} has drifted: {why}")),
+            Report::Retire { node, reason, .. } => {
+                let node = node.as_ref()?;
+                Some(format!("{node} leaves: {}", reason.as_str()))
+            }
+            Report::Kept { why, .. } => Some(format!("stays: {why}")),
+            Report::Ailing(own) => Some(format!("{} of {} are not ready", own.unready, own.total)),
+            Report::Well(own) => Some(format!("well: {} of {}", own.unready, own.total)),
+            Report::Held(own) => Some(format!("{} of {} are held", own.nodes.len(), own.total)),
+            Report::Unheld { nodes, .. } => Some(format!("{nodes} are held no more")),
+            _ => None,
+        });
+        told.collect()
+    }
+
+    fn held(&self) -> Option<String> {
+        let held = self.engine.state().unaccepted.as_ref();
+        held.map(|own| own.id.clone())
+    }
+}
+
+#[test]
+fn a_drifted_node_is_replaced_and_then_ended() {
+    let mut stage = running(1);
+    stage.drift();
+    stage.run(10, &[]);
+    let told = [
+        "node-0 has drifted: NodePoolDrifted",
+        "node-0 leaves: drifted",
+    ];
+    assert_eq!(stage.story(), told);
+    assert_eq!((stage.launches.len(), stage.count("evict")), (2, 0));
+    stage.join_one(1);
+    stage.run(10, &[]);
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+}
+
+/// The pods that are told to go.
+fn evicted(held: &[IssuedCommand]) -> BTreeSet<PodKey> {
+    let all = held.iter().filter_map(|own| match &own.command {
+        Command::Evict { pod, .. } => Some(pod.clone()),
+        _ => None,
+    });
+    all.collect()
+}
+
+#[test]
+fn of_two_nodes_the_one_whose_successor_is_there_first_is_drained_first() {
+    let mut stage = running(2);
+    stage.drift();
+    stage.run(10, &[]);
+    assert_eq!((stage.launches.len(), stage.closed()), (4, 2));
+    for launch in [3, 2] {
+        let claims = &stage.engine.state().ledger.claims;
+        let pods = claims[&stage.launches[launch].claim.id].pods.clone();
+        stage.join_one(launch);
+        let told = evicted(&stage.run(10, &["evict"]));
+        assert_eq!((told, pods.len()), (pods, 1));
+    }
+}
+
+#[test]
+fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_successor() {
+    let mut stage = running(2);
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
+    stage.drift();
+    for launch in [2, 3] {
+        stage.run(60, &[]);
+        assert_eq!((stage.launches.len(), stage.closed()), (launch + 1, 1));
+        stage.join_one(launch);
+        for pod in evicted(&stage.run(10, &["evict"])) {
+            let pod = stage.engine.state().objects.pods[&pod].clone();
+            stage.apply(bound(pod, &format!("node-{launch}")));
+        }
+        stage.run(60, &[]);
+    }
+    let left = stage.engine.state().objects.nodes.keys();
+    let left: Vec<&str> = left.map(|own| own.as_str()).collect();
+    assert_eq!(left, ["node-2", "node-3"]);
+}
+
+/// Its taint may be on its way still.
+#[test]
+fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
+    let mut stage = running(2);
+    let allow = |stage: &mut Stage, nodes| {
+        stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(nodes));
+    };
+    allow(&mut stage, 1);
+    stage.drift();
+    let held = stage.run(18, &["launch", "patch_node"]);
+    allow(&mut stage, 0);
+    for IssuedCommand { id, command } in held {
+        if matches!(command, Command::PatchNode(_)) {
+            let (kind, text) = (FailureKind::Unknown, String::new());
+            stage.event(Event::Answered(id, CommandResult::Failed { kind, text }));
+        }
+    }
+    stage.run(2, &["launch"]);
+    assert!(
+        stage.story()[2].starts_with("stays: "),
+        "{:?}",
+        stage.story()
+    );
+    allow(&mut stage, 1);
+    stage.seen.clear();
+    // No watch of nodes may be silent for longer.
+    stage.run(90, &["launch"]);
+    assert_eq!(stage.count("patch_node"), 0, "{:?}", stage.story());
+    stage.run(90, &["launch"]);
+    assert_eq!(stage.count("patch_node"), 1, "{:?}", stage.story());
+}
+
+#[test]
+fn it_is_told_how_many_nodes_have_drifted_and_may_leave() {
+    let mut stage = running(2);
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
+    stage.drift();
+    stage.run(10, &[]);
+    let said = Report::Eligible {
+        reason: Reason::Drifted,
+        nodes: 2,
+    };
+    assert!(stage.reports.contains(&said), "{:?}", stage.reports);
+    assert_eq!(stage.closed(), 0);
+}
+
+/// They would not take it.
+#[test]
+fn nothing_is_launched_for_pods_that_stay_though_their_node_leaves_in_the_end() {
+    for by_budget in [false, true] {
+        let grace = SignedDuration::from_mins(10);
+        let mut stage = running_with(1, |own| {
+            own.pools[0].termination_grace_period = Some(grace);
+        });
+        if by_budget {
+            stage.apply(WatchedObject::Pdb(Pdb {
+                key: ObjectKey::new("default", "all"),
+                selector: Some(Selector::default()),
+                max_unavailable: Some(Bound::Count(0)),
+                ..Pdb::default()
+            }));
+        } else {
+            let mut pod = web("p0");
+            pod.requests.cpu_milli = 2500;
+            pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+            stage.apply(bound(pod, "node-0"));
+        }
+        stage.drift();
+        stage.run(60, &[]);
+        assert_eq!(stage.story()[1..], ["node-0 leaves: drifted"]);
+        assert_eq!((stage.launches.len(), stage.closed()), (1, 1));
+    }
+}
+
+#[test]
+fn a_time_that_stands_on_a_broken_node_stays_if_it_is_over_sooner() {
+    for minutes in [-30, 60] {
+        let mut stage = running(1);
+        let at = stage.now + SignedDuration::from_mins(minutes);
+        let mut node = stage.seen_node().clone();
+        let note = (TERMINATION_AT.to_owned(), at.to_string());
+        node.annotations.extend([note]);
+        stage.apply(WatchedObject::Node(Box::new(node)));
+        stage.turn(0, false);
+        stage.run(30 * 60 + 10, &["terminate"]);
+        assert_eq!(stage.story(), ["node-0 leaves: unhealthy"]);
+        let written = stage.seen_node().deadline().expect("a time");
+        assert_eq!(written == at, minutes < 0, "{written} {at}");
+        assert!(written <= stage.now);
+    }
+}
+
+#[test]
+fn a_drifted_node_whose_pods_fit_elsewhere_needs_no_other() {
+    let mut stage = running(1);
+    // Another of the same pool, with room, that is as it should be.
+    stage.change(|own| {
+        let mut second = own.pools[0].clone();
+        second.name = "second".into();
+        second.replicas = Some(1);
+        own.pools.push(second);
+    });
+    stage.run(10, &[]);
+    assert_eq!(stage.launches.len(), 2);
+    stage.join_one(1);
+    stage.change(|own| own.pools[0].node_class = Some("other".into()));
+    stage.run(30, &[]);
+    assert_eq!(stage.launches.len(), 2, "{:?}", stage.story());
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+}
+
+#[test]
+fn an_empty_drifted_node_ends_without_another_though_nothing_is_consolidated() {
+    let mut stage = running(1);
+    stage.change(|own| own.pools[0].disruption.consolidate_after = None);
+    let key = web("p0").key;
+    stage.event(Event::Deleted(ObjectKind::Pod, key));
+    stage.drift();
+    stage.run(30, &[]);
+    assert_eq!(stage.launches.len(), 1);
+    assert_eq!(stage.count("terminate"), 1, "{:?}", stage.seen);
+}
+
+#[test]
+fn a_drifted_node_whose_pods_find_no_place_is_opened_again_and_the_next_is_tried() {
+    let mut stage = running(2);
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
+    stage.drift();
+    stage.run(60, &["launch"]);
+    assert_eq!(stage.closed(), 1);
+    assert_eq!(stage.story()[1], "node-0 leaves: drifted");
+    stage.run(60 * 20, &["launch"]);
+    let story = stage.story();
+    assert!(
+        story[2].starts_with("stays: its pods have found no place"),
+        "{story:?}"
+    );
+    assert_eq!(story[4], "node-1 leaves: drifted", "{story:?}");
+    assert_eq!((stage.closed(), stage.count("evict")), (1, 0));
+}
+
+#[test]
+fn nodes_of_a_static_pool_are_replaced_one_for_one_and_none_ends_before_another_runs() {
+    let mut stage = Stage::new(ManagementMode::Manage);
+    stage.change(|own| {
+        own.pools[0].replicas = Some(3);
+        own.pools[0].limits.nodes = Some(4);
+        own.pools[0].disruption.consolidate_after = None;
+    });
+    stage.sync(vec![], vec![]);
+    stage.run(10, &[]);
+    (0..3).for_each(|at| stage.join_one(at));
+    stage.run(30, &[]);
+    stage.drift();
+    for round in 0..3 {
+        stage.run(60, &[]);
+        assert_eq!(stage.launches.len(), 4 + round, "{:?}", stage.story());
+        assert_eq!(stage.closed(), 1, "round {round}");
+        assert_eq!(stage.count("terminate"), round, "its number is kept");
+        stage.join_one(3 + round);
+        stage.run(20, &[]);
+        assert_eq!(stage.count("terminate"), round + 1, "{:?}", stage.seen);
+    }
+    stage.run(600, &[]);
+    assert_eq!((stage.launches.len(), stage.count("terminate")), (6, 3));
+}
+
+#[test]
+fn a_node_that_has_to_leave_does_though_its_pods_find_no_place() {
+    let mut stage = running(1);
+    let hours = |count| Some(SignedDuration::from_hours(count));
+    stage.change(|own| own.pools[0].expire_hard_after = hours(1));
+    stage.run(60, &[]);
+    let claims = &stage.engine.state().ledger.claims;
+    let record = &claims.values().next().expect("a claim").record;
+    assert_eq!(record.expire_hard_after, hours(1), "written in place");
+    assert_eq!(
+        stage.instances["i-0"].tags["outrigger.dev/expire-hard-after"],
+        "3600"
+    );
+    stage.seen.clear();
+    stage.run(3700, &["launch"]);
+    assert_eq!(stage.story(), ["node-0 leaves: expired"]);
+    assert_eq!(
+        (stage.closed(), stage.count("evict")),
+        (1, 0),
+        "it waits for a while"
+    );
+    stage.run(60 * 20, &["launch"]);
+    assert!(stage.count("evict") > 0, "and no longer: {:?}", stage.seen);
+    assert_eq!(stage.story(), ["node-0 leaves: expired"]);
+}
+
+#[test]
+fn a_node_that_has_to_leave_heeds_no_pause_no_budget_and_no_rate_and_is_not_kept_for_its_pods() {
+    let mut stage = running(2);
+    stage.change(|own| {
+        let pool = &mut own.pools[0];
+        pool.expire_hard_after = Some(SignedDuration::from_hours(1));
+        pool.disruption.on_blocked = OnBlocked::Abort;
+        pool.disruption.budgets[0].nodes = BudgetNodes::Nodes(0);
+        pool.disruption.budgets[0].rate = Rate::parse("1/d");
+    });
+    stage.annotate(PAUSE, Some("always stop"));
+    stage.run(3700, &["launch"]);
+    let leave = ["node-0 leaves: expired", "node-1 leaves: expired"];
+    assert_eq!(stage.story(), leave);
+    assert_eq!((stage.closed(), stage.count("patch_lease")), (2, 0));
+    // Nobody takes the pods away that are evicted after twenty minutes.
+    stage.run(60 * 60, &["launch"]);
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    assert_eq!(
+        (stage.story(), stage.closed()),
+        (leave.map(str::to_owned).to_vec(), 2)
+    );
+}
+
+#[test]
+fn a_node_that_has_to_leave_takes_a_place_in_the_fleets_budgets_also_after_a_restart() {
+    let mut stage = running(1);
+    let fleet = |stage: &mut Stage, number| {
+        let budgets = vec![Budget {
+            nodes: BudgetNodes::Nodes(0),
+            rate: None,
+            reasons: Vec::new(),
+            during: None,
+        }];
+        let view = FleetView {
+            number,
+            budgets,
+            ..FleetView::default()
+        };
+        stage.event(Event::FleetChanged(Some(Arc::new(view))));
+    };
+    fleet(&mut stage, 1);
+    stage.change(|own| own.pools[0].expire_hard_after = Some(SignedDuration::from_hours(1)));
+    stage.run(3500, &["launch"]);
+    assert_eq!(
+        stage.disruption_usage.leaving.len(),
+        0,
+        "{:?}",
+        stage.story()
+    );
+    stage.run(200, &["launch"]);
+    assert_eq!(
+        (stage.closed(), stage.disruption_usage.leaving.len()),
+        (1, 1)
+    );
+    stage.run(60 * 20, &["launch"]);
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    restart(&mut stage);
+    fleet(&mut stage, 1);
+    stage.run(20, &["launch"]);
+    assert_eq!(
+        (stage.closed(), stage.disruption_usage.leaving.len()),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_pod_that_must_not_be_disrupted_is_not_evicted_even_from_a_node_that_has_to_leave() {
+    let mut stage = running(1);
+    let mut pod = web("p0");
+    pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+    stage.apply(bound(pod, "node-0"));
+    stage.change(|own| own.pools[0].expire_hard_after = Some(SignedDuration::from_hours(1)));
+    stage.run(3700, &[]);
+    assert_eq!(stage.story(), ["node-0 leaves: expired"]);
+    stage.run(60 * 60, &[]);
+    assert_eq!(
+        (
+            stage.closed(),
+            stage.count("evict"),
+            stage.count("terminate")
+        ),
+        (1, 0, 0)
+    );
+}
+
+#[test]
+fn a_broken_node_ends_without_a_drain_and_not_while_the_view_is_not_whole() {
+    let mut stage = running(1);
+    stage.turn(0, false);
+    stage.run(29 * 60, &[]);
+    assert_eq!(stage.story(), [""; 0]);
+    stage.event(Event::WatchLost(ObjectKind::Pdb, String::new()));
+    stage.run(10 * 60, &[]);
+    assert_eq!(stage.story(), [""; 0], "{:?}", stage.seen);
+    stage.event(Event::Reset(ObjectKind::Pdb, Vec::new()));
+    stage.run(30, &[]);
+    assert_eq!(stage.story(), ["node-0 leaves: unhealthy"]);
+    assert_eq!((stage.count("terminate"), stage.count("evict")), (1, 0));
+    assert_eq!(stage.launches.len(), 2, "its pods get another");
+}
+
+/// EC2 says that checks of these fail, and says it again each minute, for so many minutes.
+fn fails(stage: &mut Stage, nodes: &[usize], minutes: usize) {
+    for _ in 0..minutes {
+        for at in nodes {
+            let instance = format!("i-{at}").into();
+            let failed = Interruption::Failed;
+            stage.event(Event::Interrupted(instance, failed, stage.now));
+        }
+        stage.run(60, &["launch"]);
+    }
+}
+
+#[test]
+fn checks_that_fail_on_many_nodes_at_once_end_none_of_them() {
+    let mut stage = running(10);
+    fails(&mut stage, &[2, 4, 6], 10);
+    let why = "stays: 3 of 10 nodes in its pool are unhealthy, too many to replace them";
+    assert_eq!(stage.story(), [why; 3]);
+    assert_eq!(stage.count("patch_node"), 0, "{:?}", stage.seen);
+    // Two are well again; nobody says so, but nobody says otherwise any more.
+    stage.reports.clear();
+    fails(&mut stage, &[4], 3);
+    assert_eq!(stage.story(), ["node-4 leaves: unhealthy"]);
+    assert_eq!((stage.count("terminate"), stage.count("evict")), (1, 0));
+}
+
+#[test]
+fn checks_that_failed_while_the_view_was_not_whole_end_nothing_once_they_are_well() {
+    for still in [false, true] {
+        let mut stage = running(10);
+        stage.event(Event::WatchLost(ObjectKind::Pdb, String::new()));
+        fails(&mut stage, &[4], 5);
+        let (last, word): (&[usize], _) = if still {
+            (&[4], "fails")
+        } else {
+            (&[], "is well")
+        };
+        fails(&mut stage, last, 4);
+        assert_eq!(stage.count("terminate"), 0, "{word}");
+        stage.event(Event::Reset(ObjectKind::Pdb, Vec::new()));
+        stage.run(30, &["launch"]);
+        assert_eq!(stage.count("terminate"), usize::from(still), "{word}");
+    }
+}
+
+#[test]
+fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice() {
+    let mut stage = running(4);
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
+    stage.drift();
+    stage.run(10, &["launch"]);
+    assert_eq!(stage.closed(), 2, "they wait for places");
+    stage.reports.clear();
+    // Of the others both: two are too few to say anything.
+    (2..4).for_each(|at| stage.turn(at, false));
+    stage.run(10, &["launch"]);
+    assert_eq!(stage.story(), [""; 0]);
+    stage.change(|own| own.safeguards.max_unready = BudgetNodes::Nodes(0));
+    (0..2).for_each(|at| stage.turn(at, false));
+    stage.run(60 * 21, &["launch"]);
+    stage.reports.clear();
+    stage.run(60, &["launch"]);
+    let story = stage.story();
+    assert_eq!(stage.closed(), 0, "{story:?}");
+    assert_eq!(story, [""; 0], "said once, and nobody leaves");
+    (0..4).for_each(|at| stage.turn(at, true));
+    stage.run(60 * 5, &["launch"]);
+    let story = stage.story();
+    assert_eq!(story[0], "well: 0 of 4", "{story:?}");
+    assert_eq!(stage.closed(), 2, "{story:?}");
+}
+
+#[test]
+fn what_waits_for_places_is_taken_back_when_the_cluster_is_not_well() {
+    let mut stage = running(5);
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
+    stage.drift();
+    stage.run(10, &["launch"]);
+    assert_eq!(stage.closed(), 1);
+    stage.reports.clear();
+    (1..5).for_each(|at| stage.turn(at, false));
+    stage.run(10, &["launch"]);
+    let why = "stays: 4 of 5 nodes in the cluster are not ready";
+    assert_eq!(stage.story(), ["4 of 5 are not ready", why]);
+    assert_eq!((stage.closed(), stage.count("evict")), (0, 0));
+}
+
+#[test]
+fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
+    let mut stage = running(3);
+    stage.change(|own| own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20)));
+    stage.run(5, &[]);
+    assert_eq!(stage.story(), [""; 0], "nothing is due by that");
+    stage.drift();
+    stage.run(60, &[]);
+    assert_eq!(stage.story(), ["3 of 3 are held"], "said once");
+    assert_eq!(stage.closed(), 0);
+    let id = stage.held().expect("held");
+    stage.annotate(ACCEPTED, Some("another"));
+    stage.run(60, &[]);
+    assert_eq!(stage.held().as_ref(), Some(&id));
+    stage.annotate(ACCEPTED, Some(&id));
+    stage.run(60, &["launch"]);
+    assert_eq!(stage.story()[1], "3 are held no more");
+    assert_eq!(stage.closed(), 3, "{:?}", stage.story());
+}
+
+#[test]
+fn a_reload_that_ends_little_is_done_and_one_that_is_taken_back_leaves_nothing() {
+    let mut stage = running(3);
+    let most = |own: &mut Cluster| {
+        own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Nodes(2));
+    };
+    stage.change(most);
+    stage.run(5, &[]);
+    let before = Cluster::clone(&stage.engine.state().cluster);
+    stage.drift();
+    stage.run(5, &[]);
+    assert!(stage.held().is_some());
+    stage.set(before.clone());
+    stage.run(60, &[]);
+    assert_eq!(stage.story(), ["3 of 3 are held", "3 are held no more"]);
+    assert_eq!((stage.held(), stage.closed()), (None, 0));
+    // Held nodes are not let go by another reload that changes nothing for them.
+    stage.drift();
+    stage.run(5, &[]);
+    stage.change(|own| own.pools[0].weight = 3);
+    stage.run(5, &[]);
+    assert!(stage.held().is_some());
+    stage.change(|own| own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Nodes(3)));
+    stage.run(5, &["launch"]);
+    assert_eq!(stage.closed(), 3, "{:?}", stage.story());
+    // What was let go before is not held by a reload that adds nothing.
+    stage.change(most);
+    stage.run(5, &["launch"]);
+    assert_eq!(stage.held(), None);
+}
+
+#[test]
+fn a_start_with_a_configuration_that_ends_too_much_holds_it_unless_it_was_accepted() {
+    for accepted in [false, true] {
+        let mut stage = running(3);
+        let mut cluster = Cluster::clone(&stage.engine.state().cluster);
+        cluster.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20));
+        cluster.pools[0].node_class = Some("other".into());
+        let id = change_id(&cluster);
+        let state = stage.engine.state();
+        let nodes = state.objects.nodes.values().cloned().collect();
+        let pods = state.objects.pods.values().cloned().collect();
+        stage.engine = Engine::new(8);
+        stage.start(ManagementMode::Manage);
+        stage.set(cluster);
+        if accepted {
+            stage.annotate(ACCEPTED, Some(&id));
+        }
+        stage.sync(nodes, pods);
+        stage.run(30, &["launch"]);
+        assert_eq!(stage.held().is_none(), accepted);
+        assert_eq!(
+            stage.closed(),
+            if accepted { 3 } else { 0 },
+            "{:?}",
+            stage.story()
+        );
+    }
+}
+
+#[test]
+fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
+    let mut stage = running(3);
+    stage.change(|own| {
+        let mut other = own.pools[0].clone();
+        other.name = "other".into();
+        own.pools = vec![other];
+    });
+    for round in 0..3 {
+        stage.run(20, &[]);
+        assert_eq!(
+            stage.closed(),
+            1,
+            "a tenth of three is one: {:?}",
+            stage.story()
+        );
+        assert_eq!(stage.launches.len(), 4 + round);
+        stage.join_one(3 + round);
+        let pod = web(&format!("p{round}"));
+        // The eviction is answered; its controller makes another, which is bound to the new node.
+        stage.run(5, &[]);
+        stage.event(Event::Deleted(ObjectKind::Pod, pod.key.clone()));
+        let mut again = web(&format!("q{round}"));
+        again.requests.cpu_milli = 2500;
+        stage.apply(bound(again, &format!("node-{}", 3 + round)));
+        stage.run(30, &[]);
+        let claims = stage.engine.state().ledger.claims.values();
+        let left = claims.filter(|own| own.record.pool.as_str() == "general");
+        let left = left.filter(|own| own.phase < ClaimPhase::Draining).count();
+        assert!(left <= 2 - round, "{:?}", stage.story());
+    }
+    stage.run(120, &[]);
+    assert_eq!(stage.count("terminate"), 3, "{:?}", stage.seen);
+}
+
+/// Whoever shortens the age of nodes makes them leave, be it that nothing about them changes.
+#[test]
+fn a_reload_by_which_too_many_nodes_are_too_old_waits_until_it_is_accepted() {
+    for hard in [false, true] {
+        let mut stage = running(3);
+        let most = |own: &mut Cluster| {
+            own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20))
+        };
+        stage.change(most);
+        stage.run(3 * 3600, &["launch"]);
+        stage.change(|own| {
+            let pool = &mut own.pools[0];
+            let age = Some(SignedDuration::from_hours(3));
+            if hard {
+                pool.expire_hard_after = age;
+            } else {
+                (pool.expire_after, pool.disruption.budgets[0].nodes) =
+                    (age, BudgetNodes::Percent(100));
+            }
+        });
+        stage.run(600, &["launch"]);
+        assert_eq!(stage.story(), ["3 of 3 are held"], "{hard}");
+        // Its tags are what a host that starts knows of before.
+        restart(&mut stage);
+        stage.run(600, &["launch"]);
+        assert_eq!(stage.closed(), 0, "{hard} {:?}", stage.story());
+        let id = stage.held().expect("held still");
+        stage.annotate(ACCEPTED, Some(&id));
+        stage.run(600, &["launch"]);
+        assert_eq!(stage.closed(), 3, "{hard} {:?}", stage.story());
+    }
+}
+
+#[test]
+fn a_node_that_is_due_to_leave_and_is_kept_for_good_is_told_of_once() {
+    let mut stage = running(1);
+    let mut pod = web("p0");
+    pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+    stage.apply(bound(pod, "node-0"));
+    stage.drift();
+    stage.run(3600, &[]);
+    let shut = stage.reports.iter().filter_map(|own| match own {
+        Report::Shut { reason, why, .. } => Some(format!("{}: {why}", reason.as_str())),
+        _ => None,
+    });
+    let why = "drifted: node node-0: pod default/p0 is annotated karpenter.sh/do-not-disrupt=true";
+    assert_eq!(shut.collect::<Vec<_>>(), [why]);
+}
+
+#[test]
+fn what_stays_closed_when_a_cluster_is_only_observed_is_told() {
+    let mut stage = running(1);
+    stage.drift();
+    stage.run(30, &["launch"]);
+    assert_eq!(stage.closed(), 1);
+    let told = |stage: &Stage| {
+        let told = stage.reports.iter().filter_map(|own| match own {
+            Report::LeftClosed { nodes } => Some(*nodes),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    stage.change(|own| own.mode = ManagementMode::Observe);
+    stage.run(60, &[]);
+    assert_eq!(told(&stage), [1]);
+    stage.change(|own| own.pools[0].weight = 3);
+    assert_eq!(told(&stage), [1], "once");
+}

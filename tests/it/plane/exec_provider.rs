@@ -1,0 +1,88 @@
+//! The full lifecycle with a user-supplied program as the provider, on a real control plane.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::fixture::{Setup, World, client, clock, plane, scale, until, until_ready};
+use super::lifecycle::{bytes_mb, deploy_both, provider_id, size};
+
+/// No claim ever had two instances; which of all are live, by id.
+fn live_of_single(setup: &Setup) -> BTreeSet<String> {
+    let all = setup.journal();
+    let claims: BTreeSet<String> = all.iter().map(|own| own["claim"].to_string()).collect();
+    assert_eq!(claims.len(), all.len(), "claims with two instances");
+    let live = all.iter().filter(|own| own["ended"].is_null());
+    let ids = live.map(|own| own["id"].as_str().expect("an id").to_owned());
+    ids.collect()
+}
+
+fn instances_of(world: &World) -> BTreeSet<String> {
+    let ids = world.nodes.iter().map(provider_id);
+    ids.map(|id| id.rsplit('/').next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_get_nodes_from_a_program_that_ends_once() {
+    let name = "plane::exec_provider::pods_get_nodes_from_a_program_that_ends_once";
+    let Some(plane) = plane(name) else { return };
+    let marks = tempfile::TempDir::new().expect("a directory");
+    let once = marks.path().join("once");
+    let once = once.to_str().expect("a readable path");
+    // Its first run ends with the first launch done and not answered.
+    let faults = ["--fault", "die-launch", "--once", once];
+    let setup = Setup::with_program(&plane.daemons(), &faults);
+    let mut daemon = setup.daemon();
+    let api = client(plane.kubeconfig()).await;
+    until_ready(&setup, 1).await;
+    let start = clock();
+    deploy_both(&api).await;
+    let pods = 2 * size();
+    let quiet = |world: &World| world.bound() == pods && world.empty_nodes() == 0;
+    let world = until(&api, &setup, 120, "all pods bound", quiet).await;
+    let bound = start.elapsed();
+    let (cpu, peak) = daemon.figures();
+    println!(
+        "{pods} pods bound after {:.1} s on {} nodes for {:.2} $/h; daemon {cpu:.2} s of cpu, \
+         {:.1} MB peak",
+        bound.as_secs_f64(),
+        world.nodes.len(),
+        world.cost(),
+        bytes_mb(peak),
+    );
+    assert!(fs::exists(once).is_ok_and(|it| it), "the program has ended");
+    assert_eq!(setup.told("exec program exited").len(), 1);
+    assert_eq!(live_of_single(&setup), instances_of(&world));
+
+    // What it has launched is known to the next daemon and the next program.
+    scale(&api, "large", 0).await;
+    daemon.kill();
+    let _daemon = setup.daemon();
+    until(&api, &setup, 180, "half of it is gone", |world| {
+        world.bound() == size() && world.empty_nodes() == 0
+    })
+    .await;
+
+    // Whoever loads a configuration by which all would leave hears that they stay.
+    let (amd, arm) = ("in = [\"amd64\"]", "in = [\"arm64\"]");
+    setup.reload(
+        "pool \"general\"",
+        "fleet { max_disrupted_per_reload = 0 }\npool \"general\"",
+    );
+    let (held, mut said) = ("nodes, more than max_disrupted_per_reload", String::new());
+    // Nodes have just left: while that is not known for sure nothing is weighed.
+    for from in [amd, arm, arm, arm] {
+        said = setup.reload(from, arm);
+        if said.contains(held) {
+            break;
+        }
+    }
+    assert!(said.contains(held), "{said}");
+    let said = setup.reload(arm, amd);
+    assert!(!said.contains("would disrupt"), "{said}");
+
+    scale(&api, "small", 0).await;
+    let gone = |world: &World| world.nodes.is_empty();
+    until(&api, &setup, 180, "every node gone", gone).await;
+    assert_eq!(live_of_single(&setup), BTreeSet::new(), "none is left");
+}

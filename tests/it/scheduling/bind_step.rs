@@ -1,0 +1,308 @@
+//! A cluster as kube-scheduler observes it at one step: nodes with their labels and the pods bound
+//! until then. Evaluates whether a pod may be bound to a node under inter-pod constraints.
+//!
+//! Source: kube-scheduler's plugins InterPodAffinity and PodTopologySpread, and the pages
+//! "Assigning Pods to Nodes" and "Pod Topology Spread Constraints" of its documentation.
+
+use std::collections::BTreeMap;
+
+use outrigger::model::affinity::{PodTerm, TopologySpread};
+use outrigger::model::id::PodKey;
+use outrigger::model::labels::Labels;
+use outrigger::model::pod::Pod;
+use outrigger::model::taint::Taint;
+
+use super::fixture::World;
+use super::rules::{Check, ensure, means, selects, spread_of, tolerates_all, wants};
+use super::variants::Site;
+
+/// A node at one step.
+#[derive(Clone, Debug)]
+struct Node<'s> {
+    name: &'s String,
+    labels: &'s Labels,
+    taints: &'s [Taint],
+}
+
+/// A pod that is bound.
+#[derive(Clone, Debug)]
+struct Bound<'s> {
+    namespace: &'s str,
+    labels: &'s Labels,
+    anti_affinity: &'s [PodTerm],
+    deleting: bool,
+    at: usize,
+}
+
+/// Nodes and what is bound to them.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene<'s> {
+    world: &'s World,
+    nodes: Vec<Node<'s>>,
+    bound: Vec<Bound<'s>>,
+}
+
+impl<'s> Scene<'s> {
+    /// All nodes of a plan, each as the variant picked for it, before a pod of the plan is bound.
+    pub(crate) fn new(world: &'s World, sites: &'s [Site<'s>], picks: &[usize]) -> Self {
+        let node = |(site, pick): (&'s Site<'s>, &usize)| Node {
+            name: &site.name,
+            labels: &site.variants[*pick].labels,
+            taints: site.taints,
+        };
+        let mut scene = Self {
+            world,
+            nodes: sites.iter().zip(picks).map(node).collect(),
+            bound: Vec::new(),
+        };
+        for pod in &world.residents {
+            let name = pod.node.as_ref().map(|name| name.as_str());
+            // Pods of a node that is gone are gone.
+            if let Some(at) = sites
+                .iter()
+                .position(|site| site.host.is_some() && Some(site.name.as_str()) == name)
+            {
+                scene.bind(pod, at);
+            }
+        }
+        for (host, pods) in &world.promised {
+            if let Some(at) = sites.iter().position(|site| site.host == Some(host)) {
+                pods.iter().for_each(|pod| scene.bind(pod, at));
+            }
+        }
+        // Daemons come with their node, before any pod.
+        for (at, (site, pick)) in sites.iter().zip(picks).enumerate() {
+            for daemon in &site.variants[*pick].daemons {
+                scene.bind(&world.daemons[*daemon].template, at);
+            }
+        }
+        scene
+    }
+
+    /// Binds a pod, whatever the rules say.
+    pub(crate) fn bind(&mut self, pod: &'s Pod, at: usize) {
+        self.bound.push(Bound {
+            namespace: &pod.key.namespace,
+            labels: &pod.labels,
+            anti_affinity: &pod.anti_affinity,
+            deleting: pod.deleting.is_some(),
+            at,
+        });
+    }
+
+    /// Whether the scheduler would bind a pod to this node, as far as other pods are concerned.
+    pub(crate) fn admits(&self, pod: &Pod, at: usize) -> Check {
+        self.disturbs_nobody(pod, at)?;
+        self.is_undisturbed(pod, at)?;
+        self.has_company(pod, at)?;
+        self.is_spread(pod, at)
+    }
+
+    /// Whether two nodes are in one place, by a label that both have.
+    fn share(&self, key: &str, one: usize, other: usize) -> bool {
+        let value = self.nodes[one].labels.get(key);
+        value.is_some() && value == self.nodes[other].labels.get(key)
+    }
+
+    fn speaks_of(&self, term: &PodTerm, other: &Bound<'_>) -> bool {
+        means(term, &self.world.namespaces, other.namespace, other.labels)
+    }
+
+    fn speaks_of_pod(&self, term: &PodTerm, pod: &Pod) -> bool {
+        means(
+            term,
+            &self.world.namespaces,
+            &pod.key.namespace,
+            &pod.labels,
+        )
+    }
+
+    /// The anti-affinity of pods that are bound also keeps later ones away.
+    fn disturbs_nobody(&self, pod: &Pod, at: usize) -> Check {
+        for other in &self.bound {
+            for term in other.anti_affinity {
+                let key = &term.topology_key;
+                let disturbs = self.share(key, at, other.at) && self.speaks_of_pod(term, pod);
+                ensure(!disturbs, || {
+                    let there = self.nodes[other.at].name;
+                    format!("a pod of {there} wants {} away by {key}", pod.key)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_undisturbed(&self, pod: &Pod, at: usize) -> Check {
+        for term in &pod.anti_affinity {
+            let key = &term.topology_key;
+            let disturbs =
+                |other: &&Bound<'_>| self.share(key, at, other.at) && self.speaks_of(term, other);
+            let other = self.bound.iter().find(disturbs);
+            ensure(other.is_none(), || {
+                format!("{} wants to be away by {key} from a pod", pod.key)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A pod counts as company only where all the terms speak of it. The first of a group that
+    /// wants to be near itself may go anywhere, if the node has the labels and nobody of the group
+    /// is anywhere in reach of such labels.
+    fn has_company(&self, pod: &Pod, at: usize) -> Check {
+        let terms = &pod.affinity;
+        if terms.is_empty() {
+            return Ok(());
+        }
+        let company: Vec<&Bound<'_>> = self
+            .bound
+            .iter()
+            .filter(|other| terms.iter().all(|term| self.speaks_of(term, other)))
+            .collect();
+        for term in terms {
+            let has = self.nodes[at].labels.contains_key(&term.topology_key);
+            ensure(has, || {
+                let (name, key) = (self.nodes[at].name, &term.topology_key);
+                format!(
+                    "{} wants company on a node with {key}, {name} has none",
+                    pod.key
+                )
+            })?;
+        }
+        let near = |term: &PodTerm| {
+            let key = &term.topology_key;
+            company.iter().any(|other| self.share(key, at, other.at))
+        };
+        if terms.iter().all(near) {
+            return Ok(());
+        }
+        let in_reach = |other: &&Bound<'_>| {
+            let labels = self.nodes[other.at].labels;
+            terms
+                .iter()
+                .any(|term| labels.contains_key(&term.topology_key))
+        };
+        let first = !company.iter().any(in_reach);
+        let own = terms.iter().all(|term| self.speaks_of_pod(term, pod));
+        ensure(first && own, || {
+            let name = self.nodes[at].name;
+            format!("{} has no company on {name}", pod.key)
+        })
+    }
+
+    fn is_spread(&self, pod: &Pod, at: usize) -> Check {
+        let all = spread_of(self.world, pod);
+        let hard: Vec<&TopologySpread> = all.iter().filter(|own| own.is_hard).collect();
+        for own in &hard {
+            let (key, name) = (&own.topology_key, self.nodes[at].name);
+            let Some(here) = self.nodes[at].labels.get(key) else {
+                return Err(format!("{} is spread by {key}, {name} has none", pod.key));
+            };
+            let counts = self.counts(pod, own, &hard);
+            let least = counts.values().min().copied().unwrap_or(i64::MAX);
+            let few = counts.len() < own.min_domains as usize;
+            let least = if few { 0 } else { least };
+            let itself = selects(own.selector.as_ref(), &pod.labels);
+            let there = counts.get(here.as_str()).copied().unwrap_or(0);
+            let lead = (there + i64::from(itself)).saturating_sub(least);
+            ensure(lead <= i64::from(own.max_skew), || {
+                let key = format!("{key} {here}");
+                format!("{} would make {key} lead by {lead}: {counts:?}", pod.key)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// How many pods a spread counts in each of its places.
+    fn counts(
+        &self,
+        pod: &Pod,
+        own: &TopologySpread,
+        hard: &[&TopologySpread],
+    ) -> BTreeMap<&str, i64> {
+        let mut counts = BTreeMap::new();
+        let mut eligible = vec![None; self.nodes.len()];
+        for (at, node) in self.nodes.iter().enumerate() {
+            let all_keys = hard
+                .iter()
+                .all(|own| node.labels.contains_key(&own.topology_key));
+            let by_affinity = !own.honors_affinity || wants(pod, node.labels, node.name);
+            let by_taints = !own.honors_taints || tolerates_all(pod, node.taints);
+            if all_keys && by_affinity && by_taints {
+                let value = node.labels[&own.topology_key].as_str();
+                eligible[at] = Some(value);
+                counts.entry(value).or_insert(0);
+            }
+        }
+        // An empty selector would select everything, but the scheduler counts nothing for it.
+        let selector = own.selector.as_ref();
+        let selector = selector.filter(|own| !own.expressions().is_empty());
+        for other in &self.bound {
+            let counted = !other.deleting
+                && other.namespace == pod.key.namespace
+                && selects(selector, other.labels);
+            if let (true, Some(value)) = (counted, eligible[other.at]) {
+                *counts.entry(value).or_insert(0) += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// What becomes of a plan if its nodes turn out to be these variants, and all its pods are bound.
+#[derive(Debug)]
+pub(crate) struct Outcome<'s> {
+    world: &'s World,
+    pub(crate) sites: &'s [Site<'s>],
+    order: &'s [PodKey],
+    picks: &'s [usize],
+    scene: Scene<'s>,
+}
+
+/// Binds one pod after the other, as kube-scheduler would. All nodes are there from the start.
+pub(crate) fn replay<'s>(
+    world: &'s World,
+    sites: &'s [Site<'s>],
+    order: &'s [PodKey],
+    picks: &'s [usize],
+) -> Result<Outcome<'s>, String> {
+    let mut places: BTreeMap<&PodKey, (&Pod, usize)> = BTreeMap::new();
+    for (at, site) in sites.iter().enumerate() {
+        places.extend(site.pods.iter().map(|pod| (&pod.key, (*pod, at))));
+    }
+    let mut scene = Scene::new(world, sites, picks);
+    for key in order {
+        let (pod, at) = places[key];
+        scene.admits(pod, at).map_err(|why| {
+            let labels = &sites[at].variants[picks[at]].labels;
+            format!("{why} (on {}, {labels:?})", sites[at].name)
+        })?;
+        scene.bind(pod, at);
+    }
+    Ok(Outcome {
+        world,
+        sites,
+        order,
+        picks,
+        scene,
+    })
+}
+
+impl Outcome<'_> {
+    /// Whether the scheduler would bind one more pod to a node, as far as other pods are
+    /// concerned.
+    pub(crate) fn admits(&self, pod: &Pod, at: usize) -> Check {
+        self.scene.admits(pod, at)
+    }
+
+    /// Whether the plan could have had one more node with one more pod. A new node may be a new
+    /// place, which makes a difference to everybody.
+    pub(crate) fn admits_on(&self, pod: &Pod, site: &Site<'_>) -> Check {
+        let mut sites: Vec<Site<'_>> = self.sites.to_vec();
+        let mut site: Site<'_> = site.clone();
+        site.pods.push(pod);
+        sites.push(site);
+        let order: Vec<PodKey> = self.order.iter().chain([&pod.key]).cloned().collect();
+        let picks: Vec<usize> = self.picks.iter().copied().chain([0]).collect();
+        replay(self.world, &sites, &order, &picks).map(drop)
+    }
+}

@@ -1,0 +1,208 @@
+//! Verifies that the checker can fail: for every rule, a manual plan that violates it and one that
+//! does not. It must not call the scheduler.
+
+mod results;
+mod nodes;
+mod planned_nodes;
+mod pod_affinity;
+mod topology_spread;
+
+use outrigger::catalog::Catalog;
+use outrigger::model::affinity::PodTerm;
+use outrigger::model::id::{ObjectKey, PodKey};
+use outrigger::model::instance::{CapacityType, OfferingKey, Price};
+use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, Labels, ZONE};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::Pool;
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::scheduling::rejection::RejectionDetail;
+use outrigger::scheduling::{
+    NewNodeClaim, PoolRejection, RejectionCode, Solution, UnschedulablePod,
+};
+use outrigger::state::snapshot::{ExistingNode, NodeRef};
+use std::sync::Arc;
+
+use super::checker::check_in;
+use super::fixture::{DEFAULT, GIB, World, kwok_like, label, pod, room};
+use super::missed_placements::Complete;
+
+/// One pool, two types of 1 and 2 cpus, and nodes of 4 cpus: `n0` and `n1` in zone a, `n2` in b.
+fn base() -> World {
+    let mut world = World {
+        catalog: Catalog::new(kwok_like("amd64", &[1, 2], &["a", "b"])),
+        rooms: vec![node("n0", "a"), node("n1", "a"), node("n2", "b")],
+        ..World::default()
+    };
+    world.cluster.pools.push(Pool::new("general"));
+    world
+}
+
+/// The base without any node.
+fn bare() -> World {
+    World {
+        rooms: Vec::new(),
+        ..base()
+    }
+}
+
+fn node(name: &str, zone: &str) -> ExistingNode {
+    let free = Resources {
+        cpu_milli: 4000,
+        memory: 16 * GIB,
+        pods: 10,
+        ..Resources::default()
+    };
+    let mut room = room(name, free);
+    Arc::make_mut(&mut room.labels).add(ZONE, Requirement::is_in([zone]));
+    room
+}
+
+/// A small pod with the label `app`.
+fn of_app(name: &str, app: &str) -> Pod {
+    let mut pod = pod(name, 100, GIB / 8);
+    pod.labels = Labels::from([label("app", app)]);
+    pod
+}
+
+/// The same, bound to a node.
+fn bound(name: &str, app: &str, node: &str) -> Pod {
+    let mut pod = of_app(name, app);
+    pod.node = Some(node.into());
+    pod
+}
+
+fn near(mut pod: Pod, term: PodTerm) -> Pod {
+    pod.affinity.push(term);
+    pod
+}
+
+fn away(mut pod: Pod, term: PodTerm) -> Pod {
+    pod.anti_affinity.push(term);
+    pod
+}
+
+fn wanting(key: &str, wanted: Requirement) -> Requirements {
+    Requirements::from_iter([(key, wanted)])
+}
+
+fn key(name: &str) -> PodKey {
+    ObjectKey::new(DEFAULT, name)
+}
+
+/// A plan by hand. Its pods are bound in the order in which they are written down.
+struct Plan<'w> {
+    world: &'w World,
+    solution: Solution,
+    order: Vec<PodKey>,
+}
+
+fn plan(world: &World) -> Plan<'_> {
+    Plan {
+        world,
+        solution: Solution::default(),
+        order: Vec::new(),
+    }
+}
+
+const ON_DEMAND: CapacityType = CapacityType::OnDemand;
+
+impl Plan<'_> {
+    /// Pods for the room of a node, or for more of it.
+    fn on(mut self, node: &str, pods: &[&str]) -> Self {
+        let host = NodeRef::Node(node.into());
+        let keys: Vec<PodKey> = pods.iter().map(|name| key(name)).collect();
+        self.order.extend(keys.iter().cloned());
+        let placed = &mut self.solution.placed;
+        match placed.iter_mut().find(|(own, _)| *own == host) {
+            Some((_, own)) => own.extend(keys),
+            None => placed.push((host, keys)),
+        }
+        for (_, pods) in placed {
+            pods.sort();
+        }
+        self
+    }
+
+    /// A claim of the pool `general` for pods, with all that is asked for.
+    fn claim(mut self, offerings: &[(&str, &str, CapacityType)], pods: &[&str]) -> Self {
+        let mut requests = Resources::default();
+        let mut keys: Vec<PodKey> = pods.iter().map(|name| key(name)).collect();
+        self.order.extend(keys.iter().cloned());
+        keys.sort();
+        for pod in self.world.pods.iter().filter(|pod| keys.contains(&pod.key)) {
+            requests.add(&pod.requests);
+        }
+        let offering = |(it, zone, capacity_type): &(&str, &str, CapacityType)| {
+            let key = OfferingKey {
+                instance_type: (*it).into(),
+                zone: (*zone).into(),
+                capacity_type: *capacity_type,
+                reservation: None,
+            };
+            let price = self.world.catalog.offering(&key).map(|own| own.price);
+            (key, price.unwrap_or_default())
+        };
+        let claim = NewNodeClaim {
+            pool: "general".into(),
+            offerings: offerings.iter().map(offering).collect(),
+            labels: Labels::new(),
+            requests,
+            pods: keys,
+        };
+        self.solution.claims.push(claim);
+        self
+    }
+
+    /// A claim of one pod on the smallest type in one zone.
+    fn small(self, zone: &str, pod: &str) -> Self {
+        self.claim(&[("c-1x-amd64", zone, ON_DEMAND)], &[pod])
+    }
+
+    /// Edits the last claim.
+    fn but(mut self, edit: impl FnOnce(&mut NewNodeClaim)) -> Self {
+        edit(self.solution.claims.last_mut().expect("a claim"));
+        self
+    }
+
+    fn left(mut self, pod: &str, code: RejectionCode) -> Self {
+        self.solution.unplaced.push(UnschedulablePod {
+            pod: key(pod),
+            reasons: [PoolRejection {
+                pool: Some("general".into()),
+                code,
+                miss: RejectionDetail::told("it does not fit"),
+            }]
+            .into(),
+        });
+        self
+    }
+
+    fn accepted(self) {
+        let checked = check_in(self.world, &self.solution, &self.order, Complete::Claims);
+        assert_eq!(checked, Ok(()), "{:#?}", self.solution);
+    }
+
+    fn refused(self, words: &str) {
+        let why = check_in(self.world, &self.solution, &self.order, Complete::Claims);
+        let why = why.expect_err("a plan that breaks a rule");
+        assert!(why.contains(words), "{words:?} is not in {why:?}");
+    }
+}
+
+/// A price beside the quoted one.
+fn dearer(price: Price) -> Price {
+    Price::new(price.usd_per_h() * 1.5).expect("a price")
+}
+
+fn on_spot(zone: &str) -> [(&str, &str, CapacityType); 1] {
+    [("c-1x-amd64", zone, CapacityType::Spot)]
+}
+
+fn capacity(value: &str) -> Requirements {
+    wanting(CAPACITY_TYPE, Requirement::is_in([value]))
+}
+
+fn hostname(value: &str) -> Requirements {
+    wanting(HOSTNAME, Requirement::is_in([value]))
+}

@@ -1,0 +1,240 @@
+//! Constraints between a single node and its pods.
+
+use outrigger::model::labels::{ATTACHABLE, HOSTNAME, Labels, NODE_NAME, ZONE};
+use outrigger::model::pod::Pod;
+use outrigger::model::requirement::Requirement;
+use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use outrigger::state::snapshot::{ExistingNode, NodeRef, VolumeRequirements};
+use std::sync::Arc;
+
+use super::super::fixture::{GIB, World, label, pod, pods, port, taint, tolerates};
+use super::{base, hostname, key, plan, wanting};
+
+/// Whether `n0` may get the only pod, by a rule that says so in these words.
+fn goes(words: Option<&str>, edit: impl FnOnce(&mut Pod, &mut ExistingNode, &mut World)) {
+    let mut world = base();
+    world.pods.push(pod("p", 100, GIB));
+    let (mut pod, mut room) = (world.pods[0].clone(), world.rooms[0].clone());
+    edit(&mut pod, &mut room, &mut world);
+    (world.pods[0], world.rooms[0]) = (pod, room);
+    let plan = plan(&world).on("n0", &["p"]);
+    match words {
+        None => plan.accepted(),
+        Some(words) => plan.refused(words),
+    }
+}
+
+#[test]
+fn a_room_has_what_its_pods_ask_for() {
+    let short = Some("n0 has too little");
+    goes(None, |pod, _, _| pod.requests.cpu_milli = 4000);
+    goes(short, |pod, _, _| pod.requests.cpu_milli = 4001);
+    goes(short, |pod, _, _| pod.requests.memory = 17 * GIB);
+    goes(short, |pod, _, _| pod.requests.ephemeral_storage = 1);
+    goes(short, |_, room, _| room.free.pods = 0);
+    let gpu = |pod: &mut Pod| pod.requests.extended.insert("gpu".to_owned(), 1);
+    goes(short, |pod, _, _| {
+        gpu(pod);
+    });
+    goes(None, |pod, room, _| {
+        gpu(pod);
+        room.free.extended.insert("gpu".to_owned(), 1);
+    });
+    // The scheduler does not look at what nobody asks for.
+    goes(None, |_, room, _| room.free.ephemeral_storage = -1);
+    let mut world = base();
+    world.pods = pods("p", 2, 2500, GIB);
+    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).accepted();
+    plan(&world)
+        .on("n0", &["p0", "p1"])
+        .refused("cpu: 5000 of 4000");
+}
+
+#[test]
+fn a_node_has_the_labels_that_are_asked_for() {
+    let words = Some("wants other labels");
+    let select = |pod: &mut Pod, zone| pod.node_selector = Labels::from([label(ZONE, zone)]);
+    goes(None, |pod, _, _| select(pod, "a"));
+    goes(words, |pod, _, _| select(pod, "b"));
+    goes(words, |pod, _, _| {
+        pod.node_selector = Labels::from([label("rack", "r1")]);
+    });
+    let zone = |values: &[&str]| wanting(ZONE, Requirement::is_in(values.iter().copied()));
+    goes(None, |pod, _, _| {
+        pod.node_affinity = vec![zone(&["c"]), zone(&["a", "b"])];
+    });
+    goes(words, |pod, _, _| {
+        pod.node_affinity = vec![zone(&["c"]), zone(&["b"])];
+    });
+    goes(words, |pod, _, _| {
+        pod.node_affinity = vec![zone(&["a"])];
+        select(pod, "b");
+    });
+    goes(None, |pod, _, _| {
+        pod.node_affinity = vec![wanting("rack", Requirement::not_in(["r1"]))];
+    });
+    goes(words, |pod, _, _| {
+        pod.node_affinity = vec![wanting("rack", Requirement::exists())];
+    });
+    goes(words, |pod, _, _| {
+        pod.node_affinity = vec![wanting(ZONE, Requirement::does_not_exist())];
+    });
+    goes(None, |pod, _, _| pod.node_affinity = vec![hostname("n0")]);
+    for (wanted, words) in [
+        (Requirement::is_in(["n0"]), None),
+        (Requirement::is_in(["n1"]), words),
+        (Requirement::not_in(["n0"]), words),
+        (Requirement::not_in(["n1"]), None),
+    ] {
+        goes(words, |pod, _, _| {
+            pod.node_affinity = vec![wanting(NODE_NAME, wanted)];
+        });
+    }
+}
+
+#[test]
+fn taints_are_tolerated() {
+    let words = Some("does not tolerate");
+    let valued = |effect| Taint {
+        value: "5".to_owned(),
+        ..taint("x", effect)
+    };
+    let with = |operator, value: &str, effect| Toleration {
+        operator,
+        value: value.to_owned(),
+        effect,
+        ..tolerates("x")
+    };
+    use TolerationOperator::{Equal, Exists, Gt, Lt};
+    for effect in [Effect::NoSchedule, Effect::NoExecute] {
+        goes(words, |_, room, _| room.taints = vec![valued(effect)]);
+        for (toleration, words) in [
+            (tolerates("x"), None),
+            (tolerates("y"), words),
+            (tolerates(""), None),
+            (with(Exists, "", Some(effect)), None),
+            (with(Exists, "", Some(Effect::PreferNoSchedule)), words),
+            (with(Equal, "5", None), None),
+            (with(Equal, "", None), words),
+            (with(Gt, "4", None), None),
+            (with(Gt, "5", None), words),
+            (with(Lt, "5", None), words),
+            (with(Lt, "6", None), None),
+            (with(Lt, "many", None), words),
+            (with(Lt, "06", None), words),
+            (with(Gt, "+4", None), words),
+            (with(Gt, "-0", None), words),
+            (with(Gt, "-1", None), None),
+        ] {
+            goes(words, |pod, room, _| {
+                pod.tolerations = vec![toleration];
+                room.taints = vec![valued(effect)];
+            });
+        }
+    }
+    goes(None, |_, room, _| {
+        room.taints = vec![valued(Effect::PreferNoSchedule)];
+    });
+    goes(words, |pod, room, _| {
+        pod.tolerations = vec![tolerates("x")];
+        room.taints = vec![valued(Effect::NoSchedule), taint("y", Effect::NoExecute)];
+    });
+}
+
+#[test]
+fn host_ports_are_bound_once() {
+    let words = Some("host port 80 twice");
+    let at = |protocol: &str, address: &str| (protocol.to_owned(), address.to_owned(), 80);
+    for (taken, wanted, words) in [
+        (at("TCP", ""), at("TCP", ""), words),
+        (at("TCP", ""), at("TCP", "10.0.0.1"), words),
+        (at("TCP", "10.0.0.1"), at("TCP", "0.0.0.0"), words),
+        (at("TCP", "10.0.0.1"), at("TCP", "10.0.0.1"), words),
+        (at("TCP", "10.0.0.1"), at("TCP", "10.0.0.2"), None),
+        (at("TCP", ""), at("UDP", ""), None),
+        (port(81), at("TCP", ""), None),
+    ] {
+        goes(words, |pod, room, _| {
+            room.host_ports.insert(taken);
+            pod.host_ports.insert(wanted);
+        });
+    }
+    let mut world = base();
+    world.pods = pods("p", 2, 100, GIB);
+    for pod in &mut world.pods {
+        pod.host_ports.insert(port(80));
+    }
+    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).accepted();
+    plan(&world)
+        .on("n0", &["p0", "p1"])
+        .refused("port 80 twice");
+}
+
+#[test]
+fn volumes_are_in_reach() {
+    let zone = |zone: &str| wanting(ZONE, Requirement::is_in([zone]));
+    let disks = format!("{ATTACHABLE}disk");
+    let mounts = |alternatives: &[&str]| VolumeRequirements {
+        alternatives: alternatives.iter().map(|own| zone(own)).collect(),
+        ..VolumeRequirements::default()
+    };
+    let words = Some("cannot use its volumes");
+    for (alternatives, words) in [
+        (&[][..], None),
+        (&["a"], None),
+        (&["b"], words),
+        (&["b", "a"], None),
+    ] {
+        goes(words, |_, _, world| {
+            world.mounts.insert(key("p"), mounts(alternatives));
+        });
+    }
+    goes(words, |_, _, world| {
+        let fault = Some("it is lost".to_owned());
+        let lost = VolumeRequirements {
+            fault,
+            ..mounts(&[])
+        };
+        world.mounts.insert(key("p"), lost);
+    });
+    for (limit, words) in [
+        (None, None),
+        (Some(2), None),
+        (
+            Some(1),
+            Some("too little attachable-volumes-csi-disk: 2 of 1"),
+        ),
+    ] {
+        goes(words, |_, room, world| {
+            room.free
+                .extended
+                .extend(limit.map(|limit| (disks.clone(), limit)));
+            let mut own = mounts(&[]);
+            own.attached.insert(disks.clone(), 2);
+            world.mounts.insert(key("p"), own);
+        });
+    }
+}
+
+#[test]
+fn closed_rooms_take_no_pods() {
+    goes(Some("n0 takes no pods"), |_, room, _| room.open = false);
+}
+
+#[test]
+fn what_is_not_settled_must_do_whatever_it_becomes() {
+    let mut world = base();
+    world.pods = vec![pod("p", 100, GIB)];
+    world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);
+    for (zones, good) in [(&["a"][..], true), (&["a", "b"], false)] {
+        world.rooms[0].labels = wanting(ZONE, Requirement::is_in(zones.iter().copied())).into();
+        Arc::make_mut(&mut world.rooms[0].labels).add(HOSTNAME, Requirement::is_in(["n0"]));
+        assert_eq!(world.rooms[0].host, NodeRef::Node("n0".into()));
+        let plan = plan(&world).on("n0", &["p"]);
+        if good {
+            plan.accepted();
+        } else {
+            plan.refused("wants other labels");
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! Daemons of planned nodes, and pods with affinity or anti-affinity to them.
+
+use outrigger::catalog::Catalog;
+use outrigger::model::id::{ClaimId, ObjectKey, PodKey};
+use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, Labels, NODE_NAME, POOL, ZONE};
+use outrigger::model::pod::{DaemonSet, Pod};
+use outrigger::model::pool::Pool;
+use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::taint::Effect;
+use outrigger::scheduling::{RejectionCode, Solution};
+use outrigger::state::snapshot::NodeRef;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::checker::check;
+use super::fixture::{
+    CPU, DEFAULT, GIB, World, app, kwok_like, label, pod, pods, port, room, spread, taint, term,
+    tolerates, world,
+};
+
+/// A daemon whose pods have the label `app`.
+fn daemon(name: &str, of: &str) -> DaemonSet {
+    let mut template = pod(name, 100, GIB / 8);
+    template.labels = Labels::from([label("app", of)]);
+    DaemonSet {
+        key: ObjectKey::new(DEFAULT, name),
+        template,
+    }
+}
+
+/// One type of 4 cpus, spot and on demand in three zones, an agent, and a pod.
+fn with_agent() -> World {
+    let mut world = World {
+        catalog: Catalog::new(kwok_like("amd64", &[4], &["a", "b", "c"])),
+        daemons: vec![daemon("agent", "agent")],
+        pods: vec![pod("p", 500, GIB)],
+        ..World::default()
+    };
+    world.pods[0].labels = Labels::from([label("app", "web")]);
+    world.cluster.pools.push(Pool::new("general"));
+    world
+}
+
+fn agent_on(world: &mut World, key: &str, value: &str) {
+    let own = Labels::from([label(key, value)]);
+    world.daemons[0].template.node_selector = own;
+}
+
+/// The agent runs on nodes of one team, of two that the pool may make nodes for.
+fn agent_of_a_team(world: &mut World) {
+    agent_on(world, "team", "x");
+    let teams = Requirement::is_in(["x", "y"]);
+    world.pool().requirements.add("team", teams);
+}
+
+/// The agent runs on all nodes but those of one team of two.
+fn agent_of_no_team(world: &mut World) {
+    agent_of_a_team(world);
+    let own = &mut world.daemons[0].template;
+    own.node_selector.clear();
+    let others = Requirements::from_iter([("team", Requirement::not_in(["x"]))]);
+    own.node_affinity = vec![others];
+}
+
+/// The agent runs on nodes of one team, and on all that are larger than those there are.
+fn agent_of_a_team_and_large(world: &mut World) {
+    agent_of_a_team(world);
+    let own = &mut world.daemons[0].template;
+    let team = Requirements::from_labels(&std::mem::take(&mut own.node_selector));
+    let large = Requirement::between(Some(8), None);
+    own.node_affinity = vec![team, Requirements::from_iter([(CPU, large)])];
+}
+
+fn away(pod: &mut Pod, from: &str, key: &str) {
+    pod.anti_affinity.push(term(app(from), key));
+}
+
+fn near(pod: &mut Pod, to: &str, key: &str) {
+    pod.affinity.push(term(app(to), key));
+}
+
+fn solved(world: &World) -> Solution {
+    let solution = world.solve();
+    check(world, &solution).expect("a sound plan");
+    solution
+}
+
+/// Whether the pod gets a node, and what the first reason is if not.
+fn outcome(world: &World) -> Result<Solution, (RejectionCode, String)> {
+    let solution = solved(world);
+    match solution.unplaced.first() {
+        Some(own) => Err((own.reasons[0].code, own.reasons[0].text())),
+        None => Ok(solution),
+    }
+}
+
+type Case = (&'static str, fn(&mut World));
+
+fn all_get_one_node(cases: &[Case]) {
+    for (name, change) in cases {
+        let mut world = with_agent();
+        change(&mut world);
+        let solution = outcome(&world).expect(name);
+        assert_eq!(solution.claims.len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
+    let refused: [Case; 5] = [
+        ("by host", |it| away(&mut it.pods[0], "agent", HOSTNAME)),
+        ("by zone", |it| away(&mut it.pods[0], "agent", ZONE)),
+        ("the daemon minds", |it| {
+            away(&mut it.daemons[0].template, "web", HOSTNAME);
+        }),
+        ("the daemon minds by zone", |it| {
+            away(&mut it.daemons[0].template, "web", ZONE);
+        }),
+        ("by whether it is spot, where the pool has no other", |it| {
+            agent_on(it, CAPACITY_TYPE, "spot");
+            away(&mut it.pods[0], "agent", HOSTNAME);
+            let spot = Requirement::is_in(["spot"]);
+            it.pool().requirements.add(CAPACITY_TYPE, spot);
+        }),
+    ];
+    for (name, change) in refused {
+        let mut world = with_agent();
+        change(&mut world);
+        let (code, text) = outcome(&world).expect_err(name);
+        assert_eq!(code, RejectionCode::Topology, "{name}: {text}");
+        assert!(text.contains("default/agent"), "{name}: {text}");
+    }
+}
+
+#[test]
+fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
+    let placed: [Case; 6] = [
+        ("others", |it| away(&mut it.pods[0], "other", HOSTNAME)),
+        ("by a label that no node has", |it| {
+            away(&mut it.pods[0], "agent", "rack");
+        }),
+        ("the daemon does not tolerate the pool", |it| {
+            it.pool().taints = vec![taint("x", Effect::NoSchedule)];
+            it.pods[0].tolerations = vec![tolerates("x")];
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon is of another pool", |it| {
+            agent_on(it, POOL, "other");
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon runs on large nodes, or on spot", |it| {
+            it.daemons[0].template.node_affinity = [(CPU, "8"), (CAPACITY_TYPE, "spot")]
+                .map(|(key, value)| [(key, Requirement::is_in([value]))].into_iter().collect())
+                .to_vec();
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon runs on spot only", |it| {
+            agent_on(it, CAPACITY_TYPE, "spot");
+            away(&mut it.pods[0], "agent", ZONE);
+        }),
+    ];
+    all_get_one_node(&placed);
+}
+
+/// A label that the pool leaves open gets another value on their node.
+#[test]
+fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
+    let placed: [Case; 6] = [
+        ("it runs on large nodes, too", |it| {
+            agent_of_a_team_and_large(it);
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("it runs on nodes of all teams but one", |it| {
+            agent_of_no_team(it);
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("it runs on nodes of one team or in a rack", |it| {
+            agent_of_a_team(it);
+            let team = std::mem::take(&mut it.daemons[0].template.node_selector);
+            it.daemons[0].template.node_affinity = vec![
+                Requirements::from_iter([("rack", Requirement::is_in(["r1"]))]),
+                Requirements::from_labels(&team),
+            ];
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("it runs on nodes of one team or none", |it| {
+            agent_of_a_team(it);
+            let team = std::mem::take(&mut it.daemons[0].template.node_selector);
+            it.daemons[0].template.node_affinity = vec![
+                Requirements::from_iter([("team", Requirement::does_not_exist())]),
+                Requirements::from_labels(&team),
+            ];
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the pool has nodes of other teams", |it| {
+            agent_of_a_team(it);
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("it binds a host port on nodes of one team", |it| {
+            agent_of_a_team(it);
+            it.daemons[0].template.host_ports = BTreeSet::from([port(80)]);
+            it.pods[0].host_ports = BTreeSet::from([port(80)]);
+        }),
+    ];
+    all_get_one_node(&placed);
+}
+
+#[test]
+fn pods_that_want_a_daemon_get_a_node_with_it() {
+    let placed: [Case; 4] = [
+        ("by host", |it| near(&mut it.pods[0], "agent", HOSTNAME)),
+        ("by zone", |it| near(&mut it.pods[0], "agent", ZONE)),
+        ("by both", |it| {
+            near(&mut it.pods[0], "agent", HOSTNAME);
+            near(&mut it.pods[0], "agent", ZONE);
+        }),
+        ("where it runs", |it| {
+            agent_on(it, CAPACITY_TYPE, "on-demand");
+            near(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+    ];
+    all_get_one_node(&placed);
+    let refused: [Case; 3] = [
+        ("another", |it| near(&mut it.pods[0], "other", HOSTNAME)),
+        ("by a label that no node has", |it| {
+            near(&mut it.pods[0], "agent", "rack");
+        }),
+        ("one that runs nowhere", |it| {
+            agent_on(it, "team", "x");
+            near(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+    ];
+    for (name, change) in refused {
+        let mut world = with_agent();
+        change(&mut world);
+        let (code, text) = outcome(&world).expect_err(name);
+        assert_eq!(code, RejectionCode::Topology, "{name}: {text}");
+    }
+}
+
+/// A pod beside the agent, one away from it: nodes for both, of which one is without the agent.
+#[test]
+fn daemons_of_planned_nodes_count_for_those_who_go_elsewhere() {
+    let mut world = with_agent();
+    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    near(&mut world.pods[0], "agent", HOSTNAME);
+    let mut other = pod("q", 500, GIB);
+    away(&mut other, "agent", ZONE);
+    world.pods.push(other);
+    world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);
+    for own in ["a", "b"] {
+        let there = Requirements::from_iter([(ZONE, Requirement::is_in([own]))]);
+        world.pods[1].node_affinity.push(there);
+    }
+    let solution = outcome(&world).expect("a place for each");
+    let zone = |at: usize| solution.claims[at].offerings[0].0.zone.as_str();
+    let mut zones = [zone(0), zone(1)];
+    zones.sort_unstable();
+    assert_eq!(zones, ["a", "b"]);
+}
+
+#[test]
+fn daemons_that_are_still_to_come_count_on_hosts_that_are_on_their_way() {
+    for (is_sure, wants_it, minds_it) in [(true, true, false), (false, false, false)] {
+        for (minds, expect) in [(false, wants_it), (true, minds_it)] {
+            let mut world = with_agent();
+            let mut own = room("n", pod("", 3000, 8 * GIB).requests);
+            own.host = NodeRef::Claim(ClaimId::from("c"));
+            own.free.pods = 9;
+            own.daemons = vec![(world.daemons[0].key.clone(), is_sure)];
+            own.initialized = false;
+            Arc::make_mut(&mut own.labels).add(ZONE, Requirement::is_in(["a"]));
+            world.rooms = vec![own];
+            world.cluster.pools.clear();
+            match minds {
+                true => away(&mut world.pods[0], "agent", HOSTNAME),
+                false => near(&mut world.pods[0], "agent", HOSTNAME),
+            }
+            let placed = world.solve().unplaced.is_empty();
+            assert_eq!(placed, expect, "sure {is_sure}, minds {minds}");
+        }
+    }
+}
+
+/// What daemons take of a node depends on how it is bought.
+#[test]
+fn daemons_of_spot_nodes_take_nothing_of_others() {
+    let mut world = with_agent();
+    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    world.pods[0].requests.cpu_milli = 3900;
+    let solution = outcome(&world).expect("room on demand");
+    let mut all = solution.claims[0].offerings.iter();
+    assert!(all.all(|(key, _)| key.capacity_type.as_str() == "on-demand"));
+    world.pods[0].requests.cpu_milli = 3800;
+    let solution = outcome(&world).expect("room on spot");
+    assert_eq!(
+        solution.claims[0].offerings[0].0.capacity_type.as_str(),
+        "spot"
+    );
+}
+
+#[test]
+fn daemons_count_where_pods_are_spread() {
+    let mut world = with_agent();
+    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    world.pods = pods("p", 4, 500, GIB);
+    for own in &mut world.pods {
+        own.labels = Labels::from([label("app", "agent")]);
+        own.spread = vec![spread(app("agent"), ZONE, 1)];
+    }
+    let solution = outcome(&world).expect("a place for each");
+    assert!(solution.claims.len() > 2);
+}
+
+/// Pods are spread over hosts with a daemon on each, as far as it is known whether it is there:
+/// that is up to a label of the pool, or to pods that are nowhere.
+#[test]
+fn daemons_count_where_pods_are_spread_over_hosts() {
+    let cases: [Case; 5] = [
+        ("by the label that nodes get", agent_of_a_team),
+        (
+            "by the label that nodes get and their size",
+            agent_of_a_team_and_large,
+        ),
+        ("by the label that others get", agent_of_no_team),
+        ("away from nobody", |it| {
+            away(&mut it.daemons[0].template, "nobody", ZONE);
+        }),
+        ("by a label that the host has not", |it| {
+            let mut own = room("n", pod("", 3000, 8 * GIB).requests);
+            own.free.pods = 9;
+            own.daemons = vec![(it.daemons[0].key.clone(), true)];
+            own.initialized = false;
+            it.rooms = vec![own];
+            it.cluster.pools.clear();
+            away(&mut it.daemons[0].template, "agent", ZONE);
+        }),
+    ];
+    for (name, change) in cases {
+        let mut world = with_agent();
+        world.pods = pods("p", 4, 500, GIB);
+        for own in &mut world.pods {
+            own.labels = Labels::from([label("app", "agent")]);
+            own.spread = vec![spread(app("agent"), HOSTNAME, 1)];
+        }
+        change(&mut world);
+        let solution = outcome(&world).expect(name);
+        assert_eq!(solution.order.len(), 4, "{name}");
+    }
+}
+
+/// A host that takes nobody is the emptiest for good: others may be ahead of it by so many, daemons
+/// included.
+#[test]
+fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
+    let cases: [Case; 2] = [
+        ("by two", |it| {
+            it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 2)];
+        }),
+        ("by one, on nodes without the daemon", |it| {
+            it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
+            agent_on(it, CAPACITY_TYPE, "spot");
+        }),
+    ];
+    for (name, change) in cases {
+        let mut world = with_agent();
+        let mut full = room("full", pod("", 0, 0).requests);
+        full.open = false;
+        world.rooms = vec![full];
+        world.pods[0].labels = Labels::from([label("app", "agent")]);
+        change(&mut world);
+        for at in 1..5 {
+            let mut own = world.pods[0].clone();
+            own.key.name = format!("p{at}");
+            world.pods.push(own);
+        }
+        let solution = outcome(&world).expect(name);
+        assert_eq!(solution.claims.len(), 5, "{name}");
+    }
+}
+
+/// Those who must share a host go there together, though room for one of them alone were cheaper
+/// elsewhere: the others could follow nowhere.
+#[test]
+fn a_group_that_must_share_a_host_is_not_torn_apart() {
+    let mut world = world();
+    world.catalog = Catalog::new(kwok_like("amd64", &[2, 4], &["a", "b"]));
+    world.pods = pods("near", 2, 700, GIB / 8);
+    for own in &mut world.pods {
+        own.labels = Labels::from([label("app", "near")]);
+        own.affinity = vec![term(app("near"), HOSTNAME)];
+    }
+    for mut own in pods("spread", 2, 2500, 3 * GIB) {
+        own.labels = Labels::from([label("app", "spread")]);
+        own.spread = vec![spread(app("spread"), ZONE, 1)];
+        world.pods.push(own);
+    }
+    let solution = outcome(&world).expect("a place for each");
+    let near = |pods: &[PodKey]| pods.iter().any(|own| own.name.starts_with("near"));
+    let with = solution.claims.iter().filter(|claim| near(&claim.pods));
+    assert_eq!(with.count(), 1);
+}
+
+/// A node planned for pods that are spread may not be made after all: then its agent, which they
+/// are spread with, gives nobody else a turn.
+#[test]
+fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
+    for zones in [&["b"][..], &["c"], &["b", "c"]] {
+        let mut world = with_agent();
+        world.pods[0] = pod("p", 900, GIB / 2);
+        let there = Requirement::is_in(zones.iter().copied());
+        world.pods[0].node_affinity = vec![Requirements::from_iter([(ZONE, there)])];
+        for mut own in pods("spread", 4, 3500, GIB / 2) {
+            own.labels = Labels::from([label("app", "agent")]);
+            own.spread = vec![spread(app("agent"), ZONE, 1)];
+            world.pods.push(own);
+        }
+        let solution = solved(&world);
+        assert!(solution.order.len() >= 4, "{zones:?}: {solution:#?}");
+    }
+}
+
+#[test]
+fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
+    // The daemon is whom the pod must be near, and on no node of the pool. A pool whose taint is a
+    // preference is tried last. World 117700000000101 of the oracle.
+    for effect in [None, Some(Effect::PreferNoSchedule)] {
+        let mut world = with_agent();
+        agent_on(&mut world, "team", "x");
+        near(&mut world.pods[0], "agent", ZONE);
+        world.pods[0].labels = world.daemons[0].template.labels.clone();
+        world.pool().taints = effect
+            .map(|own| taint("dedicated", own))
+            .into_iter()
+            .collect();
+        let solution = solved(&world);
+        assert!(
+            solution.unplaced.is_empty(),
+            "{effect:?}: {:?}",
+            solution.unplaced
+        );
+    }
+}
+
+/// A daemon that keeps the pods away asks for several labels, of which pools say one at most.
+#[test]
+fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
+    let absent = ("team", Requirement::does_not_exist());
+    let cases = [
+        [("rack", Requirement::not_in(["r"])), absent.clone()],
+        [(NODE_NAME, Requirement::not_in(["n"])), absent],
+        [
+            (NODE_NAME, Requirement::not_in(["n"])),
+            ("rack", Requirement::is_in(["r"])),
+        ],
+        [
+            (NODE_NAME, Requirement::not_in(["n"])),
+            (CPU, Requirement::between(Some(4), None)),
+        ],
+    ];
+    for others in cases {
+        let mut world = with_agent();
+        world.catalog = Catalog::new(kwok_like("amd64", &[2, 4], &["a"]));
+        agent_of_a_team(&mut world);
+        let own = &mut world.daemons[0].template;
+        own.node_selector.clear();
+        let team = Requirements::from_iter([("team", Requirement::is_in(["x"]))]);
+        own.node_affinity = vec![Requirements::from_iter(others), team];
+        away(own, "web", HOSTNAME);
+        let solution = outcome(&world).expect("a place");
+        assert_eq!(solution.claims[0].labels["team"], "y");
+    }
+}
+
+/// The same where pools set the label.
+#[test]
+fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
+    let mut world = with_agent();
+    for (at, team) in ["x", "y"].into_iter().enumerate() {
+        if at > 0 {
+            world.cluster.pools.push(Pool::new("other"));
+        }
+        world.cluster.pools[at].labels = Labels::from([label("team", team)]);
+    }
+    let own = &mut world.daemons[0].template;
+    own.node_affinity = vec![Requirements::from_iter([
+        ("rack", Requirement::not_in(["r"])),
+        ("team", Requirement::is_in(["x"])),
+    ])];
+    away(own, "web", HOSTNAME);
+    let solution = outcome(&world).expect("a place");
+    assert_eq!(solution.claims[0].pool.as_str(), "other");
+}
+
+/// The pods are spread with those of a daemon, and are none of them.
+#[test]
+fn pods_that_only_daemons_count_for_get_nodes() {
+    // World 117695400000471 of the oracle. The daemon of the node that is there may be missing.
+    for is_open in [false, true] {
+        let mut world = with_agent();
+        let mut there = room("there", pod("", 3000, 8 * GIB).requests);
+        let labels = Arc::make_mut(&mut there.labels);
+        labels.add(CAPACITY_TYPE, Requirement::is_in(["spot"]));
+        labels.add(ZONE, Requirement::is_in(["c"]));
+        if is_open {
+            there.daemons = vec![(world.daemons[0].key.clone(), false)];
+        }
+        world.rooms.push(there);
+        let mut agent = world.daemons[0].template.clone();
+        agent.node = Some("there".into());
+        world.residents.push(agent);
+        world.pods.clear();
+        for at in 0..9 {
+            let mut own = pod(&format!("p{at}"), 500, GIB);
+            own.labels = Labels::from([label("app", "web")]);
+            own.node_selector = Labels::from([label(ZONE, "a")]);
+            own.host_ports = BTreeSet::from([port(80)]);
+            let mut by_type = spread(app("agent"), CAPACITY_TYPE, 1);
+            by_type.honors_affinity = false;
+            own.spread = vec![by_type, spread(app("web"), HOSTNAME, 1)];
+            world.pods.push(own);
+            let left = solved(&world).unplaced.len();
+            assert_eq!(left, 0, "{at}, {is_open}");
+        }
+    }
+}
+
+/// As long as there are fewer hosts than `minDomains`, a host with its daemon is too far ahead.
+#[test]
+fn a_pod_that_daemons_are_spread_with_gets_the_host_that_is_lacking() {
+    // World 117696000000108 of the oracle.
+    for least in 1..=4 {
+        let mut world = with_agent();
+        world.pods[0].labels = Labels::from([label("app", "agent")]);
+        world.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
+        world.pods[0].spread[0].min_domains = least;
+        for mut own in pods("apart", 2, 500, GIB) {
+            own.host_ports = BTreeSet::from([port(80)]);
+            world.pods.push(own);
+        }
+        let solution = solved(&world);
+        let made = (solution.claims.len(), solution.unplaced.len());
+        let expected = [(2, 0), (2, 0), (3, 0), (2, 1)][least as usize - 1];
+        assert_eq!(made, expected, "at least {least} hosts");
+    }
+}

@@ -1,0 +1,323 @@
+//! Many pods spread over hosts, and the number of their nodes.
+
+use std::collections::BTreeMap;
+
+use outrigger::model::id::ClaimId;
+use outrigger::model::labels::{HOSTNAME, Labels, ZONE};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::Pool;
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::Requirement;
+use outrigger::model::taint::Effect;
+use outrigger::scheduling::Solution;
+use outrigger::state::snapshot::NodeRef;
+
+use super::checker::check;
+use super::fixture::{
+    CPU, GIB, MIB, World, app, label, pod, pods, room, spread, taint, tolerates, world,
+};
+
+/// Pods of one Deployment that are spread over hosts.
+fn crowd(name: &str, count: usize, cpu_milli: i64, memory: i64) -> Vec<Pod> {
+    let mut all = pods(name, count, cpu_milli, memory);
+    for pod in &mut all {
+        pod.labels = Labels::from([label("app", name)]);
+        pod.spread = vec![spread(app(name), HOSTNAME, 1)];
+    }
+    all
+}
+
+fn each(world: &mut World, with: impl Fn(&mut Pod)) {
+    world.pods.iter_mut().for_each(with);
+}
+
+/// A node that is full, with so many pods of a Deployment.
+fn full(world: &mut World, name: &str, pods: usize) {
+    world.rooms.push(room(name, Resources::default()));
+    for at in 0..pods {
+        let mut pod = pod(&format!("{name}-{at}"), 0, 0);
+        pod.labels = Labels::from([label("app", "a")]);
+        pod.node = Some(name.into());
+        world.residents.push(pod);
+    }
+}
+
+/// How many new nodes there are, and the fewest and most pods of the Deployment on one of them.
+fn shape(solution: &Solution) -> (usize, usize, usize) {
+    let of = |pods: &[_]| {
+        let own = |key: &&outrigger::model::id::PodKey| key.name.starts_with('a');
+        pods.iter().filter(own).count()
+    };
+    let counts = solution.claims.iter().map(|claim| of(&claim.pods));
+    let counts: Vec<usize> = counts.collect();
+    let least = counts.iter().min().copied().unwrap_or(0);
+    let most = counts.iter().max().copied().unwrap_or(0);
+    (counts.len(), least, most)
+}
+
+/// What 100 pods of one Deployment meet, and new nodes with the fewest and most pods on one.
+type Case = (&'static str, fn(&mut World), (usize, usize, usize));
+
+const CASES: &[Case] = &[
+    ("nothing else", |_| {}, (10, 10, 10)),
+    (
+        "as many pods as hosts that are asked for",
+        |world| world.pods.truncate(10),
+        (10, 1, 1),
+    ),
+    (
+        "two on each of as many hosts",
+        |world| {
+            world.pods.truncate(20);
+            each(world, |pod| pod.spread[0].max_skew = 2);
+        },
+        (10, 2, 2),
+    ),
+    (
+        "a skew of two",
+        |world| each(world, |pod| pod.spread[0].max_skew = 2),
+        (10, 10, 10),
+    ),
+    (
+        "more domains wanted",
+        |world| each(world, |pod| pod.spread[0].min_domains = 25),
+        (25, 4, 4),
+    ),
+    (
+        "a node without any, and full",
+        |world| {
+            world.pods.truncate(30);
+            full(world, "n", 0);
+        },
+        (30, 1, 1),
+    ),
+    (
+        "a node with some, and full",
+        |world| full(world, "n", 3),
+        (25, 4, 4),
+    ),
+    (
+        "nodes enough already, and full",
+        |world| {
+            for at in 0..10 {
+                full(world, &format!("n{at}"), 49);
+            }
+        },
+        (5, 20, 20),
+    ),
+    (
+        "a full node of another kind than they want",
+        |world| {
+            full(world, "n", 0);
+            each(world, |pod| {
+                pod.node_selector = Labels::from([label(ZONE, "b")]);
+            });
+        },
+        (10, 10, 10),
+    ),
+    (
+        "a full node that counts for all its labels",
+        |world| {
+            world.pods.truncate(30);
+            full(world, "n", 0);
+            each(world, |pod| {
+                pod.node_selector = Labels::from([label(ZONE, "b")]);
+                pod.spread[0].honors_affinity = false;
+            });
+        },
+        (30, 1, 1),
+    ),
+    (
+        "a tainted node, and tainted nodes do not count",
+        |world| {
+            full(world, "n", 0);
+            world.rooms[0].taints = vec![taint("x", Effect::NoSchedule)];
+            each(world, |pod| pod.spread[0].honors_taints = true);
+        },
+        (10, 10, 10),
+    ),
+    (
+        "new nodes of a tainted pool, which count",
+        |world| {
+            world.pods.truncate(30);
+            tainted_pool(world);
+        },
+        // One more for the pod that goes there.
+        (31, 0, 1),
+    ),
+    (
+        "new nodes of a tainted pool, which do not",
+        |world| {
+            each(world, |pod| pod.spread[0].honors_taints = true);
+            tainted_pool(world);
+        },
+        (11, 0, 10),
+    ),
+    (
+        "nodes of a pool with few types, which get their part",
+        small_pool,
+        (50, 2, 2),
+    ),
+    (
+        "a limit on nodes",
+        |world| world.pool().limits.nodes = Some(12),
+        (10, 10, 10),
+    ),
+    (
+        "a limit on nodes below the least there should be",
+        |world| world.pool().limits.nodes = Some(4),
+        (4, 25, 25),
+    ),
+    (
+        "two pools, the heavier one limited",
+        |world| {
+            world.pool().limits.nodes = Some(4);
+            world.pool().weight = 10;
+            let mut other = world.cluster.pools[0].clone();
+            (other.name, other.weight) = ("other".into(), 0);
+            other.limits.nodes = None;
+            world.cluster.pools.push(other);
+        },
+        (10, 10, 10),
+    ),
+    (
+        "small and large pods of one Deployment",
+        |world| {
+            each(world, |pod| {
+                if pod.key.name.ends_with('0') {
+                    pod.requests.cpu_milli = 2900;
+                }
+            })
+        },
+        (12, 8, 9),
+    ),
+    (
+        "plain pods beside",
+        |world| world.pods.extend(pods("plain", 150, 1000, 2 * GIB)),
+        (10, 10, 10),
+    ),
+    (
+        "plain pods enough for every node beside",
+        |world| world.pods.extend(pods("plain", 1000, 1000, GIB)),
+        (25, 4, 4),
+    ),
+    (
+        "few pods of another Deployment beside",
+        |world| world.pods.extend(crowd("b", 3, 1000, 2 * GIB)),
+        (12, 8, 9),
+    ),
+    (
+        "pods beside that have to be elsewhere",
+        |world| {
+            let mut others = pods("other", 4, 40_000, 100 * GIB);
+            for pod in &mut others {
+                pod.node_selector = Labels::from([label(ZONE, "b")]);
+            }
+            world.pods.extend(others);
+        },
+        (25, 4, 4),
+    ),
+];
+
+/// A pool with few types, and two pods that have to be on its nodes.
+fn small_pool(world: &mut World) {
+    let mut pool = Pool::new("small");
+    pool.requirements.add(CPU, Requirement::is_in(["32", "64"]));
+    pool.labels = Labels::from([label("only", "x")]);
+    world.cluster.pools.push(pool);
+    let mut others = pods("x", 2, 30_000, 100 * GIB);
+    for pod in &mut others {
+        pod.node_selector = Labels::from([label("only", "x")]);
+    }
+    world.pods.extend(others);
+}
+
+/// A pool whose nodes take only one pod.
+fn tainted_pool(world: &mut World) {
+    let mut pool = Pool {
+        taints: vec![taint("x", Effect::NoSchedule)],
+        ..Pool::new("tainted")
+    };
+    pool.requirements.add(ZONE, Requirement::is_in(["a"]));
+    pool.labels = Labels::from([label("only", "x")]);
+    world.cluster.pools.push(pool);
+    let mut pod = pod("x", 1000, GIB);
+    pod.tolerations.push(tolerates("x"));
+    pod.node_selector = Labels::from([label("only", "x")]);
+    world.pods.push(pod);
+}
+
+#[test]
+fn hosts_get_equal_parts_of_many_pods() {
+    let mut wrong = Vec::new();
+    for (name, change, expect) in CASES {
+        let mut world = world();
+        world.pods = crowd("a", 100, 1590, 2 * GIB);
+        change(&mut world);
+        let solution = world.solve();
+        let checked = check(&world, &solution);
+        let got = (shape(&solution), solution.unplaced.len());
+        if checked.is_err() || got != (*expect, 0) {
+            wrong.push(format!("{name}: {got:?} not {expect:?}, {checked:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn two_deployments_share_few_nodes() {
+    let mut world = world();
+    world.pods = crowd("a", 500, 900, 3100 * MIB);
+    world.pods.extend(crowd("b", 500, 3500, 28 * GIB));
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    let mut types: BTreeMap<&str, usize> = BTreeMap::new();
+    for claim in &solution.claims {
+        *types
+            .entry(claim.offerings[0].0.instance_type.as_str())
+            .or_insert(0) += 1;
+    }
+    assert_eq!(shape(&solution), (12, 41, 42));
+    // Whichever gets the odd ones, all have room for them.
+    assert_eq!(types, BTreeMap::from([("m-192x-amd64", 12)]));
+}
+
+#[test]
+fn pods_of_a_node_that_is_refused_get_one_like_it() {
+    let mut world = world();
+    world.pods = crowd("a", 100, 1590, 2 * GIB);
+    let solution = world.solve();
+    let (refused, rest) = solution.claims.split_first().expect("nodes");
+    // All others are on their way.
+    for (at, claim) in rest.iter().enumerate() {
+        let mut own = room("", Resources::default());
+        own.host = NodeRef::Claim(ClaimId::from(format!("c{at}")));
+        own.initialized = false;
+        let of = |pod: &&Pod| claim.pods.contains(&pod.key);
+        let pods: Vec<Pod> = world.pods.iter().filter(of).cloned().collect();
+        world.promised.insert(own.host.clone(), pods);
+        world.rooms.push(own);
+    }
+    world.pods.retain(|pod| refused.pods.contains(&pod.key));
+    let again = world.solve();
+    check(&world, &again).expect("a sound plan");
+    assert_eq!(again.claims[..], std::slice::from_ref(refused)[..]);
+}
+
+#[test]
+fn plain_pods_are_dealt_out_once() {
+    // Two Deployments that count different hosts, and pods that go with either.
+    let zone = Labels::from([label(ZONE, "b")]);
+    let mut world = world();
+    world.pods = crowd("a", 40, 1590, 2 * GIB);
+    let mut others = crowd("b", 200, 1590, 2 * GIB);
+    for pod in &mut others {
+        pod.spread[0].honors_affinity = false;
+    }
+    world.pods.extend(others);
+    world.pods.extend(pods("plain", 60, 1000, 2 * GIB));
+    each(&mut world, |pod| pod.node_selector.clone_from(&zone));
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    assert_eq!(solution.unplaced, []);
+}

@@ -1,0 +1,248 @@
+//! Checks whether a rejected pod could still be scheduled after everything else of the plan is
+//! bound.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use outrigger::model::id::{PodKey, PoolName};
+use outrigger::model::instance::OfferingKey;
+use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, POOL};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::{Limits, Pool};
+use outrigger::scheduling::{PoolRejection, RejectionCode, Solution, UnschedulablePod};
+use outrigger::state::snapshot::ExistingNode;
+
+use super::bind_step::Outcome;
+use super::fixture::{CPU, World};
+use super::rules::{Check, means, spread_of};
+use super::variants::{Fresh, fresh, pending};
+
+/// How much a plan has to make of what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Complete {
+    /// It may leave out whom it likes.
+    No,
+    /// Nobody is left out who fits a room, or a node that may still be made.
+    RoomsAndNodes,
+    /// Nor anybody who fits a node that it makes anyway.
+    Claims,
+}
+
+/// A pod that is left out, and where it could go in every outcome looked at so far.
+#[derive(Debug)]
+struct Loose<'w> {
+    pod: &'w Pod,
+    /// Whether it is not worth a node, and need not be put on one that is made for others.
+    low: bool,
+    /// Pools that refuse it for other reasons than what it asks for.
+    excused: BTreeSet<&'w PoolName>,
+    /// None before the first look.
+    places: Option<BTreeSet<String>>,
+}
+
+/// The pods that a plan leaves out and that nothing of their own keeps from being placed.
+#[derive(Debug)]
+pub(crate) struct Left<'w> {
+    world: &'w World,
+    pods: Vec<Loose<'w>>,
+    fresh: Vec<Fresh<'w>>,
+    complete: Complete,
+}
+
+impl<'w> Left<'w> {
+    pub(crate) fn new(world: &'w World, solution: &'w Solution, complete: Complete) -> Self {
+        let pending = pending(world);
+        let mut pods: Vec<Loose<'w>> = Vec::new();
+        for unplaced in &solution.unplaced {
+            let Some(pod) = pending.get(&unplaced.pod).copied() else {
+                continue;
+            };
+            // Where limits and variety are both tight, another pool may not get its turn.
+            let given_up = |why: &PoolRejection| {
+                matches!(
+                    why.code,
+                    RejectionCode::SearchLimit | RejectionCode::MinValues
+                )
+            };
+            let given_up = unplaced.reasons.iter().any(given_up);
+            let excused = excused(world, unplaced);
+            let cutoff = world.cluster.scheduling.priority_cutoff;
+            let low = cutoff.is_some_and(|cutoff| pod.priority < cutoff);
+            let like = |loose: &Loose<'_>| loose.excused == excused && alike(world, loose.pod, pod);
+            // Whether pods who mind each other's places all find one depends on who comes first and
+            // where hosts will be; there the plans of many worlds are held against others.
+            let social = !(spread_of(world, pod).is_empty()
+                && pod.affinity.is_empty()
+                && pod.anti_affinity.is_empty()
+                && !is_minded(world, pod));
+            let alone = world.pods.iter().all(|other| alike(world, other, pod));
+            let settled = alone && !world.rooms.iter().any(is_unsettled);
+            let asked = complete != Complete::No
+                && is_placeable(world, pod)
+                && !given_up
+                && (settled || !social);
+            if asked && !pods.last().is_some_and(like) {
+                pods.push(Loose {
+                    pod,
+                    low,
+                    excused,
+                    places: None,
+                });
+            }
+        }
+        let mut fresh = if pods.is_empty() {
+            Vec::new()
+        } else {
+            fresh(world)
+        };
+        fresh.retain(|own| has_left(world, solution, &own.offering.0));
+        Self {
+            world,
+            pods,
+            fresh,
+            complete,
+        }
+    }
+
+    /// Looks for places in one outcome of the plan.
+    pub(crate) fn look(&mut self, outcome: &Outcome<'_>) {
+        for loose in &mut self.pods {
+            let mut places = rooms(self.world, loose, outcome, self.complete);
+            places.extend(nodes(self.world, loose, &self.fresh, outcome));
+            loose.places = Some(match loose.places.take() {
+                Some(before) => before.intersection(&places).cloned().collect(),
+                None => places,
+            });
+        }
+    }
+
+    /// Nobody may be left who could have been placed, however the plan comes out.
+    pub(crate) fn verdict(self) -> Check {
+        for loose in self.pods {
+            let place = loose.places.iter().flatten().next();
+            if let Some(place) = place {
+                return Err(format!("{} is left out, but fits {place}", loose.pod.key));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether one more node could be made of an offering beside those of a plan, if it is reserved.
+fn has_left(world: &World, solution: &Solution, key: &OfferingKey) -> bool {
+    key.reservation.as_deref().is_none_or(|id| {
+        let claims = solution.claims.iter();
+        let used = claims.filter(|own| own.reservation() == Some(id));
+        used.count() < world.catalog.reservations()[id].left as usize
+    })
+}
+
+/// Whether nothing but its place keeps a pod from being placed.
+pub(crate) fn is_placeable(world: &World, pod: &Pod) -> bool {
+    let faulty = |key: &PodKey| world.mounts.get(key).is_some_and(|own| own.fault.is_some());
+    let keys = pod.node_affinity.iter().flat_map(|term| term.iter());
+    let mut keys = keys
+        .map(|(key, _)| key)
+        .chain(pod.node_selector.keys().map(String::as_str));
+    let restricted = |key: &str| {
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        let reserved = domain == "karpenter.sh" || domain.ends_with(".karpenter.sh");
+        key == HOSTNAME || (reserved && key != POOL && key != CAPACITY_TYPE)
+    };
+    pod.defects.is_empty()
+        && !pod.has_resource_claims
+        && pod.gang.is_none()
+        && !faulty(&pod.key)
+        && !keys.any(restricted)
+}
+
+/// Whether a daemon keeps a pod away from more than its own node. Until a node is made it may be in
+/// any zone, and so may its daemons.
+fn is_minded(world: &World, pod: &Pod) -> bool {
+    let templates = world.daemons.iter().map(|own| &own.template);
+    let mut terms = templates.flat_map(|own| &own.anti_affinity);
+    let (of, namespace) = (&world.namespaces, &pod.key.namespace);
+    terms.any(|term| term.topology_key != HOSTNAME && means(term, of, namespace, &pod.labels))
+}
+
+/// Whether two pods differ in nothing but their names.
+fn alike(world: &World, one: &Pod, other: &Pod) -> bool {
+    let mut other_named = other.clone();
+    other_named.key.name.clone_from(&one.key.name);
+    *one == other_named && world.mounts.get(&one.key) == world.mounts.get(&other.key)
+}
+
+fn excused<'w>(world: &'w World, unplaced: &UnschedulablePod) -> BTreeSet<&'w PoolName> {
+    let excuses = |pool: &&Pool| {
+        let mut own = unplaced
+            .reasons
+            .iter()
+            .filter(|why| why.pool.as_ref().is_none_or(|name| *name == pool.name));
+        let limited =
+            world.fleet.is_some() || pool.limits.and(&world.cluster.limits) != Limits::default();
+        let wants_many = pool
+            .requirements
+            .iter()
+            .any(|own| own.1.min_values.is_some());
+        own.any(|why| limited && why.code == RejectionCode::Limit)
+            || wants_many
+            || pool.replicas.is_some()
+    };
+    let pools = world.cluster.pools.iter().filter(excuses);
+    pools.map(|pool| &pool.name).collect()
+}
+
+/// The nodes of the plan that would still take a pod, a claim as every one of its offerings.
+fn rooms(
+    world: &World,
+    loose: &Loose<'_>,
+    outcome: &Outcome<'_>,
+    complete: Complete,
+) -> BTreeSet<String> {
+    let mut places = BTreeSet::new();
+    for (at, site) in outcome.sites.iter().enumerate() {
+        let asked = site.host.is_some() || (complete == Complete::Claims && !loose.low);
+        let mut pods = site.pods.clone();
+        pods.push(loose.pod);
+        let mut variants = site.variants.iter();
+        let takes = asked && variants.all(|variant| site.takes(world, variant, &pods).is_ok());
+        if takes && outcome.admits(loose.pod, at).is_ok() {
+            places.insert(site.name.clone());
+        }
+    }
+    places
+}
+
+/// The nodes that could be made for a pod. Types differ in nothing that the places of pods are
+/// made of, so one type speaks for all that have its other labels.
+fn nodes(
+    world: &World,
+    loose: &Loose<'_>,
+    fresh: &[Fresh<'_>],
+    outcome: &Outcome<'_>,
+) -> Vec<String> {
+    let mut seen: BTreeMap<(Labels, &[usize]), bool> = BTreeMap::new();
+    let mut places = Vec::new();
+    for Fresh { pool, site, .. } in fresh {
+        let variant = &site.variants[0];
+        let excused = loose.low || loose.excused.contains(&pool.name);
+        if excused || site.takes(world, variant, &[loose.pod]).is_err() {
+            continue;
+        }
+        let mut labels = variant.labels.clone();
+        let it = labels.remove(INSTANCE_TYPE).unwrap_or_default();
+        labels.remove(CPU);
+        let admitted = *seen
+            .entry((labels.clone(), &variant.daemons))
+            .or_insert_with(|| outcome.admits_on(loose.pod, site).is_ok());
+        if admitted {
+            places.push(format!("a new {it} of {labels:?}"));
+        }
+    }
+    places
+}
+
+/// Whether a host may still get one of several labels.
+fn is_unsettled(room: &ExistingNode) -> bool {
+    let mut own = room.labels.iter();
+    own.any(|(_, own)| own.values().is_some_and(|values| values.len() > 1))
+}

@@ -1,0 +1,334 @@
+//! The nodes of a plan with their possible variants: an existing node has one, a claim has one for
+//! each offering.
+
+use std::collections::BTreeMap;
+
+use outrigger::model::id::{ObjectKey, PodKey};
+use outrigger::model::instance::{InstanceType, Offering, OfferingKey, Price};
+use outrigger::model::labels::{HOSTNAME, Labels, NODE_CLASS, OF_OFFERINGS, POOL, is_well_known};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::Pool;
+use outrigger::model::quantity::Resources;
+use outrigger::model::taint::Taint;
+use outrigger::scheduling::{NewNodeClaim, Solution};
+use outrigger::state::snapshot::{ExistingNode, NodeRef};
+
+use super::fixture::{NOW, World};
+use super::rules::{
+    Check, Ports, all_hold, allows, asked, clash, ensure, shortage, tolerates_all, wants,
+};
+
+/// One thing a node may turn out to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Variant {
+    pub(crate) labels: Labels,
+    /// What pods may use of it.
+    pub(crate) free: Resources,
+    /// Host ports that are taken.
+    pub(crate) ports: Ports,
+    /// The daemons that run on it and are not bound yet, by their places in the world.
+    pub(crate) daemons: Vec<usize>,
+}
+
+/// A node that is there, or that the plan makes.
+#[derive(Clone, Debug)]
+pub(crate) struct Site<'w> {
+    /// Its host, where it has one already.
+    pub(crate) host: Option<&'w NodeRef>,
+    /// What the Node is called.
+    pub(crate) name: String,
+    pub(crate) taints: &'w [Taint],
+    /// Whether it takes pods.
+    pub(crate) open: bool,
+    /// What it may turn out to be; never empty. Of a claim the cheapest comes first.
+    pub(crate) variants: Vec<Variant>,
+    /// The pods that the plan puts there.
+    pub(crate) pods: Vec<&'w Pod>,
+}
+
+/// The pending pods by their keys.
+pub(crate) type Pending<'w> = BTreeMap<&'w PodKey, &'w Pod>;
+
+pub(crate) fn pending(world: &World) -> Pending<'_> {
+    world.pods.iter().map(|pod| (&pod.key, pod)).collect()
+}
+
+/// All nodes of a plan: rooms first, then claims.
+pub(crate) fn sites<'w>(world: &'w World, solution: &'w Solution) -> Result<Vec<Site<'w>>, String> {
+    let pending = pending(world);
+    let pods = |keys: &'w [PodKey]| -> Vec<&'w Pod> {
+        keys.iter()
+            .filter_map(|key| pending.get(key).copied())
+            .collect()
+    };
+    let mut all = Vec::new();
+    for room in &world.rooms {
+        let here = solution.placed.iter().filter(|own| own.0 == room.host);
+        all.push(of_room(
+            world,
+            room,
+            here.flat_map(|own| pods(&own.1)).collect(),
+        ));
+    }
+    for (at, claim) in solution.claims.iter().enumerate() {
+        all.push(of_claim(world, claim, at, pods(&claim.pods))?);
+    }
+    Ok(all)
+}
+
+fn of_room<'w>(world: &World, room: &'w ExistingNode, pods: Vec<&'w Pod>) -> Site<'w> {
+    let name = match &room.host {
+        NodeRef::Node(name) => name.to_string(),
+        // Nobody knows what the node will be called, but two never have one name.
+        NodeRef::Claim(id) => format!("node-of-{id}"),
+    };
+    let mut all = vec![Labels::new()];
+    for (key, wanted) in room.labels.iter() {
+        let mut values: Vec<Option<String>> = Vec::new();
+        values.extend(wanted.values().into_iter().flatten().cloned().map(Some));
+        if values.is_empty() {
+            values.push(None);
+        }
+        let with = |value: &Option<String>, labels: &Labels| {
+            let mut labels = labels.clone();
+            labels.extend(value.iter().map(|value| (key.to_owned(), value.clone())));
+            labels
+        };
+        let each = |labels: &Labels| -> Vec<Labels> {
+            values.iter().map(|value| with(value, labels)).collect()
+        };
+        all = all.iter().flat_map(each).collect();
+    }
+    let coming = |key: &ObjectKey| world.daemons.iter().position(|set| set.key == *key);
+    let daemons = room.daemons.iter().filter_map(|(key, _)| coming(key));
+    let daemons: Vec<usize> = daemons.collect();
+    let variant = |mut labels: Labels| {
+        if matches!(room.host, NodeRef::Claim(_)) {
+            let hostname = labels.entry(HOSTNAME.to_owned());
+            hostname.or_insert_with(|| name.clone());
+        }
+        Variant {
+            labels,
+            free: room.free.clone(),
+            ports: room.host_ports.clone(),
+            daemons: daemons.clone(),
+        }
+    };
+    Site {
+        host: Some(&room.host),
+        taints: &room.taints,
+        open: room.open,
+        variants: all.into_iter().map(variant).collect(),
+        pods,
+        name,
+    }
+}
+
+fn of_claim<'w>(
+    world: &'w World,
+    claim: &'w NewNodeClaim,
+    at: usize,
+    pods: Vec<&'w Pod>,
+) -> Result<Site<'w>, String> {
+    let pool = world.cluster.pool(claim.pool.as_str());
+    let pool = pool.ok_or_else(|| format!("there is no pool {}", claim.pool))?;
+    let name = format!("new-{at}");
+    let mut variants = Vec::new();
+    for (key, _) in &claim.offerings {
+        variants.push(of_offering(world, pool, key, &claim.labels, &name)?);
+    }
+    ensure(!variants.is_empty(), || format!("{name} has no offering"))?;
+    Ok(Site {
+        host: None,
+        taints: &pool.taints,
+        open: true,
+        variants,
+        pods,
+        name,
+    })
+}
+
+/// What a node of a pool is if it is made from this offering and gets these labels beyond those
+/// of its pool, or why there can be no such node.
+pub(crate) fn of_offering(
+    world: &World,
+    pool: &Pool,
+    key: &OfferingKey,
+    more: &Labels,
+    name: &str,
+) -> Result<Variant, String> {
+    let it = world.catalog.get(key.instance_type.as_str());
+    let it = it.ok_or_else(|| format!("there is no type {}", key.instance_type))?;
+    let offering = world.catalog.offering(key);
+    let offering = offering.ok_or_else(|| format!("{key} is not offered"))?;
+    let had = offering.available && !world.holds.is_held(None, key, NOW);
+    ensure(had, || format!("{key} cannot be had"))?;
+    let labels = labels(pool, it, offering, more, name)?;
+    for (label, wanted) in pool.requirements.iter() {
+        let value = labels.get(label);
+        ensure(allows(wanted, value), || {
+            format!("{key} has the label {label} {value:?}, the pool wants {wanted}")
+        })?;
+    }
+    let runs =
+        |pod: &Pod| tolerates_all(pod, &pool.taints) && wants(pod, &labels, &name.to_owned());
+    let all = world.daemons.iter().map(|set| &set.template).enumerate();
+    let daemons: Vec<(usize, &Pod)> = all.filter(|(_, pod)| runs(pod)).collect();
+    let pods = daemons.iter().map(|(_, pod)| *pod);
+    let mut free = it.allocatable.clone();
+    free.subtract(&asked(pods.clone(), &BTreeMap::new()));
+    Ok(Variant {
+        ports: pods.flat_map(|pod| pod.host_ports.clone()).collect(),
+        daemons: daemons.into_iter().map(|(at, _)| at).collect(),
+        labels,
+        free,
+    })
+}
+
+/// The labels of a node: those of its pool, of its instance, and what the claim adds. None may
+/// say otherwise than another, and only what the pool speaks of is added.
+fn labels(
+    pool: &Pool,
+    it: &InstanceType,
+    offering: &Offering,
+    more: &Labels,
+    name: &str,
+) -> Result<Labels, String> {
+    let ours = pool.labels.iter();
+    let mut all: Vec<(&str, &str)> = ours.map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    for (label, wanted) in it.requirements.iter() {
+        let values = wanted.values().filter(|values| values.len() == 1);
+        all.extend(values.into_iter().flatten().map(|v| (label, v.as_str())));
+    }
+    let bought = OF_OFFERINGS.into_iter();
+    all.extend(bought.filter_map(|label| Some((label, offering.label(label)?))));
+    all.push((POOL, pool.name.as_str()));
+    all.push((HOSTNAME, name));
+    all.extend(pool.node_class.iter().map(|own| (NODE_CLASS, own.as_str())));
+    for (label, value) in more {
+        let had = all.iter().any(|(own, _)| own == label);
+        let meant = had || pool.requirements.get(label).is_some();
+        ensure(meant, || format!("the pool says nothing of {label}"))?;
+        all.push((label, value));
+    }
+    let mut labels = Labels::new();
+    for (label, value) in all {
+        let old = labels.insert(label.to_owned(), value.to_owned());
+        ensure(old.as_deref().is_none_or(|old| old == value), || {
+            format!(
+                "{} has the label {label} {value:?}, it is to be {old:?}",
+                it.name
+            )
+        })?;
+    }
+    Ok(labels)
+}
+
+/// Labels of the pool's own that its nodes may have in addition, one set for every choice.
+fn choices(pool: &Pool) -> Vec<Labels> {
+    let ours = |key: &str| !pool.labels.contains_key(key) && !is_well_known(key);
+    let mut all = vec![Labels::new()];
+    for (key, wanted) in pool.requirements.iter().filter(|(key, _)| ours(key)) {
+        let values: Vec<&String> = wanted.values().into_iter().flatten().collect();
+        let with = |labels: &Labels| -> Vec<Labels> {
+            let one = |value: &&String| {
+                let mut labels = labels.clone();
+                labels.insert(key.to_owned(), (*value).clone());
+                labels
+            };
+            values.iter().map(one).collect()
+        };
+        if !values.is_empty() {
+            all = all.iter().flat_map(with).collect();
+        }
+    }
+    all
+}
+
+/// A node that could be made, of one offering.
+#[derive(Clone, Debug)]
+pub(crate) struct Fresh<'w> {
+    pub(crate) pool: &'w Pool,
+    pub(crate) offering: (OfferingKey, Price),
+    /// Its labels beyond those of its pool and type.
+    pub(crate) more: Labels,
+    pub(crate) site: Site<'w>,
+}
+
+/// Every node that could be made, the cheapest first.
+pub(crate) fn fresh(world: &World) -> Vec<Fresh<'_>> {
+    let name = "fresh";
+    let mut all = Vec::new();
+    for pool in &world.cluster.pools {
+        let choices = choices(pool);
+        for it in world.catalog.types() {
+            for (offering, more) in it
+                .offerings
+                .iter()
+                .flat_map(|offering| choices.iter().map(move |more| (offering, more)))
+            {
+                let key = offering.key(&it.name);
+                let Ok(variant) = of_offering(world, pool, &key, more, name) else {
+                    continue;
+                };
+                let site = Site {
+                    host: None,
+                    name: name.to_owned(),
+                    taints: &pool.taints,
+                    open: true,
+                    variants: vec![variant],
+                    pods: Vec::new(),
+                };
+                all.push(Fresh {
+                    pool,
+                    offering: (key, offering.price),
+                    more: more.clone(),
+                    site,
+                });
+            }
+        }
+    }
+    all.sort_by_key(|fresh| fresh.offering.1);
+    all
+}
+
+impl Site<'_> {
+    /// Whether the rules about a node alone let it take these pods as this variant.
+    pub(crate) fn takes(&self, world: &World, variant: &Variant, pods: &[&Pod]) -> Check {
+        let name = &self.name;
+        ensure(self.open, || format!("{name} takes no pods"))?;
+        for pod in pods {
+            let key = &pod.key;
+            ensure(tolerates_all(pod, self.taints), || {
+                format!("{key} does not tolerate a taint of {name}")
+            })?;
+            ensure(wants(pod, &variant.labels, name), || {
+                format!(
+                    "{key} wants other labels than those of {name}: {:?}",
+                    variant.labels
+                )
+            })?;
+            volumes(world, pod, variant, name)?;
+        }
+        if let Some(short) = shortage(&asked(pods.iter().copied(), &world.mounts), &variant.free) {
+            return Err(format!("{name} has too little {short}"));
+        }
+        let clash = clash(&variant.ports, pods.iter().copied());
+        ensure(clash.is_none(), || {
+            format!("{name} has the host port {} twice", clash.unwrap_or(0))
+        })
+    }
+}
+
+/// Whether a pod's volumes can be used on a node.
+fn volumes(world: &World, pod: &Pod, variant: &Variant, name: &String) -> Check {
+    let Some(own) = world.mounts.get(&pod.key) else {
+        return Ok(());
+    };
+    let mut alternatives = own.alternatives.iter();
+    let reached = own.alternatives.is_empty()
+        || alternatives.any(|wanted| all_hold(wanted, &variant.labels, name));
+    ensure(own.fault.is_none() && reached, || {
+        format!("{} cannot use its volumes on {name}", pod.key)
+    })
+}

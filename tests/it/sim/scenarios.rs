@@ -1,0 +1,118 @@
+//! Common failures, each as a scenario with its timeline: a line for each minute with events, or
+//! for ten minutes if there are too many.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use jiff::Timestamp;
+use outrigger::sim::World;
+use outrigger::sim::timeline::{TimelineEntry, TimelineFact};
+
+use super::setup::day;
+
+/// Where they are shipped.
+const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/scenarios");
+
+/// A timeline that is longer than this is read by nobody.
+const LINES_MAX: usize = 60;
+
+/// What happened, so many minutes a line: how often what, and of what there are few in words.
+fn timeline(lines: &[TimelineEntry], minutes: i64) -> String {
+    let mut all: BTreeMap<String, (Vec<String>, BTreeMap<String, usize>)> = BTreeMap::new();
+    for line in lines {
+        let second = line.at.as_second().div_euclid(minutes * 60) * (minutes * 60);
+        let at = Timestamp::from_second(second).expect("a time");
+        let (words, counts) = all.entry(at.strftime("%d %H:%M").to_string()).or_default();
+        let (what, count) = match &line.fact {
+            TimelineFact::Planned { .. } => ("planned".to_owned(), 1),
+            TimelineFact::Launched { .. } => ("launched".to_owned(), 1),
+            TimelineFact::Refused { .. } => ("refused".to_owned(), 1),
+            TimelineFact::Registered { .. } => continue,
+            TimelineFact::Ready { .. } => ("ready".to_owned(), 1),
+            TimelineFact::Bound { pods, .. } => ("pods bound".to_owned(), *pods),
+            TimelineFact::Leaving { reason, .. } => (format!("leave ({reason})"), 1),
+            TimelineFact::Retired { .. } => ("ended".to_owned(), 1),
+            TimelineFact::Interrupted { .. } => ("taken back".to_owned(), 1),
+            TimelineFact::Lost { .. } => ("lost".to_owned(), 1),
+            TimelineFact::Unplaced { .. } => ("pods without a place".to_owned(), 1),
+            TimelineFact::Waiting { pods, .. } => ("pods wait".to_owned(), *pods),
+            other => {
+                words.push(other.to_string());
+                continue;
+            }
+        };
+        *counts.entry(what).or_default() += count;
+    }
+    let mut text = String::new();
+    for (minute, (words, counts)) in all {
+        let counts = counts
+            .into_iter()
+            .map(|(what, count)| format!("{count} {what}"));
+        let row: Vec<String> = words.into_iter().chain(counts).collect();
+        text.push_str(&format!("{minute}  {}\n", row.join("; ")));
+    }
+    text
+}
+
+/// Plays a scenario that is shipped.
+fn play(name: &str) {
+    let path = Path::new(SCENARIOS).join(format!("{name}.hcl"));
+    let text = std::fs::read_to_string(path).expect("a file");
+    let setup = day(&text);
+    let mut world = World::new(setup, 1, false);
+    world.run();
+    let summary = world.summary();
+    let lines: Vec<TimelineEntry> = world.take_lines().into();
+    let mut told = timeline(&lines, 1);
+    if told.lines().count() > LINES_MAX {
+        told = timeline(&lines, 10);
+    }
+    let rows = told.lines().count();
+    assert!(rows <= LINES_MAX, "{rows} lines: {told}");
+    told.push_str(&format!("\n{summary}\n"));
+    let violations = world.finish().to_vec();
+    insta::assert_snapshot!(name, told);
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
+#[test]
+fn a_new_template_is_rolled_out() {
+    play("drift-rollout");
+}
+
+#[test]
+fn a_window_is_where_it_was_when_clocks_change() {
+    play("dst-window");
+}
+
+#[test]
+fn nodes_that_are_due_in_the_same_minute_leave_within_their_budget() {
+    play("expiry-herd");
+}
+
+#[test]
+fn a_budget_that_lets_nobody_go_holds_its_node_and_no_other() {
+    play("pdb-deadlock");
+}
+
+#[test]
+fn two_fifths_of_a_fleet_are_taken_back_within_two_minutes() {
+    play("spot-storm");
+}
+
+#[test]
+fn a_zone_is_lost() {
+    play("zone-loss");
+}
+
+/// The first scenario that a user sees has a test of its own.
+#[test]
+fn every_scenario_is_played() {
+    let own = include_str!("scenarios.rs");
+    for entry in std::fs::read_dir(SCENARIOS).expect("scenarios") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        let played = own.contains(&format!("play(\"{name}\");"));
+        assert!(played || name == "working-day", "{name}");
+    }
+}
