@@ -236,16 +236,19 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         let had: BTreeMap<PodKey, Arc<[PoolRejection]>> = solution
             .unplaced
             .iter()
-            .map(|own| (own.pod.clone(), own.reasons.clone()))
+            .map(|unscheduled| (unscheduled.pod.clone(), unscheduled.reasons.clone()))
             .collect();
         sound.retain(|pod| {
             let Some(miss) = pod.gang_key().and_then(|gang| short.get(&gang)) else {
                 return true;
             };
-            let mut own = alone(pod, RejectionCode::Gang, miss.clone());
-            let others = had.get(&pod.key).into_iter().flat_map(|own| own.iter());
-            own.reasons = own.reasons.iter().chain(others).cloned().collect();
-            unplaced.push(own);
+            let mut rejected = alone(pod, RejectionCode::Gang, miss.clone());
+            let others = had
+                .get(&pod.key)
+                .into_iter()
+                .flat_map(|reasons| reasons.iter());
+            rejected.reasons = rejected.reasons.iter().chain(others).cloned().collect();
+            unplaced.push(rejected);
             false
         });
         solution = placed(&sound, snapshot, now);
@@ -271,7 +274,7 @@ pub fn weigh(
     let mut weight = SolutionCost::default();
     let solution = place(&sound, snapshot, now, &mut |problem, packed| {
         weight = SolutionCost::new(problem, packed);
-        let others = unplaced.iter().map(|own| own.pod.clone());
+        let others = unplaced.iter().map(|rejected| rejected.pod.clone());
         weight.left.extend(others);
         is_wanted(&weight)
     });
@@ -481,7 +484,7 @@ impl<'d> PodAssigner<'d> {
             }
         }
         if !unplaced.is_empty() {
-            let gone: BTreeSet<&PodKey> = unplaced.iter().map(|own| &own.pod).collect();
+            let gone: BTreeSet<&PodKey> = unplaced.iter().map(|rejected| &rejected.pod).collect();
             order.retain(|key| !gone.contains(key));
         }
         Solution {
@@ -523,8 +526,8 @@ fn claim(
     let template = &packed.templates[opened.template];
     let variety = MinValues::of(template, scheduling.min_values);
     let parts: &[ItemCount] = &opened.claim.parts;
-    let own = rows_in(&packed.lots, parts).into_iter();
-    let rows: Vec<&CompatibleOfferings> = own.map(|row| &rows[row]).collect();
+    let row_ids = rows_in(&packed.lots, parts).into_iter();
+    let rows: Vec<&CompatibleOfferings> = row_ids.map(|row| &rows[row]).collect();
     let whole = packing::launch_options::sum(&packed.lots, parts);
     let mut ledger = ledgers.of(opened.template);
     let (offerings, types) = packing::launch_options::offerings(

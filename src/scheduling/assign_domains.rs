@@ -83,7 +83,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         steps: &mut u64,
     ) -> bool {
         let ground = self.ground;
-        let own = &ground.problem.classes[class];
+        let pod_class = &ground.problem.classes[class];
         let wants = ground.problem.kinds[kind].wants;
         let alternatives = ground.problem.wants[wants].alternatives.len();
         (0..ground.templates.len()).any(|template| {
@@ -94,7 +94,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 };
                 *steps += ground.templates[template].shapes.len() as u64;
                 let pool = (&ground.templates[template], &self.varieties[template]);
-                cheapest(pool, &[&self.market.rows[row]], &own.demand, &ledger).is_some()
+                cheapest(pool, &[&self.market.rows[row]], &pod_class.demand, &ledger).is_some()
             })
         })
     }
@@ -121,13 +121,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
             for (whole, more) in whole.iter_mut().zip(more) {
                 *whole = whole.saturating_add(*more);
             }
-            let own = rows_in(&self.packed.lots, &opened.claim.parts);
+            let row_ids = rows_in(&self.packed.lots, &opened.claim.parts);
             for alternative in 0..alternatives {
                 let key = (wants, opened.template, alternative, true, None);
                 let Some(row) = self.market.row(key) else {
                     continue;
                 };
-                let rows = own.iter().chain([&row]).map(|row| &self.market.rows[*row]);
+                let rows = row_ids
+                    .iter()
+                    .chain([&row])
+                    .map(|row| &self.market.rows[*row]);
                 let rows: Vec<&CompatibleOfferings> = rows.collect();
                 let template = &ground.templates[opened.template];
                 if fitting(template, opened.claim.shape, &rows, &whole) != 0 {
@@ -158,8 +161,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
             };
             changed = true;
             let rows = pinned.rows.into_iter();
-            let rows: BTreeMap<usize, usize> =
-                rows.map(|(row, own)| (row, self.market.add(own))).collect();
+            let rows: BTreeMap<usize, usize> = rows
+                .map(|(row, offerings)| (row, self.market.add(offerings)))
+                .collect();
             let claim = &mut self.packed.opened[at].claim;
             claim.price = pinned.price;
             for (lot, _) in &mut claim.parts {
@@ -192,15 +196,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if opened.gone {
             return None;
         }
-        let own = rows_in(&self.packed.lots, &opened.claim.parts);
+        let row_ids = rows_in(&self.packed.lots, &opened.claim.parts);
         let rows: Vec<&CompatibleOfferings> =
-            own.iter().map(|row| &self.market.rows[*row]).collect();
+            row_ids.iter().map(|row| &self.market.rows[*row]).collect();
         let cells: Vec<Option<usize>> = match cell {
             None if !ground.cells.keys.is_empty() => {
                 let cells = ground.cells.open_to(opened.template, &rows);
                 cells.into_iter().map(Some).collect()
             }
-            own => vec![own],
+            assigned => vec![assigned],
         };
         let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let all = cells
@@ -210,18 +214,19 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     None => Some(known.clone()),
                     Some(cell) => {
                         let open = known.open.iter();
-                        let labels: Requirements =
-                            open.map(|(key, own)| (&key[..], own.clone())).collect();
+                        let labels: Requirements = open
+                            .map(|(key, requirement)| (&key[..], requirement.clone()))
+                            .collect();
                         ground.cells.narrow((opened.template, cell), known, &labels)
                     }
                 };
-                let rows = own
+                let rows = row_ids
                     .iter()
                     .map(|row| Some((*row, there(&self.market.rows[*row])?)));
                 let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
                 let shape = &ground.templates[opened.template].shapes[opened.claim.shape];
                 let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
-                let mask = masks.fold(shape.all(), |all, own| all & own);
+                let mask = masks.fold(shape.all(), |all, row_mask| all & row_mask);
                 let price = shape.price(mask)?;
                 let first = mask.trailing_zeros();
                 let alike = known.entry(first).or_insert_with(|| {
@@ -243,8 +248,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 .then(one.price.total_cmp(&other.price))
                 .then(one.cell.cmp(&other.cell))
         });
-        let same = |(row, own): (&usize, &CompatibleOfferings)| self.market.rows[*row] == *own;
-        best.filter(|own| own.cell != cell || !own.rows.iter().all(same))
+        let same =
+            |(row, offerings): (&usize, &CompatibleOfferings)| self.market.rows[*row] == *offerings;
+        best.filter(|node| node.cell != cell || !node.rows.iter().all(same))
     }
 
     /// Sets the labels that the pool leaves open and that decide which pods count a node.
@@ -257,8 +263,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let ground = self.ground;
         let template = &ground.templates[template];
         let filters = ground.topology.filters.iter().zip(&ground.passing);
-        let wants = filters.filter_map(|(own, known)| known.get().and(own.labels));
-        let alternatives = wants.flat_map(|own| &ground.problem.wants[own].alternatives);
+        let wants = filters.filter_map(|(filter, known)| known.get().and(filter.labels));
+        let alternatives =
+            wants.flat_map(|wants_index| &ground.problem.wants[wants_index].alternatives);
         let mut asked: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
         for (key, wanted) in alternatives.flat_map(|alternative| alternative.iter()) {
             if template.chooses(key) && !ground.cells.keys.iter().any(|cell| cell == key) {
@@ -267,20 +274,28 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
         for (key, asked) in asked {
             let open = rows.values().flat_map(|row| &row.open);
-            let open = open.filter(|own| own.0 == key).map(|own| &own.1);
-            let own = template.side.get(key).into_iter().chain(open).cloned();
-            let Some(own) = own.reduce(|all, own| all.intersection(&own)) else {
+            let open = open.filter(|label| label.0 == key).map(|label| &label.1);
+            let requirements = template.side.get(key).into_iter().chain(open).cloned();
+            let Some(allowed) =
+                requirements.reduce(|all, requirement| all.intersection(&requirement))
+            else {
                 continue;
             };
             let counts = |value: &&String| match choice {
-                DomainChoice::FewHopes => asked.iter().filter(|own| own.has(value)).count(),
+                DomainChoice::FewHopes => asked
+                    .iter()
+                    .filter(|requirement| requirement.has(value))
+                    .count(),
                 DomainChoice::Cheapest | DomainChoice::ManyHopes => 0,
             };
-            let Some(value) = own.values().and_then(|own| own.iter().min_by_key(counts)) else {
+            let Some(value) = allowed
+                .values()
+                .and_then(|values| values.iter().min_by_key(counts))
+            else {
                 continue;
             };
             for row in rows.values_mut() {
-                row.open.retain(|own| own.0 != key);
+                row.open.retain(|label| label.0 != key);
                 row.open
                     .push((key.to_owned(), Requirement::is_in([&value[..]])));
                 row.open.sort();
@@ -292,12 +307,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
     fn alike(&self, template: usize, (shape, offer): (usize, u64)) -> Vec<u64> {
         let shapes = self.ground.templates[template].shapes.iter();
         let mut alike: Vec<u64> = shapes.map(TypeOption::all).collect();
-        let known = self.ground.passing.iter().filter_map(|own| own.get());
-        for suited in known.flat_map(|own| own[template].iter().flatten()) {
+        let known = self.ground.passing.iter().filter_map(|cell| cell.get());
+        for suited in known.flat_map(|matches| matches[template].iter().flatten()) {
             let mut all = [Match::Yes, Match::Maybe, Match::No].into_iter();
             let pass = all.find(|pass| suited[shape].those(*pass, offer) != 0);
-            for (alike, own) in alike.iter_mut().zip(suited) {
-                *alike = own.those(pass.unwrap_or(Match::No), *alike);
+            for (alike, matches) in alike.iter_mut().zip(suited) {
+                *alike = matches.those(pass.unwrap_or(Match::No), *alike);
             }
         }
         alike

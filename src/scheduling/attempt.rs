@@ -112,7 +112,7 @@ fn ordered<'p>(
 ) -> (Vec<PlacementStep>, TopologyState<'p>, bool) {
     let rows = &packer.market.rows;
     let nodes =
-        |packed: &PackingState<'_, '_>| packed.opened.iter().filter(|own| !own.gone).count();
+        |packed: &PackingState<'_, '_>| packed.opened.iter().filter(|opened| !opened.gone).count();
     let mut gone = false;
     loop {
         let before = nodes(&packer.packed);
@@ -137,7 +137,7 @@ fn ordered<'p>(
 fn idle(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
     let taken: BTreeSet<usize> = turns.iter().map(|turn| turn.site).collect();
     let opened = packed.opened.iter().enumerate();
-    let idle = opened.filter(|(at, own)| !own.gone && !taken.contains(&(packed.rooms + at)));
+    let idle = opened.filter(|(at, node)| !node.gone && !taken.contains(&(packed.rooms + at)));
     idle.map(|(at, _)| at).collect()
 }
 
@@ -168,9 +168,9 @@ fn settle(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
         ..
     } = packed;
     let mut keep = |site: usize, class: usize, pods: u64| {
-        let own = had.entry((site, class)).or_insert(0);
-        let kept = pods.min(*own);
-        *own -= kept;
+        let placeable = had.entry((site, class)).or_insert(0);
+        let kept = pods.min(*placeable);
+        *placeable -= kept;
         left[class] += pods - kept;
         gone |= kept < pods;
         kept

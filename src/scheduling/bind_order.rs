@@ -60,14 +60,14 @@ pub(super) fn sequence(
         }
     }
     // Pods assigned to domains are ordered as assigned, on any node of the domain.
-    for own in &packed.dealt {
-        let Some(items) = there.get_mut(&(own.class, own.cell)) else {
+    for allocation in &packed.dealt {
+        let Some(items) = there.get_mut(&(allocation.class, allocation.cell)) else {
             continue;
         };
-        let mut left = own.pods;
+        let mut left = allocation.pods;
         while let Some(item) = items.last_mut().filter(|_| left > 0) {
             let pods = left.min(item.pods);
-            let (class, site) = (own.class, item.site);
+            let (class, site) = (allocation.class, item.site);
             queue.push((PlacementStep { class, site, pods }, item.kind));
             left -= pods;
             item.pods -= pods;
@@ -128,12 +128,13 @@ fn add_claims(
     }
     for (opened, site) in open {
         let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        let own = rows_in(&packed.lots, &opened.claim.parts);
+        let row_ids = rows_in(&packed.lots, &opened.claim.parts);
         let reach = open_to
-            .entry((opened.template, own))
-            .or_insert_with_key(|(template, own)| {
-                let own: Vec<&CompatibleOfferings> = own.iter().map(|row| &rows[*row]).collect();
-                ground.cells.open_to(*template, &own)
+            .entry((opened.template, row_ids))
+            .or_insert_with_key(|(template, row_ids)| {
+                let offerings: Vec<&CompatibleOfferings> =
+                    row_ids.iter().map(|row| &rows[*row]).collect();
+                ground.cells.open_to(*template, &offerings)
             });
         for cell in reach.iter().copied() {
             let values = &ground.cells.all[cell];

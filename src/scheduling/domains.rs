@@ -49,7 +49,7 @@ impl DomainSet {
         let mut known: BTreeMap<Values, usize> = BTreeMap::new();
         let mut found: Vec<BTreeMap<usize, Vec<u64>>> = Vec::new();
         for template in templates {
-            let mut own: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+            let mut masks_by_cell: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
             for (at, bit) in &template.by_price {
                 for values in cells.values(template, &template.shapes[*at], *bit) {
                     let next = known.len();
@@ -61,13 +61,13 @@ impl DomainSet {
                         }
                         None => continue,
                     };
-                    let masks = own
+                    let masks = masks_by_cell
                         .entry(cell)
                         .or_insert_with(|| vec![0; template.shapes.len()]);
                     masks[*at] |= 1 << *bit;
                 }
             }
-            found.push(own);
+            found.push(masks_by_cell);
         }
         // Ordinals by name, so that they do not depend on prices.
         cells.all = known.keys().cloned().collect();
@@ -89,8 +89,8 @@ impl DomainSet {
                     .sum()
             })
             .collect();
-        for (template, mut own) in templates.iter().zip(found) {
-            let masks = known.values().map(|cell| own.remove(cell));
+        for (template, mut masks_by_cell) in templates.iter().zip(found) {
+            let masks = known.values().map(|cell| masks_by_cell.remove(cell));
             cells.masks.push(masks.collect());
             let set = known.keys().map(|values| cells.labels(template, values));
             cells.set.push(set.collect());
@@ -108,14 +108,15 @@ impl DomainSet {
         let offer = shape.offers[bit];
         let mut all: Vec<Values> = vec![Vec::new()];
         for key in &self.keys {
-            let own: Vec<Option<String>> = match key.as_str() {
+            let allowed: Vec<Option<String>> = match key.as_str() {
                 key if OF_OFFERINGS.contains(&key) => vec![offer.label(key).map(str::to_owned)],
                 key => of_type(template, shape, key),
             };
             all = all
                 .iter()
                 .flat_map(|values: &Values| -> Vec<Values> {
-                    own.iter()
+                    allowed
+                        .iter()
                         .map(|value| {
                             let mut values = values.clone();
                             values.push(value.clone());
@@ -141,7 +142,7 @@ impl DomainSet {
                         .side
                         .get(key)
                         .and_then(Requirement::values)
-                        .is_some_and(|own| own.len() == 1);
+                        .is_some_and(|values| values.len() == 1);
                 (!decided).then(|| (key.clone(), Requirement::is_in([value.as_str()])))
             })
             .collect()
@@ -193,7 +194,11 @@ impl DomainSet {
         }) {
             return None;
         }
-        let both = row.masks.iter().zip(masks).map(|(own, cell)| own & cell);
+        let both = row
+            .masks
+            .iter()
+            .zip(masks)
+            .map(|(offers, cell)| offers & cell);
         let masks: Vec<u64> = both.collect();
         if masks.iter().all(|mask| *mask == 0) {
             return None;
@@ -201,12 +206,14 @@ impl DomainSet {
         let mut open: Requirements = row
             .open
             .iter()
-            .map(|(key, own)| (&key[..], own.clone()))
+            .map(|(key, requirement)| (&key[..], requirement.clone()))
             .collect();
         for (key, value) in &self.set[template][cell] {
             open.add(key, value.clone());
         }
-        let open = open.iter().map(|(key, own)| (key.to_owned(), own.clone()));
+        let open = open
+            .iter()
+            .map(|(key, requirement)| (key.to_owned(), requirement.clone()));
         Some(CompatibleOfferings {
             masks,
             open: open.collect(),
@@ -220,8 +227,8 @@ fn of_type(template: &NodeTemplate<'_>, shape: &TypeOption<'_>, key: &str) -> Ve
         template.side.get(key),
         shape.instance_type.requirements.get(key),
     ) {
-        (Some(pool), Some(own)) => pool.intersection(own),
-        (Some(own), None) | (None, Some(own)) => own.clone(),
+        (Some(pool), Some(of_type)) => pool.intersection(of_type),
+        (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
         (None, None) => return vec![None],
     };
     match both.values() {

@@ -128,8 +128,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether it schedules more pods than `other`, or as many for less.
     pub(super) fn is_better_than(&self, other: &Self) -> bool {
         let left = |packer: &Self| packer.packed.left.iter().sum::<u64>();
-        let own = left(self).cmp(&left(other));
-        own.then(self.cost().total_cmp(&other.cost())).is_lt()
+        let by_left = left(self).cmp(&left(other));
+        by_left.then(self.cost().total_cmp(&other.cost())).is_lt()
     }
 
     fn cost(&self) -> f64 {
@@ -162,9 +162,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let plain: Vec<usize> = (0..problem.classes.len())
                 .filter(|class| {
                     let kind = self.kinds[*class];
-                    let own = &problem.kinds[kind];
-                    let free = self.ground.topology.is_free(kind) && own.next.is_none();
-                    free && own.wants == *wants && self.calls[*class] && !dealt[*class]
+                    let pod_kind = &problem.kinds[kind];
+                    let free = self.ground.topology.is_free(kind) && pod_kind.next.is_none();
+                    free && pod_kind.wants == *wants && self.calls[*class] && !dealt[*class]
                 })
                 .collect();
             plain.iter().for_each(|class| dealt[*class] = true);
@@ -176,12 +176,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns the unscheduled pods of these classes as one range.
     fn row(&self, classes: impl Iterator<Item = usize>) -> Vec<(usize, u64, u64)> {
         let mut end = 0;
-        let own = classes.map(|class| {
+        let ranges = classes.map(|class| {
             let first = end;
             end += self.packed.left[class];
             (class, first, end)
         });
-        own.filter(|(_, first, end)| first < end).collect()
+        ranges.filter(|(_, first, end)| first < end).collect()
     }
 
     /// Returns groups with unscheduled pods by counter. `None` if other pods are counted or
@@ -189,15 +189,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
     fn groups(&mut self) -> BTreeMap<usize, Option<SpreadGroup>> {
         let (problem, topology) = (self.ground.problem, self.ground.topology);
         let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
-        for (kind, own) in problem.kinds.iter().enumerate() {
-            let alone = own.next.is_none() && problem.wants_of(kind).ports.is_empty();
+        for (kind, pod_kind) in problem.kinds.iter().enumerate() {
+            let alone = pod_kind.next.is_none() && problem.wants_of(kind).ports.is_empty();
             if let Some((tally, skew, least)) = topology.spread_alone(kind).filter(|_| alone) {
                 let known = wanted
                     .entry(tally)
-                    .or_insert(Some((own.wants, skew, least)));
+                    .or_insert(Some((pod_kind.wants, skew, least)));
                 *known = known
-                    .filter(|known| known.0 == own.wants)
-                    .map(|known| (own.wants, skew.min(known.1), least.max(known.2)));
+                    .filter(|known| known.0 == pod_kind.wants)
+                    .map(|known| (pod_kind.wants, skew.min(known.1), least.max(known.2)));
                 continue;
             }
             let checked = topology.checks[kind]
@@ -240,7 +240,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             }
         }
         for group in groups.values_mut() {
-            *group = group.take().filter(|own| own.pods > 0);
+            *group = group.take().filter(|group| group.pods > 0);
             if let Some(group) = group {
                 group.count_hosts(&mut self.board);
             }
@@ -269,7 +269,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let best = costs.iter().find(|cost| cost.1 <= least * ABOUT);
         // Rather on fewer hosts than some nowhere.
         let fewer = (family.hosts_few().max(claims)..family.hosts_min()).rev();
-        let hosts = best.map(|own| own.0).into_iter().chain(fewer);
+        let hosts = best.map(|cost| cost.0).into_iter().chain(fewer);
         let mut trials = hosts.filter_map(|hosts| {
             let trial = self.trial(family, &supply, (hosts, &mut steps))?;
             Some((hosts, trial))
@@ -317,19 +317,20 @@ impl<'p> Scheduler<'_, 'p, '_> {
         };
         for template in 0..ground.templates.len() {
             let keys = [false, true].into_iter().flat_map(|relaxed| {
-                (0..alternatives).map(move |own| (wants, template, own, relaxed, None))
+                (0..alternatives)
+                    .map(move |alternative| (wants, template, alternative, relaxed, None))
             });
             let mut rows = keys.map(|key| (self.market.row(key), key.3));
             let row = rows.find(|row| row.0.is_some());
             let first = row.map(|_| self.packed.lots.len());
             for (class, ..) in family.dealt.iter().filter(|_| first.is_some()) {
-                let own = &ground.problem.classes[*class];
+                let pod_class = &ground.problem.classes[*class];
                 let kind = self.kinds[*class];
                 self.packed.lots.push(ItemGroup {
                     class: *class,
                     kind,
-                    demand: &own.demand,
-                    per_unit: &own.per_unit,
+                    demand: &pod_class.demand,
+                    per_unit: &pod_class.per_unit,
                     shares: &ground.hosts.level[kind],
                     row: row.and_then(|row| row.0).unwrap_or(0),
                     cell: None,
@@ -421,16 +422,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let shapes = &self.ground.templates[opened.template].shapes;
             let mut ledger = trial.ledgers.of(opened.template);
             ledger.release(&shapes[opened.claim.shape].limited);
-            let same = last.take().filter(|(template, own)| {
-                let alike = *template == opened.template && own.parts == parts;
-                alike && ledger.copies(&shapes[own.shape].limited) > 0
+            let same = last.take().filter(|(template, claim)| {
+                let alike = *template == opened.template && claim.parts == parts;
+                alike && ledger.copies(&shapes[claim.shape].limited) > 0
             });
             let grown = match same {
-                Some((_, own)) => own,
+                Some((_, claim)) => claim,
                 None => {
                     *steps += shapes.len() as u64;
-                    let own = order.priced(parts, &ledger)?;
-                    order.holds(&own).then_some(own)?
+                    let claim = order.priced(parts, &ledger)?;
+                    order.holds(&claim).then_some(claim)?
                 }
             };
             ledger.reserve(&shapes[grown.shape].limited, 1);
@@ -455,7 +456,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             .into_iter()
             .map(|host| family.part(first, (host, hosts)));
         let parts = parts.filter(|parts| !parts.is_empty());
-        let sums: Vec<Vec<i64>> = parts.map(|own| sum(&self.packed.lots, &own)).collect();
+        let sums: Vec<Vec<i64>> = parts.map(|parts| sum(&self.packed.lots, &parts)).collect();
         most(sums.iter())
     }
 
@@ -471,11 +472,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let nodes = tier
                 .filter(|template| supply.open[*template])
                 .filter_map(|template| {
-                    let own = &self.ground.templates[template];
-                    *steps += own.shapes.len() as u64;
+                    let node_template = &self.ground.templates[template];
+                    *steps += node_template.shapes.len() as u64;
                     let row = self.packed.lots[supply.lots[template]?].row;
                     let row = &[&self.market.rows[row]];
-                    let pool = (own, &self.varieties[template]);
+                    let pool = (node_template, &self.varieties[template]);
                     let (shape, price) = cheapest(pool, row, most, &ledgers.of(template))?;
                     Some((template, shape, price))
                 });
@@ -542,8 +543,8 @@ impl SpreadFamily {
     /// Returns the number of pods of each class on one of these hosts.
     fn share(&self, (host, hosts): (u64, u64)) -> impl Iterator<Item = (usize, u64)> {
         let upto = move |pods: u64| pods / hosts + u64::from(pods % hosts > host);
-        let own = self.dealt.iter();
-        own.map(move |(class, first, end)| (*class, upto(*end) - upto(*first)))
+        let ranges = self.dealt.iter();
+        ranges.map(move |(class, first, end)| (*class, upto(*end) - upto(*first)))
     }
 
     /// Returns the share by item groups, starting at this one.
@@ -551,8 +552,8 @@ impl SpreadFamily {
         let Some(first) = first else {
             return Vec::new();
         };
-        let own = (first..).zip(self.share(host));
-        let own = own.map(|(lot, (_, pods))| (lot, pods));
-        own.filter(|(_, pods)| *pods > 0).collect()
+        let shares = (first..).zip(self.share(host));
+        let counts = shares.map(|(lot, (_, pods))| (lot, pods));
+        counts.filter(|(_, pods)| *pods > 0).collect()
     }
 }

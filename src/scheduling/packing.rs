@@ -192,8 +192,8 @@ impl<'o> PackingInput<'o> {
             let shape = &self.template.shapes[claim.shape];
             let whole = self.priced(claim.parts.clone(), &all);
             if shape.reservation.is_some()
-                || whole.as_ref().is_some_and(|own| {
-                    self.template.shapes[own.shape].overhead.agents == shape.overhead.agents
+                || whole.as_ref().is_some_and(|claim| {
+                    self.template.shapes[claim.shape].overhead.agents == shape.overhead.agents
                 })
             {
                 draft.claims.push(claim);
@@ -202,11 +202,11 @@ impl<'o> PackingInput<'o> {
             draft.ledger.release(&shape.limited);
             let mut waiting: Vec<Vec<ItemCount>> = vec![claim.parts];
             while let Some(parts) = waiting.pop() {
-                let own = self.priced(parts.clone(), &draft.ledger);
-                if let Some(own) = own.filter(|own| self.holds(own)) {
-                    let limited = &self.template.shapes[own.shape].limited;
+                let priced = self.priced(parts.clone(), &draft.ledger);
+                if let Some(part) = priced.filter(|part| self.holds(part)) {
+                    let limited = &self.template.shapes[part.shape].limited;
                     draft.ledger.reserve(limited, 1);
-                    draft.claims.push(own);
+                    draft.claims.push(part);
                     continue;
                 }
                 match halves(self.lots, &parts) {
@@ -351,8 +351,8 @@ impl<'o> PackingInput<'o> {
             let net = self.template.shapes[claim.shape].net.as_deref();
             let fits = net.is_some_and(|net| fits(net, &whole));
             assert!(fits, "a claim's pods fit its type: {claim:?}");
-            for (lot, own) in &claim.parts {
-                count[*lot] += own;
+            for (lot, pods) in &claim.parts {
+                count[*lot] += pods;
             }
         }
         assert!(count == self.stock, "every pod is counted once");

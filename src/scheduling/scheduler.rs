@@ -131,9 +131,9 @@ pub(super) fn tiers(templates: &[NodeTemplate<'_>]) -> Vec<Range<usize>> {
     let alike = templates.chunk_by(|one, other| one.pool.weight == other.pool.weight);
     let mut from = 0;
     alike
-        .map(|own| {
-            from += own.len();
-            from - own.len()..from
+        .map(|tier| {
+            from += tier.len();
+            from - tier.len()..from
         })
         .collect()
 }
@@ -239,7 +239,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let counts = self.is_alone(kind);
         let counted = cells.iter().filter(|_| counts);
         let daemon_overheads = counted
-            .map(|own| sure_daemons(ground, own.0).to_vec())
+            .map(|cell| sure_daemons(ground, cell.0).to_vec())
             .collect();
         DomainDemand {
             class,
@@ -278,9 +278,9 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             asked.push(self.asked((*class, kind), pods, relaxed));
         }
         // Spread pods come first, then pods with required affinity.
-        asked.sort_by_key(|own| {
-            let near = !ground.problem.rules_of(own.kind).near.is_empty();
-            (near, !ground.topology.is_early(own.kind))
+        asked.sort_by_key(|demand| {
+            let near = !ground.problem.rules_of(demand.kind).near.is_empty();
+            (near, !ground.topology.is_early(demand.kind))
         });
         let mut board = self.board.clone();
         let shares = distribute(&asked, &mut board, sites);
@@ -311,9 +311,9 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             *left.entry(class).or_insert(0) += pods;
         }
         // Pods without a domain remain pending.
-        for own in &asked {
-            let found = found.get(&own.class).copied().unwrap_or(0);
-            *left.entry(own.class).or_insert(0) += own.pods - found;
+        for demand in &asked {
+            let found = found.get(&demand.class).copied().unwrap_or(0);
+            *left.entry(demand.class).or_insert(0) += demand.pods - found;
         }
         for class in classes {
             self.packed.left[*class] = left.get(class).copied().unwrap_or(0);
@@ -325,13 +325,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     fn compete(&mut self, waiting: &mut Vec<PendingPods>, tier: Range<usize>, deal: (usize, bool)) {
         let ranked = waiting
             .iter()
-            .map(|own| self.ranked(*own, tier.clone(), deal.1));
+            .map(|pending| self.ranked(*pending, tier.clone(), deal.1));
         let ranked: Vec<Vec<usize>> = ranked.collect();
         let contested = waiting
             .iter()
             .zip(&ranked)
-            .any(|(own, pools)| pools.len() > 1 && own.2 > 0);
-        let pods: u64 = waiting.iter().map(|own| own.2).sum();
+            .any(|(pending, pools)| pools.len() > 1 && pending.2 > 0);
+        let pods: u64 = waiting.iter().map(|pending| pending.2).sum();
         if !contested || tier.len() > RIVALS_MAX || pods > CONTESTED_MAX {
             self.sell(waiting, &ranked, deal);
             return;
@@ -368,8 +368,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Returns the pools of a tier with supply for pending pods, cheapest first.
-    fn ranked(&mut self, own: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
-        let (class, cell, pods) = own;
+    fn ranked(&mut self, pending: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
+        let (class, cell, pods) = pending;
         let wanted = (
             self.ground.problem.kinds[self.kinds[class]].wants,
             relaxed,
@@ -437,13 +437,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             let Some(row) = self.market.row_of_kind(kind, key) else {
                 continue;
             };
-            let own = &ground.problem.classes[*class];
+            let pod_class = &ground.problem.classes[*class];
             let shares = &ground.hosts.shares[kind];
             self.packed.lots.push(ItemGroup {
                 class: *class,
                 kind,
-                demand: &own.demand,
-                per_unit: &own.per_unit,
+                demand: &pod_class.demand,
+                per_unit: &pod_class.per_unit,
                 shares,
                 row,
                 cell: *cell,
@@ -480,8 +480,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             let shut = |lot: &usize| at < self.known_sites && !self.may_top_up(*lot, at);
             let open = || waiting.iter().copied().filter(|lot| !shut(lot));
             let open = waiting.iter().any(shut).then(|| FillQueues::of(open()));
-            let own = open.as_ref().unwrap_or(&all);
-            let more = order.top_up(&self.packed.opened[at].claim, (own, stock), &mut steps);
+            let queues = open.as_ref().unwrap_or(&all);
+            let more = order.top_up(&self.packed.opened[at].claim, (queues, stock), &mut steps);
             for (lot, count) in &more {
                 stock[*lot] -= count;
             }
@@ -562,13 +562,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for turn in &self.packed.placed {
             count[turn.class] += turn.pods;
         }
-        for (lot, own) in self
+        for (lot, pods) in self
             .packed
             .opened
             .iter()
             .flat_map(|opened| &opened.claim.parts)
         {
-            count[self.packed.lots[*lot].class] += own;
+            count[self.packed.lots[*lot].class] += pods;
         }
         assert!(
             count == self.ground.problem.counts(),

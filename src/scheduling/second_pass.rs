@@ -46,8 +46,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
     pub(super) fn drop_unvaried(&mut self) {
         let ground = self.ground;
         let mut scratch = Scratch::default();
-        for (template, own) in ground.templates.iter().enumerate() {
-            let variety = MinValues::of(own, ground.scheduling.min_values);
+        for (template, node_template) in ground.templates.iter().enumerate() {
+            let variety = MinValues::of(node_template, ground.scheduling.min_values);
             if variety.is_empty() {
                 continue;
             }
@@ -55,7 +55,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             for at in 0..self.packed.opened.len() {
                 let opened = &self.packed.opened[at];
                 let planned = opened.claim.shape;
-                let needs_none = || own.shapes[planned].reservation.is_some();
+                let needs_none = || node_template.shapes[planned].reservation.is_some();
                 if opened.template != template || opened.gone || needs_none() {
                     continue;
                 }
@@ -66,12 +66,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 let before = ledger.clone();
                 let asked = (&whole[..], ground.scheduling);
                 let books = (&mut ledger, &mut scratch);
-                let (_, types) = offerings((own, &variety), planned, &rows, asked, books);
-                if variety.has(own, types.into_iter()) {
+                let (_, types) = offerings((node_template, &variety), planned, &rows, asked, books);
+                if variety.has(node_template, types.into_iter()) {
                     continue;
                 }
                 ledger = before;
-                let limited = &own.shapes[planned.0].limited;
+                let limited = &node_template.shapes[planned.0].limited;
                 ledger.release(limited);
                 self.packed.ledgers.release(template, limited);
                 let opened = &mut self.packed.opened[at];
@@ -133,8 +133,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
             gone: false,
         };
         let (before, after) = (opened(claim), opened(joined));
-        let cell = |own: &OpenedNode| cell_of(&self.packed.lots, own);
-        let pass = |filter, own| claim_passes(ground, filter, known, (own, cell(own)));
+        let cell = |opened: &OpenedNode| cell_of(&self.packed.lots, opened);
+        let pass = |filter, opened| claim_passes(ground, filter, known, (opened, cell(opened)));
         let mut filters = 0..ground.topology.filters.len();
         // The topology state allows both results if a location may pass.
         filters.all(|filter| {
@@ -151,8 +151,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         board: &mut TopologyState<'_>,
     ) -> Option<PlacementStep> {
         let ground = self.ground;
-        let own = &ground.problem.classes[class];
-        let kind = ground.problem.without_wishes(own.kind);
+        let pod_class = &ground.problem.classes[class];
+        let kind = ground.problem.without_wishes(pod_class.kind);
         let site = self.packed.rooms + at;
         // A claim that lost its pods is not launched.
         if self.packed.opened[at].gone {
@@ -180,8 +180,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
             self.packed.lots.push(ItemGroup {
                 class,
                 kind,
-                demand: &own.demand,
-                per_unit: &own.per_unit,
+                demand: &pod_class.demand,
+                per_unit: &pod_class.per_unit,
                 shares: &ground.hosts.shares[kind],
                 row,
                 cell,

@@ -39,31 +39,35 @@ pub(crate) fn distribute(
     site_of: &[usize],
 ) -> Vec<DomainAllocation> {
     let mut shares: Vec<DomainAllocation> = Vec::new();
-    let mut left: Vec<u64> = asked.iter().map(|own| own.pods).collect();
+    let mut left: Vec<u64> = asked.iter().map(|demand| demand.pods).collect();
     let mut steps = 0;
     // Pods with required affinity wait until the other pods are placed.
     loop {
         let mut moved = false;
-        for (own, left) in asked.iter().zip(&mut left) {
+        for (demand, left) in asked.iter().zip(&mut left) {
             while *left > 0 && steps < STEPS_MAX {
-                steps += own.cells.len() as u64;
-                let Some(at) = best(own, board, site_of) else {
+                steps += demand.cells.len() as u64;
+                let Some(at) = best(demand, board, site_of) else {
                     break;
                 };
                 // Pods without constraints between them need not be placed one by one.
-                let many = if is_steady(board, own.kind) { *left } else { 1 };
+                let many = if is_steady(board, demand.kind) {
+                    *left
+                } else {
+                    1
+                };
                 let pods = u32::try_from(many).unwrap_or(u32::MAX);
-                let cell = own.cells[at].0;
+                let cell = demand.cells[at].0;
                 // There will be a node.
                 board.open(site_of[cell]);
-                board.bind(own.kind, site_of[cell], pods);
-                for (tally, each) in own.daemon_overheads.get(at).into_iter().flatten() {
+                board.bind(demand.kind, site_of[cell], pods);
+                for (tally, each) in demand.daemon_overheads.get(at).into_iter().flatten() {
                     board.count(*tally, site_of[cell], each.saturating_mul(pods));
                 }
                 *left -= u64::from(pods);
                 moved = true;
                 shares.push(DomainAllocation {
-                    class: own.class,
+                    class: demand.class,
                     cell,
                     pods: u64::from(pods),
                 });
@@ -89,15 +93,15 @@ fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
 
 /// Returns the domain for the next pod: the one with the fewest pods of its spread, then the one
 /// that the fewest other pods could use, then the cheapest.
-fn best(own: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) -> Option<usize> {
+fn best(demand: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) -> Option<usize> {
     let mut best: Option<((u64, usize, f64), usize)> = None;
-    for (at, (cell, price, choice)) in own.cells.iter().enumerate() {
+    for (at, (cell, price, choice)) in demand.cells.iter().enumerate() {
         let site = site_of[*cell];
         // Rules by host do not apply to a domain without hosts.
-        if !allows(board, own.kind, site) {
+        if !allows(board, demand.kind, site) {
             continue;
         }
-        let rank = (crowd(board, own.kind, site), *choice, *price);
+        let rank = (crowd(board, demand.kind, site), *choice, *price);
         if best.as_ref().is_none_or(|(least, _)| {
             let by_price = rank.2.total_cmp(&least.2);
             (rank.0, rank.1)
@@ -120,11 +124,15 @@ fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
     topology.checks[kind].iter().all(|check| match check {
         TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } if of_host(tally) => true,
         TopologyCheck::Near { beside: true, .. } => true,
-        TopologyCheck::Near { tallies, own, .. } => {
+        TopologyCheck::Near {
+            tallies,
+            own: matches_itself,
+            ..
+        } => {
             let rest: Vec<usize> = tallies.iter().copied().filter(|it| !of_host(it)).collect();
             let check = TopologyCheck::Near {
                 tallies: rest,
-                own: *own,
+                own: *matches_itself,
                 beside: false,
             };
             board.holds(&check, site)

@@ -82,8 +82,12 @@ impl PackingInput<'_> {
                 .copied()
                 .collect();
             let mut packing = PackingRun::new(self, &dealt, &draft.ledger);
-            let mut own = FillCache::default();
-            let fills = if groups == 1 { &mut *fills } else { &mut own };
+            let mut group_fills = FillCache::default();
+            let fills = if groups == 1 {
+                &mut *fills
+            } else {
+                &mut group_fills
+            };
             packing.pack_all(ways, &mut draft, steps_max, fills);
         }
         self.merge(&mut draft);
@@ -126,12 +130,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let scarce = scarce(order, dealt);
         let mut known: BTreeMap<(usize, &[i64], u64), f64> = BTreeMap::new();
         for lot in dealt {
-            let own = &order.lots[*lot];
-            let together = scarce.filter(|(counter, _)| own.shares.adds.contains(counter));
+            let item = &order.lots[*lot];
+            let together = scarce.filter(|(counter, _)| item.shares.adds.contains(counter));
             let most = together.map_or(u64::MAX, |(_, together)| together);
-            let alone = known.entry((own.row, own.demand, most));
-            let alone = alone.or_insert_with_key(|own| worth_of(order, &fronts, *own));
-            let few = !own.shares.is_empty();
+            let alone = known.entry((item.row, item.demand, most));
+            let alone = alone.or_insert_with_key(|key| worth_of(order, &fronts, *key));
+            let few = !item.shares.is_empty();
             worth[*lot] = *alone * if few { PREMIUM } else { 1.0 };
         }
         let placeable = dealt.iter().copied().filter(|lot| worth[*lot] > 0.0);
@@ -214,12 +218,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         for twins in &waiting.order {
             let mut plain: f64 = 0.0;
             for lot in twins {
-                let own = lots[*lot].shares;
+                let shares = lots[*lot].shares;
                 #[expect(clippy::cast_precision_loss, reason = "only for an order")]
                 let pods = left[*lot] as f64;
                 all += self.worth[*lot] * pods;
-                let mut limits = own.limits.iter();
-                match limits.find(|(counter, _)| own.adds.contains(counter)) {
+                let mut limits = shares.limits.iter();
+                match limits.find(|(counter, _)| shares.adds.contains(counter)) {
                     Some((counter, together)) => {
                         let worth = self.worth[*lot] * (f64::from(*together) + 1.0);
                         few[*counter] = f64::max(few[*counter], worth);
@@ -399,8 +403,8 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             let mut wanted: Vec<(usize, u64)> = Vec::new();
             for (lot, count) in &candidate.parts {
                 // Identical groups may not be adjacent.
-                match wanted.iter_mut().find(|(own, _)| *own == twins.of[*lot]) {
-                    Some((_, own)) => *own += count,
+                match wanted.iter_mut().find(|(twin, _)| *twin == twins.of[*lot]) {
+                    Some((_, sum)) => *sum += count,
                     None => wanted.push((twins.of[*lot], *count)),
                 }
             }
@@ -439,9 +443,9 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             ratios: Vec::new(),
         };
         for lot in &self.waiting {
-            let own = &self.order.lots[*lot];
+            let item = &self.order.lots[*lot];
             let next = known.len();
-            let twin = *known.entry((own.row, own.demand)).or_insert(next);
+            let twin = *known.entry((item.row, item.demand)).or_insert(next);
             if twin == next {
                 twins.lots.push(Vec::new());
             }
@@ -452,10 +456,10 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             .lots
             .iter()
             .map(|lots| {
-                let own = &self.order.lots[lots[0]];
-                let others: Vec<bool> = own.demand[2..].iter().map(|amount| *amount > 0).collect();
-                let ratio = own.demand[1].saturating_div(own.demand[0].max(1));
-                (own.row, others, ratio.max(1).ilog2())
+                let item = &self.order.lots[lots[0]];
+                let others: Vec<bool> = item.demand[2..].iter().map(|amount| *amount > 0).collect();
+                let ratio = item.demand[1].saturating_div(item.demand[0].max(1));
+                (item.row, others, ratio.max(1).ilog2())
             })
             .collect();
         let ordinals: BTreeSet<_> = ratios.iter().collect();
@@ -542,31 +546,31 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
             break;
         }
     }
-    let own = |draft: &Packing| draft.cost(order.node_overhead_price);
+    let cost_of = |draft: &Packing| draft.cost(order.node_overhead_price);
     let waiting = |draft: &Packing| draft.left.iter().sum::<u64>();
     let mut least = drafts.iter().map(waiting).min().unwrap_or(0);
     let mut cost_max = f64::INFINITY;
     let greedy = (drafts.len() == tries.len()).then(|| order.greedy(ledger));
-    if let Some(mut greedy) = greedy.flatten().filter(|own| waiting(own) <= least) {
-        (least, cost_max) = (waiting(&greedy), own(&greedy));
+    if let Some(mut greedy) = greedy.flatten().filter(|draft| waiting(draft) <= least) {
+        (least, cost_max) = (waiting(&greedy), cost_of(&greedy));
         let grown = greedy.clone();
         order.merge(&mut greedy);
         // Sums in a different order may differ in the last digit.
-        drafts.push(if own(&greedy) <= cost_max {
+        drafts.push(if cost_of(&greedy) <= cost_max {
             greedy
         } else {
             grown
         });
     }
     drafts.retain(|draft| waiting(draft) == least);
-    let cost = drafts.iter().map(own).min_by(f64::total_cmp);
+    let cost = drafts.iter().map(cost_of).min_by(f64::total_cmp);
     cost_max = cost_max.min(cost.unwrap_or(0.0) * ABOUT);
-    drafts.retain(|draft| own(draft) <= cost_max);
+    drafts.retain(|draft| cost_of(draft) <= cost_max);
     let by = |draft: &Packing| draft.claims.len();
     drafts.sort_by(|one, other| {
         by(one)
             .cmp(&by(other))
-            .then(own(one).total_cmp(&own(other)))
+            .then(cost_of(one).total_cmp(&cost_of(other)))
     });
     drafts.swap_remove(0)
 }

@@ -160,10 +160,10 @@ impl<'r> ExistingNodes<'r> {
         if let Some(known) = self.may[at] {
             return known;
         }
-        let (own, host) = (&self.problem.wants[wants], &self.rooms[room]);
-        let may = repelling(&host.taints, own.tolerations).is_none()
-            && !clash(own.ports, &host.host_ports)
-            && is_surely(&host.labels, &own.alternatives);
+        let (wanted, host) = (&self.problem.wants[wants], &self.rooms[room]);
+        let may = repelling(&host.taints, wanted.tolerations).is_none()
+            && !clash(wanted.ports, &host.host_ports)
+            && is_surely(&host.labels, &wanted.alternatives);
         self.may[at] = Some(may);
         may
     }
@@ -210,13 +210,13 @@ impl<'r> ExistingNodes<'r> {
         board: &mut TopologyState<'_>,
         steps: &mut u64,
     ) -> bool {
-        let own = &self.problem.classes[class];
+        let pod_class = &self.problem.classes[class];
         let kind = self.kinds[class];
         let wants = self.problem.kinds[kind].wants;
         let ports = !self.problem.wants[wants].ports.is_empty();
         let free_kind = board.topology.is_free(kind);
         let mut moved = false;
-        if !fits(&self.most, &own.demand) {
+        if !fits(&self.most, &pod_class.demand) {
             *steps += free.len() as u64;
             return false;
         }
@@ -229,7 +229,7 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             };
             let known = self.may[wants * self.profiles + self.profile[room]];
-            if known == Some(false) || !fits(free, &own.demand) || !self.may(wants, room) {
+            if known == Some(false) || !fits(free, &pod_class.demand) || !self.may(wants, room) {
                 continue;
             }
             if ports {
@@ -243,11 +243,13 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             }
             let most = if ports { 1 } else { most };
-            let count = times(free, &own.demand).min(placed.left[class]).min(most);
+            let count = times(free, &pod_class.demand)
+                .min(placed.left[class])
+                .min(most);
             if !free_kind {
                 board.bind(kind, room, u32::try_from(count).unwrap_or(u32::MAX));
             }
-            take(free, &own.demand, count);
+            take(free, &pod_class.demand, count);
             placed.left[class] -= count;
             moved = true;
             placed.turns.push(PlacementStep {
@@ -303,11 +305,11 @@ impl<'r> ExistingNodes<'r> {
             .classes
             .iter()
             .enumerate()
-            .map(|(class, own)| ItemGroup {
+            .map(|(class, pod_class)| ItemGroup {
                 class,
                 kind: self.kinds[class],
-                demand: &own.demand,
-                per_unit: &own.per_unit,
+                demand: &pod_class.demand,
+                per_unit: &pod_class.per_unit,
                 shares: &shares,
                 row: self.kinds[class],
                 cell: None,
@@ -428,20 +430,20 @@ fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
         }
         all = all
             .iter()
-            .flat_map(|own: &Requirements| -> Vec<Requirements> {
+            .flat_map(|labels: &Requirements| -> Vec<Requirements> {
                 values
                     .iter()
                     .map(|value| {
-                        let mut own = own.clone();
-                        own.add(key, Requirement::is_in([value.as_str()]));
-                        own
+                        let mut labels = labels.clone();
+                        labels.add(key, Requirement::is_in([value.as_str()]));
+                        labels
                     })
                     .collect()
             })
             .collect();
     }
-    all.iter().all(|own| {
+    all.iter().all(|labels| {
         let mut alternatives = alternatives.iter();
-        alternatives.any(|wanted| own.compatible(wanted, false).is_ok())
+        alternatives.any(|wanted| labels.compatible(wanted, false).is_ok())
     })
 }

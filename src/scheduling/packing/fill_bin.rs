@@ -100,18 +100,18 @@ const SHARE: u64 = 8;
 impl Bin {
     /// Returns how many items of a group fit.
     pub(crate) fn room(&self, lots: &[ItemGroup<'_>], terms: &BinRules<'_>, lot: usize) -> u64 {
-        let own = &lots[lot];
-        match times(&self.free, own.demand) {
+        let group = &lots[lot];
+        match times(&self.free, group.demand) {
             0 => 0,
-            most if self.admits(terms, own.row) => self.takes(own, most),
+            most if self.admits(terms, group.row) => self.takes(group, most),
             _ => 0,
         }
     }
 
     /// Returns how many items per-host constraints allow, up to `most`.
-    fn takes(&self, own: &ItemGroup<'_>, most: u64) -> u64 {
-        let count = own.shares.room(&self.counts, most);
-        let begins = count >= own.together || own.shares.is_met(&self.counts);
+    fn takes(&self, group: &ItemGroup<'_>, most: u64) -> u64 {
+        let count = group.shares.room(&self.counts, most);
+        let begins = count >= group.together || group.shares.is_met(&self.counts);
         if begins { count } else { 0 }
     }
 
@@ -128,12 +128,12 @@ impl Bin {
         terms: &BinRules<'_>,
         (lot, count): ItemCount,
     ) {
-        let own = &lots[lot];
-        take(&mut self.free, own.demand, count);
-        self.mask &= (terms.mask)(own.row);
-        own.shares.add(&mut self.counts, count);
-        if (terms.is_picky)(own.row) && !self.picky.contains(&own.row) {
-            self.picky.push(own.row);
+        let group = &lots[lot];
+        take(&mut self.free, group.demand, count);
+        self.mask &= (terms.mask)(group.row);
+        group.shares.add(&mut self.counts, count);
+        if (terms.is_picky)(group.row) && !self.picky.contains(&group.row) {
+            self.picky.push(group.row);
         }
     }
 
@@ -167,9 +167,9 @@ impl Bin {
         loop {
             let mut wait = false;
             for twins in order {
-                let own = &lots[twins[0]];
-                let mut all = times(&self.free, own.demand);
-                if all == 0 || !self.admits(terms, own.row) {
+                let first = &lots[twins[0]];
+                let mut all = times(&self.free, first.demand);
+                if all == 0 || !self.admits(terms, first.row) {
                     continue;
                 }
                 for &lot in twins {
@@ -182,7 +182,7 @@ impl Bin {
                     if count > 0 {
                         self.add(lots, terms, (lot, count));
                         parts.push((lot, count));
-                        all = times(&self.free, own.demand);
+                        all = times(&self.free, first.demand);
                     }
                 }
             }
@@ -244,14 +244,14 @@ impl Bin {
     ) -> Option<usize> {
         while let Some(twins) = queue.get(head.twins) {
             let twins = &order[*twins];
-            let own = &lots[twins[0]];
-            if fits(&self.free, own.demand) && self.admits(terms, own.row) {
+            let first = &lots[twins[0]];
+            if fits(&self.free, first.demand) && self.admits(terms, first.row) {
                 while let Some(&lot) = twins.get(head.lot) {
                     let shares = lots[lot].shares;
                     let left = stock[lot] > head.taken;
                     let most = match lots[lot].together {
                         0 | 1 => 1,
-                        _ => times(&self.free, own.demand),
+                        _ => times(&self.free, first.demand),
                     };
                     if left && self.takes(&lots[lot], most) > 0 {
                         return Some(lot);

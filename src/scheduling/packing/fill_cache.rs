@@ -36,7 +36,7 @@ impl FillCache {
         }
         let next = self.states.len();
         match self.states.get(left) {
-            Some(own) => *own,
+            Some(state) => *state,
             None => *self.states.entry(left.to_vec()).or_insert(next),
         }
     }

@@ -76,8 +76,8 @@ pub(crate) fn board<'t>(
             for value in values {
                 let place = board.sites.place(key, &value);
                 let mut there = (**room).clone();
-                let own = Requirement::is_in([value]);
-                Arc::make_mut(&mut there.labels).add(&problem.groups.keys[key], own);
+                let requirement = Requirement::is_in([value]);
+                Arc::make_mut(&mut there.labels).add(&problem.groups.keys[key], requirement);
                 board.open_maybe(key, place, |at| {
                     let there = || self::passes(problem, &topology.filters[at], &there);
                     passes[at] != Match::No && there() != Match::No
@@ -152,7 +152,7 @@ fn passes(problem: &Problem<'_>, filter: &NodeFilter, room: &ExistingNode) -> Ma
     let has_all = |(key, wanted): (&str, &Requirement)| {
         let values = room.labels.get(key).and_then(Requirement::values);
         let several = values.filter(|value| value.len() > 1);
-        several.is_none_or(|own| own.iter().all(|value| wanted.has(value)))
+        several.is_none_or(|values| values.iter().all(|value| wanted.has(value)))
     };
     let alternatives = problem.wants[wants].alternatives.iter();
     let alternatives =
@@ -329,9 +329,9 @@ pub(crate) fn daemons_of(
     if overhead.is_empty() {
         return Vec::new();
     }
-    let own = rows_in(lots, &opened.claim.parts).into_iter();
-    let own: Vec<&CompatibleOfferings> = own.map(|row| &rows[row]).collect();
-    let labels = template.labels(&own);
+    let row_ids = rows_in(lots, &opened.claim.parts).into_iter();
+    let offerings: Vec<&CompatibleOfferings> = row_ids.map(|row| &rows[row]).collect();
+    let labels = template.labels(&offerings);
     let agents = &ground.problem.agents;
     overhead
         .iter()
@@ -388,19 +388,23 @@ fn least_daemons(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u3
     let mut least: Option<BTreeMap<usize, u32>> = None;
     for (at, template) in ground.templates.iter().enumerate() {
         let sold = ground.cells.masks(at, cell).unwrap_or_default();
-        let sold = template.shapes.iter().zip(sold).filter(|own| *own.1 != 0);
+        let sold = template
+            .shapes
+            .iter()
+            .zip(sold)
+            .filter(|shape| *shape.1 != 0);
         for (shape, _) in sold {
             let sure = shape
                 .overhead
                 .agents
                 .iter()
                 .filter(|agent| agent.sure == Presence::Yes);
-            let own = daemon_count(ground.topology, sure);
+            let counts = daemon_count(ground.topology, sure);
             least = Some(match least {
-                None => own,
+                None => counts,
                 Some(mut known) => {
                     known.retain(|tally, count| {
-                        *count = own.get(tally).copied().unwrap_or(0).min(*count);
+                        *count = counts.get(tally).copied().unwrap_or(0).min(*count);
                         *count > 0
                     });
                     known
@@ -437,10 +441,10 @@ pub(crate) fn claim_passes(
         return Match::Yes;
     }
     let values = cell.map(|cell| &ground.cells.all[cell][..]);
-    let there = |own: &Requirements| {
+    let there = |wanted: &Requirements| {
         let keys = ground.cells.keys.iter();
         keys.zip(values.unwrap_or_default()).all(|(key, value)| {
-            let wanted = own.get(key);
+            let wanted = wanted.get(key);
             wanted.is_none_or(|wanted| match value {
                 Some(value) => wanted.has(value),
                 None => wanted.allows_absence(),
@@ -450,21 +454,22 @@ pub(crate) fn claim_passes(
     let alternatives = &problem.wants[wants].alternatives;
     let suited = ground.passing[at].get_or_init(|| passing(ground, wants));
     let suited = alternatives.iter().zip(&suited[opened.template]);
-    let own = suited.filter(|(own, _)| there(own));
+    let suited = suited.filter(|(alternative, _)| there(alternative));
     let said = said(ground, (lots, rows), opened);
-    let own = own.filter_map(|(own, suited)| {
+    let suited = suited.filter_map(|(alternative, suited)| {
         Some((
-            own,
+            alternative,
             suited.as_ref()?,
-            chosen(ground, (template, &said), own),
+            chosen(ground, (template, &said), alternative),
         ))
     });
-    let own: Vec<(&Requirements, &Vec<LabelMatch>, Match)> =
-        own.filter(|own| own.2 != Match::No).collect();
+    let candidates: Vec<(&Requirements, &Vec<LabelMatch>, Match)> = suited
+        .filter(|candidate| candidate.2 != Match::No)
+        .collect();
     let (mut all, mut any) = (true, false);
     for (shape, mask) in launched_as(ground, rows, (lots, opened), cell) {
         let (mut sure, mut may) = (0, 0);
-        for (_, suited, chosen) in &own {
+        for (_, suited, chosen) in &candidates {
             let yes = suited[shape].those(Match::Yes, mask);
             may |= yes | suited[shape].those(Match::Maybe, mask);
             sure |= if *chosen == Match::Yes { yes } else { 0 };
@@ -473,8 +478,14 @@ pub(crate) fn claim_passes(
         all &= sure == mask;
     }
     // Its location is undecided, and may match.
-    let is_open = |own: &Requirements| ground.cells.keys.iter().any(|key| own.get(key).is_some());
-    let settled = values.is_some() || !own.iter().any(|(own, ..)| is_open(own));
+    let is_open = |wanted: &Requirements| {
+        ground
+            .cells
+            .keys
+            .iter()
+            .any(|key| wanted.get(key).is_some())
+    };
+    let settled = values.is_some() || !candidates.iter().any(|(wanted, ..)| is_open(wanted));
     match (any, all && settled) {
         (false, _) => Match::No,
         (true, true) => Match::Yes,
@@ -491,9 +502,9 @@ fn said<'r>(
     let template = &ground.templates[opened.template];
     let open = rows_in(lots, &opened.claim.parts).into_iter();
     let open = open.flat_map(|row| &rows[row].open);
-    let only = open.filter_map(|(key, own)| {
-        let values = own.values().filter(|own| own.len() == 1)?;
-        let value = values.first().filter(|_| !own.allows_absence())?;
+    let only = open.filter_map(|(key, requirement)| {
+        let values = requirement.values().filter(|values| values.len() == 1)?;
+        let value = values.first().filter(|_| !requirement.allows_absence())?;
         template.chooses(key).then_some((&key[..], &value[..]))
     });
     only.collect()
@@ -529,14 +540,16 @@ pub(crate) fn launched_as<'g>(
     (lots, opened): (&[ItemGroup<'_>], &'g OpenedNode),
     cell: Option<usize>,
 ) -> impl Iterator<Item = (usize, u64)> + 'g {
-    let own = rows_in(lots, &opened.claim.parts);
+    let row_ids = rows_in(lots, &opened.claim.parts);
     let shapes = &ground.templates[opened.template].shapes;
     let planned = &shapes[opened.claim.shape];
     let there = cell.and_then(|cell| ground.cells.masks(opened.template, cell));
     let fits = move |at: usize| {
         let shape = &shapes[at];
         let all = there.map_or(shape.all(), |masks| masks[at]);
-        let mask = own.iter().fold(all, |all, row| all & rows[*row].masks[at]);
+        let mask = row_ids
+            .iter()
+            .fold(all, |all, row| all & rows[*row].masks[at]);
         let may = mask != 0 && (shape.is_like(planned) || at == opened.claim.shape);
         may.then_some((at, mask))
     };
@@ -555,9 +568,13 @@ fn passing(ground: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
                 .map(|alternative| {
                     template.side.compatible(alternative, true).ok()?;
                     let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
-                    let own = pick(alternative, |key| !is_cell(key) && !template.chooses(key));
+                    let wanted = pick(alternative, |key| !is_cell(key) && !template.chooses(key));
                     let shapes = template.shapes.iter();
-                    Some(shapes.map(|shape| template.passes(shape, &own)).collect())
+                    Some(
+                        shapes
+                            .map(|shape| template.passes(shape, &wanted))
+                            .collect(),
+                    )
                 })
                 .collect()
         })

@@ -72,7 +72,7 @@ impl Ledger {
 /// Remaining limits: of each pool, and shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledgers {
-    own: Vec<Ledger>,
+    by_pool: Vec<Ledger>,
     shared: Ledger,
 }
 
@@ -85,13 +85,13 @@ impl Ledgers {
             all.nodes = all.nodes.saturating_add(used.nodes);
         }
         Self {
-            own: templates
+            by_pool: templates
                 .iter()
                 .map(|template| {
                     let limits = template.limits.iter().copied();
-                    let own = limits.filter(|limit| limit.scope == LimitScope::Pool);
+                    let of_pool = limits.filter(|limit| limit.scope == LimitScope::Pool);
                     let used = snapshot.usage.get(&template.pool.name);
-                    Ledger::new(own, used.unwrap_or(&Usage::default()))
+                    Ledger::new(of_pool, used.unwrap_or(&Usage::default()))
                 })
                 .collect(),
             shared: Ledger::new(shared(snapshot), &all),
@@ -100,16 +100,16 @@ impl Ledgers {
 
     /// Returns the remaining limits of one template.
     pub(crate) fn of(&self, template: usize) -> Ledger {
-        let own = self.own[template].left.iter();
+        let of_pool = self.by_pool[template].left.iter();
         Ledger {
-            left: own.chain(&self.shared.left).copied().collect(),
+            left: of_pool.chain(&self.shared.left).copied().collect(),
         }
     }
 
     /// Updates the remaining limits after changes by one template.
     pub(crate) fn put(&mut self, template: usize, mut ledger: Ledger) {
-        self.shared.left = ledger.left.split_off(self.own[template].left.len());
-        self.own[template] = ledger;
+        self.shared.left = ledger.left.split_off(self.by_pool[template].left.len());
+        self.by_pool[template] = ledger;
     }
 
     /// Releases one node of a template.
@@ -144,10 +144,10 @@ pub(crate) fn fitting(
     let mask = rows
         .iter()
         .fold(u64::MAX, |all, row| all & row.masks[shape]);
-    let own = &template.shapes[shape];
+    let option = &template.shapes[shape];
     // Without rows there are no requirements, and all offerings match.
-    let sold = own.price(mask).is_some();
-    if sold && own.net.as_deref().is_some_and(|net| fits(net, sum)) {
+    let sold = option.price(mask).is_some();
+    if sold && option.net.as_deref().is_some_and(|net| fits(net, sum)) {
         mask
     } else {
         0
@@ -167,7 +167,7 @@ pub(crate) fn cheapest(
         let shape = &template.shapes[*at];
         let least = shape.price(u64::MAX);
         // All following types cost at least as much.
-        let settled = |own: &Option<(usize, f64)>| own.is_some_and(|own| Some(own.1) < least);
+        let settled = |best: &Option<(usize, f64)>| best.is_some_and(|best| Some(best.1) < least);
         if settled(&best[0]) && (template.reservations.is_empty() || settled(&best[1])) {
             break;
         }
@@ -213,7 +213,7 @@ pub(crate) fn cheapest(
         bought => bought,
     };
     bought
-        .filter(|own| reserved.is_none_or(|(_, price)| own.1 < price))
+        .filter(|bought| reserved.is_none_or(|(_, price)| bought.1 < price))
         .or(reserved)
 }
 
@@ -227,11 +227,11 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     fn mask(&mut self, at: usize, make: impl FnOnce() -> u64) -> u64 {
-        let own = &mut self.masks[at];
-        if own.0 != self.claim {
-            *own = (self.claim, make());
+        let known = &mut self.masks[at];
+        if known.0 != self.claim {
+            *known = (self.claim, make());
         }
-        own.1
+        known.1
     }
 }
 
@@ -266,7 +266,7 @@ pub(crate) fn offerings(
     let unlimited = template.limits.iter().all(|limit| limit.is_free_of_size());
     let first = template
         .by_price
-        .partition_point(|own| unlimited && price_of(own) < price);
+        .partition_point(|offer| unlimited && price_of(offer) < price);
     let offers = &template.by_price[first..];
     // Pods that interact with the DaemonSet pods of the planned type depend on them.
     let agents = &template.shapes[planned].overhead.agents;
@@ -347,15 +347,15 @@ fn grow(reserved: &mut [i64], limited: &[i64], ledger: &mut Ledger) -> bool {
     let growth: Vec<i64> = reserved
         .iter()
         .zip(limited)
-        .map(|(own, wanted)| wanted.saturating_sub(*own).max(0))
+        .map(|(reserved, wanted)| wanted.saturating_sub(*reserved).max(0))
         .collect();
     let pairs = || growth.iter().zip(&ledger.left);
     if pairs().any(|(growth, left)| growth > left && *growth > 0) {
         return false;
     }
     take(&mut ledger.left, &growth, 1);
-    for (own, growth) in reserved.iter_mut().zip(&growth) {
-        *own = own.saturating_add(*growth);
+    for (reserved, growth) in reserved.iter_mut().zip(&growth) {
+        *reserved = reserved.saturating_add(*growth);
     }
     true
 }

@@ -56,13 +56,13 @@ impl PackingInput<'_> {
             else {
                 break;
             };
-            let (own, price) = (draft.claims.len(), merged.price);
+            let (index, price) = (draft.claims.len(), merged.price);
             let costs = self.costs(&merged);
             self.replace(draft, &order[..count], (merged, gone));
             order.drain(..count);
             if costs {
                 let place = order.partition_point(|at| draft.claims[*at].price <= price);
-                order.insert(place, own);
+                order.insert(place, index);
             }
         }
     }
@@ -86,7 +86,7 @@ impl PackingInput<'_> {
             kinds[kind].push(at);
         }
         // If all packings differ, all useful merges were tried.
-        if kinds.iter().all(|own| own.len() < 2) {
+        if kinds.iter().all(|kind| kind.len() < 2) {
             return;
         }
         let mut pairs: Vec<(f64, usize, usize)> = Vec::new();
@@ -108,7 +108,7 @@ impl PackingInput<'_> {
             let most = pairs
                 .iter()
                 .copied()
-                .reduce(|best, own| if own.0 > best.0 { own } else { best });
+                .reduce(|best, pair| if pair.0 > best.0 { pair } else { best });
             let Some((saved, one, other)) = most else {
                 break;
             };
@@ -167,7 +167,7 @@ impl PackingInput<'_> {
 
 /// Returns a remaining claim of each of two kinds.
 fn pair(kinds: &[Vec<usize>], one: usize, other: usize) -> Option<[usize; 2]> {
-    let (last, own) = (kinds[other].last()?, kinds[one].iter().rev());
-    let first = own.copied().find(|at| at != last)?;
+    let (last, candidates) = (kinds[other].last()?, kinds[one].iter().rev());
+    let first = candidates.copied().find(|at| at != last)?;
     Some([first, *last])
 }

@@ -48,15 +48,15 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         if let Some(known) = self.reach.get(&(wants, relaxed)) {
             return known.clone();
         }
-        let mut own = Vec::new();
+        let mut cells = Vec::new();
         for cell in 0..self.ground.cells.all.len() {
             let mut all = 0..self.ground.templates.len();
             if all.any(|template| self.sells(template, (wants, relaxed, Some(cell)))) {
-                own.push(cell);
+                cells.push(cell);
             }
         }
-        self.reach.insert((wants, relaxed), own.clone());
-        own
+        self.reach.insert((wants, relaxed), cells.clone());
+        cells
     }
 
     /// Returns whether a pool has compatible offerings for any alternative.
@@ -85,14 +85,14 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         if !hosts.is_choosy(kind) {
             return Some(row);
         }
-        let mut own = self.rows[row].clone();
-        for (shape, mask) in own.masks.iter_mut().enumerate() {
+        let mut offerings = self.rows[row].clone();
+        for (shape, mask) in offerings.masks.iter_mut().enumerate() {
             if !hosts.is_roomy(kind, (key.1, shape)) {
                 *mask = 0;
             }
         }
-        let any = own.masks.iter().any(|mask| *mask != 0);
-        any.then(|| self.add(own))
+        let any = offerings.masks.iter().any(|mask| *mask != 0);
+        any.then(|| self.add(offerings))
     }
 
     /// Returns the index of a row, and adds it if necessary.
@@ -108,14 +108,14 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         &self,
         (wants, template, alternative, relaxed, cell): RowKey,
     ) -> Option<CompatibleOfferings> {
-        let own = &self.ground.problem.wants[wants];
-        let wanted = own.alternatives.get(alternative)?;
+        let requirements = &self.ground.problem.wants[wants];
+        let wanted = requirements.alternatives.get(alternative)?;
         let of = &self.ground.templates[template];
         if cell.is_some_and(|cell| !self.ground.cells.sells(template, cell)) {
             return None;
         }
-        let labels = of.admit(own, wanted, relaxed).ok()?;
-        let row = of.row((own, &self.ground.problem.agents), &labels);
+        let labels = of.admit(requirements, wanted, relaxed).ok()?;
+        let row = of.row((requirements, &self.ground.problem.agents), &labels);
         match cell {
             Some(cell) => self.ground.cells.narrow((template, cell), &row, &labels),
             None => row.masks.iter().any(|mask| *mask != 0).then_some(row),
@@ -172,11 +172,11 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
                 // The lowest cost per pod of a type is its cheapest offering divided by the most
                 // pods.
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-                if least[0].is_some_and(|own| {
+                if least[0].is_some_and(|price| {
                     shape
                         .price(u64::MAX)
                         .map(|price| price / pods.max(1) as f64)
-                        >= Some(own)
+                        >= Some(price)
                 }) {
                     break;
                 }

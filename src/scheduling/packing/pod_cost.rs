@@ -18,16 +18,16 @@ pub(crate) fn scarce(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize
         for (counter, most) in &shares.limits {
             if shares.adds.contains(counter) {
                 let together = u64::from(*most) + 1;
-                let own = needed.entry(*counter).or_insert((0, together));
-                own.0 += order.stock[*lot];
-                own.1 = own.1.min(together);
+                let hosts = needed.entry(*counter).or_insert((0, together));
+                hosts.0 += order.stock[*lot];
+                hosts.1 = hosts.1.min(together);
             }
         }
     }
     let most = needed
         .into_iter()
         .rev()
-        .max_by_key(|own| own.1.0 / own.1.1.max(1));
+        .max_by_key(|counter| counter.1.0 / counter.1.1.max(1));
     most.map(|(counter, (_, together))| (counter, together))
 }
 
@@ -40,16 +40,16 @@ pub(crate) fn fronts(
     let mut whole: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut fronts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for lot in dealt {
-        let own = &order.lots[*lot];
-        let known = whole.entry(own.row);
-        let known = known.or_insert_with(|| front(order, own.row, ledger));
-        let some = fronts.entry(own.row);
+        let group = &order.lots[*lot];
+        let known = whole.entry(group.row);
+        let known = known.or_insert_with(|| front(order, group.row, ledger));
+        let some = fronts.entry(group.row);
         let some = some.or_insert_with(|| thinned(order, known));
         let fits = |at: &&usize| {
             let net = order.template.shapes[**at].net.as_deref();
-            net.is_some_and(|net| match own.together {
-                0 | 1 => fits(net, own.demand),
-                together => times(net, own.demand) >= together,
+            net.is_some_and(|net| match group.together {
+                0 | 1 => fits(net, group.demand),
+                together => times(net, group.demand) >= together,
             })
         };
         // A similar type that was left out may have more of a resource.
@@ -60,7 +60,7 @@ pub(crate) fn fronts(
         // `min_values` may be satisfiable for these pods but not for all that fits a type.
         if !order.variety.is_empty() && !some.iter().any(|at| fits(&at)) {
             let pool = (order.template, order.variety);
-            let alone = cheapest(pool, &[&order.rows[own.row]], own.demand, ledger);
+            let alone = cheapest(pool, &[&order.rows[group.row]], group.demand, ledger);
             some.extend(alone.map(|(shape, _)| shape));
             some.sort_unstable();
         }
@@ -104,13 +104,13 @@ fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledge
         return true;
     }
     let masks = &order.rows[lane].masks;
-    let own = shapes[shape].net.as_deref().unwrap_or_default();
+    let planned = shapes[shape].net.as_deref().unwrap_or_default();
     let types = (0..shapes.len()).filter(|other| {
         let net = shapes[*other].net.as_deref().unwrap_or_default();
         masks[*other] != 0
             && shapes[*other].is_like(&shapes[shape])
-            && net.iter().zip(own).all(|(net, own)| net >= own)
-            && net.len() == own.len()
+            && net.iter().zip(planned).all(|(net, planned)| net >= planned)
+            && net.len() == planned.len()
             && ledger.copies(&shapes[*other].limited) > 0
     });
     order.variety.has(order.template, types)
@@ -149,17 +149,17 @@ fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
             cpu
         };
         let sizes = shapes.iter().map(size);
-        let (least, most) = sizes.fold((f64::INFINITY, 1.0), |(least, most), own| {
-            (f64::min(least, own), f64::max(most, own))
+        let (least, most) = sizes.fold((f64::INFINITY, 1.0), |(least, most), size| {
+            (f64::min(least, size), f64::max(most, size))
         });
         let step = (most / least).powf(1.0 / FRONT_MAX);
         let mut next = 0.0;
         for at in &shapes {
-            let own = size(at);
+            let cpu = size(at);
             // A step is wider than rounding is coarse.
-            if own >= next * 0.999_999 || own >= most {
+            if cpu >= next * 0.999_999 || cpu >= most {
                 kept.push(*at);
-                next = own * step;
+                next = cpu * step;
             }
         }
     }
