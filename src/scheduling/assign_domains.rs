@@ -12,7 +12,8 @@ use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
 use crate::scheduling::packing::fill_bin::{ItemGroup, rows_in};
 use crate::scheduling::packing::initial_topology::cell_of;
-use crate::scheduling::packing::launch_options::{cheapest, fitting, sum};
+use crate::scheduling::packing::launch_options::{LaunchQuery, fitting, sum};
+use crate::scheduling::packing::offering_cache::OfferingQuery;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::node_template::TypeOption;
@@ -61,11 +62,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 }
                 let places =
                     places.get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
-                let cells = places.may(kind);
-                let cells: Vec<Option<usize>> = cells
-                    .into_iter()
-                    .filter(|cell| self.could_have((class, kind), *cell, &mut steps))
-                    .collect();
+                let mut cells = places.may(kind);
+                cells.retain(|cell| self.could_have(class, kind, *cell, &mut steps));
                 any |= !cells.is_empty() || self.may_join(class, kind, board);
                 for cell in cells.into_iter().flatten() {
                     hopes[cell] += 1;
@@ -78,23 +76,31 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether a node could be launched for a pod in a domain.
     fn could_have(
         &mut self,
-        (class, kind): (usize, usize),
+        class: usize,
+        kind: usize,
         cell: Option<usize>,
         steps: &mut u64,
     ) -> bool {
         let ground = self.ground;
-        let pod_class = &ground.problem.classes[class];
-        let wants = ground.problem.kinds[kind].wants;
-        let alternatives = ground.problem.wants[wants].alternatives.len();
+        let query = OfferingQuery {
+            wants: ground.problem.kinds[kind].wants,
+            relaxed: true,
+            cell,
+        };
         (0..ground.templates.len()).any(|template| {
             let ledger = self.packed.ledgers.of(template);
-            (0..alternatives).any(|alternative| {
-                let Some(row) = self.market.row((wants, template, alternative, true, cell)) else {
+            (0..ground.alternatives_of(kind)).any(|alternative| {
+                let Some(row) = self.market.row(template, alternative, query) else {
                     return false;
                 };
                 *steps += ground.templates[template].shapes.len() as u64;
-                let pool = (&ground.templates[template], &self.varieties[template]);
-                cheapest(pool, &[&self.market.rows[row]], &pod_class.demand, &ledger).is_some()
+                let launch = LaunchQuery {
+                    template: &ground.templates[template],
+                    variety: &self.varieties[template],
+                    rows: &[&self.market.rows[row]],
+                    sum: &ground.problem.classes[class].demand,
+                };
+                launch.cheapest(&ledger).is_some()
             })
         })
     }
@@ -102,11 +108,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether a pod might fit on a planned node with an undecided domain.
     fn may_join(&mut self, class: usize, kind: usize, board: &TopologyState<'p>) -> bool {
         let ground = self.ground;
-        let wants = ground.problem.kinds[kind].wants;
-        let alternatives = ground.problem.wants[wants].alternatives.len();
-        if !ground.topology.is_pinned(kind) || ground.cells.keys.is_empty() {
+        if !ground.needs_domain(kind) {
             return false;
         }
+        let query = OfferingQuery {
+            wants: ground.problem.kinds[kind].wants,
+            relaxed: true,
+            cell: None,
+        };
         for (at, opened) in self.packed.opened.iter().enumerate() {
             let site = self.packed.rooms + at;
             let mut checks = ground.topology.checks[kind].iter();
@@ -122,9 +131,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 *whole = whole.saturating_add(*more);
             }
             let row_ids = rows_in(&self.packed.lots, &opened.claim.parts);
-            for alternative in 0..alternatives {
-                let key = (wants, opened.template, alternative, true, None);
-                let Some(row) = self.market.row(key) else {
+            for alternative in 0..ground.alternatives_of(kind) {
+                let Some(row) = self.market.row(opened.template, alternative, query) else {
                     continue;
                 };
                 let rows = row_ids
@@ -210,28 +218,27 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let all = cells
             .into_iter()
             .filter_map(|cell: Option<usize>| -> Option<AssignedNode> {
-                let there = |known: &CompatibleOfferings| match cell {
-                    None => Some(known.clone()),
-                    Some(cell) => {
-                        let open = known.open.iter();
-                        let labels: Requirements = open
-                            .map(|(key, requirement)| (&key[..], requirement.clone()))
-                            .collect();
-                        ground.cells.narrow((opened.template, cell), known, &labels)
-                    }
-                };
-                let rows = row_ids
-                    .iter()
-                    .map(|row| Some((*row, there(&self.market.rows[*row])?)));
+                let rows = row_ids.iter().map(|row| {
+                    let known = &self.market.rows[*row];
+                    let Some(cell) = cell else {
+                        return Some((*row, known.clone()));
+                    };
+                    let open = known.open.iter();
+                    let labels: Requirements = open
+                        .map(|(key, requirement)| (&key[..], requirement.clone()))
+                        .collect();
+                    let narrowed = ground.cells.narrow(opened.template, cell, known, &labels)?;
+                    Some((*row, narrowed))
+                });
                 let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
                 let shape = &ground.templates[opened.template].shapes[opened.claim.shape];
                 let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
                 let mask = masks.fold(shape.all(), |all, row_mask| all & row_mask);
                 let price = shape.price(mask)?;
                 let first = mask.trailing_zeros();
-                let alike = known.entry(first).or_insert_with(|| {
-                    self.alike(opened.template, (opened.claim.shape, 1 << first))
-                });
+                let alike = known
+                    .entry(first)
+                    .or_insert_with(|| self.alike(opened.template, opened.claim.shape, 1 << first));
                 for row in rows.values_mut() {
                     for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
                         *mask &= alike;
@@ -248,9 +255,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 .then(one.price.total_cmp(&other.price))
                 .then(one.cell.cmp(&other.cell))
         });
-        let same =
-            |(row, offerings): (&usize, &CompatibleOfferings)| self.market.rows[*row] == *offerings;
-        best.filter(|node| node.cell != cell || !node.rows.iter().all(same))
+        best.filter(|node| {
+            let mut rows = node.rows.iter();
+            node.cell != cell || rows.any(|(row, narrowed)| self.market.rows[*row] != *narrowed)
+        })
     }
 
     /// Sets the labels that the pool leaves open and that decide which pods count a node.
@@ -268,7 +276,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             wants.flat_map(|wants_index| &ground.problem.wants[wants_index].alternatives);
         let mut asked: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
         for (key, wanted) in alternatives.flat_map(|alternative| alternative.iter()) {
-            if template.chooses(key) && !ground.cells.keys.iter().any(|cell| cell == key) {
+            if template.chooses(key) && !ground.cells.has_key(key) {
                 asked.entry(key).or_default().push(wanted);
             }
         }
@@ -281,17 +289,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
             else {
                 continue;
             };
-            let counts = |value: &&String| match choice {
-                DomainChoice::FewHopes => asked
-                    .iter()
-                    .filter(|requirement| requirement.has(value))
-                    .count(),
+            let values = allowed.values().into_iter().flatten();
+            let Some(value) = values.min_by_key(|value| match choice {
+                DomainChoice::FewHopes => asked.iter().filter(|wanted| wanted.has(value)).count(),
                 DomainChoice::Cheapest | DomainChoice::ManyHopes => 0,
-            };
-            let Some(value) = allowed
-                .values()
-                .and_then(|values| values.iter().min_by_key(counts))
-            else {
+            }) else {
                 continue;
             };
             for row in rows.values_mut() {
@@ -304,7 +306,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns the offerings of each type that pass the same spread filters as the given one.
-    fn alike(&self, template: usize, (shape, offer): (usize, u64)) -> Vec<u64> {
+    fn alike(&self, template: usize, shape: usize, offer: u64) -> Vec<u64> {
         let shapes = self.ground.templates[template].shapes.iter();
         let mut alike: Vec<u64> = shapes.map(TypeOption::all).collect();
         let known = self.ground.passing.iter().filter_map(|cell| cell.get());

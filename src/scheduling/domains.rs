@@ -78,17 +78,11 @@ impl DomainSet {
                 *shared.entry(value).or_insert(0) += 1;
             }
         }
-        cells.choices = cells
-            .all
-            .iter()
-            .map(|values: &Values| -> usize {
-                values
-                    .iter()
-                    .zip(&shared)
-                    .map(|(value, shared)| shared[value])
-                    .sum()
-            })
-            .collect();
+        let choices = cells.all.iter().map(|values| {
+            let counts = values.iter().zip(&shared);
+            counts.map(|(value, shared)| shared[value]).sum()
+        });
+        cells.choices = choices.collect();
         for (template, mut masks_by_cell) in templates.iter().zip(found) {
             let masks = known.values().map(|cell| masks_by_cell.remove(cell));
             cells.masks.push(masks.collect());
@@ -158,6 +152,20 @@ impl DomainSet {
         self.masks[template][cell].as_deref()
     }
 
+    /// Returns whether combinations differ in a label.
+    pub(super) fn has_key(&self, key: &str) -> bool {
+        self.keys.iter().any(|other| other == key)
+    }
+
+    /// Returns whether a combination satisfies label requirements.
+    pub(super) fn satisfies(&self, cell: usize, labels: &Requirements) -> bool {
+        let mut values = self.keys.iter().zip(&self.all[cell]);
+        values.all(|(key, value)| {
+            let wanted = labels.get(key);
+            wanted.is_none_or(|wanted| wanted.suits(value.as_deref()))
+        })
+    }
+
     /// Returns the number of combinations that share a domain with this one, summed over all keys.
     pub(super) fn choice(&self, cell: usize) -> usize {
         self.choices[cell]
@@ -180,26 +188,17 @@ impl DomainSet {
     /// nothing remains.
     pub(super) fn narrow(
         &self,
-        (template, cell): (usize, usize),
+        template: usize,
+        cell: usize,
         row: &CompatibleOfferings,
         labels: &Requirements,
     ) -> Option<CompatibleOfferings> {
         let masks = self.masks[template][cell].as_ref()?;
-        if !self.keys.iter().zip(&self.all[cell]).all(|(key, value)| {
-            match (labels.get(key), value) {
-                (None, _) => true,
-                (Some(wanted), Some(value)) => wanted.has(value),
-                (Some(wanted), None) => wanted.allows_absence(),
-            }
-        }) {
+        if !self.satisfies(cell, labels) {
             return None;
         }
-        let both = row
-            .masks
-            .iter()
-            .zip(masks)
-            .map(|(offers, cell)| offers & cell);
-        let masks: Vec<u64> = both.collect();
+        let both = row.masks.iter().zip(masks);
+        let masks: Vec<u64> = both.map(|(row, cell)| row & cell).collect();
         if masks.iter().all(|mask| *mask == 0) {
             return None;
         }

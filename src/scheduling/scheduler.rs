@@ -25,7 +25,7 @@ use crate::scheduling::packing::initial_topology::{
     add_cells, add_claim, count_daemons, sure_daemons,
 };
 use crate::scheduling::packing::launch_options::Ledgers;
-use crate::scheduling::packing::offering_cache::OfferingCache;
+use crate::scheduling::packing::offering_cache::{OfferingCache, OfferingQuery};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::supply::min_values::{MinValues, widen};
@@ -191,9 +191,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             let mut taints = template.pool.taints.iter();
             taints.any(|taint| taint.effect == Effect::PreferNoSchedule)
         });
-        let classes = &self.ground.problem.classes;
-        let all = (0..classes.len()).filter(|class| self.calls[*class]);
-        let all: Vec<usize> = all.collect();
+        let classes = 0..self.calls.len();
+        let all: Vec<usize> = classes.filter(|class| self.calls[*class]).collect();
         self.rounds(all.clone(), sites, false);
         if soft {
             self.begin_last_wish(&all);
@@ -203,9 +202,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Relaxes all but the last preference of these classes.
     pub(super) fn begin_last_wish(&mut self, classes: &[usize]) {
-        let problem = self.ground.problem;
         for class in classes {
-            self.kinds[*class] = problem.without_wishes(problem.classes[*class].kind);
+            self.kinds[*class] = self.ground.hard_kind(*class);
         }
     }
 
@@ -226,27 +224,30 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns the input of [`distribute`] for a class: the number of pending pods, and the domains
     /// with supply.
-    fn asked(&mut self, (class, kind): (usize, usize), pods: u64, relaxed: bool) -> DomainDemand {
+    fn asked(&mut self, class: usize, relaxed: bool) -> DomainDemand {
         let ground = self.ground;
+        let kind = self.kinds[class];
         let wants = ground.problem.kinds[kind].wants;
         let demand = &ground.problem.classes[class].demand;
         let mut cells = Vec::new();
         for cell in self.market.reach(wants, relaxed) {
-            let wanted = (wants, relaxed, Some(cell));
-            let price = self.market.price(wanted, demand, &self.packed.ledgers);
+            let query = OfferingQuery {
+                wants,
+                relaxed,
+                cell: Some(cell),
+            };
+            let price = self.market.price(query, demand, &self.packed.ledgers);
             cells.extend(price.map(|price| (cell, price, ground.cells.choice(cell))));
         }
         let counts = self.is_alone(kind);
         let counted = cells.iter().filter(|_| counts);
-        let daemon_overheads = counted
-            .map(|cell| sure_daemons(ground, cell.0).to_vec())
-            .collect();
+        let daemon_overheads = counted.map(|(cell, ..)| sure_daemons(ground, *cell).to_vec());
         DomainDemand {
             class,
             kind,
-            pods,
+            pods: self.packed.left[class],
+            daemon_overheads: daemon_overheads.collect(),
             cells,
-            daemon_overheads,
         }
     }
 
@@ -266,16 +267,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let mut waiting: Vec<PendingPods> = Vec::new();
         let mut asked = Vec::new();
         for class in classes {
-            let kind = self.kinds[*class];
             let pods = self.packed.left[*class];
-            if pods == 0 {
-                continue;
-            }
-            if !ground.topology.is_pinned(kind) || ground.cells.keys.is_empty() {
+            if pods > 0 && ground.needs_domain(self.kinds[*class]) {
+                asked.push(self.asked(*class, relaxed));
+            } else if pods > 0 {
                 waiting.push((*class, None, pods));
-                continue;
             }
-            asked.push(self.asked((*class, kind), pods, relaxed));
         }
         // Spread pods come first, then pods with required affinity.
         asked.sort_by_key(|demand| {
@@ -295,16 +292,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         self.packed.dealt.extend(shares);
         waiting.sort_unstable();
-        let most = classes
+        let alternatives = classes
             .iter()
-            .map(|class| {
-                let wants = ground.problem.kinds[self.kinds[*class]].wants;
-                ground.problem.wants[wants].alternatives.len()
-            })
+            .map(|class| ground.alternatives_of(self.kinds[*class]))
             .max()
             .unwrap_or(0);
         for tier in tiers(ground.templates) {
-            self.compete(&mut waiting, tier, (most, relaxed));
+            self.compete(&mut waiting, tier, alternatives, relaxed);
         }
         let mut left: BTreeMap<usize, u64> = BTreeMap::new();
         for (class, _, pods) in waiting {
@@ -322,10 +316,16 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Schedules pods on pools of one weight: each on its cheapest pool, or few pods all on one
     /// pool if that is cheaper.
-    fn compete(&mut self, waiting: &mut Vec<PendingPods>, tier: Range<usize>, deal: (usize, bool)) {
+    fn compete(
+        &mut self,
+        waiting: &mut Vec<PendingPods>,
+        tier: Range<usize>,
+        alternatives: usize,
+        relaxed: bool,
+    ) {
         let ranked = waiting
             .iter()
-            .map(|pending| self.ranked(*pending, tier.clone(), deal.1));
+            .map(|pending| self.ranked(*pending, tier.clone(), relaxed));
         let ranked: Vec<Vec<usize>> = ranked.collect();
         let contested = waiting
             .iter()
@@ -333,7 +333,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             .any(|(pending, pools)| pools.len() > 1 && pending.2 > 0);
         let pods: u64 = waiting.iter().map(|pending| pending.2).sum();
         if !contested || tier.len() > RIVALS_MAX || pods > CONTESTED_MAX {
-            self.sell(waiting, &ranked, deal);
+            self.sell(waiting, &ranked, alternatives, relaxed);
             return;
         }
         let before = self.packed.clone();
@@ -349,15 +349,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             }
             self.packed.clone_from(&before);
             let mut trial = waiting.clone();
-            self.sell(&mut trial, &ranked, deal);
-            let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
+            self.sell(&mut trial, &ranked, alternatives, relaxed);
             let left: u64 = trial.iter().map(|trial| trial.2).sum();
-            let claims = self.packed.opened.iter().filter(|opened| !opened.gone);
-            let cost: f64 = claims
-                .map(|opened| opened.claim.price + node_overhead_price)
-                .sum();
-            let better = |best: &(u64, f64)| left < best.0 || left == best.0 && cost < best.1;
-            if best.as_ref().is_none_or(|(known, ..)| better(known)) {
+            let cost = self.cost();
+            if best.as_ref().is_none_or(|((least, least_cost), ..)| {
+                left < *least || left == *least && cost < *least_cost
+            }) {
                 best = Some(((left, cost), self.packed.clone(), trial));
             }
             tried.push(ranked);
@@ -370,12 +367,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Returns the pools of a tier with supply for pending pods, cheapest first.
     fn ranked(&mut self, pending: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
         let (class, cell, pods) = pending;
-        let wanted = (
-            self.ground.problem.kinds[self.kinds[class]].wants,
+        let query = OfferingQuery {
+            wants: self.ground.problem.kinds[self.kinds[class]].wants,
             relaxed,
             cell,
-        );
-        let selling = tier.filter(|template| self.market.sells(*template, wanted));
+        };
+        let selling = tier.filter(|template| self.market.sells(*template, query));
         let selling: Vec<usize> = selling.collect();
         if selling.len() < 2 {
             return selling;
@@ -384,7 +381,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let mut priced = Vec::with_capacity(selling.len());
         for template in selling {
             let ledger = self.packed.ledgers.of(template);
-            let each = self.market.least(template, wanted, (demand, pods), &ledger);
+            let each = self.market.least(template, query, demand, pods, &ledger);
             priced.push((each.unwrap_or(f64::INFINITY), template));
         }
         priced.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -396,7 +393,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         &mut self,
         waiting: &mut [PendingPods],
         ranked: &[Vec<usize>],
-        (alternatives, relaxed): (usize, bool),
+        alternatives: usize,
+        relaxed: bool,
     ) {
         let ranks = ranked.iter().map(Vec::len).max().unwrap_or(0);
         for rank in 0..ranks {
@@ -407,7 +405,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             let templates: BTreeSet<usize> = asked.iter().flatten().copied().collect();
             for template in templates {
                 for alternative in 0..alternatives {
-                    self.open_round((waiting, &asked), template, (alternative, relaxed));
+                    self.open_round(waiting, &asked, template, alternative, relaxed);
                 }
             }
         }
@@ -417,24 +415,26 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// the pending ones.
     fn open_round(
         &mut self,
-        (waiting, asked): (&mut [PendingPods], &[Option<usize>]),
+        waiting: &mut [PendingPods],
+        asked: &[Option<usize>],
         template: usize,
-        (alternative, relaxed): (usize, bool),
+        alternative: usize,
+        relaxed: bool,
     ) {
         let ground = self.ground;
         let first = self.packed.lots.len();
         let mut origin = Vec::new();
         for (at, (class, cell, pods)) in waiting.iter().enumerate() {
-            if asked[at] != Some(template) {
+            if asked[at] != Some(template) || *pods == 0 {
                 continue;
             }
             let kind = self.kinds[*class];
-            let wants = ground.problem.kinds[kind].wants;
-            if *pods == 0 {
-                continue;
-            }
-            let key = (wants, template, alternative, relaxed, *cell);
-            let Some(row) = self.market.row_of_kind(kind, key) else {
+            let query = OfferingQuery {
+                wants: ground.problem.kinds[kind].wants,
+                relaxed,
+                cell: *cell,
+            };
+            let Some(row) = self.market.row_of_kind(kind, template, alternative, query) else {
                 continue;
             };
             let pod_class = &ground.problem.classes[*class];
@@ -476,12 +476,14 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             if opened.template != template || opened.gone || steps > STEPS_MAX {
                 continue;
             }
-            let order = self.order(template, stock);
-            let shut = |lot: &usize| at < self.known_sites && !self.may_top_up(*lot, at);
-            let open = || waiting.iter().copied().filter(|lot| !shut(lot));
-            let open = waiting.iter().any(shut).then(|| FillQueues::of(open()));
+            let mut open = None;
+            if !waiting.iter().all(|lot| self.may_top_up(*lot, at)) {
+                let lots = waiting.iter().copied();
+                open = Some(FillQueues::of(lots.filter(|lot| self.may_top_up(*lot, at))));
+            }
             let queues = open.as_ref().unwrap_or(&all);
-            let more = order.top_up(&self.packed.opened[at].claim, (queues, stock), &mut steps);
+            let order = self.order(template, stock);
+            let more = order.top_up(&opened.claim, queues, &mut steps);
             for (lot, count) in &more {
                 stock[*lot] -= count;
             }
@@ -507,9 +509,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Returns whether host spread allows items on a claim with a known site. If hosts are too few
-    /// for `minDomains`, an additional host is needed.
+    /// Returns whether host spread allows items on a claim, as far as its site is known. If hosts
+    /// are too few for `minDomains`, an additional host is needed.
     fn may_top_up(&self, lot: usize, at: usize) -> bool {
+        if at >= self.known_sites {
+            return true;
+        }
         let (topology, site) = (self.ground.topology, self.packed.rooms + at);
         let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
         checks.all(|check| match check {
@@ -518,6 +523,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             }
             _ => true,
         })
+    }
+
+    /// Returns the cost of the new nodes in $/h.
+    pub(super) fn cost(&self) -> f64 {
+        let each = self.ground.scheduling.node_overhead_price.usd_per_h();
+        let nodes = self.packed.kept_nodes();
+        nodes.map(|opened| opened.claim.price + each).sum()
     }
 
     pub(super) fn order<'o>(&'o self, template: usize, stock: &'o [u64]) -> PackingInput<'o> {
@@ -541,10 +553,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
             return;
         }
         for opened in &self.packed.opened[self.counted..] {
-            let known = (&self.packed.lots[..], &self.market.rows[..]);
-            let site = add_claim(self.ground, known, opened, &mut self.board);
+            let items = self.packed.items(&self.market.rows);
+            let site = add_claim(self.ground, items, opened, &mut self.board);
             self.board.open(site);
-            count_daemons(self.ground, known, (opened, site), &mut self.board);
+            count_daemons(self.ground, items, opened, site, &mut self.board);
             // Pods without topology rules are bound last.
             let lots = &self.packed.lots;
             let parts = opened.claim.parts.iter();
@@ -562,12 +574,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for turn in &self.packed.placed {
             count[turn.class] += turn.pods;
         }
-        for (lot, pods) in self
-            .packed
-            .opened
-            .iter()
-            .flat_map(|opened| &opened.claim.parts)
-        {
+        let opened = self.packed.opened.iter();
+        for (lot, pods) in opened.flat_map(|opened| &opened.claim.parts) {
             count[self.packed.lots[*lot].class] += pods;
         }
         assert!(

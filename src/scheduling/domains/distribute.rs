@@ -1,7 +1,8 @@
 //! Distributes pods with topology rules over domains: evenly, together or apart.
 
+use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::topology_state::TopologyState;
-use crate::scheduling::topology::{DomainCounter, TopologyCheck};
+use crate::scheduling::topology::{DomainCounter, Topology, TopologyCheck};
 
 /// A number of pods of a class in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,20 +119,23 @@ fn best(demand: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize])
 /// Returns whether every rule holds whose domain is not the host.
 fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
     let topology = board.topology;
-    let of_host = |tally: &usize| {
-        topology.tallies[*tally].key() == crate::scheduling::problem::pod_constraints::HOST
-    };
     topology.checks[kind].iter().all(|check| match check {
-        TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } if of_host(tally) => true,
+        TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
+            if is_per_host(topology, *tally) =>
+        {
+            true
+        }
         TopologyCheck::Near { beside: true, .. } => true,
         TopologyCheck::Near {
             tallies,
             own: matches_itself,
             ..
         } => {
-            let rest: Vec<usize> = tallies.iter().copied().filter(|it| !of_host(it)).collect();
+            let tallies = tallies.iter().copied();
             let check = TopologyCheck::Near {
-                tallies: rest,
+                tallies: tallies
+                    .filter(|tally| !is_per_host(topology, *tally))
+                    .collect(),
                 own: *matches_itself,
                 beside: false,
             };
@@ -139,6 +143,10 @@ fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
         }
         check => board.holds(check, site),
     })
+}
+
+fn is_per_host(topology: &Topology, tally: usize) -> bool {
+    topology.tallies[tally].key() == HOST
 }
 
 /// Returns the number of pods in the domain that share a spread with the pod.

@@ -10,7 +10,7 @@ use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::problem::Problem;
-use crate::scheduling::supply::compatible::LabelMatch;
+use crate::scheduling::supply::compatible::{CompatibleOfferings, LabelMatch};
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::NodeConstraintTable;
@@ -24,6 +24,13 @@ pub(crate) struct OpenedNode {
     pub(crate) claim: PackedNode,
     /// Whether it was dropped because none of its pods has a turn.
     pub(crate) gone: bool,
+}
+
+/// Item groups, and the compatible offerings that they refer to.
+#[derive(Clone, Copy)]
+pub(crate) struct ItemOfferings<'i> {
+    pub(crate) lots: &'i [ItemGroup<'i>],
+    pub(crate) rows: &'i [CompatibleOfferings],
 }
 
 /// The placement of all pods.
@@ -49,6 +56,26 @@ pub(crate) struct PackingState<'p, 'a> {
     pub(crate) cut_short: bool,
 }
 
+impl PackingState<'_, '_> {
+    /// Returns the item groups with their offerings, which are `rows`.
+    pub(crate) fn items<'i>(&'i self, rows: &'i [CompatibleOfferings]) -> ItemOfferings<'i> {
+        ItemOfferings {
+            lots: &self.lots,
+            rows,
+        }
+    }
+
+    /// Returns the number of unscheduled pods.
+    pub(crate) fn unscheduled(&self) -> u64 {
+        self.left.iter().sum()
+    }
+
+    /// Returns the new nodes that were not dropped.
+    pub(crate) fn kept_nodes(&self) -> impl Iterator<Item = &OpenedNode> {
+        self.opened.iter().filter(|opened| !opened.gone)
+    }
+}
+
 /// Immutable input of packing.
 pub(crate) struct PackingContext<'p, 'a> {
     pub(crate) problem: &'p Problem<'a>,
@@ -62,6 +89,25 @@ pub(crate) struct PackingContext<'p, 'a> {
     pub(crate) passing: Vec<OnceCell<FilterMatches>>,
     /// Certain DaemonSet pods of one more node in each domain by counter, computed on demand.
     pub(crate) daemon_overheads: Vec<OnceCell<Vec<(usize, u32)>>>,
+}
+
+impl PackingContext<'_, '_> {
+    /// Returns the kind of a class without preferences.
+    pub(crate) fn hard_kind(&self, class: usize) -> usize {
+        self.problem
+            .without_wishes(self.problem.classes[class].kind)
+    }
+
+    /// Returns the number of alternative requirements of a kind.
+    pub(crate) fn alternatives_of(&self, kind: usize) -> usize {
+        let wants = self.problem.kinds[kind].wants;
+        self.problem.wants[wants].alternatives.len()
+    }
+
+    /// Returns whether pods of a kind need a domain.
+    pub(crate) fn needs_domain(&self, kind: usize) -> bool {
+        self.topology.is_pinned(kind) && !self.cells.keys.is_empty()
+    }
 }
 
 /// For each pool and alternative, the types with matching labels. `None` if the pool itself does

@@ -1,10 +1,13 @@
 //! Places pending pods on existing and in-flight nodes, which cost nothing more.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
-use crate::scheduling::packing::fill_bin::{Bin, BinRules, FillQueues, FillStrategy, ItemGroup};
+use crate::scheduling::packing::fill_bin::{
+    Bin, BinRules, FillQueues, FillStrategy, ItemGroup, PendingItems,
+};
 use crate::scheduling::problem::daemon_constraints::HostPort;
 use crate::scheduling::problem::resource_vector::{fits, most, take, times};
 use crate::scheduling::problem::{Problem, clash};
@@ -38,6 +41,19 @@ pub(crate) struct ExistingPlacement {
     pub(crate) left: Vec<u64>,
     /// Whether the step limit was reached.
     pub(crate) cut_short: bool,
+}
+
+impl ExistingPlacement {
+    /// Returns the total value of the remaining pods.
+    fn worth_left(&self, worth: &[f64]) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "only for an order")]
+        let worth = self
+            .left
+            .iter()
+            .zip(worth)
+            .map(|(count, worth)| *count as f64 * worth);
+        worth.sum()
+    }
 }
 
 /// Properties that distinguish nodes for pods, except resources: required labels, taints, host
@@ -101,8 +117,10 @@ impl<'r> ExistingNodes<'r> {
     pub(crate) fn place_rest(
         &mut self,
         class: usize,
-        (left, turns): (&mut u64, &mut Vec<PlacementStep>),
-        (board, free): (&mut TopologyState<'_>, &mut FreeResources),
+        left: &mut u64,
+        turns: &mut Vec<PlacementStep>,
+        free: &mut FreeResources,
+        board: &mut TopologyState<'_>,
         steps: &mut u64,
     ) -> bool {
         let mut placed = ExistingPlacement {
@@ -111,7 +129,7 @@ impl<'r> ExistingNodes<'r> {
             cut_short: false,
         };
         placed.left[class] = *left;
-        let moved = self.one_turn(class, 1, (free, &mut placed), board, steps);
+        let moved = self.one_turn(class, 1, free, &mut placed, board, steps);
         (*left, *turns) = (placed.left[class], placed.turns);
         moved
     }
@@ -188,8 +206,8 @@ impl<'r> ExistingNodes<'r> {
                 // One pod per node and round, so that spread pods fill nodes evenly.
                 let most = if bound { u64::MAX } else { 1 };
                 while placed.left[*class] > 0 {
-                    let all = (&mut free, &mut placed);
-                    let moved = self.one_turn(*class, most, all, board, &mut steps);
+                    let moved =
+                        self.one_turn(*class, most, &mut free, &mut placed, board, &mut steps);
                     again |= moved && !bound;
                     if !moved || bound || steps > STEPS_MAX {
                         break;
@@ -206,7 +224,8 @@ impl<'r> ExistingNodes<'r> {
         &mut self,
         class: usize,
         most: u64,
-        (free, placed): (&mut FreeResources, &mut ExistingPlacement),
+        free: &mut FreeResources,
+        placed: &mut ExistingPlacement,
         board: &mut TopologyState<'_>,
         steps: &mut u64,
     ) -> bool {
@@ -233,8 +252,8 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             }
             if ports {
-                let here = placed.turns.iter().filter(|turn| turn.site == room);
-                let mut others = here.map(|turn| self.kinds[turn.class]);
+                let on_room = placed.turns.iter().filter(|turn| turn.site == room);
+                let mut others = on_room.map(|turn| self.kinds[turn.class]);
                 if others.any(|other| self.problem.ports_clash(kind, other)) {
                     continue;
                 }
@@ -264,15 +283,6 @@ impl<'r> ExistingNodes<'r> {
     /// Returns the best of several strategies for pods without topology rules.
     fn improved(&mut self, mut best: ExistingPlacement) -> ExistingPlacement {
         let worth = self.worth();
-        let waiting = |placed: &ExistingPlacement| {
-            #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-            placed
-                .left
-                .iter()
-                .zip(&worth)
-                .map(|(count, worth)| *count as f64 * worth)
-                .sum::<f64>()
-        };
         let effort = (self.rooms.len() * self.problem.classes.len()) as u64;
         let tries = [
             (FillStrategy::Worth, true),
@@ -281,11 +291,11 @@ impl<'r> ExistingNodes<'r> {
             (FillStrategy::Largest, false),
         ];
         for (way, largest_first) in tries {
-            if waiting(&best) <= 0.0 || effort > TRIES_MAX {
+            if best.worth_left(&worth) <= 0.0 || effort > TRIES_MAX {
                 break;
             }
             let other = self.by_room(way, largest_first, &worth);
-            if waiting(&other) < waiting(&best) {
+            if other.worth_left(&worth) < best.worth_left(&worth) {
                 best = other;
             }
         }
@@ -320,8 +330,10 @@ impl<'r> ExistingNodes<'r> {
         let mut turns = Vec::new();
         let mut order: Vec<usize> = (0..self.rooms.len()).collect();
         if largest_first {
-            let size = |room: &usize| self.free[*room].as_ref().map(|free| (free[0], free[1]));
-            order.sort_by(|one, other| size(other).cmp(&size(one)).then(one.cmp(other)));
+            order.sort_by_key(|room| {
+                let size = self.free[*room].as_ref().map(|free| (free[0], free[1]));
+                (Reverse(size), *room)
+            });
         }
         let mut steps = 0;
         for room in order {
@@ -333,7 +345,8 @@ impl<'r> ExistingNodes<'r> {
             };
             let wants = 0..problem.wants.len();
             let may: Vec<bool> = wants.map(|wants| self.may(wants, room)).collect();
-            let terms = BinRules {
+            let rules = BinRules {
+                lots: &lots,
                 mask: &|kind| u64::from(may[problem.kinds[kind].wants]),
                 is_picky: &|_| false,
                 apart: &|_, _| false,
@@ -347,8 +360,12 @@ impl<'r> ExistingNodes<'r> {
                 good: 1,
                 ..Bin::default()
             };
-            let waiting = (&FillQueues { order, queues }, &left[..], worth);
-            for (class, pods) in bin.fill(way, (&lots, &terms), waiting, &mut steps) {
+            let pending = PendingItems {
+                waiting: &FillQueues { order, queues },
+                stock: &left,
+                worth,
+            };
+            for (class, pods) in bin.fill(way, &rules, &pending, &mut steps) {
                 left[class] -= pods;
                 turns.push(PlacementStep {
                     class,
@@ -366,11 +383,8 @@ impl<'r> ExistingNodes<'r> {
 
     /// Value of a pod on existing nodes: its largest share of the total free resources.
     fn worth(&self) -> Vec<f64> {
-        let axes = self
-            .problem
-            .classes
-            .first()
-            .map_or(0, |class| class.demand.len());
+        let classes = &self.problem.classes;
+        let axes = classes.first().map_or(0, |class| class.demand.len());
         let mut whole = vec![0.0; axes];
         for free in self.free.iter().flatten() {
             for (whole, free) in whole.iter_mut().zip(free) {
@@ -379,16 +393,16 @@ impl<'r> ExistingNodes<'r> {
                 *whole += free;
             }
         }
-        let worth = |demand: &Vec<i64>| {
+        let worth = classes.iter().map(|class| {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-            demand
+            let shares = class
+                .demand
                 .iter()
                 .zip(&whole)
-                .map(|(demand, whole)| *demand as f64 / f64::max(*whole, 1.0))
-                .fold(1e-12, f64::max)
-        };
-        let classes = self.problem.classes.iter();
-        classes.map(|class| worth(&class.demand)).collect()
+                .map(|(demand, whole)| *demand as f64 / f64::max(*whole, 1.0));
+            shares.fold(1e-12, f64::max)
+        });
+        worth.collect()
     }
 
     /// Checks that no node takes more than it has.

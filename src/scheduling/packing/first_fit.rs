@@ -92,8 +92,7 @@ impl PackingInput<'_> {
             let parts = united(claim.parts);
             match self.priced(parts.clone(), &draft.ledger) {
                 Some(claim) => {
-                    let limited = &self.template.shapes[claim.shape].limited;
-                    draft.ledger.reserve(limited, 1);
+                    draft.ledger.reserve(self.limited(claim.shape), 1);
                     draft.claims.push(claim);
                 }
                 None => parts
@@ -114,7 +113,7 @@ impl PackingInput<'_> {
             rows: Vec::new(),
             shapes: offers
                 .enumerate()
-                .filter(|offer| ledger.copies(&self.template.shapes[offer.0].limited) > 0)
+                .filter(|(shape, _)| ledger.copies(self.limited(*shape)) > 0)
                 .collect(),
             parts: Vec::new(),
         };
@@ -129,14 +128,8 @@ impl PackingInput<'_> {
             return 0;
         }
         let masks = &self.rows[group.row].masks;
-        let net = |shape: usize| {
-            self.template.shapes[shape]
-                .net
-                .as_deref()
-                .unwrap_or_default()
-        };
         let fits = |(shape, mask): &(usize, u64), pods: i64| {
-            let net = net(*shape);
+            let net = self.net(*shape);
             let mut all = net.iter().zip(&claim.sum).zip(group.demand);
             mask & masks[*shape] != 0
                 && !net.is_empty()
@@ -153,7 +146,7 @@ impl PackingInput<'_> {
             let fitting = claim.shapes.iter().filter(|shape| fits(shape, 1));
             taken = fitting
                 .map(|shape| {
-                    let free = net(shape.0).iter().zip(&claim.sum);
+                    let free = self.net(shape.0).iter().zip(&claim.sum);
                     let free: Vec<i64> = free.map(|(net, sum)| net - sum).collect();
                     times(&free, group.demand)
                 })

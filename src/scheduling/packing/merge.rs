@@ -58,7 +58,7 @@ impl PackingInput<'_> {
             };
             let (index, price) = (draft.claims.len(), merged.price);
             let costs = self.costs(&merged);
-            self.replace(draft, &order[..count], (merged, gone));
+            self.replace(draft, &order[..count], merged, gone);
             order.drain(..count);
             if costs {
                 let place = order.partition_point(|at| draft.claims[*at].price <= price);
@@ -116,7 +116,7 @@ impl PackingInput<'_> {
             while let Some(which) = pair(&kinds, one, other)
                 && let Some(merged) = self.merged(draft, &which)
             {
-                self.replace(draft, &which, (merged, gone));
+                self.replace(draft, &which, merged, gone);
                 kinds[one].pop();
                 kinds[other].pop();
             }
@@ -127,20 +127,18 @@ impl PackingInput<'_> {
 
     /// Returns these claims merged, if cheaper and valid.
     fn merged(&self, draft: &Packing, which: &[usize]) -> Option<PackedNode> {
-        let claims = || which.iter().map(|at| &draft.claims[*at]);
-        let parts: Vec<ItemCount> = claims().flat_map(|claim| &claim.parts).copied().collect();
-        let cost: f64 = claims().map(|claim| claim.price + self.node_cost).sum();
+        let claims = which.iter().map(|at| &draft.claims[*at]);
+        let parts = claims.clone().flat_map(|claim| &claim.parts).copied();
+        let parts: Vec<ItemCount> = parts.collect();
+        let cost: f64 = claims.clone().map(|it| it.price + self.node_cost).sum();
         // Most merges need a type of the same total price, whatever its pods require.
-        let shapes = &self.template.shapes;
-        let first = self
-            .template
-            .by_least_for(&sum(self.lots, &parts))
-            .first()?;
-        if shapes[*first].price(u64::MAX)? + self.node_cost >= cost {
+        let fitting = self.template.by_least_for(&sum(self.lots, &parts));
+        let first = &self.template.shapes[*fitting.first()?];
+        if first.price(u64::MAX)? + self.node_cost >= cost {
             return None;
         }
         let mut ledger = draft.ledger.clone();
-        claims().for_each(|claim| ledger.release(&shapes[claim.shape].limited));
+        claims.for_each(|claim| ledger.release(self.limited(claim.shape)));
         let merged = self.priced(united(parts), &ledger)?;
         (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
     }
@@ -150,17 +148,15 @@ impl PackingInput<'_> {
         &self,
         draft: &mut Packing,
         which: &[usize],
-        (merged, gone): (PackedNode, &mut BTreeSet<usize>),
+        merged: PackedNode,
+        gone: &mut BTreeSet<usize>,
     ) {
         for at in which {
-            draft
-                .ledger
-                .release(&self.template.shapes[draft.claims[*at].shape].limited);
+            let limited = self.limited(draft.claims[*at].shape);
+            draft.ledger.release(limited);
             gone.insert(*at);
         }
-        draft
-            .ledger
-            .reserve(&self.template.shapes[merged.shape].limited, 1);
+        draft.ledger.reserve(self.limited(merged.shape), 1);
         draft.claims.push(merged);
     }
 }
