@@ -499,12 +499,8 @@ impl<'d> PodAssigner<'d> {
         let OpenedNode { claim, .. } = opened;
         let variety = MinValues::of(template, self.scheduling.min_values);
         let rows = offerings_of(&packed.lots, self.rows, &claim.parts);
-        let query = LaunchQuery {
-            template,
-            variety: &variety,
-            rows: &rows,
-            sum: &sum(&packed.lots, &claim.parts),
-        };
+        let sum = sum(&packed.lots, &claim.parts);
+        let query = LaunchQuery::new(template, &variety, &rows, &sum);
         let mut ledger = ledgers.of(opened.template);
         let (offerings, types) = query.offerings(
             claim.shape,

@@ -13,7 +13,6 @@ use crate::scheduling::diagnose::topology::TopologyDiagnosis;
 use crate::scheduling::packing::fill_bin::{ItemGroup, rows_in};
 use crate::scheduling::packing::initial_topology::cell_of;
 use crate::scheduling::packing::launch_options::{LaunchQuery, fitting, sum};
-use crate::scheduling::packing::offering_cache::OfferingQuery;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::node_template::TypeOption;
@@ -82,11 +81,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         steps: &mut u64,
     ) -> bool {
         let ground = self.ground;
-        let query = OfferingQuery {
-            wants: ground.problem.kinds[kind].wants,
-            relaxed: true,
-            cell,
-        };
+        let query = ground.query(kind, true, cell);
         (0..ground.templates.len()).any(|template| {
             let ledger = self.packed.ledgers.of(template);
             (0..ground.alternatives_of(kind)).any(|alternative| {
@@ -94,12 +89,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     return false;
                 };
                 *steps += ground.templates[template].shapes.len() as u64;
-                let launch = LaunchQuery {
-                    template: &ground.templates[template],
-                    variety: &self.varieties[template],
-                    rows: &[&self.market.rows[row]],
-                    sum: &ground.problem.classes[class].demand,
-                };
+                let (pool, variety) = (&ground.templates[template], &self.varieties[template]);
+                let (rows, demand) = (
+                    [&self.market.rows[row]],
+                    &ground.problem.classes[class].demand,
+                );
+                let launch = LaunchQuery::new(pool, variety, &rows, demand);
                 launch.cheapest(&ledger).is_some()
             })
         })
@@ -111,11 +106,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if !ground.needs_domain(kind) {
             return false;
         }
-        let query = OfferingQuery {
-            wants: ground.problem.kinds[kind].wants,
-            relaxed: true,
-            cell: None,
-        };
+        let query = ground.query(kind, true, None);
         for (at, opened) in self.packed.opened.iter().enumerate() {
             let site = self.packed.rooms + at;
             let mut checks = ground.topology.checks[kind].iter();

@@ -13,7 +13,6 @@ use crate::scheduling::packing::context::{OpenedNode, PackingContext};
 use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup, united};
 use crate::scheduling::packing::initial_topology::add_claim;
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledgers, sum};
-use crate::scheduling::packing::offering_cache::OfferingQuery;
 use crate::scheduling::problem::resource_vector::most;
 use crate::scheduling::scheduler::{Scheduler, begin, tiers};
 use crate::scheduling::topology::topology_state::TopologyState;
@@ -298,7 +297,6 @@ impl<'p> Scheduler<'_, 'p, '_> {
     fn supply(&mut self, family: &SpreadFamily) -> Supply {
         let ground = self.ground;
         let kind = self.kinds[family.dealt[0].0];
-        let wants = ground.problem.kinds[kind].wants;
         let mut supply = Supply {
             lots: Vec::new(),
             open: Vec::new(),
@@ -306,28 +304,17 @@ impl<'p> Scheduler<'_, 'p, '_> {
         };
         for template in 0..ground.templates.len() {
             let row = [false, true].into_iter().find_map(|relaxed| {
-                let query = OfferingQuery {
-                    wants,
-                    relaxed,
-                    cell: None,
-                };
+                let query = ground.query(kind, relaxed, None);
                 let mut rows = (0..ground.alternatives_of(kind))
                     .filter_map(|alternative| self.market.row(template, alternative, query));
                 Some((rows.next()?, relaxed))
             });
             let first = row.map(|_| self.packed.lots.len());
             for (class, ..) in family.dealt.iter().filter(|_| first.is_some()) {
-                let pod_class = &ground.problem.classes[*class];
                 let kind = self.kinds[*class];
                 self.packed.lots.push(ItemGroup {
-                    class: *class,
-                    kind,
-                    demand: &pod_class.demand,
-                    per_unit: &pod_class.per_unit,
                     shares: &ground.hosts.level[kind],
-                    row: row.map_or(0, |(row, _)| row),
-                    cell: None,
-                    together: 1,
+                    ..ground.item_group(*class, kind, row.map_or(0, |(row, _)| row))
                 });
             }
             supply.lots.push(first);
@@ -467,12 +454,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 let node_template = &self.ground.templates[template];
                 *steps += node_template.shapes.len() as u64;
                 let row = self.packed.lots[supply.lots[template]?].row;
-                let query = LaunchQuery {
-                    template: node_template,
-                    variety: &self.varieties[template],
-                    rows: &[&self.market.rows[row]],
-                    sum: most,
-                };
+                let (rows, variety) = ([&self.market.rows[row]], &self.varieties[template]);
+                let query = LaunchQuery::new(node_template, variety, &rows, most);
                 let (shape, price) = query.cheapest(&ledgers.of(template))?;
                 Some((template, shape, price))
             });

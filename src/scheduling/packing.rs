@@ -328,13 +328,8 @@ impl<'o> PackingInput<'o> {
 
     /// Returns the cheapest type that fits these pods, with its price.
     fn cheapest(&self, parts: &[ItemCount], ledger: &Ledger) -> Option<(usize, f64)> {
-        LaunchQuery {
-            template: self.template,
-            variety: self.variety,
-            rows: &self.rows_of(parts),
-            sum: &sum(self.lots, parts),
-        }
-        .cheapest(ledger)
+        let (rows, sum) = (self.rows_of(parts), sum(self.lots, parts));
+        LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest(ledger)
     }
 
     /// Returns whether the pods of a claim fit together on one host.

@@ -25,7 +25,7 @@ use crate::scheduling::packing::initial_topology::{
     add_cells, add_claim, count_daemons, sure_daemons,
 };
 use crate::scheduling::packing::launch_options::Ledgers;
-use crate::scheduling::packing::offering_cache::{OfferingCache, OfferingQuery};
+use crate::scheduling::packing::offering_cache::OfferingCache;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::supply::min_values::{MinValues, widen};
@@ -231,11 +231,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let demand = &ground.problem.classes[class].demand;
         let mut cells = Vec::new();
         for cell in self.market.reach(wants, relaxed) {
-            let query = OfferingQuery {
-                wants,
-                relaxed,
-                cell: Some(cell),
-            };
+            let query = ground.query(kind, relaxed, Some(cell));
             let price = self.market.price(query, demand, &self.packed.ledgers);
             cells.extend(price.map(|price| (cell, price, ground.cells.choice(cell))));
         }
@@ -367,11 +363,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Returns the pools of a tier with supply for pending pods, cheapest first.
     fn ranked(&mut self, pending: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
         let (class, cell, pods) = pending;
-        let query = OfferingQuery {
-            wants: self.ground.problem.kinds[self.kinds[class]].wants,
-            relaxed,
-            cell,
-        };
+        let query = self.ground.query(self.kinds[class], relaxed, cell);
         let selling = tier.filter(|template| self.market.sells(*template, query));
         let selling: Vec<usize> = selling.collect();
         if selling.len() < 2 {
@@ -429,29 +421,20 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
                 continue;
             }
             let kind = self.kinds[*class];
-            let query = OfferingQuery {
-                wants: ground.problem.kinds[kind].wants,
-                relaxed,
-                cell: *cell,
-            };
+            let query = ground.query(kind, relaxed, *cell);
             let Some(row) = self.market.row_of_kind(kind, template, alternative, query) else {
                 continue;
             };
-            let pod_class = &ground.problem.classes[*class];
-            let shares = &ground.hosts.shares[kind];
+            let group = ground.item_group(*class, kind, row);
+            let together = if self.is_whole && group.shares.begins() {
+                *pods
+            } else {
+                1
+            };
             self.packed.lots.push(ItemGroup {
-                class: *class,
-                kind,
-                demand: &pod_class.demand,
-                per_unit: &pod_class.per_unit,
-                shares,
-                row,
                 cell: *cell,
-                together: if self.is_whole && shares.begins() {
-                    *pods
-                } else {
-                    1
-                },
+                together,
+                ..group
             });
             origin.push(at);
         }

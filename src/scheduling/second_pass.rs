@@ -6,7 +6,6 @@ use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes, daemons_of};
 use crate::scheduling::packing::launch_options::{LaunchQuery, Scratch, sum};
-use crate::scheduling::packing::offering_cache::OfferingQuery;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::topology::topology_state::{Match, TopologyState};
@@ -63,12 +62,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 {
                     continue;
                 }
-                let query = LaunchQuery {
-                    template: node_template,
-                    variety: &variety,
-                    rows: &self.order(template, &[]).rows_of(&opened.claim.parts),
-                    sum: &sum(&self.packed.lots, &opened.claim.parts),
-                };
+                let rows = self.order(template, &[]).rows_of(&opened.claim.parts);
+                let sum = sum(&self.packed.lots, &opened.claim.parts);
+                let query = LaunchQuery::new(node_template, &variety, &rows, &sum);
                 let price = opened.claim.price;
                 let before = ledger.clone();
                 let (_, types) =
@@ -154,7 +150,6 @@ impl<'p> Scheduler<'_, 'p, '_> {
         board: &mut TopologyState<'_>,
     ) -> Option<PlacementStep> {
         let ground = self.ground;
-        let pod_class = &ground.problem.classes[class];
         let kind = ground.hard_kind(class);
         let site = self.packed.rooms + at;
         // A claim that lost its pods is not launched.
@@ -164,7 +159,6 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if !ground.topology.is_free(kind) && !board.allows(kind, site) {
             return None;
         }
-        let wants = ground.problem.kinds[kind].wants;
         let (template, cell) = {
             let opened = &self.packed.opened[at];
             (opened.template, cell_of(&self.packed.lots, opened))
@@ -173,27 +167,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if pinned && cell.is_none() {
             return None;
         }
-        let binds_ports = !ground.problem.wants[wants].ports.is_empty();
-        for alternative in 0..ground.problem.wants[wants].alternatives.len() {
+        let binds_ports = !ground.problem.wants_of(kind).ports.is_empty();
+        for alternative in 0..ground.alternatives_of(kind) {
             let cell = cell.filter(|_| pinned);
-            let query = OfferingQuery {
-                wants,
-                relaxed: true,
-                cell,
-            };
+            let query = ground.query(kind, true, cell);
             let Some(row) = self.market.row_of_kind(kind, template, alternative, query) else {
                 continue;
             };
-            self.packed.lots.push(ItemGroup {
-                class,
-                kind,
-                demand: &pod_class.demand,
-                per_unit: &pod_class.per_unit,
-                shares: &ground.hosts.shares[kind],
-                row,
-                cell,
-                together: 1,
-            });
+            let group = ground.item_group(class, kind, row);
+            self.packed.lots.push(ItemGroup { cell, ..group });
             let lot = self.packed.lots.len() - 1;
             let order = self.order(template, &[]);
             let mut ledger = self.packed.ledgers.of(template);

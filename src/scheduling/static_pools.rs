@@ -86,12 +86,7 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
         let variety = MinValues::of(template, scheduling.min_values);
         let mut shapes = Vec::new();
         while shapes.len() < wanted {
-            let query = LaunchQuery {
-                template,
-                variety: &variety,
-                rows: &[],
-                sum: &nothing,
-            };
+            let query = LaunchQuery::new(template, &variety, &[], &nothing);
             let Some((shape, price)) = query.cheapest(&ledger) else {
                 break;
             };
@@ -138,12 +133,7 @@ fn nodes(
     let mut why = None;
     for (shape, price) in planned {
         let before = ledger.clone();
-        let query = LaunchQuery {
-            template,
-            variety: &variety,
-            rows: &[],
-            sum: nothing,
-        };
+        let query = LaunchQuery::new(template, &variety, &[], nothing);
         let (mut offerings, types) =
             query.offerings(*shape, *price, scheduling, ledger, &mut scratch);
         let reservation = template.shapes[*shape].reservation;

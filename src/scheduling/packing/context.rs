@@ -9,6 +9,7 @@ use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::launch_options::Ledgers;
+use crate::scheduling::packing::offering_cache::OfferingQuery;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::supply::compatible::{CompatibleOfferings, LabelMatch};
 use crate::scheduling::supply::node_template::NodeTemplate;
@@ -91,7 +92,7 @@ pub(crate) struct PackingContext<'p, 'a> {
     pub(crate) daemon_overheads: Vec<OnceCell<Vec<(usize, u32)>>>,
 }
 
-impl PackingContext<'_, '_> {
+impl<'p> PackingContext<'p, '_> {
     /// Returns the kind of a class without preferences.
     pub(crate) fn hard_kind(&self, class: usize) -> usize {
         self.problem
@@ -102,6 +103,30 @@ impl PackingContext<'_, '_> {
     pub(crate) fn alternatives_of(&self, kind: usize) -> usize {
         let wants = self.problem.kinds[kind].wants;
         self.problem.wants[wants].alternatives.len()
+    }
+
+    /// Returns what pods of a kind require of the offerings of a node.
+    pub(crate) fn query(&self, kind: usize, relaxed: bool, cell: Option<usize>) -> OfferingQuery {
+        OfferingQuery {
+            wants: self.problem.kinds[kind].wants,
+            relaxed,
+            cell,
+        }
+    }
+
+    /// Returns the item group of a class of a kind, without domain.
+    pub(crate) fn item_group(&self, class: usize, kind: usize, row: usize) -> ItemGroup<'p> {
+        let pod_class = &self.problem.classes[class];
+        ItemGroup {
+            class,
+            kind,
+            demand: &pod_class.demand,
+            per_unit: &pod_class.per_unit,
+            shares: &self.hosts.shares[kind],
+            row,
+            cell: None,
+            together: 1,
+        }
     }
 
     /// Returns whether pods of a kind need a domain.

@@ -185,17 +185,28 @@ impl Scratch {
 /// A pool, and the pods of a node to launch in it.
 #[derive(Clone, Copy)]
 pub(crate) struct LaunchQuery<'q> {
-    /// The pool.
-    pub(crate) template: &'q NodeTemplate<'q>,
-    /// Its `min_values`.
-    pub(crate) variety: &'q MinValues<'q>,
-    /// Compatible offerings of the pods.
-    pub(crate) rows: &'q [&'q CompatibleOfferings],
-    /// Total requests of the pods.
-    pub(crate) sum: &'q [i64],
+    template: &'q NodeTemplate<'q>,
+    variety: &'q MinValues<'q>,
+    rows: &'q [&'q CompatibleOfferings],
+    sum: &'q [i64],
 }
 
-impl LaunchQuery<'_> {
+impl<'q> LaunchQuery<'q> {
+    /// Creates a query for pods with these offerings and total requests.
+    pub(crate) fn new(
+        template: &'q NodeTemplate<'q>,
+        variety: &'q MinValues<'q>,
+        rows: &'q [&'q CompatibleOfferings],
+        sum: &'q [i64],
+    ) -> Self {
+        Self {
+            template,
+            variety,
+            rows,
+            sum,
+        }
+    }
+
     /// Returns the cheapest type for all pods with its price; ties use the first name. `None` if
     /// `min_values` cannot be satisfied; reservations need not satisfy them.
     pub(crate) fn cheapest(&self, ledger: &Ledger) -> Option<(usize, f64)> {
@@ -263,6 +274,15 @@ impl LaunchQuery<'_> {
         shape.reservation.is_none() && self.fitting(at) != 0 && ledger.copies(&shape.limited) > 0
     }
 
+    /// Returns all matching offerings of a type.
+    fn all_of(&self, shape: usize) -> Vec<(OfferingKey, Price)> {
+        let mask = self.fitting(shape);
+        (0..self.template.shapes[shape].offers.len())
+            .filter(|offer| mask >> offer & 1 == 1)
+            .map(|offer| priced_key(self.template, shape, offer))
+            .collect()
+    }
+
     fn fitting(&self, at: usize) -> u64 {
         fitting(self.template, at, self.rows, self.sum)
     }
@@ -291,10 +311,7 @@ impl LaunchQuery<'_> {
             .max(1);
         let ratio = f64::from(scheduling.alternative_price_percent) / 100.0;
         if shape.reservation.is_some() {
-            let mask = self.fitting(planned);
-            let offers = (0..shape.offers.len()).filter(|offer| mask >> offer & 1 == 1);
-            let options = offers.map(|offer| priced_key(template, planned, offer));
-            return (options.collect(), vec![planned]);
+            return (self.all_of(planned), vec![planned]);
         }
         let mut reserved = shape.limited.clone();
         scratch.begin(template.shapes.len());

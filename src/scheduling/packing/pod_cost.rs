@@ -53,12 +53,8 @@ pub(crate) fn fronts(
         }
         // `min_values` may be satisfiable for these pods but not for all that fits a type.
         if !order.variety.is_empty() && !some.iter().any(|at| has_room(order, *at, group)) {
-            let alone = LaunchQuery {
-                template: order.template,
-                variety: order.variety,
-                rows: &[&order.rows[group.row]],
-                sum: group.demand,
-            };
+            let rows = [&order.rows[group.row]];
+            let alone = LaunchQuery::new(order.template, order.variety, &rows, group.demand);
             some.extend(alone.cheapest(ledger).map(|(shape, _)| shape));
             some.sort_unstable();
         }
