@@ -108,15 +108,9 @@ impl DomainSet {
             };
             all = all
                 .iter()
-                .flat_map(|values: &Values| -> Vec<Values> {
-                    allowed
-                        .iter()
-                        .map(|value| {
-                            let mut values = values.clone();
-                            values.push(value.clone());
-                            values
-                        })
-                        .collect()
+                .flat_map(|values| {
+                    let allowed = allowed.iter().map(std::slice::from_ref);
+                    allowed.map(move |value| [&values[..], value].concat())
                 })
                 .take(CELLS_MAX)
                 .collect();
@@ -131,12 +125,9 @@ impl DomainSet {
             .zip(values)
             .filter_map(|(key, value)| {
                 let value = value.as_ref()?;
+                let allowed = template.side.get(key).and_then(Requirement::values);
                 let decided = OF_OFFERINGS.contains(&key.as_str())
-                    || template
-                        .side
-                        .get(key)
-                        .and_then(Requirement::values)
-                        .is_some_and(|values| values.len() == 1);
+                    || allowed.is_some_and(|values| values.len() == 1);
                 (!decided).then(|| (key.clone(), Requirement::is_in([value.as_str()])))
             })
             .collect()
@@ -202,17 +193,12 @@ impl DomainSet {
         if masks.iter().all(|mask| *mask == 0) {
             return None;
         }
-        let mut open: Requirements = row
-            .open
-            .iter()
-            .map(|(key, requirement)| (&key[..], requirement.clone()))
-            .collect();
+        let open = row.open.iter();
+        let mut open: Requirements = open.map(|(key, it)| (&key[..], it.clone())).collect();
         for (key, value) in &self.set[template][cell] {
             open.add(key, value.clone());
         }
-        let open = open
-            .iter()
-            .map(|(key, requirement)| (key.to_owned(), requirement.clone()));
+        let open = open.iter().map(|(key, it)| (key.to_owned(), it.clone()));
         Some(CompatibleOfferings {
             masks,
             open: open.collect(),
@@ -222,10 +208,8 @@ impl DomainSet {
 
 /// Returns the values of a label that both the pool and the type allow.
 fn of_type(template: &NodeTemplate<'_>, shape: &TypeOption<'_>, key: &str) -> Vec<Option<String>> {
-    let both = match (
-        template.side.get(key),
-        shape.instance_type.requirements.get(key),
-    ) {
+    let of_type = shape.instance_type.requirements.get(key);
+    let both = match (template.side.get(key), of_type) {
         (Some(pool), Some(of_type)) => pool.intersection(of_type),
         (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
         (None, None) => return vec![None],

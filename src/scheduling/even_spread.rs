@@ -278,11 +278,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     price,
                     parts,
                 };
-                self.packed.opened.push(OpenedNode {
-                    template,
-                    claim,
-                    gone: false,
-                });
+                self.packed.opened.push(OpenedNode::new(template, claim));
                 host += 1;
             }
         }

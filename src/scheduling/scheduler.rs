@@ -20,7 +20,7 @@ use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::best_value::{STEPS_MAX, best_draft};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::ExistingNodes;
-use crate::scheduling::packing::fill_bin::{FillQueues, ItemGroup};
+use crate::scheduling::packing::fill_bin::FillQueues;
 use crate::scheduling::packing::initial_topology::{
     add_cells, add_claim, count_daemons, sure_daemons,
 };
@@ -119,7 +119,12 @@ pub(super) fn begin<'g, 'p, 'a>(
 }
 
 /// Pending pods of a class, with their domain if it matters.
-type PendingPods = (usize, Option<usize>, u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PendingPods {
+    class: usize,
+    cell: Option<usize>,
+    pods: u64,
+}
 
 /// Number of pools of one weight that are tried first for all pods, and number of pods for this
 /// attempt.
@@ -262,12 +267,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let ground = self.ground;
         let mut waiting: Vec<PendingPods> = Vec::new();
         let mut asked = Vec::new();
-        for class in classes {
-            let pods = self.packed.left[*class];
-            if pods > 0 && ground.needs_domain(self.kinds[*class]) {
-                asked.push(self.asked(*class, relaxed));
+        for class in classes.iter().copied() {
+            let (pods, cell) = (self.packed.left[class], None);
+            if pods > 0 && ground.needs_domain(self.kinds[class]) {
+                asked.push(self.asked(class, relaxed));
             } else if pods > 0 {
-                waiting.push((*class, None, pods));
+                waiting.push(PendingPods { class, cell, pods });
             }
         }
         // Spread pods come first, then pods with required affinity.
@@ -283,7 +288,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         let mut found: BTreeMap<usize, u64> = BTreeMap::new();
         for ((class, cell), pods) in dealt {
-            waiting.push((class, Some(cell), pods));
+            let cell = Some(cell);
+            waiting.push(PendingPods { class, cell, pods });
             *found.entry(class).or_insert(0) += pods;
         }
         self.packed.dealt.extend(shares);
@@ -297,8 +303,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             self.compete(&mut waiting, tier, alternatives, relaxed);
         }
         let mut left: BTreeMap<usize, u64> = BTreeMap::new();
-        for (class, _, pods) in waiting {
-            *left.entry(class).or_insert(0) += pods;
+        for pending in waiting {
+            *left.entry(pending.class).or_insert(0) += pending.pods;
         }
         // Pods without a domain remain pending.
         for demand in &asked {
@@ -319,15 +325,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         alternatives: usize,
         relaxed: bool,
     ) {
-        let ranked = waiting
+        let ranked: Vec<Vec<usize>> = waiting
             .iter()
-            .map(|pending| self.ranked(*pending, tier.clone(), relaxed));
-        let ranked: Vec<Vec<usize>> = ranked.collect();
-        let contested = waiting
-            .iter()
-            .zip(&ranked)
-            .any(|(pending, pools)| pools.len() > 1 && pending.2 > 0);
-        let pods: u64 = waiting.iter().map(|pending| pending.2).sum();
+            .map(|pending| self.ranked(*pending, tier.clone(), relaxed))
+            .collect();
+        let mut pairs = waiting.iter().zip(&ranked);
+        let contested = pairs.any(|(pending, pools)| pools.len() > 1 && pending.pods > 0);
+        let pods: u64 = waiting.iter().map(|pending| pending.pods).sum();
         if !contested || tier.len() > RIVALS_MAX || pods > CONTESTED_MAX {
             self.sell(waiting, &ranked, alternatives, relaxed);
             return;
@@ -346,7 +350,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             self.packed.clone_from(&before);
             let mut trial = waiting.clone();
             self.sell(&mut trial, &ranked, alternatives, relaxed);
-            let left: u64 = trial.iter().map(|trial| trial.2).sum();
+            let left: u64 = trial.iter().map(|pending| pending.pods).sum();
             let cost = self.cost();
             if best.as_ref().is_none_or(|((least, least_cost), ..)| {
                 left < *least || left == *least && cost < *least_cost
@@ -362,7 +366,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns the pools of a tier with supply for pending pods, cheapest first.
     fn ranked(&mut self, pending: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
-        let (class, cell, pods) = pending;
+        let PendingPods { class, cell, pods } = pending;
         let query = self.ground.query(self.kinds[class], relaxed, cell);
         let selling = tier.filter(|template| self.market.sells(*template, query));
         let selling: Vec<usize> = selling.collect();
@@ -390,10 +394,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     ) {
         let ranks = ranked.iter().map(Vec::len).max().unwrap_or(0);
         for rank in 0..ranks {
-            let asked: Vec<Option<usize>> = ranked
-                .iter()
-                .map(|pools| pools.get(rank).copied())
-                .collect();
+            let asked = ranked.iter().map(|pools| pools.get(rank).copied());
+            let asked: Vec<Option<usize>> = asked.collect();
             let templates: BTreeSet<usize> = asked.iter().flatten().copied().collect();
             for template in templates {
                 for alternative in 0..alternatives {
@@ -416,36 +418,32 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let ground = self.ground;
         let first = self.packed.lots.len();
         let mut origin = Vec::new();
-        for (at, (class, cell, pods)) in waiting.iter().enumerate() {
-            if asked[at] != Some(template) || *pods == 0 {
+        for (at, pending) in waiting.iter().copied().enumerate() {
+            let PendingPods { class, cell, pods } = pending;
+            if asked[at] != Some(template) || pods == 0 {
                 continue;
             }
-            let kind = self.kinds[*class];
-            let query = ground.query(kind, relaxed, *cell);
+            let kind = self.kinds[class];
+            let query = ground.query(kind, relaxed, cell);
             let Some(row) = self.market.row_of_kind(kind, template, alternative, query) else {
                 continue;
             };
-            let group = ground.item_group(*class, kind, row);
-            let together = if self.is_whole && group.shares.begins() {
-                *pods
-            } else {
-                1
-            };
-            self.packed.lots.push(ItemGroup {
-                cell: *cell,
-                together,
-                ..group
-            });
+            let mut group = ground.item_group(class, kind, row);
+            group.cell = cell;
+            if self.is_whole && group.shares.begins() {
+                group.together = pods;
+            }
+            self.packed.lots.push(group);
             origin.push(at);
         }
         if origin.is_empty() {
             return;
         }
         let mut stock = vec![0; first];
-        stock.extend(origin.iter().map(|at| waiting[*at].2));
+        stock.extend(origin.iter().map(|at| waiting[*at].pods));
         self.pack_lots(&mut stock, template);
         for (at, left) in origin.iter().zip(&stock[first..]) {
-            waiting[*at].2 = *left;
+            waiting[*at].pods = *left;
         }
     }
 
@@ -479,13 +477,9 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             if draft.claims.is_empty() {
                 break;
             }
-            let opened = draft.claims.into_iter();
-            let opened = opened.map(|claim| OpenedNode {
-                template,
-                claim,
-                gone: false,
-            });
-            self.packed.opened.extend(opened);
+            let claims = draft.claims.into_iter();
+            let nodes = claims.map(|claim| OpenedNode::new(template, claim));
+            self.packed.opened.extend(nodes);
             self.packed.ledgers.put(template, draft.ledger);
             *stock = draft.left;
             self.packed.cut_short |= draft.cut_short;

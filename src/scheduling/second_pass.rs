@@ -128,11 +128,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     fn is_same_site(&self, template: usize, claim: &PackedNode, joined: &PackedNode) -> bool {
         let ground = self.ground;
         let items = self.packed.items(&self.market.rows);
-        let [before, after] = [claim, joined].map(|claim| OpenedNode {
-            template,
-            claim: claim.clone(),
-            gone: false,
-        });
+        let [before, after] = [claim, joined].map(|claim| OpenedNode::new(template, claim.clone()));
         let cells = [&before, &after].map(|opened| cell_of(items.lots, opened));
         let mut filters = 0..ground.topology.filters.len();
         // The topology state allows both results if a location may pass.

@@ -46,22 +46,19 @@ pub(crate) fn distribute(
     loop {
         let mut moved = false;
         for (demand, left) in asked.iter().zip(&mut left) {
+            let kind = demand.kind;
             while *left > 0 && steps < STEPS_MAX {
                 steps += demand.cells.len() as u64;
                 let Some(at) = best(demand, board, site_of) else {
                     break;
                 };
                 // Pods without constraints between them need not be placed one by one.
-                let many = if is_steady(board, demand.kind) {
-                    *left
-                } else {
-                    1
-                };
+                let many = if is_steady(board, kind) { *left } else { 1 };
                 let pods = u32::try_from(many).unwrap_or(u32::MAX);
                 let cell = demand.cells[at].0;
                 // There will be a node.
                 board.open(site_of[cell]);
-                board.bind(demand.kind, site_of[cell], pods);
+                board.bind(kind, site_of[cell], pods);
                 for (tally, each) in demand.daemon_overheads.get(at).into_iter().flatten() {
                     board.count(*tally, site_of[cell], each.saturating_mul(pods));
                 }
@@ -83,13 +80,10 @@ pub(crate) fn distribute(
 
 /// Returns whether placing a pod of this kind does not change the choice of the next pod.
 fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
-    let checks = &board.topology.checks[kind];
-    checks
-        .iter()
-        .all(|check| matches!(check, TopologyCheck::Near { .. }))
-        && !board.topology.adds[kind]
-            .iter()
-            .any(|tally| matches!(board.topology.tallies[*tally], DomainCounter::Spread { .. }))
+    let topology = board.topology;
+    let (mut checks, mut adds) = (topology.checks[kind].iter(), topology.adds[kind].iter());
+    checks.all(|check| matches!(check, TopologyCheck::Near { .. }))
+        && !adds.any(|tally| matches!(topology.tallies[*tally], DomainCounter::Spread { .. }))
 }
 
 /// Returns the domain for the next pod: the one with the fewest pods of its spread, then the one
@@ -104,11 +98,8 @@ fn best(demand: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize])
         }
         let rank = (crowd(board, demand.kind, site), *choice, *price);
         if best.as_ref().is_none_or(|(least, _)| {
-            let by_price = rank.2.total_cmp(&least.2);
-            (rank.0, rank.1)
-                .cmp(&(least.0, least.1))
-                .then(by_price)
-                .is_lt()
+            let order = (rank.0, rank.1).cmp(&(least.0, least.1));
+            order.then(rank.2.total_cmp(&least.2)).is_lt()
         }) {
             best = Some((rank, at));
         }

@@ -27,6 +27,17 @@ pub(crate) struct OpenedNode {
     pub(crate) gone: bool,
 }
 
+impl OpenedNode {
+    /// Adds a claim of a pool.
+    pub(crate) fn new(template: usize, claim: PackedNode) -> Self {
+        Self {
+            template,
+            claim,
+            gone: false,
+        }
+    }
+}
+
 /// Item groups, and the compatible offerings that they refer to.
 #[derive(Clone, Copy)]
 pub(crate) struct ItemOfferings<'i> {
@@ -95,8 +106,8 @@ pub(crate) struct PackingContext<'p, 'a> {
 impl<'p> PackingContext<'p, '_> {
     /// Returns the kind of a class without preferences.
     pub(crate) fn hard_kind(&self, class: usize) -> usize {
-        self.problem
-            .without_wishes(self.problem.classes[class].kind)
+        let problem = self.problem;
+        problem.without_wishes(problem.classes[class].kind)
     }
 
     /// Returns the number of alternative requirements of a kind.

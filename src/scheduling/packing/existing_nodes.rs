@@ -145,10 +145,8 @@ impl<'r> ExistingNodes<'r> {
             .iter()
             .map(|room| {
                 let labels = asked.iter().map(|key| room.labels.get(key)).collect();
-                let next = known.len();
-                *known
-                    .entry((labels, &room.taints, &room.host_ports))
-                    .or_insert(next)
+                let (key, next) = ((labels, &room.taints[..], &room.host_ports), known.len());
+                *known.entry(key).or_insert(next)
             })
             .collect();
         let kinds = problem
@@ -229,13 +227,13 @@ impl<'r> ExistingNodes<'r> {
         board: &mut TopologyState<'_>,
         steps: &mut u64,
     ) -> bool {
-        let pod_class = &self.problem.classes[class];
+        let demand = &self.problem.classes[class].demand;
         let kind = self.kinds[class];
         let wants = self.problem.kinds[kind].wants;
         let ports = !self.problem.wants[wants].ports.is_empty();
         let free_kind = board.topology.is_free(kind);
         let mut moved = false;
-        if !fits(&self.most, &pod_class.demand) {
+        if !fits(&self.most, demand) {
             *steps += free.len() as u64;
             return false;
         }
@@ -248,7 +246,7 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             };
             let known = self.may[wants * self.profiles + self.profile[room]];
-            if known == Some(false) || !fits(free, &pod_class.demand) || !self.may(wants, room) {
+            if known == Some(false) || !fits(free, demand) || !self.may(wants, room) {
                 continue;
             }
             if ports {
@@ -262,13 +260,11 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             }
             let most = if ports { 1 } else { most };
-            let count = times(free, &pod_class.demand)
-                .min(placed.left[class])
-                .min(most);
+            let count = times(free, demand).min(placed.left[class]).min(most);
             if !free_kind {
                 board.bind(kind, room, u32::try_from(count).unwrap_or(u32::MAX));
             }
-            take(free, &pod_class.demand, count);
+            take(free, demand, count);
             placed.left[class] -= count;
             moved = true;
             placed.turns.push(PlacementStep {
@@ -311,21 +307,7 @@ impl<'r> ExistingNodes<'r> {
     ) -> ExistingPlacement {
         let problem = self.problem;
         let shares = NodeConstraints::default();
-        let lots: Vec<ItemGroup<'_>> = problem
-            .classes
-            .iter()
-            .enumerate()
-            .map(|(class, pod_class)| ItemGroup {
-                class,
-                kind: self.kinds[class],
-                demand: &pod_class.demand,
-                per_unit: &pod_class.per_unit,
-                shares: &shares,
-                row: self.kinds[class],
-                cell: None,
-                together: 1,
-            })
-            .collect();
+        let lots = self.item_groups(&shares);
         let mut left = problem.counts();
         let mut turns = Vec::new();
         let mut order: Vec<usize> = (0..self.rooms.len()).collect();
@@ -381,6 +363,25 @@ impl<'r> ExistingNodes<'r> {
         }
     }
 
+    /// Returns an item group for each class without topology rules.
+    fn item_groups<'s>(&self, shares: &'s NodeConstraints) -> Vec<ItemGroup<'s>>
+    where
+        'r: 's,
+    {
+        let classes = self.problem.classes.iter().zip(&self.kinds).enumerate();
+        let groups = classes.map(|(class, (pod_class, kind))| ItemGroup {
+            class,
+            kind: *kind,
+            demand: &pod_class.demand,
+            per_unit: &pod_class.per_unit,
+            shares,
+            row: *kind,
+            cell: None,
+            together: 1,
+        });
+        groups.collect()
+    }
+
     /// Value of a pod on existing nodes: its largest share of the total free resources.
     fn worth(&self) -> Vec<f64> {
         let classes = &self.problem.classes;
@@ -412,9 +413,8 @@ impl<'r> ExistingNodes<'r> {
             let demand = &self.problem.classes[turn.class].demand;
             let host = &self.rooms[turn.site].host;
             let free = free[turn.site].as_mut();
-            let fits = free
-                .as_ref()
-                .is_some_and(|free| times(free, demand) >= turn.pods);
+            let most = free.as_ref().map(|free| times(free, demand));
+            let fits = most.is_some_and(|most| most >= turn.pods);
             assert!(fits, "{host} takes no more than it has");
             if let Some(free) = free {
                 take(free, demand, turn.pods);
@@ -444,15 +444,12 @@ fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
         }
         all = all
             .iter()
-            .flat_map(|labels: &Requirements| -> Vec<Requirements> {
-                values
-                    .iter()
-                    .map(|value| {
-                        let mut labels = labels.clone();
-                        labels.add(key, Requirement::is_in([value.as_str()]));
-                        labels
-                    })
-                    .collect()
+            .flat_map(|labels| {
+                values.iter().map(move |value| {
+                    let mut labels = labels.clone();
+                    labels.add(key, Requirement::is_in([value.as_str()]));
+                    labels
+                })
             })
             .collect();
     }

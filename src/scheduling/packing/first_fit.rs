@@ -88,6 +88,13 @@ impl PackingInput<'_> {
             cut_short: false,
             steps,
         };
+        self.close(&mut draft, open);
+        self.check(&draft);
+        Some(draft)
+    }
+
+    /// Makes each claim the cheapest of its types.
+    fn close(&self, draft: &mut Packing, open: Vec<OpenNode>) {
         for claim in open {
             let parts = united(claim.parts);
             match self.priced(parts.clone(), &draft.ledger) {
@@ -100,8 +107,6 @@ impl PackingInput<'_> {
                     .for_each(|(lot, pods)| draft.left[*lot] += pods),
             }
         }
-        self.check(&draft);
-        Some(draft)
     }
 
     /// Adds a claim for one item if any type fits.

@@ -288,12 +288,12 @@ impl<'q> LaunchQuery<'q> {
     }
 
     /// Returns all offerings of a claim planned as `planned`, cheapest first, and their types.
-    /// Additional limit usage of larger types is reserved in the ledger, so that no choice exceeds the
-    /// limits.
+    /// Additional limit usage of larger types is reserved in the ledger, so that no choice exceeds
+    /// the limits.
     ///
-    /// A claim planned in a reservation may only be launched there. Other claims are never launched in
-    /// a reservation. Each uses exactly the reservation it was counted against. If the launch fails,
-    /// its pods are planned again with the next cheapest option.
+    /// A claim planned in a reservation may only be launched there. Other claims are never launched
+    /// in a reservation. Each uses exactly the reservation it was counted against. If the launch
+    /// fails, its pods are planned again with the next cheapest option.
     pub(crate) fn offerings(
         &self,
         planned: usize,
@@ -306,9 +306,8 @@ impl<'q> LaunchQuery<'q> {
             template, variety, ..
         } = *self;
         let shape = &template.shapes[planned];
-        let most = usize::try_from(scheduling.max_launch_options)
-            .unwrap_or(usize::MAX)
-            .max(1);
+        let most =
+            usize::try_from(scheduling.max_launch_options).map_or(usize::MAX, |it| it.max(1));
         let ratio = f64::from(scheduling.alternative_price_percent) / 100.0;
         if shape.reservation.is_some() {
             return (self.all_of(planned), vec![planned]);
