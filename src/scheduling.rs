@@ -56,7 +56,8 @@ use crate::scheduling::diagnose::Diagnosis;
 use crate::scheduling::domains::DomainSet;
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::PlacementStep;
-use crate::scheduling::packing::fill_bin::{ItemCount, rows_in};
+use crate::scheduling::packing::fill_bin::offerings_of;
+use crate::scheduling::packing::launch_options::{LaunchQuery, Ledgers, Scratch, sum};
 use crate::scheduling::problem::{PodClass, Problem};
 use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::solution_cost::SolutionCost;
@@ -233,19 +234,20 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
             short.extend(gangs.map(|gang| (gang, RejectionDetail::told(text))));
         }
         // Pods of the gang that were unschedulable themselves keep their own reasons, too.
-        let had: BTreeMap<PodKey, Arc<[PoolRejection]>> = solution
+        let reasons_of: BTreeMap<PodKey, Arc<[PoolRejection]>> = solution
             .unplaced
             .iter()
-            .map(|own| (own.pod.clone(), own.reasons.clone()))
+            .map(|unscheduled| (unscheduled.pod.clone(), unscheduled.reasons.clone()))
             .collect();
         sound.retain(|pod| {
             let Some(miss) = pod.gang_key().and_then(|gang| short.get(&gang)) else {
                 return true;
             };
-            let mut own = alone(pod, RejectionCode::Gang, miss.clone());
-            let others = had.get(&pod.key).into_iter().flat_map(|own| own.iter());
-            own.reasons = own.reasons.iter().chain(others).cloned().collect();
-            unplaced.push(own);
+            let mut rejected = alone(pod, RejectionCode::Gang, miss.clone());
+            let known = reasons_of.get(&pod.key).into_iter();
+            let others = known.flat_map(|reasons| reasons.iter());
+            rejected.reasons = rejected.reasons.iter().chain(others).cloned().collect();
+            unplaced.push(rejected);
             false
         });
         solution = placed(&sound, snapshot, now);
@@ -271,7 +273,7 @@ pub fn weigh(
     let mut weight = SolutionCost::default();
     let solution = place(&sound, snapshot, now, &mut |problem, packed| {
         weight = SolutionCost::new(problem, packed);
-        let others = unplaced.iter().map(|own| own.pod.clone());
+        let others = unplaced.iter().map(|rejected| rejected.pod.clone());
         weight.left.extend(others);
         is_wanted(&weight)
     });
@@ -455,33 +457,25 @@ impl<'d> PodAssigner<'d> {
                 placed.push((room.host.clone(), keys(pods)));
             }
         }
-        let mut books = (
-            packed.ledgers.clone(),
-            packing::launch_options::Scratch::default(),
-        );
+        let mut ledgers = packed.ledgers.clone();
+        let mut scratch = Scratch::default();
         let mut claims = Vec::new();
         let mut unplaced = Vec::new();
         for (opened, pods) in packed.opened.iter().zip(&sites[rooms.len()..]) {
             if pods.is_empty() {
                 continue;
             }
-            match claim(
-                (packed, self.rows),
-                opened,
-                (pods, self.scheduling),
-                &mut books,
-            ) {
+            match self.claim(packed, opened, pods, &mut ledgers, &mut scratch) {
                 Ok(claim) => claims.push(claim),
                 Err(miss) => {
-                    unplaced.extend(
-                        pods.iter()
-                            .map(|pod| alone(pod, RejectionCode::MinValues, miss.clone())),
-                    );
+                    let pods = pods.iter();
+                    unplaced
+                        .extend(pods.map(|pod| alone(pod, RejectionCode::MinValues, miss.clone())));
                 }
             }
         }
         if !unplaced.is_empty() {
-            let gone: BTreeSet<&PodKey> = unplaced.iter().map(|own| &own.pod).collect();
+            let gone: BTreeSet<&PodKey> = unplaced.iter().map(|rejected| &rejected.pod).collect();
             order.retain(|key| !gone.contains(key));
         }
         Solution {
@@ -490,6 +484,57 @@ impl<'d> PodAssigner<'d> {
             unplaced,
             order,
         }
+    }
+
+    /// Returns a claim, or why it cannot be launched after all.
+    fn claim(
+        &self,
+        packed: &PackingState<'_, '_>,
+        opened: &OpenedNode,
+        pods: &[&Pod],
+        ledgers: &mut Ledgers,
+        scratch: &mut Scratch,
+    ) -> Result<NewNodeClaim, RejectionDetail> {
+        let template = &packed.templates[opened.template];
+        let OpenedNode { claim, .. } = opened;
+        let variety = MinValues::of(template, self.scheduling.min_values);
+        let rows = offerings_of(&packed.lots, self.rows, &claim.parts);
+        let sum = sum(&packed.lots, &claim.parts);
+        let query = LaunchQuery::new(template, &variety, &rows, &sum);
+        let mut ledger = ledgers.of(opened.template);
+        let (offerings, types) = query.offerings(
+            claim.shape,
+            claim.price,
+            self.scheduling,
+            &mut ledger,
+            scratch,
+        );
+        assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
+        let planned = &template.shapes[claim.shape];
+        let short = variety.shortage(template, types.iter().copied());
+        // Other claims may have used the limits that remained when this one was planned. Reservations
+        // need not satisfy `min_values`.
+        if let Some((key, least, count)) = short.filter(|_| planned.reservation.is_none()) {
+            let key = key.to_owned();
+            return Err(RejectionDetail::Values { key, least, count });
+        }
+        ledgers.put(opened.template, ledger);
+        let mut requests = daemons(template, &types);
+        for pod in pods {
+            requests.add(&floored(&pod.requests));
+        }
+        let mut labels = template.labels(&rows);
+        let reservation = planned
+            .reservation
+            .map(|reservation| &template.reservations[reservation]);
+        labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
+        Ok(NewNodeClaim {
+            pool: template.pool.name.clone(),
+            offerings,
+            labels,
+            requests,
+            pods: keys(pods),
+        })
     }
 
     fn unplaced(
@@ -508,58 +553,6 @@ impl<'d> PodAssigner<'d> {
         }
         unplaced
     }
-}
-
-/// Returns a claim, or why it cannot be launched after all.
-fn claim(
-    (packed, rows): (&PackingState<'_, '_>, &[CompatibleOfferings]),
-    opened: &OpenedNode,
-    (pods, scheduling): (&[&Pod], &Scheduling),
-    (ledgers, scratch): &mut (
-        packing::launch_options::Ledgers,
-        packing::launch_options::Scratch,
-    ),
-) -> Result<NewNodeClaim, RejectionDetail> {
-    let template = &packed.templates[opened.template];
-    let variety = MinValues::of(template, scheduling.min_values);
-    let parts: &[ItemCount] = &opened.claim.parts;
-    let own = rows_in(&packed.lots, parts).into_iter();
-    let rows: Vec<&CompatibleOfferings> = own.map(|row| &rows[row]).collect();
-    let whole = packing::launch_options::sum(&packed.lots, parts);
-    let mut ledger = ledgers.of(opened.template);
-    let (offerings, types) = packing::launch_options::offerings(
-        (template, &variety),
-        (opened.claim.shape, opened.claim.price),
-        &rows,
-        (&whole, scheduling),
-        (&mut ledger, scratch),
-    );
-    assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
-    let planned = &template.shapes[opened.claim.shape];
-    let short = variety.shortage(template, types.iter().copied());
-    // Other claims may have used the limits that remained when this one was planned. Reservations
-    // need not satisfy `min_values`.
-    if let Some((key, least, count)) = short.filter(|_| planned.reservation.is_none()) {
-        let key = key.to_owned();
-        return Err(RejectionDetail::Values { key, least, count });
-    }
-    ledgers.put(opened.template, ledger);
-    let mut requests = daemons(template, &types);
-    for pod in pods {
-        requests.add(&floored(&pod.requests));
-    }
-    let mut labels = template.labels(&rows);
-    let reservation = planned
-        .reservation
-        .map(|reservation| &template.reservations[reservation]);
-    labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
-    Ok(NewNodeClaim {
-        pool: template.pool.name.clone(),
-        offerings,
-        labels,
-        requests,
-        pods: keys(pods),
-    })
 }
 
 /// Returns the lowest DaemonSet requests over these types. Source: spec/scheduling.md §2.9.

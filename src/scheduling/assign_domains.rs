@@ -12,7 +12,7 @@ use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
 use crate::scheduling::packing::fill_bin::{ItemGroup, rows_in};
 use crate::scheduling::packing::initial_topology::cell_of;
-use crate::scheduling::packing::launch_options::{cheapest, fitting, sum};
+use crate::scheduling::packing::launch_options::{LaunchQuery, fitting, sum};
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::node_template::TypeOption;
@@ -61,11 +61,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 }
                 let places =
                     places.get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
-                let cells = places.may(kind);
-                let cells: Vec<Option<usize>> = cells
-                    .into_iter()
-                    .filter(|cell| self.could_have((class, kind), *cell, &mut steps))
-                    .collect();
+                let mut cells = places.may(kind);
+                cells.retain(|cell| self.could_have(class, kind, *cell, &mut steps));
                 any |= !cells.is_empty() || self.may_join(class, kind, board);
                 for cell in cells.into_iter().flatten() {
                     hopes[cell] += 1;
@@ -78,23 +75,27 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether a node could be launched for a pod in a domain.
     fn could_have(
         &mut self,
-        (class, kind): (usize, usize),
+        class: usize,
+        kind: usize,
         cell: Option<usize>,
         steps: &mut u64,
     ) -> bool {
         let ground = self.ground;
-        let own = &ground.problem.classes[class];
-        let wants = ground.problem.kinds[kind].wants;
-        let alternatives = ground.problem.wants[wants].alternatives.len();
+        let query = ground.query(kind, true, cell);
         (0..ground.templates.len()).any(|template| {
             let ledger = self.packed.ledgers.of(template);
-            (0..alternatives).any(|alternative| {
-                let Some(row) = self.market.row((wants, template, alternative, true, cell)) else {
+            (0..ground.alternatives_of(kind)).any(|alternative| {
+                let Some(row) = self.market.row(template, alternative, query) else {
                     return false;
                 };
                 *steps += ground.templates[template].shapes.len() as u64;
-                let pool = (&ground.templates[template], &self.varieties[template]);
-                cheapest(pool, &[&self.market.rows[row]], &own.demand, &ledger).is_some()
+                let (pool, variety) = (&ground.templates[template], &self.varieties[template]);
+                let (rows, demand) = (
+                    [&self.market.rows[row]],
+                    &ground.problem.classes[class].demand,
+                );
+                let launch = LaunchQuery::new(pool, variety, &rows, demand);
+                launch.cheapest(&ledger).is_some()
             })
         })
     }
@@ -102,11 +103,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether a pod might fit on a planned node with an undecided domain.
     fn may_join(&mut self, class: usize, kind: usize, board: &TopologyState<'p>) -> bool {
         let ground = self.ground;
-        let wants = ground.problem.kinds[kind].wants;
-        let alternatives = ground.problem.wants[wants].alternatives.len();
-        if !ground.topology.is_pinned(kind) || ground.cells.keys.is_empty() {
+        if !ground.needs_domain(kind) {
             return false;
         }
+        let query = ground.query(kind, true, None);
         for (at, opened) in self.packed.opened.iter().enumerate() {
             let site = self.packed.rooms + at;
             let mut checks = ground.topology.checks[kind].iter();
@@ -121,13 +121,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
             for (whole, more) in whole.iter_mut().zip(more) {
                 *whole = whole.saturating_add(*more);
             }
-            let own = rows_in(&self.packed.lots, &opened.claim.parts);
-            for alternative in 0..alternatives {
-                let key = (wants, opened.template, alternative, true, None);
-                let Some(row) = self.market.row(key) else {
+            let row_ids = rows_in(&self.packed.lots, &opened.claim.parts);
+            for alternative in 0..ground.alternatives_of(kind) {
+                let Some(row) = self.market.row(opened.template, alternative, query) else {
                     continue;
                 };
-                let rows = own.iter().chain([&row]).map(|row| &self.market.rows[*row]);
+                let rows = row_ids
+                    .iter()
+                    .chain([&row])
+                    .map(|row| &self.market.rows[*row]);
                 let rows: Vec<&CompatibleOfferings> = rows.collect();
                 let template = &ground.templates[opened.template];
                 if fitting(template, opened.claim.shape, &rows, &whole) != 0 {
@@ -158,8 +160,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
             };
             changed = true;
             let rows = pinned.rows.into_iter();
-            let rows: BTreeMap<usize, usize> =
-                rows.map(|(row, own)| (row, self.market.add(own))).collect();
+            let rows: BTreeMap<usize, usize> = rows
+                .map(|(row, offerings)| (row, self.market.add(offerings)))
+                .collect();
             let claim = &mut self.packed.opened[at].claim;
             claim.price = pinned.price;
             for (lot, _) in &mut claim.parts {
@@ -192,41 +195,41 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if opened.gone {
             return None;
         }
-        let own = rows_in(&self.packed.lots, &opened.claim.parts);
+        let row_ids = rows_in(&self.packed.lots, &opened.claim.parts);
         let rows: Vec<&CompatibleOfferings> =
-            own.iter().map(|row| &self.market.rows[*row]).collect();
+            row_ids.iter().map(|row| &self.market.rows[*row]).collect();
         let cells: Vec<Option<usize>> = match cell {
             None if !ground.cells.keys.is_empty() => {
                 let cells = ground.cells.open_to(opened.template, &rows);
                 cells.into_iter().map(Some).collect()
             }
-            own => vec![own],
+            assigned => vec![assigned],
         };
         let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let all = cells
             .into_iter()
             .filter_map(|cell: Option<usize>| -> Option<AssignedNode> {
-                let there = |known: &CompatibleOfferings| match cell {
-                    None => Some(known.clone()),
-                    Some(cell) => {
-                        let open = known.open.iter();
-                        let labels: Requirements =
-                            open.map(|(key, own)| (&key[..], own.clone())).collect();
-                        ground.cells.narrow((opened.template, cell), known, &labels)
-                    }
-                };
-                let rows = own
-                    .iter()
-                    .map(|row| Some((*row, there(&self.market.rows[*row])?)));
+                let rows = row_ids.iter().map(|row| {
+                    let known = &self.market.rows[*row];
+                    let Some(cell) = cell else {
+                        return Some((*row, known.clone()));
+                    };
+                    let open = known.open.iter();
+                    let labels: Requirements = open
+                        .map(|(key, requirement)| (&key[..], requirement.clone()))
+                        .collect();
+                    let narrowed = ground.cells.narrow(opened.template, cell, known, &labels)?;
+                    Some((*row, narrowed))
+                });
                 let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
                 let shape = &ground.templates[opened.template].shapes[opened.claim.shape];
                 let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
-                let mask = masks.fold(shape.all(), |all, own| all & own);
+                let mask = masks.fold(shape.all(), |all, row_mask| all & row_mask);
                 let price = shape.price(mask)?;
                 let first = mask.trailing_zeros();
-                let alike = known.entry(first).or_insert_with(|| {
-                    self.alike(opened.template, (opened.claim.shape, 1 << first))
-                });
+                let alike = known
+                    .entry(first)
+                    .or_insert_with(|| self.alike(opened.template, opened.claim.shape, 1 << first));
                 for row in rows.values_mut() {
                     for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
                         *mask &= alike;
@@ -243,8 +246,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 .then(one.price.total_cmp(&other.price))
                 .then(one.cell.cmp(&other.cell))
         });
-        let same = |(row, own): (&usize, &CompatibleOfferings)| self.market.rows[*row] == *own;
-        best.filter(|own| own.cell != cell || !own.rows.iter().all(same))
+        best.filter(|node| {
+            let mut rows = node.rows.iter();
+            node.cell != cell || rows.any(|(row, narrowed)| self.market.rows[*row] != *narrowed)
+        })
     }
 
     /// Sets the labels that the pool leaves open and that decide which pods count a node.
@@ -257,30 +262,33 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let ground = self.ground;
         let template = &ground.templates[template];
         let filters = ground.topology.filters.iter().zip(&ground.passing);
-        let wants = filters.filter_map(|(own, known)| known.get().and(own.labels));
-        let alternatives = wants.flat_map(|own| &ground.problem.wants[own].alternatives);
+        let wants = filters.filter_map(|(filter, known)| known.get().and(filter.labels));
+        let alternatives =
+            wants.flat_map(|wants_index| &ground.problem.wants[wants_index].alternatives);
         let mut asked: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
         for (key, wanted) in alternatives.flat_map(|alternative| alternative.iter()) {
-            if template.chooses(key) && !ground.cells.keys.iter().any(|cell| cell == key) {
+            if template.chooses(key) && !ground.cells.has_key(key) {
                 asked.entry(key).or_default().push(wanted);
             }
         }
         for (key, asked) in asked {
             let open = rows.values().flat_map(|row| &row.open);
-            let open = open.filter(|own| own.0 == key).map(|own| &own.1);
-            let own = template.side.get(key).into_iter().chain(open).cloned();
-            let Some(own) = own.reduce(|all, own| all.intersection(&own)) else {
+            let open = open.filter(|label| label.0 == key).map(|label| &label.1);
+            let requirements = template.side.get(key).into_iter().chain(open).cloned();
+            let Some(allowed) =
+                requirements.reduce(|all, requirement| all.intersection(&requirement))
+            else {
                 continue;
             };
-            let counts = |value: &&String| match choice {
-                DomainChoice::FewHopes => asked.iter().filter(|own| own.has(value)).count(),
+            let values = allowed.values().into_iter().flatten();
+            let Some(value) = values.min_by_key(|value| match choice {
+                DomainChoice::FewHopes => asked.iter().filter(|wanted| wanted.has(value)).count(),
                 DomainChoice::Cheapest | DomainChoice::ManyHopes => 0,
-            };
-            let Some(value) = own.values().and_then(|own| own.iter().min_by_key(counts)) else {
+            }) else {
                 continue;
             };
             for row in rows.values_mut() {
-                row.open.retain(|own| own.0 != key);
+                row.open.retain(|label| label.0 != key);
                 row.open
                     .push((key.to_owned(), Requirement::is_in([&value[..]])));
                 row.open.sort();
@@ -289,15 +297,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns the offerings of each type that pass the same spread filters as the given one.
-    fn alike(&self, template: usize, (shape, offer): (usize, u64)) -> Vec<u64> {
+    fn alike(&self, template: usize, shape: usize, offer: u64) -> Vec<u64> {
         let shapes = self.ground.templates[template].shapes.iter();
         let mut alike: Vec<u64> = shapes.map(TypeOption::all).collect();
-        let known = self.ground.passing.iter().filter_map(|own| own.get());
-        for suited in known.flat_map(|own| own[template].iter().flatten()) {
+        let known = self.ground.passing.iter().filter_map(|cell| cell.get());
+        for suited in known.flat_map(|matches| matches[template].iter().flatten()) {
             let mut all = [Match::Yes, Match::Maybe, Match::No].into_iter();
             let pass = all.find(|pass| suited[shape].those(*pass, offer) != 0);
-            for (alike, own) in alike.iter_mut().zip(suited) {
-                *alike = own.those(pass.unwrap_or(Match::No), *alike);
+            for (alike, matches) in alike.iter_mut().zip(suited) {
+                *alike = matches.those(pass.unwrap_or(Match::No), *alike);
             }
         }
         alike

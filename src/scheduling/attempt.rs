@@ -35,7 +35,7 @@ pub(super) struct PlacementAttempt<'g, 'p, 'a> {
 impl PlacementAttempt<'_, '_, '_> {
     /// Returns the number of unschedulable pods.
     pub(super) fn left(&self) -> u64 {
-        self.packer.packed.left.iter().sum()
+        self.packer.packed.unscheduled()
     }
 
     /// Adds more pods to existing nodes and claims.
@@ -111,13 +111,11 @@ fn ordered<'p>(
     board: &TopologyState<'p>,
 ) -> (Vec<PlacementStep>, TopologyState<'p>, bool) {
     let rows = &packer.market.rows;
-    let nodes =
-        |packed: &PackingState<'_, '_>| packed.opened.iter().filter(|own| !own.gone).count();
     let mut gone = false;
     loop {
-        let before = nodes(&packer.packed);
+        let before = packer.packed.kept_nodes().count();
         let mut bound = board.clone();
-        let turns = sequence(packer.ground, (&packer.packed, rows), &mut bound);
+        let turns = sequence(packer.ground, &packer.packed, rows, &mut bound);
         let idle = idle(&packer.packed, &turns);
         if packer.ground.topology.counts_daemons() && idle.len() > 1 {
             gone = true;
@@ -127,7 +125,8 @@ fn ordered<'p>(
             continue;
         }
         gone |= settle(&mut packer.packed, &turns);
-        if nodes(&packer.packed) == before || packer.ground.topology.tallies.is_empty() {
+        let is_final = packer.packed.kept_nodes().count() == before;
+        if is_final || packer.ground.topology.tallies.is_empty() {
             return (turns, bound, gone);
         }
     }
@@ -137,7 +136,7 @@ fn ordered<'p>(
 fn idle(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
     let taken: BTreeSet<usize> = turns.iter().map(|turn| turn.site).collect();
     let opened = packed.opened.iter().enumerate();
-    let idle = opened.filter(|(at, own)| !own.gone && !taken.contains(&(packed.rooms + at)));
+    let idle = opened.filter(|(at, node)| !node.gone && !taken.contains(&(packed.rooms + at)));
     idle.map(|(at, _)| at).collect()
 }
 
@@ -154,9 +153,9 @@ fn give_up(packed: &mut PackingState<'_, '_>, at: usize) {
 
 /// Removes pods without a turn. Returns whether any was removed.
 fn settle(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
-    let mut had: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+    let mut turns_left: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for turn in turns {
-        *had.entry((turn.site, turn.class)).or_insert(0) += turn.pods;
+        *turns_left.entry((turn.site, turn.class)).or_insert(0) += turn.pods;
     }
     let mut gone = false;
     let PackingState {
@@ -168,9 +167,9 @@ fn settle(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
         ..
     } = packed;
     let mut keep = |site: usize, class: usize, pods: u64| {
-        let own = had.entry((site, class)).or_insert(0);
-        let kept = pods.min(*own);
-        *own -= kept;
+        let placeable = turns_left.entry((site, class)).or_insert(0);
+        let kept = pods.min(*placeable);
+        *placeable -= kept;
         left[class] += pods - kept;
         gone |= kept < pods;
         kept

@@ -7,7 +7,7 @@ use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::rows_in;
 use crate::scheduling::packing::initial_topology::{
-    add_claim, cell_of, claim_passes, count_daemons,
+    add_claim, cell_of, claim_passes, count_daemons, places_of,
 };
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
@@ -28,18 +28,18 @@ struct QueuedStep {
 /// nodes and bound pods.
 pub(super) fn sequence(
     ground: &PackingContext<'_, '_>,
-    (packed, rows): (&PackingState<'_, '_>, &[CompatibleOfferings]),
+    packed: &PackingState<'_, '_>,
+    rows: &[CompatibleOfferings],
     board: &mut TopologyState<'_>,
 ) -> Vec<PlacementStep> {
     if ground.topology.tallies.is_empty() {
         return bulk(packed);
     }
-    add_claims(ground, (packed, rows), board);
+    add_claims(ground, packed, rows, board);
     let problem = ground.problem;
-    let hard = |class: usize| problem.without_wishes(problem.classes[class].kind);
     let placed = packed.placed.iter();
-    let mut queue: Vec<(PlacementStep, usize)> =
-        placed.map(|turn| (*turn, hard(turn.class))).collect();
+    let placed = placed.map(|turn| (*turn, ground.hard_kind(turn.class)));
+    let mut queue: Vec<(PlacementStep, usize)> = placed.collect();
     let mut there: BTreeMap<(usize, usize), Vec<QueuedStep>> = BTreeMap::new();
     let mut early = Vec::new();
     let mut late = Vec::new();
@@ -60,14 +60,14 @@ pub(super) fn sequence(
         }
     }
     // Pods assigned to domains are ordered as assigned, on any node of the domain.
-    for own in &packed.dealt {
-        let Some(items) = there.get_mut(&(own.class, own.cell)) else {
+    for allocation in &packed.dealt {
+        let Some(items) = there.get_mut(&(allocation.class, allocation.cell)) else {
             continue;
         };
-        let mut left = own.pods;
+        let mut left = allocation.pods;
         while let Some(item) = items.last_mut().filter(|_| left > 0) {
             let pods = left.min(item.pods);
-            let (class, site) = (own.class, item.site);
+            let (class, site) = (allocation.class, item.site);
             queue.push((PlacementStep { class, site, pods }, item.kind));
             left -= pods;
             item.pods -= pods;
@@ -106,16 +106,17 @@ fn bulk(packed: &PackingState<'_, '_>) -> Vec<PlacementStep> {
 
 fn add_claims(
     ground: &PackingContext<'_, '_>,
-    (packed, rows): (&PackingState<'_, '_>, &[CompatibleOfferings]),
+    packed: &PackingState<'_, '_>,
+    rows: &[CompatibleOfferings],
     board: &mut TopologyState<'_>,
 ) {
     // A claim without a domain may be launched wherever it has offerings.
     let mut cells: BTreeMap<usize, usize> = BTreeMap::new();
     let mut open_to: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
     let mut open = Vec::new();
-    let known = (&packed.lots[..], rows);
+    let items = packed.items(rows);
     for opened in &packed.opened {
-        let site = add_claim(ground, known, opened, board);
+        let site = add_claim(ground, items, opened, board);
         if opened.gone {
             continue;
         }
@@ -123,28 +124,23 @@ fn add_claims(
         if cell_of(&packed.lots, opened).is_none() {
             open.push((opened, site));
         } else {
-            count_daemons(ground, known, (opened, site), board);
+            count_daemons(ground, items, opened, site, board);
         }
     }
     for (opened, site) in open {
         let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        let own = rows_in(&packed.lots, &opened.claim.parts);
+        let row_ids = rows_in(&packed.lots, &opened.claim.parts);
         let reach = open_to
-            .entry((opened.template, own))
-            .or_insert_with_key(|(template, own)| {
-                let own: Vec<&CompatibleOfferings> = own.iter().map(|row| &rows[*row]).collect();
-                ground.cells.open_to(*template, &own)
+            .entry((opened.template, row_ids))
+            .or_insert_with_key(|(template, row_ids)| {
+                let offerings: Vec<&CompatibleOfferings> =
+                    row_ids.iter().map(|row| &rows[*row]).collect();
+                ground.cells.open_to(*template, &offerings)
             });
         for cell in reach.iter().copied() {
             let values = &ground.cells.all[cell];
             let of_cell = *cells.entry(cell).or_insert_with(|| {
-                let sites = &mut board.sites;
-                let places = crate::scheduling::packing::initial_topology::places_of(
-                    ground.problem,
-                    ground.cells,
-                    values,
-                    sites,
-                );
+                let places = places_of(ground.problem, ground.cells, values, &mut board.sites);
                 board.sites.add(false, &places, |_| Match::Yes)
             });
             for key in 1..ground.topology.keys {
@@ -158,7 +154,7 @@ fn add_claims(
                 if let DomainCounter::Spread { key, filter, .. } = tally
                     && *key != HOST
                     && board.sites.passes(*filter, site)
-                    && claim_passes(ground, *filter, known, (opened, Some(cell))) != Match::No
+                    && claim_passes(ground, *filter, items, opened, Some(cell)) != Match::No
                 {
                     board.open_for(at, of_cell);
                 }
@@ -168,7 +164,7 @@ fn add_claims(
             board.sites.unsettle(key, site, places);
         }
         board.open(site);
-        count_daemons(ground, known, (opened, site), board);
+        count_daemons(ground, items, opened, site, board);
     }
 }
 

@@ -276,7 +276,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             let cells = self.ground.cells;
             (0..cells.all.len())
                 .filter_map(|cell| {
-                    Some((cell, cells.narrow((template, cell), &row, &suited.labels)?))
+                    Some((cell, cells.narrow(template, cell, &row, &suited.labels)?))
                 })
                 .collect()
         });

@@ -49,7 +49,7 @@ impl DomainSet {
         let mut known: BTreeMap<Values, usize> = BTreeMap::new();
         let mut found: Vec<BTreeMap<usize, Vec<u64>>> = Vec::new();
         for template in templates {
-            let mut own: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+            let mut masks_by_cell: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
             for (at, bit) in &template.by_price {
                 for values in cells.values(template, &template.shapes[*at], *bit) {
                     let next = known.len();
@@ -61,13 +61,13 @@ impl DomainSet {
                         }
                         None => continue,
                     };
-                    let masks = own
+                    let masks = masks_by_cell
                         .entry(cell)
                         .or_insert_with(|| vec![0; template.shapes.len()]);
                     masks[*at] |= 1 << *bit;
                 }
             }
-            found.push(own);
+            found.push(masks_by_cell);
         }
         // Ordinals by name, so that they do not depend on prices.
         cells.all = known.keys().cloned().collect();
@@ -78,19 +78,13 @@ impl DomainSet {
                 *shared.entry(value).or_insert(0) += 1;
             }
         }
-        cells.choices = cells
-            .all
-            .iter()
-            .map(|values: &Values| -> usize {
-                values
-                    .iter()
-                    .zip(&shared)
-                    .map(|(value, shared)| shared[value])
-                    .sum()
-            })
-            .collect();
-        for (template, mut own) in templates.iter().zip(found) {
-            let masks = known.values().map(|cell| own.remove(cell));
+        let choices = cells.all.iter().map(|values| {
+            let counts = values.iter().zip(&shared);
+            counts.map(|(value, shared)| shared[value]).sum()
+        });
+        cells.choices = choices.collect();
+        for (template, mut masks_by_cell) in templates.iter().zip(found) {
+            let masks = known.values().map(|cell| masks_by_cell.remove(cell));
             cells.masks.push(masks.collect());
             let set = known.keys().map(|values| cells.labels(template, values));
             cells.set.push(set.collect());
@@ -108,20 +102,15 @@ impl DomainSet {
         let offer = shape.offers[bit];
         let mut all: Vec<Values> = vec![Vec::new()];
         for key in &self.keys {
-            let own: Vec<Option<String>> = match key.as_str() {
+            let allowed: Vec<Option<String>> = match key.as_str() {
                 key if OF_OFFERINGS.contains(&key) => vec![offer.label(key).map(str::to_owned)],
                 key => of_type(template, shape, key),
             };
             all = all
                 .iter()
-                .flat_map(|values: &Values| -> Vec<Values> {
-                    own.iter()
-                        .map(|value| {
-                            let mut values = values.clone();
-                            values.push(value.clone());
-                            values
-                        })
-                        .collect()
+                .flat_map(|values| {
+                    let allowed = allowed.iter().map(std::slice::from_ref);
+                    allowed.map(move |value| [&values[..], value].concat())
                 })
                 .take(CELLS_MAX)
                 .collect();
@@ -136,12 +125,9 @@ impl DomainSet {
             .zip(values)
             .filter_map(|(key, value)| {
                 let value = value.as_ref()?;
+                let allowed = template.side.get(key).and_then(Requirement::values);
                 let decided = OF_OFFERINGS.contains(&key.as_str())
-                    || template
-                        .side
-                        .get(key)
-                        .and_then(Requirement::values)
-                        .is_some_and(|own| own.len() == 1);
+                    || allowed.is_some_and(|values| values.len() == 1);
                 (!decided).then(|| (key.clone(), Requirement::is_in([value.as_str()])))
             })
             .collect()
@@ -155,6 +141,20 @@ impl DomainSet {
     /// Returns the offerings of each type of a template in a combination, or `None`.
     pub(super) fn masks(&self, template: usize, cell: usize) -> Option<&[u64]> {
         self.masks[template][cell].as_deref()
+    }
+
+    /// Returns whether combinations differ in a label.
+    pub(super) fn has_key(&self, key: &str) -> bool {
+        self.keys.iter().any(|other| other == key)
+    }
+
+    /// Returns whether a combination satisfies label requirements.
+    pub(super) fn satisfies(&self, cell: usize, labels: &Requirements) -> bool {
+        let mut values = self.keys.iter().zip(&self.all[cell]);
+        values.all(|(key, value)| {
+            let wanted = labels.get(key);
+            wanted.is_none_or(|wanted| wanted.suits(value.as_deref()))
+        })
     }
 
     /// Returns the number of combinations that share a domain with this one, summed over all keys.
@@ -179,34 +179,26 @@ impl DomainSet {
     /// nothing remains.
     pub(super) fn narrow(
         &self,
-        (template, cell): (usize, usize),
+        template: usize,
+        cell: usize,
         row: &CompatibleOfferings,
         labels: &Requirements,
     ) -> Option<CompatibleOfferings> {
         let masks = self.masks[template][cell].as_ref()?;
-        if !self.keys.iter().zip(&self.all[cell]).all(|(key, value)| {
-            match (labels.get(key), value) {
-                (None, _) => true,
-                (Some(wanted), Some(value)) => wanted.has(value),
-                (Some(wanted), None) => wanted.allows_absence(),
-            }
-        }) {
+        if !self.satisfies(cell, labels) {
             return None;
         }
-        let both = row.masks.iter().zip(masks).map(|(own, cell)| own & cell);
-        let masks: Vec<u64> = both.collect();
+        let both = row.masks.iter().zip(masks);
+        let masks: Vec<u64> = both.map(|(row, cell)| row & cell).collect();
         if masks.iter().all(|mask| *mask == 0) {
             return None;
         }
-        let mut open: Requirements = row
-            .open
-            .iter()
-            .map(|(key, own)| (&key[..], own.clone()))
-            .collect();
+        let open = row.open.iter();
+        let mut open: Requirements = open.map(|(key, it)| (&key[..], it.clone())).collect();
         for (key, value) in &self.set[template][cell] {
             open.add(key, value.clone());
         }
-        let open = open.iter().map(|(key, own)| (key.to_owned(), own.clone()));
+        let open = open.iter().map(|(key, it)| (key.to_owned(), it.clone()));
         Some(CompatibleOfferings {
             masks,
             open: open.collect(),
@@ -216,12 +208,10 @@ impl DomainSet {
 
 /// Returns the values of a label that both the pool and the type allow.
 fn of_type(template: &NodeTemplate<'_>, shape: &TypeOption<'_>, key: &str) -> Vec<Option<String>> {
-    let both = match (
-        template.side.get(key),
-        shape.instance_type.requirements.get(key),
-    ) {
-        (Some(pool), Some(own)) => pool.intersection(own),
-        (Some(own), None) | (None, Some(own)) => own.clone(),
+    let of_type = shape.instance_type.requirements.get(key);
+    let both = match (template.side.get(key), of_type) {
+        (Some(pool), Some(of_type)) => pool.intersection(of_type),
+        (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
         (None, None) => return vec![None],
     };
     match both.values() {

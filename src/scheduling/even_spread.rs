@@ -12,7 +12,7 @@ use crate::scheduling::packing::best_value::ABOUT;
 use crate::scheduling::packing::context::{OpenedNode, PackingContext};
 use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup, united};
 use crate::scheduling::packing::initial_topology::add_claim;
-use crate::scheduling::packing::launch_options::{Ledgers, cheapest, sum};
+use crate::scheduling::packing::launch_options::{LaunchQuery, Ledgers, sum};
 use crate::scheduling::problem::resource_vector::most;
 use crate::scheduling::scheduler::{Scheduler, begin, tiers};
 use crate::scheduling::topology::topology_state::TopologyState;
@@ -108,34 +108,22 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// topology rules.
     pub(super) fn may_level(&self) -> bool {
         let topology = self.ground.topology;
-        let kind = |part: &ItemCount| self.packed.lots[part.0].kind;
-        let spread = |part: &ItemCount| topology.spread_alone(kind(part)).is_some();
-        self.packed
-            .opened
-            .iter()
-            .filter(|opened| {
-                let parts = &opened.claim.parts;
-                !opened.gone
-                    && parts.iter().any(spread)
-                    && parts
-                        .iter()
-                        .all(|part| spread(part) || topology.is_free(kind(part)))
-            })
-            .nth(1)
-            .is_some()
+        let mut nodes = self.packed.kept_nodes().filter(|opened| {
+            let parts = opened.claim.parts.iter();
+            let mut kinds = parts.map(|(lot, _)| self.packed.lots[*lot].kind);
+            let is_spread = kinds
+                .clone()
+                .any(|kind| topology.spread_alone(kind).is_some());
+            is_spread
+                && kinds.all(|kind| topology.spread_alone(kind).is_some() || topology.is_free(kind))
+        });
+        nodes.nth(1).is_some()
     }
 
     /// Returns whether it schedules more pods than `other`, or as many for less.
     pub(super) fn is_better_than(&self, other: &Self) -> bool {
-        let left = |packer: &Self| packer.packed.left.iter().sum::<u64>();
-        let own = left(self).cmp(&left(other));
-        own.then(self.cost().total_cmp(&other.cost())).is_lt()
-    }
-
-    fn cost(&self) -> f64 {
-        let each = self.ground.scheduling.node_overhead_price.usd_per_h();
-        let claims = self.packed.opened.iter().filter(|opened| !opened.gone);
-        claims.map(|opened| opened.claim.price + each).sum()
+        let by_left = self.packed.unscheduled().cmp(&other.packed.unscheduled());
+        by_left.then(self.cost().total_cmp(&other.cost())).is_lt()
     }
 
     /// Returns the groups with unscheduled pods that benefit from equal shares, fewest hosts first.
@@ -162,9 +150,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let plain: Vec<usize> = (0..problem.classes.len())
                 .filter(|class| {
                     let kind = self.kinds[*class];
-                    let own = &problem.kinds[kind];
-                    let free = self.ground.topology.is_free(kind) && own.next.is_none();
-                    free && own.wants == *wants && self.calls[*class] && !dealt[*class]
+                    let pod_kind = &problem.kinds[kind];
+                    let free = self.ground.topology.is_free(kind) && pod_kind.next.is_none();
+                    free && pod_kind.wants == *wants && self.calls[*class] && !dealt[*class]
                 })
                 .collect();
             plain.iter().for_each(|class| dealt[*class] = true);
@@ -176,12 +164,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns the unscheduled pods of these classes as one range.
     fn row(&self, classes: impl Iterator<Item = usize>) -> Vec<(usize, u64, u64)> {
         let mut end = 0;
-        let own = classes.map(|class| {
+        let ranges = classes.map(|class| {
             let first = end;
             end += self.packed.left[class];
             (class, first, end)
         });
-        own.filter(|(_, first, end)| first < end).collect()
+        ranges.filter(|(_, first, end)| first < end).collect()
     }
 
     /// Returns groups with unscheduled pods by counter. `None` if other pods are counted or
@@ -189,15 +177,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
     fn groups(&mut self) -> BTreeMap<usize, Option<SpreadGroup>> {
         let (problem, topology) = (self.ground.problem, self.ground.topology);
         let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
-        for (kind, own) in problem.kinds.iter().enumerate() {
-            let alone = own.next.is_none() && problem.wants_of(kind).ports.is_empty();
+        for (kind, pod_kind) in problem.kinds.iter().enumerate() {
+            let alone = pod_kind.next.is_none() && problem.wants_of(kind).ports.is_empty();
             if let Some((tally, skew, least)) = topology.spread_alone(kind).filter(|_| alone) {
                 let known = wanted
                     .entry(tally)
-                    .or_insert(Some((own.wants, skew, least)));
+                    .or_insert(Some((pod_kind.wants, skew, least)));
                 *known = known
-                    .filter(|known| known.0 == own.wants)
-                    .map(|known| (own.wants, skew.min(known.1), least.max(known.2)));
+                    .filter(|known| known.0 == pod_kind.wants)
+                    .map(|known| (pod_kind.wants, skew.min(known.1), least.max(known.2)));
                 continue;
             }
             let checked = topology.checks[kind]
@@ -240,7 +228,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             }
         }
         for group in groups.values_mut() {
-            *group = group.take().filter(|own| own.pods > 0);
+            *group = group.take().filter(|group| group.pods > 0);
             if let Some(group) = group {
                 group.count_hosts(&mut self.board);
             }
@@ -259,7 +247,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             if steps > STEPS_MAX {
                 break;
             }
-            let trial = self.trial(family, &supply, (hosts, &mut steps));
+            let trial = self.trial(family, &supply, hosts, &mut steps);
             costs.extend(trial.map(|trial| (hosts, trial.cost)));
         }
         let least = costs
@@ -269,9 +257,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let best = costs.iter().find(|cost| cost.1 <= least * ABOUT);
         // Rather on fewer hosts than some nowhere.
         let fewer = (family.hosts_few().max(claims)..family.hosts_min()).rev();
-        let hosts = best.map(|own| own.0).into_iter().chain(fewer);
+        let hosts = best.map(|cost| cost.0).into_iter().chain(fewer);
         let mut trials = hosts.filter_map(|hosts| {
-            let trial = self.trial(family, &supply, (hosts, &mut steps))?;
+            let trial = self.trial(family, &supply, hosts, &mut steps)?;
             Some((hosts, trial))
         });
         let Some((hosts, trial)) = trials.next() else {
@@ -284,17 +272,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut host = 0;
         for (template, shape, price, count) in trial.made {
             for _ in 0..count {
-                let parts = family.part(supply.lots[template], (host, hosts));
+                let parts = family.part(supply.lots[template], host, hosts);
                 let claim = PackedNode {
                     shape,
                     price,
                     parts,
                 };
-                self.packed.opened.push(OpenedNode {
-                    template,
-                    claim,
-                    gone: false,
-                });
+                self.packed.opened.push(OpenedNode::new(template, claim));
                 host += 1;
             }
         }
@@ -308,36 +292,29 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Creates the item groups of a family.
     fn supply(&mut self, family: &SpreadFamily) -> Supply {
         let ground = self.ground;
-        let wants = ground.problem.kinds[self.kinds[family.dealt[0].0]].wants;
-        let alternatives = ground.problem.wants[wants].alternatives.len();
+        let kind = self.kinds[family.dealt[0].0];
         let mut supply = Supply {
             lots: Vec::new(),
             open: Vec::new(),
             claims: Vec::new(),
         };
         for template in 0..ground.templates.len() {
-            let keys = [false, true].into_iter().flat_map(|relaxed| {
-                (0..alternatives).map(move |own| (wants, template, own, relaxed, None))
+            let row = [false, true].into_iter().find_map(|relaxed| {
+                let query = ground.query(kind, relaxed, None);
+                let mut rows = (0..ground.alternatives_of(kind))
+                    .filter_map(|alternative| self.market.row(template, alternative, query));
+                Some((rows.next()?, relaxed))
             });
-            let mut rows = keys.map(|key| (self.market.row(key), key.3));
-            let row = rows.find(|row| row.0.is_some());
             let first = row.map(|_| self.packed.lots.len());
             for (class, ..) in family.dealt.iter().filter(|_| first.is_some()) {
-                let own = &ground.problem.classes[*class];
                 let kind = self.kinds[*class];
                 self.packed.lots.push(ItemGroup {
-                    class: *class,
-                    kind,
-                    demand: &own.demand,
-                    per_unit: &own.per_unit,
                     shares: &ground.hosts.level[kind],
-                    row: row.and_then(|row| row.0).unwrap_or(0),
-                    cell: None,
-                    together: 1,
+                    ..ground.item_group(*class, kind, row.map_or(0, |(row, _)| row))
                 });
             }
             supply.lots.push(first);
-            supply.open.push(row.is_some_and(|row| !row.1));
+            supply.open.push(row.is_some_and(|(_, relaxed)| !relaxed));
         }
         // These pools are used only for pods without another pool.
         if !supply.open.contains(&true) {
@@ -345,17 +322,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
         let mut board = self.board.clone();
         for (at, opened) in self.packed.opened.iter().enumerate() {
-            let known = (&self.packed.lots[..], &self.market.rows[..]);
-            let site = add_claim(ground, known, opened, &mut board);
-            if !opened.gone
-                && family
-                    .groups
-                    .iter()
-                    .any(|group| match ground.topology.tallies[group.tally] {
-                        DomainCounter::Spread { filter, .. } => board.sites.passes(filter, site),
-                        _ => false,
-                    })
-            {
+            let items = self.packed.items(&self.market.rows);
+            let site = add_claim(ground, items, opened, &mut board);
+            let mut groups = family.groups.iter();
+            let counts = groups.any(|group| match ground.topology.tallies[group.tally] {
+                DomainCounter::Spread { filter, .. } => board.sites.passes(filter, site),
+                _ => false,
+            });
+            if !opened.gone && counts {
                 supply.claims.push(at);
             }
         }
@@ -368,7 +342,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         &self,
         family: &SpreadFamily,
         supply: &Supply,
-        (hosts, steps): (u64, &mut u64),
+        hosts: u64,
+        steps: &mut u64,
     ) -> Option<NodeCountTrial> {
         let new = hosts.checked_sub(supply.claims.len() as u64)?;
         let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
@@ -378,8 +353,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
             made: Vec::new(),
             grown: Vec::new(),
         };
-        self.grow_all(family, supply, (hosts, steps), &mut trial)?;
-        let most = self.most(family, supply, (new, hosts));
+        self.grow_all(family, supply, hosts, steps, &mut trial)?;
+        let most = self.most(family, supply, new, hosts);
         let mut left = new;
         while left > 0 {
             let (template, shape, price) = self.cheapest(supply, &most, &trial.ledgers, steps)?;
@@ -402,7 +377,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         &self,
         family: &SpreadFamily,
         supply: &Supply,
-        (hosts, steps): (u64, &mut u64),
+        hosts: u64,
+        steps: &mut u64,
         trial: &mut NodeCountTrial,
     ) -> Option<()> {
         let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
@@ -411,8 +387,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for (host, at) in (first..).zip(&supply.claims) {
             let opened = &self.packed.opened[*at];
             let order = self.order(opened.template, &[]);
-            let mut parts = family.part(supply.lots[opened.template], (host, hosts));
-            let nobody = family.share((host, hosts)).all(|share| share.1 == 0);
+            let mut parts = family.part(supply.lots[opened.template], host, hosts);
+            let nobody = family.share(host, hosts).all(|share| share.1 == 0);
             if parts.is_empty() && !nobody {
                 return None;
             }
@@ -421,16 +397,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let shapes = &self.ground.templates[opened.template].shapes;
             let mut ledger = trial.ledgers.of(opened.template);
             ledger.release(&shapes[opened.claim.shape].limited);
-            let same = last.take().filter(|(template, own)| {
-                let alike = *template == opened.template && own.parts == parts;
-                alike && ledger.copies(&shapes[own.shape].limited) > 0
+            let same = last.take().filter(|(template, claim)| {
+                let alike = *template == opened.template && claim.parts == parts;
+                alike && ledger.copies(&shapes[claim.shape].limited) > 0
             });
             let grown = match same {
-                Some((_, own)) => own,
+                Some((_, claim)) => claim,
                 None => {
                     *steps += shapes.len() as u64;
-                    let own = order.priced(parts, &ledger)?;
-                    order.holds(&own).then_some(own)?
+                    let claim = order.priced(parts, &ledger)?;
+                    order.holds(&claim).then_some(claim)?
                 }
             };
             ledger.reserve(&shapes[grown.shape].limited, 1);
@@ -444,18 +420,19 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns the largest share of a new host. All new hosts are sized for it, so the scheduler
     /// may place the remaining pods on any of them.
-    fn most(&self, family: &SpreadFamily, supply: &Supply, (new, hosts): (u64, u64)) -> Vec<i64> {
+    fn most(&self, family: &SpreadFamily, supply: &Supply, new: u64, hosts: u64) -> Vec<i64> {
         let ends = family.dealt.iter();
         // The share of a host changes only at the first and last host of a class.
         let changes = ends.flat_map(|(_, first, end)| [first % hosts, end % hosts]);
         let changes: BTreeSet<u64> = changes.chain([0]).filter(|host| *host < new).collect();
         // The item groups of all templates have equal requests.
         let first = supply.lots.iter().copied().flatten().next();
-        let parts = changes
+        let sums: Vec<Vec<i64>> = changes
             .into_iter()
-            .map(|host| family.part(first, (host, hosts)));
-        let parts = parts.filter(|parts| !parts.is_empty());
-        let sums: Vec<Vec<i64>> = parts.map(|own| sum(&self.packed.lots, &own)).collect();
+            .map(|host| family.part(first, host, hosts))
+            .filter(|parts| !parts.is_empty())
+            .map(|parts| sum(&self.packed.lots, &parts))
+            .collect();
         most(sums.iter())
     }
 
@@ -468,17 +445,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
         steps: &mut u64,
     ) -> Option<(usize, usize, f64)> {
         tiers(self.ground.templates).into_iter().find_map(|tier| {
-            let nodes = tier
-                .filter(|template| supply.open[*template])
-                .filter_map(|template| {
-                    let own = &self.ground.templates[template];
-                    *steps += own.shapes.len() as u64;
-                    let row = self.packed.lots[supply.lots[template]?].row;
-                    let row = &[&self.market.rows[row]];
-                    let pool = (own, &self.varieties[template]);
-                    let (shape, price) = cheapest(pool, row, most, &ledgers.of(template))?;
-                    Some((template, shape, price))
-                });
+            let open = tier.filter(|template| supply.open[*template]);
+            let nodes = open.filter_map(|template| {
+                let node_template = &self.ground.templates[template];
+                *steps += node_template.shapes.len() as u64;
+                let row = self.packed.lots[supply.lots[template]?].row;
+                let (rows, variety) = ([&self.market.rows[row]], &self.varieties[template]);
+                let query = LaunchQuery::new(node_template, variety, &rows, most);
+                let (shape, price) = query.cheapest(&ledgers.of(template))?;
+                Some((template, shape, price))
+            });
             nodes.min_by(|one, other| one.2.total_cmp(&other.2))
         })
     }
@@ -497,11 +473,10 @@ impl SpreadGroup {
             emptiest.saturating_add(skew)
         };
         let few = self.pods.div_ceil(most.max(1)).max(1);
-        let asked = |hosts_min: u64| {
+        [self.hosts_few, self.hosts_min] = [least, HOSTS_MIN.max(least)].map(|hosts_min| {
             let more = hosts_min.saturating_sub(hosts);
             few.max(more.min(self.hosts_max))
-        };
-        (self.hosts_few, self.hosts_min) = (asked(least), asked(HOSTS_MIN.max(least)));
+        });
     }
 }
 
@@ -540,19 +515,25 @@ impl SpreadFamily {
     }
 
     /// Returns the number of pods of each class on one of these hosts.
-    fn share(&self, (host, hosts): (u64, u64)) -> impl Iterator<Item = (usize, u64)> {
-        let upto = move |pods: u64| pods / hosts + u64::from(pods % hosts > host);
-        let own = self.dealt.iter();
-        own.map(move |(class, first, end)| (*class, upto(*end) - upto(*first)))
+    fn share(&self, host: u64, hosts: u64) -> impl Iterator<Item = (usize, u64)> {
+        self.dealt.iter().map(move |(class, first, end)| {
+            let pods = dealt_to(host, hosts, *end) - dealt_to(host, hosts, *first);
+            (*class, pods)
+        })
     }
 
     /// Returns the share by item groups, starting at this one.
-    fn part(&self, first: Option<usize>, host: (u64, u64)) -> Vec<ItemCount> {
+    fn part(&self, first: Option<usize>, host: u64, hosts: u64) -> Vec<ItemCount> {
         let Some(first) = first else {
             return Vec::new();
         };
-        let own = (first..).zip(self.share(host));
-        let own = own.map(|(lot, (_, pods))| (lot, pods));
-        own.filter(|(_, pods)| *pods > 0).collect()
+        let shares = (first..).zip(self.share(host, hosts));
+        let counts = shares.map(|(lot, (_, pods))| (lot, pods));
+        counts.filter(|(_, pods)| *pods > 0).collect()
     }
+}
+
+/// Returns how many of the first `pods` pods this host gets if all hosts take turns.
+fn dealt_to(host: u64, hosts: u64, pods: u64) -> u64 {
+    pods / hosts + u64::from(pods % hosts > host)
 }

@@ -29,10 +29,10 @@ pub(super) fn short<'p>(
     for pod in &snapshot.pending {
         if let Some(key) = pod.gang_key() {
             let least = pod.gang.as_ref().and_then(|gang| gang.least);
-            let own = gangs.entry(key).or_insert((0, 0, None));
-            own.0 += usize::from(placed.contains(&pod.key));
-            own.1 += 1;
-            own.2 = own.2.max(least);
+            let gang = gangs.entry(key).or_insert((0, 0, None));
+            gang.0 += usize::from(placed.contains(&pod.key));
+            gang.1 += 1;
+            gang.2 = gang.2.max(least);
         }
     }
     let mut short = BTreeMap::new();

@@ -24,9 +24,10 @@ pub(super) mod offering_cache;
 pub(super) mod initial_topology;
 
 use crate::scheduling::packing::fill_bin::{
-    Bin, BinRules, FillQueues, FillStrategy, ItemCount, ItemGroup, rows_in, united,
+    Bin, BinRules, FillQueues, FillStrategy, ItemCount, ItemGroup, PendingItems, offerings_of,
+    united,
 };
-use crate::scheduling::packing::launch_options::{Ledger, cheapest, sum};
+use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, sum};
 use crate::scheduling::problem::resource_vector::fits;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::min_values::MinValues;
@@ -83,6 +84,17 @@ pub(super) struct Packing {
 }
 
 impl<'o> PackingInput<'o> {
+    /// Returns the limit usage of a node of a type.
+    pub(super) fn limited(&self, shape: usize) -> &'o [i64] {
+        &self.template.shapes[shape].limited
+    }
+
+    /// Returns the resources of a type for pods; empty if DaemonSets exceed it.
+    pub(super) fn net(&self, shape: usize) -> &'o [i64] {
+        let net = self.template.shapes[shape].net.as_deref();
+        net.unwrap_or_default()
+    }
+
     /// Returns whether two rows require different values of an open label.
     pub(super) fn apart(&self, one: usize, other: usize) -> bool {
         self.rows[one].open.iter().any(|(key, wanted)| {
@@ -93,12 +105,13 @@ impl<'o> PackingInput<'o> {
 
     /// Calls `act` with the bin rules of a type.
     pub(super) fn with_terms<T>(&self, shape: usize, act: impl FnOnce(&BinRules<'_>) -> T) -> T {
-        let terms = BinRules {
+        let rules = BinRules {
+            lots: self.lots,
             mask: &|row| self.rows[row].masks.get(shape).copied().unwrap_or(0),
             is_picky: &|row| !self.rows[row].open.is_empty(),
             apart: &|one, other| self.apart(one, other),
         };
-        act(&terms)
+        act(&rules)
     }
 
     /// Returns an empty bin of a type that must keep at least one of the `good` offerings.
@@ -113,15 +126,19 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns these pods in one bin of a type if they fit together.
-    fn together(&self, shape: usize, parts: &[ItemCount], terms: &BinRules<'_>) -> Option<Bin> {
+    fn together(&self, shape: usize, parts: &[ItemCount], rules: &BinRules<'_>) -> Option<Bin> {
         let mut bin = self.bin(shape, u64::MAX, u64::MAX)?;
-        let followers = |part: &&ItemCount| !self.lots[part.0].shares.needs.is_empty();
-        let leaders = parts.iter().filter(|part| !followers(part));
-        for part in leaders.chain(parts.iter().filter(followers)) {
-            if bin.room(self.lots, terms, part.0) < part.1 {
-                return None;
+        // Pods that require others on the host come after them.
+        for needy in [false, true] {
+            for (lot, count) in parts {
+                if self.lots[*lot].shares.needs.is_empty() == needy {
+                    continue;
+                }
+                if bin.room(rules, *lot) < *count {
+                    return None;
+                }
+                bin.add(rules, *lot, *count);
             }
-            bin.add(self.lots, terms, *part);
         }
         Some(bin)
     }
@@ -130,54 +147,48 @@ impl<'o> PackingInput<'o> {
     pub(super) fn top_up(
         &self,
         claim: &PackedNode,
-        (waiting, stock): (&FillQueues, &[u64]),
+        waiting: &FillQueues,
         steps: &mut u64,
     ) -> Vec<ItemCount> {
-        self.with_terms(claim.shape, |terms| {
-            let Some(mut bin) = self.together(claim.shape, &claim.parts, terms) else {
+        self.with_terms(claim.shape, |rules| {
+            let Some(mut bin) = self.together(claim.shape, &claim.parts, rules) else {
                 return Vec::new();
             };
             bin.good = self.template.shapes[claim.shape].cheapest(bin.mask);
-            let waiting = (waiting, stock, &[][..]);
-            bin.fill(FillStrategy::Largest, (self.lots, terms), waiting, steps)
+            let pending = PendingItems {
+                waiting,
+                stock: self.stock,
+                worth: &[],
+            };
+            bin.fill(FillStrategy::Largest, rules, &pending, steps)
         })
     }
 
     /// Returns the rows of these pods.
     pub(super) fn rows_of(&self, parts: &[ItemCount]) -> Vec<&'o CompatibleOfferings> {
-        let rows = rows_in(self.lots, parts).into_iter();
-        rows.map(|row| &self.rows[row]).collect()
+        offerings_of(self.lots, self.rows, parts)
     }
 
     /// Changes every claim to the cheapest type that fits.
     pub(super) fn refit(&self, draft: &mut Packing) {
         let mut last: Option<(PackedNode, PackedNode)> = None;
         for claim in &mut draft.claims {
-            let limited = &self.template.shapes[claim.shape].limited;
-            draft.ledger.release(limited);
+            draft.ledger.release(self.limited(claim.shape));
             if let Some((before, after)) = &last
                 && before == claim
-                && draft
-                    .ledger
-                    .copies(&self.template.shapes[after.shape].limited)
-                    > 0
+                && draft.ledger.copies(self.limited(after.shape)) > 0
             {
-                let limited = &self.template.shapes[after.shape].limited;
-                draft.ledger.reserve(limited, 1);
+                draft.ledger.reserve(self.limited(after.shape), 1);
                 claim.clone_from(after);
                 continue;
             }
             let before = claim.clone();
-            let whole = sum(self.lots, &claim.parts);
-            let rows = self.rows_of(&claim.parts);
-            if let Some((shape, price)) =
-                cheapest((self.template, self.variety), &rows, &whole, &draft.ledger)
+            if let Some((shape, price)) = self.cheapest(&claim.parts, &draft.ledger)
                 && price < claim.price
             {
                 (claim.shape, claim.price) = (shape, price);
             }
-            let limited = &self.template.shapes[claim.shape].limited;
-            draft.ledger.reserve(limited, 1);
+            draft.ledger.reserve(self.limited(claim.shape), 1);
             last = Some((before, claim.clone()));
         }
     }
@@ -192,8 +203,8 @@ impl<'o> PackingInput<'o> {
             let shape = &self.template.shapes[claim.shape];
             let whole = self.priced(claim.parts.clone(), &all);
             if shape.reservation.is_some()
-                || whole.as_ref().is_some_and(|own| {
-                    self.template.shapes[own.shape].overhead.agents == shape.overhead.agents
+                || whole.as_ref().is_some_and(|claim| {
+                    self.template.shapes[claim.shape].overhead.agents == shape.overhead.agents
                 })
             {
                 draft.claims.push(claim);
@@ -202,11 +213,10 @@ impl<'o> PackingInput<'o> {
             draft.ledger.release(&shape.limited);
             let mut waiting: Vec<Vec<ItemCount>> = vec![claim.parts];
             while let Some(parts) = waiting.pop() {
-                let own = self.priced(parts.clone(), &draft.ledger);
-                if let Some(own) = own.filter(|own| self.holds(own)) {
-                    let limited = &self.template.shapes[own.shape].limited;
-                    draft.ledger.reserve(limited, 1);
-                    draft.claims.push(own);
+                let priced = self.priced(parts.clone(), &draft.ledger);
+                if let Some(part) = priced.filter(|part| self.holds(part)) {
+                    draft.ledger.reserve(self.limited(part.shape), 1);
+                    draft.claims.push(part);
                     continue;
                 }
                 match halves(self.lots, &parts) {
@@ -223,11 +233,8 @@ impl<'o> PackingInput<'o> {
     /// affinity, and pods for which no other node may exist.
     pub(super) fn grow(&self, draft: &mut Packing) {
         // The other remaining pods fit nowhere, or limits reject them.
-        let limited = self
-            .template
-            .limits
-            .iter()
-            .any(|limit| limit.resource.is_none());
+        let mut limits = self.template.limits.iter();
+        let limited = limits.any(|limit| limit.resource.is_none());
         let mut moved = true;
         while moved {
             moved = false;
@@ -239,11 +246,8 @@ impl<'o> PackingInput<'o> {
                     let Some((at, claim)) = self.grown(draft, lot) else {
                         break;
                     };
-                    let before = &self.template.shapes[draft.claims[at].shape].limited;
-                    draft.ledger.release(before);
-                    draft
-                        .ledger
-                        .reserve(&self.template.shapes[claim.shape].limited, 1);
+                    draft.ledger.release(self.limited(draft.claims[at].shape));
+                    draft.ledger.reserve(self.limited(claim.shape), 1);
                     draft.claims[at] = claim;
                     draft.left[lot] -= 1;
                     // Other pods may have waited for this one.
@@ -255,12 +259,11 @@ impl<'o> PackingInput<'o> {
 
     /// Returns whether a claim contains the pods that a group requires on its host.
     fn has_company(&self, claim: &PackedNode, lot: usize) -> bool {
-        let there = |counter: &usize| {
+        let mut needs = self.lots[lot].shares.needs.iter();
+        needs.all(|(counter, _)| {
             let mut parts = claim.parts.iter();
             parts.any(|(other, _)| self.lots[*other].shares.adds.contains(counter))
-        };
-        let needs = &self.lots[lot].shares.needs;
-        needs.iter().all(|(counter, _)| there(counter))
+        })
     }
 
     fn grown(&self, draft: &mut Packing, lot: usize) -> Option<(usize, PackedNode)> {
@@ -294,23 +297,13 @@ impl<'o> PackingInput<'o> {
         self.holds(&joined).then_some(joined)
     }
 
-    /// Returns a claim with one more item that is bound last. The topology state already allows it,
-    /// so per-host counters are skipped. Host ports are still checked, because the topology state
-    /// does not contain them.
-    pub(super) fn joined_last(
+    /// Returns a claim with one more item without per-host counters. Open labels must agree.
+    pub(super) fn grown_by(
         &self,
         claim: &PackedNode,
-        (lot, binds_ports): (usize, bool),
+        lot: usize,
         ledger: &Ledger,
     ) -> Option<PackedNode> {
-        match binds_ports {
-            true => self.joined(claim, lot, ledger),
-            false => self.grown_by(claim, lot, ledger),
-        }
-    }
-
-    /// Returns a claim with one more item without per-host counters. Open labels must agree.
-    fn grown_by(&self, claim: &PackedNode, lot: usize, ledger: &Ledger) -> Option<PackedNode> {
         let row = self.lots[lot].row;
         let mut others = claim.parts.iter();
         if others.any(|(other, _)| self.apart(row, self.lots[*other].row)) {
@@ -319,15 +312,13 @@ impl<'o> PackingInput<'o> {
         let mut parts = claim.parts.clone();
         parts.push((lot, 1));
         let mut ledger = ledger.clone();
-        ledger.release(&self.template.shapes[claim.shape].limited);
+        ledger.release(self.limited(claim.shape));
         self.priced(united(parts), &ledger)
     }
 
     /// Returns a claim with these pods at the cheapest type that fits.
     pub(super) fn priced(&self, parts: Vec<ItemCount>, ledger: &Ledger) -> Option<PackedNode> {
-        let whole = sum(self.lots, &parts);
-        let pool = (self.template, self.variety);
-        let (shape, price) = cheapest(pool, &self.rows_of(&parts), &whole, ledger)?;
+        let (shape, price) = self.cheapest(&parts, ledger)?;
         Some(PackedNode {
             shape,
             price,
@@ -335,12 +326,17 @@ impl<'o> PackingInput<'o> {
         })
     }
 
+    /// Returns the cheapest type that fits these pods, with its price.
+    fn cheapest(&self, parts: &[ItemCount], ledger: &Ledger) -> Option<(usize, f64)> {
+        let (rows, sum) = (self.rows_of(parts), sum(self.lots, parts));
+        LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest(ledger)
+    }
+
     /// Returns whether the pods of a claim fit together on one host.
     pub(super) fn holds(&self, claim: &PackedNode) -> bool {
-        self.with_terms(claim.shape, |terms| {
-            self.together(claim.shape, &claim.parts, terms)
+        self.with_terms(claim.shape, |rules| {
+            self.together(claim.shape, &claim.parts, rules).is_some()
         })
-        .is_some()
     }
 
     /// Checks that every pod is counted once, and that the pods of every claim fit its type.
@@ -351,8 +347,8 @@ impl<'o> PackingInput<'o> {
             let net = self.template.shapes[claim.shape].net.as_deref();
             let fits = net.is_some_and(|net| fits(net, &whole));
             assert!(fits, "a claim's pods fit its type: {claim:?}");
-            for (lot, own) in &claim.parts {
-                count[*lot] += own;
+            for (lot, pods) in &claim.parts {
+                count[*lot] += pods;
             }
         }
         assert!(count == self.stock, "every pod is counted once");
@@ -378,7 +374,12 @@ fn halves(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Option<[Vec<ItemCount>
 impl Packing {
     /// Returns the cost in $/h, including this cost per node.
     pub(super) fn cost(&self, node_overhead_price: f64) -> f64 {
-        let all = self.claims.iter();
-        all.map(|claim| claim.price + node_overhead_price).sum()
+        let claims = self.claims.iter();
+        claims.map(|claim| claim.price + node_overhead_price).sum()
+    }
+
+    /// Returns the number of unscheduled items.
+    pub(super) fn unscheduled(&self) -> u64 {
+        self.left.iter().sum()
     }
 }

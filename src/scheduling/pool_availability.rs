@@ -12,7 +12,7 @@ use crate::model::labels::OF_OFFERINGS;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::diagnose::no_offering::held_down;
-use crate::scheduling::packing::launch_options::{self, Ledger, Ledgers};
+use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::static_pools::barren;
@@ -154,7 +154,7 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
     let variety = MinValues::of(&template, scheduling.min_values);
     let ledger = Ledgers::new(slice::from_ref(&template), snapshot).of(0);
     let nothing = problem.axes.demand(&Resources::default(), None);
-    let best = launch_options::cheapest((&template, &variety), &[], &nothing, &ledger);
+    let best = LaunchQuery::new(&template, &variety, &[], &nothing).cheapest(&ledger);
     let barren = match (best, template.fault) {
         (Some(_), None) => None,
         _ => Some(barren(snapshot.holds, &template, &variety, &ledger)),

@@ -20,7 +20,7 @@ use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::best_value::{STEPS_MAX, best_draft};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::ExistingNodes;
-use crate::scheduling::packing::fill_bin::{FillQueues, ItemGroup};
+use crate::scheduling::packing::fill_bin::FillQueues;
 use crate::scheduling::packing::initial_topology::{
     add_cells, add_claim, count_daemons, sure_daemons,
 };
@@ -119,7 +119,12 @@ pub(super) fn begin<'g, 'p, 'a>(
 }
 
 /// Pending pods of a class, with their domain if it matters.
-type PendingPods = (usize, Option<usize>, u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PendingPods {
+    class: usize,
+    cell: Option<usize>,
+    pods: u64,
+}
 
 /// Number of pools of one weight that are tried first for all pods, and number of pods for this
 /// attempt.
@@ -131,9 +136,9 @@ pub(super) fn tiers(templates: &[NodeTemplate<'_>]) -> Vec<Range<usize>> {
     let alike = templates.chunk_by(|one, other| one.pool.weight == other.pool.weight);
     let mut from = 0;
     alike
-        .map(|own| {
-            from += own.len();
-            from - own.len()..from
+        .map(|tier| {
+            from += tier.len();
+            from - tier.len()..from
         })
         .collect()
 }
@@ -191,9 +196,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             let mut taints = template.pool.taints.iter();
             taints.any(|taint| taint.effect == Effect::PreferNoSchedule)
         });
-        let classes = &self.ground.problem.classes;
-        let all = (0..classes.len()).filter(|class| self.calls[*class]);
-        let all: Vec<usize> = all.collect();
+        let classes = 0..self.calls.len();
+        let all: Vec<usize> = classes.filter(|class| self.calls[*class]).collect();
         self.rounds(all.clone(), sites, false);
         if soft {
             self.begin_last_wish(&all);
@@ -203,9 +207,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Relaxes all but the last preference of these classes.
     pub(super) fn begin_last_wish(&mut self, classes: &[usize]) {
-        let problem = self.ground.problem;
         for class in classes {
-            self.kinds[*class] = problem.without_wishes(problem.classes[*class].kind);
+            self.kinds[*class] = self.ground.hard_kind(*class);
         }
     }
 
@@ -226,27 +229,26 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns the input of [`distribute`] for a class: the number of pending pods, and the domains
     /// with supply.
-    fn asked(&mut self, (class, kind): (usize, usize), pods: u64, relaxed: bool) -> DomainDemand {
+    fn asked(&mut self, class: usize, relaxed: bool) -> DomainDemand {
         let ground = self.ground;
+        let kind = self.kinds[class];
         let wants = ground.problem.kinds[kind].wants;
         let demand = &ground.problem.classes[class].demand;
         let mut cells = Vec::new();
         for cell in self.market.reach(wants, relaxed) {
-            let wanted = (wants, relaxed, Some(cell));
-            let price = self.market.price(wanted, demand, &self.packed.ledgers);
+            let query = ground.query(kind, relaxed, Some(cell));
+            let price = self.market.price(query, demand, &self.packed.ledgers);
             cells.extend(price.map(|price| (cell, price, ground.cells.choice(cell))));
         }
         let counts = self.is_alone(kind);
         let counted = cells.iter().filter(|_| counts);
-        let daemon_overheads = counted
-            .map(|own| sure_daemons(ground, own.0).to_vec())
-            .collect();
+        let daemon_overheads = counted.map(|(cell, ..)| sure_daemons(ground, *cell).to_vec());
         DomainDemand {
             class,
             kind,
-            pods,
+            pods: self.packed.left[class],
+            daemon_overheads: daemon_overheads.collect(),
             cells,
-            daemon_overheads,
         }
     }
 
@@ -265,22 +267,18 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let ground = self.ground;
         let mut waiting: Vec<PendingPods> = Vec::new();
         let mut asked = Vec::new();
-        for class in classes {
-            let kind = self.kinds[*class];
-            let pods = self.packed.left[*class];
-            if pods == 0 {
-                continue;
+        for class in classes.iter().copied() {
+            let (pods, cell) = (self.packed.left[class], None);
+            if pods > 0 && ground.needs_domain(self.kinds[class]) {
+                asked.push(self.asked(class, relaxed));
+            } else if pods > 0 {
+                waiting.push(PendingPods { class, cell, pods });
             }
-            if !ground.topology.is_pinned(kind) || ground.cells.keys.is_empty() {
-                waiting.push((*class, None, pods));
-                continue;
-            }
-            asked.push(self.asked((*class, kind), pods, relaxed));
         }
         // Spread pods come first, then pods with required affinity.
-        asked.sort_by_key(|own| {
-            let near = !ground.problem.rules_of(own.kind).near.is_empty();
-            (near, !ground.topology.is_early(own.kind))
+        asked.sort_by_key(|demand| {
+            let near = !ground.problem.rules_of(demand.kind).near.is_empty();
+            (near, !ground.topology.is_early(demand.kind))
         });
         let mut board = self.board.clone();
         let shares = distribute(&asked, &mut board, sites);
@@ -290,30 +288,28 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         let mut found: BTreeMap<usize, u64> = BTreeMap::new();
         for ((class, cell), pods) in dealt {
-            waiting.push((class, Some(cell), pods));
+            let cell = Some(cell);
+            waiting.push(PendingPods { class, cell, pods });
             *found.entry(class).or_insert(0) += pods;
         }
         self.packed.dealt.extend(shares);
         waiting.sort_unstable();
-        let most = classes
+        let alternatives = classes
             .iter()
-            .map(|class| {
-                let wants = ground.problem.kinds[self.kinds[*class]].wants;
-                ground.problem.wants[wants].alternatives.len()
-            })
+            .map(|class| ground.alternatives_of(self.kinds[*class]))
             .max()
             .unwrap_or(0);
         for tier in tiers(ground.templates) {
-            self.compete(&mut waiting, tier, (most, relaxed));
+            self.compete(&mut waiting, tier, alternatives, relaxed);
         }
         let mut left: BTreeMap<usize, u64> = BTreeMap::new();
-        for (class, _, pods) in waiting {
-            *left.entry(class).or_insert(0) += pods;
+        for pending in waiting {
+            *left.entry(pending.class).or_insert(0) += pending.pods;
         }
         // Pods without a domain remain pending.
-        for own in &asked {
-            let found = found.get(&own.class).copied().unwrap_or(0);
-            *left.entry(own.class).or_insert(0) += own.pods - found;
+        for demand in &asked {
+            let found = found.get(&demand.class).copied().unwrap_or(0);
+            *left.entry(demand.class).or_insert(0) += demand.pods - found;
         }
         for class in classes {
             self.packed.left[*class] = left.get(class).copied().unwrap_or(0);
@@ -322,18 +318,22 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Schedules pods on pools of one weight: each on its cheapest pool, or few pods all on one
     /// pool if that is cheaper.
-    fn compete(&mut self, waiting: &mut Vec<PendingPods>, tier: Range<usize>, deal: (usize, bool)) {
-        let ranked = waiting
+    fn compete(
+        &mut self,
+        waiting: &mut Vec<PendingPods>,
+        tier: Range<usize>,
+        alternatives: usize,
+        relaxed: bool,
+    ) {
+        let ranked: Vec<Vec<usize>> = waiting
             .iter()
-            .map(|own| self.ranked(*own, tier.clone(), deal.1));
-        let ranked: Vec<Vec<usize>> = ranked.collect();
-        let contested = waiting
-            .iter()
-            .zip(&ranked)
-            .any(|(own, pools)| pools.len() > 1 && own.2 > 0);
-        let pods: u64 = waiting.iter().map(|own| own.2).sum();
+            .map(|pending| self.ranked(*pending, tier.clone(), relaxed))
+            .collect();
+        let mut pairs = waiting.iter().zip(&ranked);
+        let contested = pairs.any(|(pending, pools)| pools.len() > 1 && pending.pods > 0);
+        let pods: u64 = waiting.iter().map(|pending| pending.pods).sum();
         if !contested || tier.len() > RIVALS_MAX || pods > CONTESTED_MAX {
-            self.sell(waiting, &ranked, deal);
+            self.sell(waiting, &ranked, alternatives, relaxed);
             return;
         }
         let before = self.packed.clone();
@@ -349,15 +349,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             }
             self.packed.clone_from(&before);
             let mut trial = waiting.clone();
-            self.sell(&mut trial, &ranked, deal);
-            let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
-            let left: u64 = trial.iter().map(|trial| trial.2).sum();
-            let claims = self.packed.opened.iter().filter(|opened| !opened.gone);
-            let cost: f64 = claims
-                .map(|opened| opened.claim.price + node_overhead_price)
-                .sum();
-            let better = |best: &(u64, f64)| left < best.0 || left == best.0 && cost < best.1;
-            if best.as_ref().is_none_or(|(known, ..)| better(known)) {
+            self.sell(&mut trial, &ranked, alternatives, relaxed);
+            let left: u64 = trial.iter().map(|pending| pending.pods).sum();
+            let cost = self.cost();
+            if best.as_ref().is_none_or(|((least, least_cost), ..)| {
+                left < *least || left == *least && cost < *least_cost
+            }) {
                 best = Some(((left, cost), self.packed.clone(), trial));
             }
             tried.push(ranked);
@@ -368,14 +365,10 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Returns the pools of a tier with supply for pending pods, cheapest first.
-    fn ranked(&mut self, own: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
-        let (class, cell, pods) = own;
-        let wanted = (
-            self.ground.problem.kinds[self.kinds[class]].wants,
-            relaxed,
-            cell,
-        );
-        let selling = tier.filter(|template| self.market.sells(*template, wanted));
+    fn ranked(&mut self, pending: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
+        let PendingPods { class, cell, pods } = pending;
+        let query = self.ground.query(self.kinds[class], relaxed, cell);
+        let selling = tier.filter(|template| self.market.sells(*template, query));
         let selling: Vec<usize> = selling.collect();
         if selling.len() < 2 {
             return selling;
@@ -384,7 +377,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let mut priced = Vec::with_capacity(selling.len());
         for template in selling {
             let ledger = self.packed.ledgers.of(template);
-            let each = self.market.least(template, wanted, (demand, pods), &ledger);
+            let each = self.market.least(template, query, demand, pods, &ledger);
             priced.push((each.unwrap_or(f64::INFINITY), template));
         }
         priced.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -396,18 +389,17 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         &mut self,
         waiting: &mut [PendingPods],
         ranked: &[Vec<usize>],
-        (alternatives, relaxed): (usize, bool),
+        alternatives: usize,
+        relaxed: bool,
     ) {
         let ranks = ranked.iter().map(Vec::len).max().unwrap_or(0);
         for rank in 0..ranks {
-            let asked: Vec<Option<usize>> = ranked
-                .iter()
-                .map(|pools| pools.get(rank).copied())
-                .collect();
+            let asked = ranked.iter().map(|pools| pools.get(rank).copied());
+            let asked: Vec<Option<usize>> = asked.collect();
             let templates: BTreeSet<usize> = asked.iter().flatten().copied().collect();
             for template in templates {
                 for alternative in 0..alternatives {
-                    self.open_round((waiting, &asked), template, (alternative, relaxed));
+                    self.open_round(waiting, &asked, template, alternative, relaxed);
                 }
             }
         }
@@ -417,52 +409,41 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// the pending ones.
     fn open_round(
         &mut self,
-        (waiting, asked): (&mut [PendingPods], &[Option<usize>]),
+        waiting: &mut [PendingPods],
+        asked: &[Option<usize>],
         template: usize,
-        (alternative, relaxed): (usize, bool),
+        alternative: usize,
+        relaxed: bool,
     ) {
         let ground = self.ground;
         let first = self.packed.lots.len();
         let mut origin = Vec::new();
-        for (at, (class, cell, pods)) in waiting.iter().enumerate() {
-            if asked[at] != Some(template) {
+        for (at, pending) in waiting.iter().copied().enumerate() {
+            let PendingPods { class, cell, pods } = pending;
+            if asked[at] != Some(template) || pods == 0 {
                 continue;
             }
-            let kind = self.kinds[*class];
-            let wants = ground.problem.kinds[kind].wants;
-            if *pods == 0 {
-                continue;
-            }
-            let key = (wants, template, alternative, relaxed, *cell);
-            let Some(row) = self.market.row_of_kind(kind, key) else {
+            let kind = self.kinds[class];
+            let query = ground.query(kind, relaxed, cell);
+            let Some(row) = self.market.row_of_kind(kind, template, alternative, query) else {
                 continue;
             };
-            let own = &ground.problem.classes[*class];
-            let shares = &ground.hosts.shares[kind];
-            self.packed.lots.push(ItemGroup {
-                class: *class,
-                kind,
-                demand: &own.demand,
-                per_unit: &own.per_unit,
-                shares,
-                row,
-                cell: *cell,
-                together: if self.is_whole && shares.begins() {
-                    *pods
-                } else {
-                    1
-                },
-            });
+            let mut group = ground.item_group(class, kind, row);
+            group.cell = cell;
+            if self.is_whole && group.shares.begins() {
+                group.together = pods;
+            }
+            self.packed.lots.push(group);
             origin.push(at);
         }
         if origin.is_empty() {
             return;
         }
         let mut stock = vec![0; first];
-        stock.extend(origin.iter().map(|at| waiting[*at].2));
+        stock.extend(origin.iter().map(|at| waiting[*at].pods));
         self.pack_lots(&mut stock, template);
         for (at, left) in origin.iter().zip(&stock[first..]) {
-            waiting[*at].2 = *left;
+            waiting[*at].pods = *left;
         }
     }
 
@@ -476,12 +457,14 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             if opened.template != template || opened.gone || steps > STEPS_MAX {
                 continue;
             }
+            let mut open = None;
+            if !waiting.iter().all(|lot| self.may_top_up(*lot, at)) {
+                let lots = waiting.iter().copied();
+                open = Some(FillQueues::of(lots.filter(|lot| self.may_top_up(*lot, at))));
+            }
+            let queues = open.as_ref().unwrap_or(&all);
             let order = self.order(template, stock);
-            let shut = |lot: &usize| at < self.known_sites && !self.may_top_up(*lot, at);
-            let open = || waiting.iter().copied().filter(|lot| !shut(lot));
-            let open = waiting.iter().any(shut).then(|| FillQueues::of(open()));
-            let own = open.as_ref().unwrap_or(&all);
-            let more = order.top_up(&self.packed.opened[at].claim, (own, stock), &mut steps);
+            let more = order.top_up(&opened.claim, queues, &mut steps);
             for (lot, count) in &more {
                 stock[*lot] -= count;
             }
@@ -494,22 +477,21 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             if draft.claims.is_empty() {
                 break;
             }
-            let opened = draft.claims.into_iter();
-            let opened = opened.map(|claim| OpenedNode {
-                template,
-                claim,
-                gone: false,
-            });
-            self.packed.opened.extend(opened);
+            let claims = draft.claims.into_iter();
+            let nodes = claims.map(|claim| OpenedNode::new(template, claim));
+            self.packed.opened.extend(nodes);
             self.packed.ledgers.put(template, draft.ledger);
             *stock = draft.left;
             self.packed.cut_short |= draft.cut_short;
         }
     }
 
-    /// Returns whether host spread allows items on a claim with a known site. If hosts are too few
-    /// for `minDomains`, an additional host is needed.
+    /// Returns whether host spread allows items on a claim, as far as its site is known. If hosts
+    /// are too few for `minDomains`, an additional host is needed.
     fn may_top_up(&self, lot: usize, at: usize) -> bool {
+        if at >= self.known_sites {
+            return true;
+        }
         let (topology, site) = (self.ground.topology, self.packed.rooms + at);
         let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
         checks.all(|check| match check {
@@ -518,6 +500,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             }
             _ => true,
         })
+    }
+
+    /// Returns the cost of the new nodes in $/h.
+    pub(super) fn cost(&self) -> f64 {
+        let each = self.ground.scheduling.node_overhead_price.usd_per_h();
+        let nodes = self.packed.kept_nodes();
+        nodes.map(|opened| opened.claim.price + each).sum()
     }
 
     pub(super) fn order<'o>(&'o self, template: usize, stock: &'o [u64]) -> PackingInput<'o> {
@@ -541,10 +530,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
             return;
         }
         for opened in &self.packed.opened[self.counted..] {
-            let known = (&self.packed.lots[..], &self.market.rows[..]);
-            let site = add_claim(self.ground, known, opened, &mut self.board);
+            let items = self.packed.items(&self.market.rows);
+            let site = add_claim(self.ground, items, opened, &mut self.board);
             self.board.open(site);
-            count_daemons(self.ground, known, (opened, site), &mut self.board);
+            count_daemons(self.ground, items, opened, site, &mut self.board);
             // Pods without topology rules are bound last.
             let lots = &self.packed.lots;
             let parts = opened.claim.parts.iter();
@@ -562,13 +551,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for turn in &self.packed.placed {
             count[turn.class] += turn.pods;
         }
-        for (lot, own) in self
-            .packed
-            .opened
-            .iter()
-            .flat_map(|opened| &opened.claim.parts)
-        {
-            count[self.packed.lots[*lot].class] += own;
+        let opened = self.packed.opened.iter();
+        for (lot, pods) in opened.flat_map(|opened| &opened.claim.parts) {
+            count[self.packed.lots[*lot].class] += pods;
         }
         assert!(
             count == self.ground.problem.counts(),

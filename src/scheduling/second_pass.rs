@@ -5,7 +5,7 @@ use crate::scheduling::packing::context::OpenedNode;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes, daemons_of};
-use crate::scheduling::packing::launch_options::{Scratch, offerings, sum};
+use crate::scheduling::packing::launch_options::{LaunchQuery, Scratch, sum};
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::topology::topology_state::{Match, TopologyState};
@@ -18,12 +18,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// contains every host and all bound pods. Spreads may use domains of possible nodes, or only
     /// those of existing nodes. Returns whether any pod was scheduled.
     pub(super) fn retry(&mut self, board: TopologyState<'p>, spreads_further: bool) -> bool {
-        let problem = self.ground.problem;
-        let hard = |class: &usize| problem.without_wishes(problem.classes[*class].kind);
-        let left = (0..problem.classes.len()).filter(|class| self.packed.left[*class] > 0);
-        let left: Vec<usize> = left
-            .filter(|class| self.calls[*class] && !self.ground.topology.is_free(hard(class)))
-            .collect();
+        let ground = self.ground;
+        let left = (0..self.packed.left.len()).filter(|class| {
+            self.packed.left[*class] > 0
+                && self.calls[*class]
+                && !ground.topology.is_free(ground.hard_kind(*class))
+        });
+        let left: Vec<usize> = left.collect();
         if left.is_empty() || self.packed.cut_short {
             return false;
         }
@@ -32,7 +33,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         self.is_whole = false;
         self.counted = self.packed.opened.len();
         self.known_sites = self.counted;
-        let sites = add_cells(problem, self.ground.cells, &mut self.board);
+        let sites = add_cells(ground.problem, ground.cells, &mut self.board);
         if spreads_further {
             self.open_cells(&sites);
         }
@@ -46,8 +47,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
     pub(super) fn drop_unvaried(&mut self) {
         let ground = self.ground;
         let mut scratch = Scratch::default();
-        for (template, own) in ground.templates.iter().enumerate() {
-            let variety = MinValues::of(own, ground.scheduling.min_values);
+        for (template, node_template) in ground.templates.iter().enumerate() {
+            let variety = MinValues::of(node_template, ground.scheduling.min_values);
             if variety.is_empty() {
                 continue;
             }
@@ -55,23 +56,24 @@ impl<'p> Scheduler<'_, 'p, '_> {
             for at in 0..self.packed.opened.len() {
                 let opened = &self.packed.opened[at];
                 let planned = opened.claim.shape;
-                let needs_none = || own.shapes[planned].reservation.is_some();
-                if opened.template != template || opened.gone || needs_none() {
+                if opened.template != template
+                    || opened.gone
+                    || node_template.shapes[planned].reservation.is_some()
+                {
                     continue;
                 }
-                let order = self.order(template, &[]);
-                let rows = order.rows_of(&opened.claim.parts);
-                let whole = sum(&self.packed.lots, &opened.claim.parts);
-                let planned = (opened.claim.shape, opened.claim.price);
+                let rows = self.order(template, &[]).rows_of(&opened.claim.parts);
+                let sum = sum(&self.packed.lots, &opened.claim.parts);
+                let query = LaunchQuery::new(node_template, &variety, &rows, &sum);
+                let price = opened.claim.price;
                 let before = ledger.clone();
-                let asked = (&whole[..], ground.scheduling);
-                let books = (&mut ledger, &mut scratch);
-                let (_, types) = offerings((own, &variety), planned, &rows, asked, books);
-                if variety.has(own, types.into_iter()) {
+                let (_, types) =
+                    query.offerings(planned, price, ground.scheduling, &mut ledger, &mut scratch);
+                if variety.has(node_template, types.into_iter()) {
                     continue;
                 }
                 ledger = before;
-                let limited = &own.shapes[planned.0].limited;
+                let limited = &node_template.shapes[planned].limited;
                 ledger.release(limited);
                 self.packed.ledgers.release(template, limited);
                 let opened = &mut self.packed.opened[at];
@@ -98,15 +100,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
         while moved && steps < REST_MAX {
             moved = false;
             for class in 0..self.packed.left.len() {
-                let kind = self.ground.problem.classes[class].kind;
-                let kind = self.ground.problem.without_wishes(kind);
+                let kind = self.ground.hard_kind(class);
                 let cares = everyone || !self.ground.topology.is_free(kind);
-                if self.packed.left[class] == 0 || !cares {
+                let left = &mut self.packed.left[class];
+                if *left == 0 || !cares {
                     continue;
                 }
-                let left = (&mut self.packed.left[class], &mut *turns);
-                let there = (&mut *board, &mut free);
-                moved |= self.rooms.place_rest(class, left, there, &mut steps);
+                let rooms = &mut self.rooms;
+                moved |= rooms.place_rest(class, left, turns, &mut free, board, &mut steps);
                 for at in 0..self.packed.opened.len() {
                     if self.packed.left[class] == 0 || steps >= REST_MAX {
                         break;
@@ -124,23 +125,17 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns whether the topology state remains valid for a claim with one more pod. The pod may
     /// change its type and labels, and thus its DaemonSets and spread filters.
-    fn is_same_site(&self, (template, claim): (usize, &PackedNode), joined: &PackedNode) -> bool {
+    fn is_same_site(&self, template: usize, claim: &PackedNode, joined: &PackedNode) -> bool {
         let ground = self.ground;
-        let known = (&self.packed.lots[..], &self.market.rows[..]);
-        let opened = |claim: &PackedNode| OpenedNode {
-            template,
-            claim: claim.clone(),
-            gone: false,
-        };
-        let (before, after) = (opened(claim), opened(joined));
-        let cell = |own: &OpenedNode| cell_of(&self.packed.lots, own);
-        let pass = |filter, own| claim_passes(ground, filter, known, (own, cell(own)));
+        let items = self.packed.items(&self.market.rows);
+        let [before, after] = [claim, joined].map(|claim| OpenedNode::new(template, claim.clone()));
+        let cells = [&before, &after].map(|opened| cell_of(items.lots, opened));
         let mut filters = 0..ground.topology.filters.len();
         // The topology state allows both results if a location may pass.
         filters.all(|filter| {
-            let before = pass(filter, &before);
-            before == Match::Maybe || before == pass(filter, &after)
-        }) && daemons_of(ground, known, &before) == daemons_of(ground, known, &after)
+            let pass = claim_passes(ground, filter, items, &before, cells[0]);
+            pass == Match::Maybe || pass == claim_passes(ground, filter, items, &after, cells[1])
+        }) && daemons_of(ground, items, &before) == daemons_of(ground, items, &after)
     }
 
     /// Adds one pod to a claim if its rules and those of other pods allow it.
@@ -151,8 +146,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         board: &mut TopologyState<'_>,
     ) -> Option<PlacementStep> {
         let ground = self.ground;
-        let own = &ground.problem.classes[class];
-        let kind = ground.problem.without_wishes(own.kind);
+        let kind = ground.hard_kind(class);
         let site = self.packed.rooms + at;
         // A claim that lost its pods is not launched.
         if self.packed.opened[at].gone {
@@ -161,41 +155,37 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if !ground.topology.is_free(kind) && !board.allows(kind, site) {
             return None;
         }
-        let wants = ground.problem.kinds[kind].wants;
         let (template, cell) = {
             let opened = &self.packed.opened[at];
             (opened.template, cell_of(&self.packed.lots, opened))
         };
-        let pinned = ground.topology.is_pinned(kind) && !ground.cells.keys.is_empty();
+        let pinned = ground.needs_domain(kind);
         if pinned && cell.is_none() {
             return None;
         }
-        let own_ports = !ground.problem.wants[wants].ports.is_empty();
-        for alternative in 0..ground.problem.wants[wants].alternatives.len() {
+        let binds_ports = !ground.problem.wants_of(kind).ports.is_empty();
+        for alternative in 0..ground.alternatives_of(kind) {
             let cell = cell.filter(|_| pinned);
-            let key = (wants, template, alternative, true, cell);
-            let Some(row) = self.market.row_of_kind(kind, key) else {
+            let query = ground.query(kind, true, cell);
+            let Some(row) = self.market.row_of_kind(kind, template, alternative, query) else {
                 continue;
             };
-            self.packed.lots.push(ItemGroup {
-                class,
-                kind,
-                demand: &own.demand,
-                per_unit: &own.per_unit,
-                shares: &ground.hosts.shares[kind],
-                row,
-                cell,
-                together: 1,
-            });
+            let group = ground.item_group(class, kind, row);
+            self.packed.lots.push(ItemGroup { cell, ..group });
             let lot = self.packed.lots.len() - 1;
             let order = self.order(template, &[]);
             let mut ledger = self.packed.ledgers.of(template);
             let claim = &self.packed.opened[at].claim;
-            let joined = order.joined_last(claim, (lot, own_ports), &ledger);
+            // The pod is bound last. The topology state already allows it, but does not contain
+            // host ports.
+            let joined = match binds_ports {
+                true => order.joined(claim, lot, &ledger),
+                false => order.grown_by(claim, lot, &ledger),
+            };
             // Pods that may not launch a node may not launch a more expensive one.
             if let Some(joined) = joined.filter(|joined| {
                 let cheap = self.calls[class] || joined.price <= claim.price;
-                cheap && self.is_same_site((template, claim), joined)
+                cheap && self.is_same_site(template, claim, joined)
             }) {
                 let shapes = &ground.templates[template].shapes;
                 ledger.release(&shapes[claim.shape].limited);

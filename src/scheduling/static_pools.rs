@@ -18,7 +18,7 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::diagnose::Rejection;
 use crate::scheduling::diagnose::no_offering::{unlimited, unsold};
-use crate::scheduling::packing::launch_options::{self, Ledger, Ledgers, Scratch};
+use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers, Scratch};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::supply::min_values::{MinValues, widen};
@@ -86,8 +86,10 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
         let variety = MinValues::of(template, scheduling.min_values);
         let mut shapes = Vec::new();
         while shapes.len() < wanted {
-            let best = launch_options::cheapest((template, &variety), &[], &nothing, &ledger);
-            let Some((shape, price)) = best else { break };
+            let query = LaunchQuery::new(template, &variety, &[], &nothing);
+            let Some((shape, price)) = query.cheapest(&ledger) else {
+                break;
+            };
             ledger.reserve(&template.shapes[shape].limited, 1);
             shapes.push((shape, price));
         }
@@ -131,13 +133,9 @@ fn nodes(
     let mut why = None;
     for (shape, price) in planned {
         let before = ledger.clone();
-        let (mut offerings, types) = launch_options::offerings(
-            (template, &variety),
-            (*shape, *price),
-            &[],
-            (nothing, scheduling),
-            (ledger, &mut scratch),
-        );
+        let query = LaunchQuery::new(template, &variety, &[], nothing);
+        let (mut offerings, types) =
+            query.offerings(*shape, *price, scheduling, ledger, &mut scratch);
         let reservation = template.shapes[*shape].reservation;
         // Other claims may have used the limits that remained when this one was planned.
         let short = variety.shortage(template, types.iter().copied());

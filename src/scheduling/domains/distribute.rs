@@ -1,7 +1,8 @@
 //! Distributes pods with topology rules over domains: evenly, together or apart.
 
+use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::topology_state::TopologyState;
-use crate::scheduling::topology::{DomainCounter, TopologyCheck};
+use crate::scheduling::topology::{DomainCounter, Topology, TopologyCheck};
 
 /// A number of pods of a class in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,31 +40,32 @@ pub(crate) fn distribute(
     site_of: &[usize],
 ) -> Vec<DomainAllocation> {
     let mut shares: Vec<DomainAllocation> = Vec::new();
-    let mut left: Vec<u64> = asked.iter().map(|own| own.pods).collect();
+    let mut left: Vec<u64> = asked.iter().map(|demand| demand.pods).collect();
     let mut steps = 0;
     // Pods with required affinity wait until the other pods are placed.
     loop {
         let mut moved = false;
-        for (own, left) in asked.iter().zip(&mut left) {
+        for (demand, left) in asked.iter().zip(&mut left) {
+            let kind = demand.kind;
             while *left > 0 && steps < STEPS_MAX {
-                steps += own.cells.len() as u64;
-                let Some(at) = best(own, board, site_of) else {
+                steps += demand.cells.len() as u64;
+                let Some(at) = best(demand, board, site_of) else {
                     break;
                 };
                 // Pods without constraints between them need not be placed one by one.
-                let many = if is_steady(board, own.kind) { *left } else { 1 };
+                let many = if is_steady(board, kind) { *left } else { 1 };
                 let pods = u32::try_from(many).unwrap_or(u32::MAX);
-                let cell = own.cells[at].0;
+                let cell = demand.cells[at].0;
                 // There will be a node.
                 board.open(site_of[cell]);
-                board.bind(own.kind, site_of[cell], pods);
-                for (tally, each) in own.daemon_overheads.get(at).into_iter().flatten() {
+                board.bind(kind, site_of[cell], pods);
+                for (tally, each) in demand.daemon_overheads.get(at).into_iter().flatten() {
                     board.count(*tally, site_of[cell], each.saturating_mul(pods));
                 }
                 *left -= u64::from(pods);
                 moved = true;
                 shares.push(DomainAllocation {
-                    class: own.class,
+                    class: demand.class,
                     cell,
                     pods: u64::from(pods),
                 });
@@ -78,32 +80,26 @@ pub(crate) fn distribute(
 
 /// Returns whether placing a pod of this kind does not change the choice of the next pod.
 fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
-    let checks = &board.topology.checks[kind];
-    checks
-        .iter()
-        .all(|check| matches!(check, TopologyCheck::Near { .. }))
-        && !board.topology.adds[kind]
-            .iter()
-            .any(|tally| matches!(board.topology.tallies[*tally], DomainCounter::Spread { .. }))
+    let topology = board.topology;
+    let (mut checks, mut adds) = (topology.checks[kind].iter(), topology.adds[kind].iter());
+    checks.all(|check| matches!(check, TopologyCheck::Near { .. }))
+        && !adds.any(|tally| matches!(topology.tallies[*tally], DomainCounter::Spread { .. }))
 }
 
 /// Returns the domain for the next pod: the one with the fewest pods of its spread, then the one
 /// that the fewest other pods could use, then the cheapest.
-fn best(own: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) -> Option<usize> {
+fn best(demand: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) -> Option<usize> {
     let mut best: Option<((u64, usize, f64), usize)> = None;
-    for (at, (cell, price, choice)) in own.cells.iter().enumerate() {
+    for (at, (cell, price, choice)) in demand.cells.iter().enumerate() {
         let site = site_of[*cell];
         // Rules by host do not apply to a domain without hosts.
-        if !allows(board, own.kind, site) {
+        if !allows(board, demand.kind, site) {
             continue;
         }
-        let rank = (crowd(board, own.kind, site), *choice, *price);
+        let rank = (crowd(board, demand.kind, site), *choice, *price);
         if best.as_ref().is_none_or(|(least, _)| {
-            let by_price = rank.2.total_cmp(&least.2);
-            (rank.0, rank.1)
-                .cmp(&(least.0, least.1))
-                .then(by_price)
-                .is_lt()
+            let order = (rank.0, rank.1).cmp(&(least.0, least.1));
+            order.then(rank.2.total_cmp(&least.2)).is_lt()
         }) {
             best = Some((rank, at));
         }
@@ -114,23 +110,34 @@ fn best(own: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) ->
 /// Returns whether every rule holds whose domain is not the host.
 fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
     let topology = board.topology;
-    let of_host = |tally: &usize| {
-        topology.tallies[*tally].key() == crate::scheduling::problem::pod_constraints::HOST
-    };
     topology.checks[kind].iter().all(|check| match check {
-        TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } if of_host(tally) => true,
+        TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
+            if is_per_host(topology, *tally) =>
+        {
+            true
+        }
         TopologyCheck::Near { beside: true, .. } => true,
-        TopologyCheck::Near { tallies, own, .. } => {
-            let rest: Vec<usize> = tallies.iter().copied().filter(|it| !of_host(it)).collect();
+        TopologyCheck::Near {
+            tallies,
+            own: matches_itself,
+            ..
+        } => {
+            let tallies = tallies.iter().copied();
             let check = TopologyCheck::Near {
-                tallies: rest,
-                own: *own,
+                tallies: tallies
+                    .filter(|tally| !is_per_host(topology, *tally))
+                    .collect(),
+                own: *matches_itself,
                 beside: false,
             };
             board.holds(&check, site)
         }
         check => board.holds(check, site),
     })
+}
+
+fn is_per_host(topology: &Topology, tally: usize) -> bool {
+    topology.tallies[tally].key() == HOST
 }
 
 /// Returns the number of pods in the domain that share a spread with the pod.

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::scheduling::packing::fill_bin::{FillQueues, FillStrategy, IdenticalGroups, ItemCount};
+use crate::scheduling::packing::fill_bin::{
+    FillQueues, FillStrategy, IdenticalGroups, ItemCount, PendingItems,
+};
 use crate::scheduling::packing::fill_cache::{AGAIN_MAX, Fill, FillCache};
 use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::pod_cost::{fronts, scarce, worth_of};
@@ -52,13 +54,7 @@ struct TypeCandidate {
 
 impl PackingInput<'_> {
     /// Packs everything within a number of steps, choosing the better strategy for each node.
-    fn draft(
-        &self,
-        ways: &[FillStrategy],
-        ledger: &Ledger,
-        steps_max: u64,
-        fills: &mut FillCache,
-    ) -> Packing {
+    fn draft(&self, ways: &[FillStrategy], ledger: &Ledger, fills: &mut FillCache) -> Packing {
         let mut draft = Packing {
             claims: Vec::new(),
             left: self.stock.to_vec(),
@@ -69,22 +65,19 @@ impl PackingInput<'_> {
         let waiting: Vec<usize> = (0..self.stock.len())
             .filter(|lot| self.stock[*lot] > 0)
             .collect();
-        let kinds = waiting
+        let kinds: BTreeSet<(usize, &[i64])> = waiting
             .iter()
-            .map(|lot| (self.lots[*lot].row, self.lots[*lot].demand));
-        let kinds = kinds.collect::<BTreeSet<_>>().len();
-        let groups = kinds.div_ceil(TWINS_MAX).max(1);
-        for group in 0..groups {
-            let dealt: Vec<usize> = waiting
-                .iter()
-                .skip(group)
-                .step_by(groups)
-                .copied()
-                .collect();
+            .map(|lot| (self.lots[*lot].row, self.lots[*lot].demand))
+            .collect();
+        let batches = kinds.len().div_ceil(TWINS_MAX).max(1);
+        for batch in 0..batches {
+            let dealt = waiting.iter().skip(batch).step_by(batches).copied();
+            let dealt: Vec<usize> = dealt.collect();
             let mut packing = PackingRun::new(self, &dealt, &draft.ledger);
-            let mut own = FillCache::default();
-            let fills = if groups == 1 { &mut *fills } else { &mut own };
-            packing.pack_all(ways, &mut draft, steps_max, fills);
+            match batches {
+                1 => packing.pack_all(ways, &mut draft, fills),
+                _ => packing.pack_all(ways, &mut draft, &mut FillCache::default()),
+            }
         }
         self.merge(&mut draft);
         self.refit(&mut draft);
@@ -126,12 +119,13 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let scarce = scarce(order, dealt);
         let mut known: BTreeMap<(usize, &[i64], u64), f64> = BTreeMap::new();
         for lot in dealt {
-            let own = &order.lots[*lot];
-            let together = scarce.filter(|(counter, _)| own.shares.adds.contains(counter));
+            let item = &order.lots[*lot];
+            let together = scarce.filter(|(counter, _)| item.shares.adds.contains(counter));
             let most = together.map_or(u64::MAX, |(_, together)| together);
-            let alone = known.entry((own.row, own.demand, most));
-            let alone = alone.or_insert_with_key(|own| worth_of(order, &fronts, *own));
-            let few = !own.shares.is_empty();
+            let alone = known.entry((item.row, item.demand, most));
+            let alone =
+                alone.or_insert_with(|| worth_of(order, &fronts, item.row, item.demand, most));
+            let few = !item.shares.is_empty();
             worth[*lot] = *alone * if few { PREMIUM } else { 1.0 };
         }
         let placeable = dealt.iter().copied().filter(|lot| worth[*lot] > 0.0);
@@ -144,13 +138,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Packs rows in order of value, some of them together.
-    fn pack_all(
-        &mut self,
-        ways: &[FillStrategy],
-        draft: &mut Packing,
-        steps_max: u64,
-        fills: &mut FillCache,
-    ) {
+    fn pack_all(&mut self, ways: &[FillStrategy], draft: &mut Packing, fills: &mut FillCache) {
         let mut lanes: BTreeMap<usize, f64> = BTreeMap::new();
         for lot in &self.waiting {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
@@ -161,8 +149,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         lanes.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
         for some in lanes.chunks(LANES_MAX) {
             let candidates = some.iter().flat_map(|(lane, _)| self.candidates(*lane));
-            let candidates: Vec<TypeCandidate> = candidates.collect();
-            self.pack(candidates, ways, draft, (steps_max, fills));
+            self.pack(candidates.collect(), ways, draft, fills);
         }
     }
 
@@ -214,12 +201,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         for twins in &waiting.order {
             let mut plain: f64 = 0.0;
             for lot in twins {
-                let own = lots[*lot].shares;
+                let shares = lots[*lot].shares;
                 #[expect(clippy::cast_precision_loss, reason = "only for an order")]
                 let pods = left[*lot] as f64;
                 all += self.worth[*lot] * pods;
-                let mut limits = own.limits.iter();
-                match limits.find(|(counter, _)| own.adds.contains(counter)) {
+                let mut limits = shares.limits.iter();
+                match limits.find(|(counter, _)| shares.adds.contains(counter)) {
                     Some((counter, together)) => {
                         let worth = self.worth[*lot] * (f64::from(*together) + 1.0);
                         few[*counter] = f64::max(few[*counter], worth);
@@ -260,12 +247,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         mut candidates: Vec<TypeCandidate>,
         ways: &[FillStrategy],
         draft: &mut Packing,
-        (steps_max, fills): (u64, &mut FillCache),
+        fills: &mut FillCache,
     ) {
         let mut commits = 0;
-        let mut state = fills.state(&draft.left);
+        fills.set_state(&draft.left);
         let twins = self.twins(draft.left.len());
-        let mut queues = self.queues(twins.lots.clone(), (&draft.left, &twins));
+        let mut queues = self.queues(twins.lots.clone(), &draft.left, &twins);
         let mut most = self.most(&draft.left, &queues);
         loop {
             let mut best: Option<&mut TypeCandidate> = None;
@@ -283,17 +270,17 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             if best.seen == commits {
                 self.commit(best, &twins, draft);
                 commits += 1;
-                state = fills.state(&draft.left);
-                queues = self.queues(queues.order, (&draft.left, &twins));
+                fills.set_state(&draft.left);
+                queues = self.queues(queues.order, &draft.left, &twins);
                 most = self.most(&draft.left, &queues);
             } else if let Some(bound) = Some(self.bound(best, &most)).filter(|it| *it < best.score)
             {
                 best.score = bound;
-            } else if draft.steps > steps_max {
+            } else if draft.steps > STEPS_MAX {
                 draft.cut_short = true;
                 return;
             } else {
-                self.weigh(best, ways, (&queues, state), draft, fills);
+                self.weigh(best, ways, &queues, draft, fills);
                 best.seen = commits;
             }
         }
@@ -304,7 +291,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         &self,
         candidate: &mut TypeCandidate,
         ways: &[FillStrategy],
-        (queues, state): (&FillQueues, usize),
+        waiting: &FillQueues,
         draft: &mut Packing,
         fills: &mut FillCache,
     ) {
@@ -315,16 +302,19 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         }
         let mask = self.order.rows[candidate.lane].masks[candidate.shape];
         for way in ways {
-            let key = (state, candidate.lane, candidate.shape);
-            let fill = fills.of(*way).entry(key).or_insert_with(|| {
+            let fill = fills.fill(*way, candidate.lane, candidate.shape, || {
                 let good = shape.cheapest(mask);
                 let Some(mut bin) = self.order.bin(candidate.shape, mask, good) else {
                     return Fill::default();
                 };
-                let waiting = (queues, &draft.left[..], &self.worth[..]);
+                let pending = PendingItems {
+                    waiting,
+                    stock: &draft.left,
+                    worth: &self.worth,
+                };
                 let mut steps = 0;
-                let parts = self.order.with_terms(candidate.shape, |terms| {
-                    bin.fill(*way, (self.order.lots, terms), waiting, &mut steps)
+                let parts = self.order.with_terms(candidate.shape, |rules| {
+                    bin.fill(*way, rules, &pending, &mut steps)
                 });
                 Fill { parts, steps }
             });
@@ -349,7 +339,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     /// Adds as many identical nodes as there are pods for. Groups that differ only in per-host
     /// constraints replace each other.
     fn commit(&self, candidate: &TypeCandidate, twins: &Sorted, draft: &mut Packing) {
-        let limited = &self.order.template.shapes[candidate.shape].limited;
+        let limited = self.order.limited(candidate.shape);
         let mut most = draft.ledger.copies(limited);
         assert!(most > 0, "what was weighed can be had");
         let first = self.worth_of(&candidate.parts);
@@ -395,12 +385,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         };
         let mut parts = Vec::with_capacity(candidate.parts.len());
         let mut steps = 0;
-        order.with_terms(candidate.shape, |terms| {
+        order.with_terms(candidate.shape, |rules| {
             let mut wanted: Vec<(usize, u64)> = Vec::new();
             for (lot, count) in &candidate.parts {
                 // Identical groups may not be adjacent.
-                match wanted.iter_mut().find(|(own, _)| *own == twins.of[*lot]) {
-                    Some((_, own)) => *own += count,
+                match wanted.iter_mut().find(|(twin, _)| *twin == twins.of[*lot]) {
+                    Some((_, sum)) => *sum += count,
                     None => wanted.push((twins.of[*lot], *count)),
                 }
             }
@@ -413,14 +403,11 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                         continue;
                     }
                     steps += 1;
-                    let some = bin
-                        .room(order.lots, terms, *lot)
-                        .min(draft.left[*lot])
-                        .min(count);
-                    if some > 0 {
-                        bin.add(order.lots, terms, (*lot, some));
-                        parts.push((*lot, some));
-                        count -= some;
+                    let taken = bin.room(rules, *lot).min(draft.left[*lot]).min(count);
+                    if taken > 0 {
+                        bin.add(rules, *lot, taken);
+                        parts.push((*lot, taken));
+                        count -= taken;
                     }
                 }
             }
@@ -439,9 +426,9 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             ratios: Vec::new(),
         };
         for lot in &self.waiting {
-            let own = &self.order.lots[*lot];
+            let item = &self.order.lots[*lot];
             let next = known.len();
-            let twin = *known.entry((own.row, own.demand)).or_insert(next);
+            let twin = *known.entry((item.row, item.demand)).or_insert(next);
             if twin == next {
                 twins.lots.push(Vec::new());
             }
@@ -452,10 +439,10 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             .lots
             .iter()
             .map(|lots| {
-                let own = &self.order.lots[lots[0]];
-                let others: Vec<bool> = own.demand[2..].iter().map(|amount| *amount > 0).collect();
-                let ratio = own.demand[1].saturating_div(own.demand[0].max(1));
-                (own.row, others, ratio.max(1).ilog2())
+                let item = &self.order.lots[lots[0]];
+                let others: Vec<bool> = item.demand[2..].iter().map(|amount| *amount > 0).collect();
+                let ratio = item.demand[1].saturating_div(item.demand[0].max(1));
+                (item.row, others, ratio.max(1).ilog2())
             })
             .collect();
         let ordinals: BTreeSet<_> = ratios.iter().collect();
@@ -475,11 +462,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Returns queues of pending items.
-    fn queues(
-        &self,
-        mut order: Vec<IdenticalGroups>,
-        (left, twins): (&[u64], &Sorted),
-    ) -> FillQueues {
+    fn queues(&self, mut order: Vec<IdenticalGroups>, left: &[u64], twins: &Sorted) -> FillQueues {
         order.retain_mut(|lots| {
             lots.retain(|lot| left[*lot] > 0);
             !lots.is_empty()
@@ -533,7 +516,7 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
             node_cost,
             ..*order
         };
-        let draft = order.draft(ways, ledger, STEPS_MAX, &mut fills);
+        let draft = order.draft(ways, ledger, &mut fills);
         let last = draft.steps > AGAIN_MAX || draft.claims.is_empty();
         if drafts.is_empty() || !draft.cut_short {
             drafts.push(draft);
@@ -542,31 +525,28 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
             break;
         }
     }
-    let own = |draft: &Packing| draft.cost(order.node_overhead_price);
-    let waiting = |draft: &Packing| draft.left.iter().sum::<u64>();
-    let mut least = drafts.iter().map(waiting).min().unwrap_or(0);
+    let price = order.node_overhead_price;
+    let mut least = drafts.iter().map(Packing::unscheduled).min().unwrap_or(0);
     let mut cost_max = f64::INFINITY;
     let greedy = (drafts.len() == tries.len()).then(|| order.greedy(ledger));
-    if let Some(mut greedy) = greedy.flatten().filter(|own| waiting(own) <= least) {
-        (least, cost_max) = (waiting(&greedy), own(&greedy));
-        let grown = greedy.clone();
-        order.merge(&mut greedy);
+    if let Some(first_fit) = greedy.flatten().filter(|it| it.unscheduled() <= least) {
+        (least, cost_max) = (first_fit.unscheduled(), first_fit.cost(price));
+        let mut merged = first_fit.clone();
+        order.merge(&mut merged);
         // Sums in a different order may differ in the last digit.
-        drafts.push(if own(&greedy) <= cost_max {
-            greedy
-        } else {
-            grown
+        drafts.push(match merged.cost(price) <= cost_max {
+            true => merged,
+            false => first_fit,
         });
     }
-    drafts.retain(|draft| waiting(draft) == least);
-    let cost = drafts.iter().map(own).min_by(f64::total_cmp);
+    drafts.retain(|draft| draft.unscheduled() == least);
+    let costs = drafts.iter().map(|draft| draft.cost(price));
+    let cost = costs.min_by(f64::total_cmp);
     cost_max = cost_max.min(cost.unwrap_or(0.0) * ABOUT);
-    drafts.retain(|draft| own(draft) <= cost_max);
-    let by = |draft: &Packing| draft.claims.len();
+    drafts.retain(|draft| draft.cost(price) <= cost_max);
     drafts.sort_by(|one, other| {
-        by(one)
-            .cmp(&by(other))
-            .then(own(one).total_cmp(&own(other)))
+        let by_nodes = one.claims.len().cmp(&other.claims.len());
+        by_nodes.then(one.cost(price).total_cmp(&other.cost(price)))
     });
     drafts.swap_remove(0)
 }

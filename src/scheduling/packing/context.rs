@@ -9,8 +9,9 @@ use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::launch_options::Ledgers;
+use crate::scheduling::packing::offering_cache::OfferingQuery;
 use crate::scheduling::problem::Problem;
-use crate::scheduling::supply::compatible::LabelMatch;
+use crate::scheduling::supply::compatible::{CompatibleOfferings, LabelMatch};
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::NodeConstraintTable;
@@ -24,6 +25,24 @@ pub(crate) struct OpenedNode {
     pub(crate) claim: PackedNode,
     /// Whether it was dropped because none of its pods has a turn.
     pub(crate) gone: bool,
+}
+
+impl OpenedNode {
+    /// Adds a claim of a pool.
+    pub(crate) fn new(template: usize, claim: PackedNode) -> Self {
+        Self {
+            template,
+            claim,
+            gone: false,
+        }
+    }
+}
+
+/// Item groups, and the compatible offerings that they refer to.
+#[derive(Clone, Copy)]
+pub(crate) struct ItemOfferings<'i> {
+    pub(crate) lots: &'i [ItemGroup<'i>],
+    pub(crate) rows: &'i [CompatibleOfferings],
 }
 
 /// The placement of all pods.
@@ -49,6 +68,26 @@ pub(crate) struct PackingState<'p, 'a> {
     pub(crate) cut_short: bool,
 }
 
+impl PackingState<'_, '_> {
+    /// Returns the item groups with their offerings, which are `rows`.
+    pub(crate) fn items<'i>(&'i self, rows: &'i [CompatibleOfferings]) -> ItemOfferings<'i> {
+        ItemOfferings {
+            lots: &self.lots,
+            rows,
+        }
+    }
+
+    /// Returns the number of unscheduled pods.
+    pub(crate) fn unscheduled(&self) -> u64 {
+        self.left.iter().sum()
+    }
+
+    /// Returns the new nodes that were not dropped.
+    pub(crate) fn kept_nodes(&self) -> impl Iterator<Item = &OpenedNode> {
+        self.opened.iter().filter(|opened| !opened.gone)
+    }
+}
+
 /// Immutable input of packing.
 pub(crate) struct PackingContext<'p, 'a> {
     pub(crate) problem: &'p Problem<'a>,
@@ -62,6 +101,49 @@ pub(crate) struct PackingContext<'p, 'a> {
     pub(crate) passing: Vec<OnceCell<FilterMatches>>,
     /// Certain DaemonSet pods of one more node in each domain by counter, computed on demand.
     pub(crate) daemon_overheads: Vec<OnceCell<Vec<(usize, u32)>>>,
+}
+
+impl<'p> PackingContext<'p, '_> {
+    /// Returns the kind of a class without preferences.
+    pub(crate) fn hard_kind(&self, class: usize) -> usize {
+        let problem = self.problem;
+        problem.without_wishes(problem.classes[class].kind)
+    }
+
+    /// Returns the number of alternative requirements of a kind.
+    pub(crate) fn alternatives_of(&self, kind: usize) -> usize {
+        let wants = self.problem.kinds[kind].wants;
+        self.problem.wants[wants].alternatives.len()
+    }
+
+    /// Returns what pods of a kind require of the offerings of a node.
+    pub(crate) fn query(&self, kind: usize, relaxed: bool, cell: Option<usize>) -> OfferingQuery {
+        OfferingQuery {
+            wants: self.problem.kinds[kind].wants,
+            relaxed,
+            cell,
+        }
+    }
+
+    /// Returns the item group of a class of a kind, without domain.
+    pub(crate) fn item_group(&self, class: usize, kind: usize, row: usize) -> ItemGroup<'p> {
+        let pod_class = &self.problem.classes[class];
+        ItemGroup {
+            class,
+            kind,
+            demand: &pod_class.demand,
+            per_unit: &pod_class.per_unit,
+            shares: &self.hosts.shares[kind],
+            row,
+            cell: None,
+            together: 1,
+        }
+    }
+
+    /// Returns whether pods of a kind need a domain.
+    pub(crate) fn needs_domain(&self, kind: usize) -> bool {
+        self.topology.is_pinned(kind) && !self.cells.keys.is_empty()
+    }
 }
 
 /// For each pool and alternative, the types with matching labels. `None` if the pool itself does

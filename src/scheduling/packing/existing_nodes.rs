@@ -1,10 +1,13 @@
 //! Places pending pods on existing and in-flight nodes, which cost nothing more.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
-use crate::scheduling::packing::fill_bin::{Bin, BinRules, FillQueues, FillStrategy, ItemGroup};
+use crate::scheduling::packing::fill_bin::{
+    Bin, BinRules, FillQueues, FillStrategy, ItemGroup, PendingItems,
+};
 use crate::scheduling::problem::daemon_constraints::HostPort;
 use crate::scheduling::problem::resource_vector::{fits, most, take, times};
 use crate::scheduling::problem::{Problem, clash};
@@ -38,6 +41,19 @@ pub(crate) struct ExistingPlacement {
     pub(crate) left: Vec<u64>,
     /// Whether the step limit was reached.
     pub(crate) cut_short: bool,
+}
+
+impl ExistingPlacement {
+    /// Returns the total value of the remaining pods.
+    fn worth_left(&self, worth: &[f64]) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "only for an order")]
+        let worth = self
+            .left
+            .iter()
+            .zip(worth)
+            .map(|(count, worth)| *count as f64 * worth);
+        worth.sum()
+    }
 }
 
 /// Properties that distinguish nodes for pods, except resources: required labels, taints, host
@@ -101,8 +117,10 @@ impl<'r> ExistingNodes<'r> {
     pub(crate) fn place_rest(
         &mut self,
         class: usize,
-        (left, turns): (&mut u64, &mut Vec<PlacementStep>),
-        (board, free): (&mut TopologyState<'_>, &mut FreeResources),
+        left: &mut u64,
+        turns: &mut Vec<PlacementStep>,
+        free: &mut FreeResources,
+        board: &mut TopologyState<'_>,
         steps: &mut u64,
     ) -> bool {
         let mut placed = ExistingPlacement {
@@ -111,7 +129,7 @@ impl<'r> ExistingNodes<'r> {
             cut_short: false,
         };
         placed.left[class] = *left;
-        let moved = self.one_turn(class, 1, (free, &mut placed), board, steps);
+        let moved = self.one_turn(class, 1, free, &mut placed, board, steps);
         (*left, *turns) = (placed.left[class], placed.turns);
         moved
     }
@@ -127,10 +145,8 @@ impl<'r> ExistingNodes<'r> {
             .iter()
             .map(|room| {
                 let labels = asked.iter().map(|key| room.labels.get(key)).collect();
-                let next = known.len();
-                *known
-                    .entry((labels, &room.taints, &room.host_ports))
-                    .or_insert(next)
+                let (key, next) = ((labels, &room.taints[..], &room.host_ports), known.len());
+                *known.entry(key).or_insert(next)
             })
             .collect();
         let kinds = problem
@@ -160,10 +176,10 @@ impl<'r> ExistingNodes<'r> {
         if let Some(known) = self.may[at] {
             return known;
         }
-        let (own, host) = (&self.problem.wants[wants], &self.rooms[room]);
-        let may = repelling(&host.taints, own.tolerations).is_none()
-            && !clash(own.ports, &host.host_ports)
-            && is_surely(&host.labels, &own.alternatives);
+        let (wanted, host) = (&self.problem.wants[wants], &self.rooms[room]);
+        let may = repelling(&host.taints, wanted.tolerations).is_none()
+            && !clash(wanted.ports, &host.host_ports)
+            && is_surely(&host.labels, &wanted.alternatives);
         self.may[at] = Some(may);
         may
     }
@@ -188,8 +204,8 @@ impl<'r> ExistingNodes<'r> {
                 // One pod per node and round, so that spread pods fill nodes evenly.
                 let most = if bound { u64::MAX } else { 1 };
                 while placed.left[*class] > 0 {
-                    let all = (&mut free, &mut placed);
-                    let moved = self.one_turn(*class, most, all, board, &mut steps);
+                    let moved =
+                        self.one_turn(*class, most, &mut free, &mut placed, board, &mut steps);
                     again |= moved && !bound;
                     if !moved || bound || steps > STEPS_MAX {
                         break;
@@ -206,17 +222,18 @@ impl<'r> ExistingNodes<'r> {
         &mut self,
         class: usize,
         most: u64,
-        (free, placed): (&mut FreeResources, &mut ExistingPlacement),
+        free: &mut FreeResources,
+        placed: &mut ExistingPlacement,
         board: &mut TopologyState<'_>,
         steps: &mut u64,
     ) -> bool {
-        let own = &self.problem.classes[class];
+        let demand = &self.problem.classes[class].demand;
         let kind = self.kinds[class];
         let wants = self.problem.kinds[kind].wants;
         let ports = !self.problem.wants[wants].ports.is_empty();
         let free_kind = board.topology.is_free(kind);
         let mut moved = false;
-        if !fits(&self.most, &own.demand) {
+        if !fits(&self.most, demand) {
             *steps += free.len() as u64;
             return false;
         }
@@ -229,12 +246,12 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             };
             let known = self.may[wants * self.profiles + self.profile[room]];
-            if known == Some(false) || !fits(free, &own.demand) || !self.may(wants, room) {
+            if known == Some(false) || !fits(free, demand) || !self.may(wants, room) {
                 continue;
             }
             if ports {
-                let here = placed.turns.iter().filter(|turn| turn.site == room);
-                let mut others = here.map(|turn| self.kinds[turn.class]);
+                let on_room = placed.turns.iter().filter(|turn| turn.site == room);
+                let mut others = on_room.map(|turn| self.kinds[turn.class]);
                 if others.any(|other| self.problem.ports_clash(kind, other)) {
                     continue;
                 }
@@ -243,11 +260,11 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             }
             let most = if ports { 1 } else { most };
-            let count = times(free, &own.demand).min(placed.left[class]).min(most);
+            let count = times(free, demand).min(placed.left[class]).min(most);
             if !free_kind {
                 board.bind(kind, room, u32::try_from(count).unwrap_or(u32::MAX));
             }
-            take(free, &own.demand, count);
+            take(free, demand, count);
             placed.left[class] -= count;
             moved = true;
             placed.turns.push(PlacementStep {
@@ -262,15 +279,6 @@ impl<'r> ExistingNodes<'r> {
     /// Returns the best of several strategies for pods without topology rules.
     fn improved(&mut self, mut best: ExistingPlacement) -> ExistingPlacement {
         let worth = self.worth();
-        let waiting = |placed: &ExistingPlacement| {
-            #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-            placed
-                .left
-                .iter()
-                .zip(&worth)
-                .map(|(count, worth)| *count as f64 * worth)
-                .sum::<f64>()
-        };
         let effort = (self.rooms.len() * self.problem.classes.len()) as u64;
         let tries = [
             (FillStrategy::Worth, true),
@@ -279,11 +287,11 @@ impl<'r> ExistingNodes<'r> {
             (FillStrategy::Largest, false),
         ];
         for (way, largest_first) in tries {
-            if waiting(&best) <= 0.0 || effort > TRIES_MAX {
+            if best.worth_left(&worth) <= 0.0 || effort > TRIES_MAX {
                 break;
             }
             let other = self.by_room(way, largest_first, &worth);
-            if waiting(&other) < waiting(&best) {
+            if other.worth_left(&worth) < best.worth_left(&worth) {
                 best = other;
             }
         }
@@ -299,27 +307,15 @@ impl<'r> ExistingNodes<'r> {
     ) -> ExistingPlacement {
         let problem = self.problem;
         let shares = NodeConstraints::default();
-        let lots: Vec<ItemGroup<'_>> = problem
-            .classes
-            .iter()
-            .enumerate()
-            .map(|(class, own)| ItemGroup {
-                class,
-                kind: self.kinds[class],
-                demand: &own.demand,
-                per_unit: &own.per_unit,
-                shares: &shares,
-                row: self.kinds[class],
-                cell: None,
-                together: 1,
-            })
-            .collect();
+        let lots = self.item_groups(&shares);
         let mut left = problem.counts();
         let mut turns = Vec::new();
         let mut order: Vec<usize> = (0..self.rooms.len()).collect();
         if largest_first {
-            let size = |room: &usize| self.free[*room].as_ref().map(|free| (free[0], free[1]));
-            order.sort_by(|one, other| size(other).cmp(&size(one)).then(one.cmp(other)));
+            order.sort_by_key(|room| {
+                let size = self.free[*room].as_ref().map(|free| (free[0], free[1]));
+                (Reverse(size), *room)
+            });
         }
         let mut steps = 0;
         for room in order {
@@ -331,7 +327,8 @@ impl<'r> ExistingNodes<'r> {
             };
             let wants = 0..problem.wants.len();
             let may: Vec<bool> = wants.map(|wants| self.may(wants, room)).collect();
-            let terms = BinRules {
+            let rules = BinRules {
+                lots: &lots,
                 mask: &|kind| u64::from(may[problem.kinds[kind].wants]),
                 is_picky: &|_| false,
                 apart: &|_, _| false,
@@ -345,8 +342,12 @@ impl<'r> ExistingNodes<'r> {
                 good: 1,
                 ..Bin::default()
             };
-            let waiting = (&FillQueues { order, queues }, &left[..], worth);
-            for (class, pods) in bin.fill(way, (&lots, &terms), waiting, &mut steps) {
+            let pending = PendingItems {
+                waiting: &FillQueues { order, queues },
+                stock: &left,
+                worth,
+            };
+            for (class, pods) in bin.fill(way, &rules, &pending, &mut steps) {
                 left[class] -= pods;
                 turns.push(PlacementStep {
                     class,
@@ -362,13 +363,29 @@ impl<'r> ExistingNodes<'r> {
         }
     }
 
+    /// Returns an item group for each class without topology rules.
+    fn item_groups<'s>(&self, shares: &'s NodeConstraints) -> Vec<ItemGroup<'s>>
+    where
+        'r: 's,
+    {
+        let classes = self.problem.classes.iter().zip(&self.kinds).enumerate();
+        let groups = classes.map(|(class, (pod_class, kind))| ItemGroup {
+            class,
+            kind: *kind,
+            demand: &pod_class.demand,
+            per_unit: &pod_class.per_unit,
+            shares,
+            row: *kind,
+            cell: None,
+            together: 1,
+        });
+        groups.collect()
+    }
+
     /// Value of a pod on existing nodes: its largest share of the total free resources.
     fn worth(&self) -> Vec<f64> {
-        let axes = self
-            .problem
-            .classes
-            .first()
-            .map_or(0, |class| class.demand.len());
+        let classes = &self.problem.classes;
+        let axes = classes.first().map_or(0, |class| class.demand.len());
         let mut whole = vec![0.0; axes];
         for free in self.free.iter().flatten() {
             for (whole, free) in whole.iter_mut().zip(free) {
@@ -377,16 +394,16 @@ impl<'r> ExistingNodes<'r> {
                 *whole += free;
             }
         }
-        let worth = |demand: &Vec<i64>| {
+        let worth = classes.iter().map(|class| {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-            demand
+            let shares = class
+                .demand
                 .iter()
                 .zip(&whole)
-                .map(|(demand, whole)| *demand as f64 / f64::max(*whole, 1.0))
-                .fold(1e-12, f64::max)
-        };
-        let classes = self.problem.classes.iter();
-        classes.map(|class| worth(&class.demand)).collect()
+                .map(|(demand, whole)| *demand as f64 / f64::max(*whole, 1.0));
+            shares.fold(1e-12, f64::max)
+        });
+        worth.collect()
     }
 
     /// Checks that no node takes more than it has.
@@ -396,9 +413,8 @@ impl<'r> ExistingNodes<'r> {
             let demand = &self.problem.classes[turn.class].demand;
             let host = &self.rooms[turn.site].host;
             let free = free[turn.site].as_mut();
-            let fits = free
-                .as_ref()
-                .is_some_and(|free| times(free, demand) >= turn.pods);
+            let most = free.as_ref().map(|free| times(free, demand));
+            let fits = most.is_some_and(|most| most >= turn.pods);
             assert!(fits, "{host} takes no more than it has");
             if let Some(free) = free {
                 take(free, demand, turn.pods);
@@ -428,20 +444,17 @@ fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
         }
         all = all
             .iter()
-            .flat_map(|own: &Requirements| -> Vec<Requirements> {
-                values
-                    .iter()
-                    .map(|value| {
-                        let mut own = own.clone();
-                        own.add(key, Requirement::is_in([value.as_str()]));
-                        own
-                    })
-                    .collect()
+            .flat_map(|labels| {
+                values.iter().map(move |value| {
+                    let mut labels = labels.clone();
+                    labels.add(key, Requirement::is_in([value.as_str()]));
+                    labels
+                })
             })
             .collect();
     }
-    all.iter().all(|own| {
+    all.iter().all(|labels| {
         let mut alternatives = alternatives.iter();
-        alternatives.any(|wanted| own.compatible(wanted, false).is_ok())
+        alternatives.any(|wanted| labels.compatible(wanted, false).is_ok())
     })
 }

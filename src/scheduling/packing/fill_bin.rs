@@ -1,6 +1,7 @@
 //! Strategies to fill one node with pending pods.
 
 use crate::scheduling::problem::resource_vector::{fits, take, times};
+use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::node_counters::NodeConstraints;
 
 /// Pending pods that are identical for all hosts in question.
@@ -69,8 +70,20 @@ struct QueueCursor {
     taken: u64,
 }
 
-/// The rules of a host.
+/// Pending items to fill a host from.
+pub(crate) struct PendingItems<'f> {
+    /// Their groups.
+    pub(crate) waiting: &'f FillQueues,
+    /// Number of items by group.
+    pub(crate) stock: &'f [u64],
+    /// Value of an item by group.
+    pub(crate) worth: &'f [f64],
+}
+
+/// The item groups, and the rules of a host.
 pub(crate) struct BinRules<'t> {
+    /// The item groups.
+    pub(crate) lots: &'t [ItemGroup<'t>],
     /// Compatible offerings of a row on this host, one bit each; zero if incompatible.
     pub(crate) mask: &'t dyn Fn(usize) -> u64,
     /// Whether groups of a row must be compared with all others on the host.
@@ -99,67 +112,60 @@ const SHARE: u64 = 8;
 
 impl Bin {
     /// Returns how many items of a group fit.
-    pub(crate) fn room(&self, lots: &[ItemGroup<'_>], terms: &BinRules<'_>, lot: usize) -> u64 {
-        let own = &lots[lot];
-        match times(&self.free, own.demand) {
+    pub(crate) fn room(&self, rules: &BinRules<'_>, lot: usize) -> u64 {
+        let group = &rules.lots[lot];
+        match times(&self.free, group.demand) {
             0 => 0,
-            most if self.admits(terms, own.row) => self.takes(own, most),
+            most if self.admits(rules, group.row) => self.takes(group, most),
             _ => 0,
         }
     }
 
     /// Returns how many items per-host constraints allow, up to `most`.
-    fn takes(&self, own: &ItemGroup<'_>, most: u64) -> u64 {
-        let count = own.shares.room(&self.counts, most);
-        let begins = count >= own.together || own.shares.is_met(&self.counts);
+    fn takes(&self, group: &ItemGroup<'_>, most: u64) -> u64 {
+        let count = group.shares.room(&self.counts, most);
+        let begins = count >= group.together || group.shares.is_met(&self.counts);
         if begins { count } else { 0 }
     }
 
     /// Returns whether a row is compatible, independent of resources.
-    fn admits(&self, terms: &BinRules<'_>, row: usize) -> bool {
-        let apart = || self.picky.iter().any(|other| (terms.apart)(row, *other));
-        self.mask & (terms.mask)(row) & self.good != 0 && !((terms.is_picky)(row) && apart())
+    fn admits(&self, rules: &BinRules<'_>, row: usize) -> bool {
+        self.mask & (rules.mask)(row) & self.good != 0
+            && !((rules.is_picky)(row) && self.picky.iter().any(|other| (rules.apart)(row, *other)))
     }
 
     /// Adds pods. They must have room.
-    pub(crate) fn add(
-        &mut self,
-        lots: &[ItemGroup<'_>],
-        terms: &BinRules<'_>,
-        (lot, count): ItemCount,
-    ) {
-        let own = &lots[lot];
-        take(&mut self.free, own.demand, count);
-        self.mask &= (terms.mask)(own.row);
-        own.shares.add(&mut self.counts, count);
-        if (terms.is_picky)(own.row) && !self.picky.contains(&own.row) {
-            self.picky.push(own.row);
+    pub(crate) fn add(&mut self, rules: &BinRules<'_>, lot: usize, count: u64) {
+        let group = &rules.lots[lot];
+        take(&mut self.free, group.demand, count);
+        self.mask &= (rules.mask)(group.row);
+        group.shares.add(&mut self.counts, count);
+        if (rules.is_picky)(group.row) && !self.picky.contains(&group.row) {
+            self.picky.push(group.row);
         }
     }
 
-    /// Fills the host from `stock`, the number of items by group; `worth` is the value of an item.
-    /// Returns the added items and adds its effort to `steps`.
+    /// Fills the host with pending items. Returns the added items and adds its effort to `steps`.
     pub(crate) fn fill(
         &mut self,
         way: FillStrategy,
-        (lots, terms): (&[ItemGroup<'_>], &BinRules<'_>),
-        (waiting, stock, worth): (&FillQueues, &[u64], &[f64]),
+        rules: &BinRules<'_>,
+        pending: &PendingItems<'_>,
         steps: &mut u64,
     ) -> Vec<ItemCount> {
         united(match way {
-            FillStrategy::Largest => {
-                self.fill_largest((lots, terms), (&waiting.order, stock), steps)
-            }
-            FillStrategy::Worth => self.fill_worth((lots, terms), (waiting, stock, worth), steps),
+            FillStrategy::Largest => self.fill_largest(rules, pending, steps),
+            FillStrategy::Worth => self.fill_worth(rules, pending, steps),
         })
     }
 
     fn fill_largest(
         &mut self,
-        (lots, terms): (&[ItemGroup<'_>], &BinRules<'_>),
-        (order, stock): (&[IdenticalGroups], &[u64]),
+        rules: &BinRules<'_>,
+        pending: &PendingItems<'_>,
         steps: &mut u64,
     ) -> Vec<ItemCount> {
+        let (lots, order) = (rules.lots, &pending.waiting.order);
         let mut parts = Vec::new();
         *steps += 2 * order.len() as u64;
         // Pods that require other pods on the host come after them.
@@ -167,9 +173,9 @@ impl Bin {
         loop {
             let mut wait = false;
             for twins in order {
-                let own = &lots[twins[0]];
-                let mut all = times(&self.free, own.demand);
-                if all == 0 || !self.admits(terms, own.row) {
+                let first = &lots[twins[0]];
+                let mut all = times(&self.free, first.demand);
+                if all == 0 || !self.admits(rules, first.row) {
                     continue;
                 }
                 for &lot in twins {
@@ -178,11 +184,11 @@ impl Bin {
                         wait |= !needy;
                         continue;
                     }
-                    let count = self.takes(&lots[lot], all).min(stock[lot]);
+                    let count = self.takes(&lots[lot], all).min(pending.stock[lot]);
                     if count > 0 {
-                        self.add(lots, terms, (lot, count));
+                        self.add(rules, lot, count);
                         parts.push((lot, count));
-                        all = times(&self.free, own.demand);
+                        all = times(&self.free, first.demand);
                     }
                 }
             }
@@ -195,26 +201,26 @@ impl Bin {
 
     fn fill_worth(
         &mut self,
-        (lots, terms): (&[ItemGroup<'_>], &BinRules<'_>),
-        (waiting, stock, worth): (&FillQueues, &[u64], &[f64]),
+        rules: &BinRules<'_>,
+        pending: &PendingItems<'_>,
         steps: &mut u64,
     ) -> Vec<ItemCount> {
+        let lots = rules.lots;
         let mut parts: Vec<ItemCount> = Vec::new();
         let start = QueueCursor {
             twins: 0,
             lot: 0,
             taken: 0,
         };
-        let mut heads: Vec<QueueCursor> = vec![start; waiting.queues.len()];
+        let mut heads: Vec<QueueCursor> = vec![start; pending.waiting.queues.len()];
         loop {
             let mut best: Option<(f64, usize, usize)> = None;
             *steps += 1 + heads.len() as u64;
             for (at, head) in heads.iter_mut().enumerate() {
-                let queue = (&waiting.queues[at][..], &waiting.order[..]);
-                let Some(lot) = self.next_of((lots, terms), queue, head, stock) else {
+                let Some(lot) = self.next_of(rules, pending, at, head) else {
                     continue;
                 };
-                let worth = worth[lot] * self.share(&lots[lot]);
+                let worth = pending.worth[lot] * self.share(&lots[lot]);
                 if best.is_none_or(|(most, ..)| worth > most) {
                     best = Some((worth, at, lot));
                 }
@@ -224,10 +230,10 @@ impl Bin {
             };
             let all = times(&self.free, lots[lot].demand);
             let room = self.takes(&lots[lot], all);
-            let left = stock[lot] - heads[at].taken;
+            let left = pending.stock[lot] - heads[at].taken;
             let chunk = (all / SHARE).max(lots[lot].together);
             let count = room.min(left).min(chunk);
-            self.add(lots, terms, (lot, count));
+            self.add(rules, lot, count);
             parts.push((lot, count));
             heads[at].taken += count;
         }
@@ -237,21 +243,22 @@ impl Bin {
     /// because free capacity only shrinks. Groups that require other pods wait.
     fn next_of(
         &self,
-        (lots, terms): (&[ItemGroup<'_>], &BinRules<'_>),
-        (queue, order): (&[usize], &[IdenticalGroups]),
+        rules: &BinRules<'_>,
+        pending: &PendingItems<'_>,
+        queue: usize,
         head: &mut QueueCursor,
-        stock: &[u64],
     ) -> Option<usize> {
+        let (lots, queue) = (rules.lots, &pending.waiting.queues[queue]);
         while let Some(twins) = queue.get(head.twins) {
-            let twins = &order[*twins];
-            let own = &lots[twins[0]];
-            if fits(&self.free, own.demand) && self.admits(terms, own.row) {
+            let twins = &pending.waiting.order[*twins];
+            let first = &lots[twins[0]];
+            if fits(&self.free, first.demand) && self.admits(rules, first.row) {
                 while let Some(&lot) = twins.get(head.lot) {
                     let shares = lots[lot].shares;
-                    let left = stock[lot] > head.taken;
+                    let left = pending.stock[lot] > head.taken;
                     let most = match lots[lot].together {
                         0 | 1 => 1,
-                        _ => times(&self.free, own.demand),
+                        _ => times(&self.free, first.demand),
                     };
                     if left && self.takes(&lots[lot], most) > 0 {
                         return Some(lot);
@@ -263,11 +270,7 @@ impl Bin {
                     (head.lot, head.taken) = (head.lot + 1, 0);
                 }
             }
-            *head = QueueCursor {
-                twins: head.twins + 1,
-                lot: 0,
-                taken: 0,
-            };
+            (head.twins, head.lot, head.taken) = (head.twins + 1, 0, 0);
         }
         None
     }
@@ -279,8 +282,9 @@ impl Bin {
     )]
     fn share(&self, lot: &ItemGroup<'_>) -> f64 {
         // `min` ignores NaN: zero free and zero requested.
-        let ratios = self.free.iter().zip(lot.per_unit);
-        ratios
+        self.free
+            .iter()
+            .zip(lot.per_unit)
             .map(|(free, per_unit)| *free as f64 * per_unit)
             .fold(1e18, f64::min)
     }
@@ -303,4 +307,14 @@ pub(crate) fn rows_in(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<usize>
     rows.sort_unstable();
     rows.dedup();
     rows
+}
+
+/// Returns the distinct compatible offerings of these pods.
+pub(crate) fn offerings_of<'r>(
+    lots: &[ItemGroup<'_>],
+    rows: &'r [CompatibleOfferings],
+    parts: &[ItemCount],
+) -> Vec<&'r CompatibleOfferings> {
+    let row_ids = rows_in(lots, parts).into_iter();
+    row_ids.map(|row| &rows[row]).collect()
 }

@@ -27,25 +27,36 @@ pub(super) struct FillCache {
     pub(super) by_worth: HashMap<(usize, usize, usize), Fill>,
     /// Whether no later packing will use the cache.
     pub(super) is_last: bool,
+    /// The current state.
+    state: usize,
 }
 
 impl FillCache {
-    pub(super) fn state(&mut self, left: &[u64]) -> usize {
+    /// Makes the fills for these remaining items the current ones.
+    pub(super) fn set_state(&mut self, left: &[u64]) {
         if self.is_last {
-            return 0;
+            return;
         }
         let next = self.states.len();
-        match self.states.get(left) {
-            Some(own) => *own,
+        self.state = match self.states.get(left) {
+            Some(state) => *state,
             None => *self.states.entry(left.to_vec()).or_insert(next),
-        }
+        };
     }
 
-    pub(super) fn of(&mut self, way: FillStrategy) -> &mut HashMap<(usize, usize, usize), Fill> {
-        match way {
+    /// Returns the current fill of a row and a type.
+    pub(super) fn fill(
+        &mut self,
+        way: FillStrategy,
+        row: usize,
+        shape: usize,
+        make: impl FnOnce() -> Fill,
+    ) -> &Fill {
+        let fills = match way {
             FillStrategy::Largest => &mut self.by_size,
             FillStrategy::Worth => &mut self.by_worth,
-        }
+        };
+        fills.entry((self.state, row, shape)).or_insert_with(make)
     }
 
     /// Stops caching after a packing with many steps, because it is not repeated.

@@ -38,10 +38,10 @@ impl PackingInput<'_> {
             return None;
         }
         lots.sort_by_key(|lot| {
-            let own = &self.lots[*lot];
+            let group = &self.lots[*lot];
             // Pods that require other pods on the host come after them.
-            let needy = !own.shares.needs.is_empty();
-            (needy, Reverse((own.demand[0], own.demand[1])), *lot)
+            let needy = !group.shares.needs.is_empty();
+            (needy, Reverse((group.demand[0], group.demand[1])), *lot)
         });
         let mut open: Vec<OpenNode> = Vec::new();
         // Claims by how many pods they have, then by age.
@@ -88,12 +88,18 @@ impl PackingInput<'_> {
             cut_short: false,
             steps,
         };
+        self.close(&mut draft, open);
+        self.check(&draft);
+        Some(draft)
+    }
+
+    /// Makes each claim the cheapest of its types.
+    fn close(&self, draft: &mut Packing, open: Vec<OpenNode>) {
         for claim in open {
             let parts = united(claim.parts);
             match self.priced(parts.clone(), &draft.ledger) {
                 Some(claim) => {
-                    let limited = &self.template.shapes[claim.shape].limited;
-                    draft.ledger.reserve(limited, 1);
+                    draft.ledger.reserve(self.limited(claim.shape), 1);
                     draft.claims.push(claim);
                 }
                 None => parts
@@ -101,8 +107,6 @@ impl PackingInput<'_> {
                     .for_each(|(lot, pods)| draft.left[*lot] += pods),
             }
         }
-        self.check(&draft);
-        Some(draft)
     }
 
     /// Adds a claim for one item if any type fits.
@@ -114,7 +118,7 @@ impl PackingInput<'_> {
             rows: Vec::new(),
             shapes: offers
                 .enumerate()
-                .filter(|own| ledger.copies(&self.template.shapes[own.0].limited) > 0)
+                .filter(|(shape, _)| ledger.copies(self.limited(*shape)) > 0)
                 .collect(),
             parts: Vec::new(),
         };
@@ -123,24 +127,20 @@ impl PackingInput<'_> {
 
     /// Adds up to a number of items to a claim, as many as fit on some type. Returns their number.
     fn take(&self, claim: &mut OpenNode, lot: usize, most: u64) -> u64 {
-        let own = &self.lots[lot];
-        let most = own.shares.room(&claim.counts, most);
-        if most == 0 || claim.rows.iter().any(|row| self.apart(own.row, *row)) {
+        let group = &self.lots[lot];
+        let most = group.shares.room(&claim.counts, most);
+        if most == 0 || claim.rows.iter().any(|row| self.apart(group.row, *row)) {
             return 0;
         }
-        let masks = &self.rows[own.row].masks;
-        let net = |shape: usize| {
-            self.template.shapes[shape]
-                .net
-                .as_deref()
-                .unwrap_or_default()
-        };
+        let masks = &self.rows[group.row].masks;
         let fits = |(shape, mask): &(usize, u64), pods: i64| {
-            let net = net(*shape);
-            let mut all = net.iter().zip(&claim.sum).zip(own.demand);
+            let net = self.net(*shape);
+            let mut all = net.iter().zip(&claim.sum).zip(group.demand);
             mask & masks[*shape] != 0
                 && !net.is_empty()
-                && all.all(|((net, sum), own)| sum.saturating_add(own.saturating_mul(pods)) <= *net)
+                && all.all(|((net, sum), amount)| {
+                    sum.saturating_add(amount.saturating_mul(pods)) <= *net
+                })
         };
         // The last are the largest, more often than not.
         if !claim.shapes.iter().rev().any(|shape| fits(shape, 1)) {
@@ -151,9 +151,9 @@ impl PackingInput<'_> {
             let fitting = claim.shapes.iter().filter(|shape| fits(shape, 1));
             taken = fitting
                 .map(|shape| {
-                    let free = net(shape.0).iter().zip(&claim.sum);
+                    let free = self.net(shape.0).iter().zip(&claim.sum);
                     let free: Vec<i64> = free.map(|(net, sum)| net - sum).collect();
-                    times(&free, own.demand)
+                    times(&free, group.demand)
                 })
                 .max()
                 .unwrap_or(1)
@@ -166,12 +166,12 @@ impl PackingInput<'_> {
             shape.1 &= masks[shape.0];
             kept.next().unwrap_or(false)
         });
-        for (sum, own) in claim.sum.iter_mut().zip(own.demand) {
-            *sum = sum.saturating_add(own.saturating_mul(pods));
+        for (sum, amount) in claim.sum.iter_mut().zip(group.demand) {
+            *sum = sum.saturating_add(amount.saturating_mul(pods));
         }
-        own.shares.add(&mut claim.counts, taken);
-        if !claim.rows.contains(&own.row) {
-            claim.rows.push(own.row);
+        group.shares.add(&mut claim.counts, taken);
+        if !claim.rows.contains(&group.row) {
+            claim.rows.push(group.row);
         }
         claim.parts.push((lot, taken));
         taken

@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::model::affinity::PodTerm;
 use crate::model::id::NodeName;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
 use crate::scheduling::domains::DomainSet;
-use crate::scheduling::packing::context::{FilterMatches, OpenedNode, PackingContext};
-use crate::scheduling::packing::fill_bin::{ItemGroup, rows_in};
+use crate::scheduling::packing::context::{
+    FilterMatches, ItemOfferings, OpenedNode, PackingContext,
+};
+use crate::scheduling::packing::fill_bin::{ItemGroup, offerings_of, rows_in};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::daemon_constraints::{DaemonOnType, Presence};
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::supply::compatible::{CompatibleOfferings, LabelMatch};
+use crate::scheduling::supply::compatible::LabelMatch;
 use crate::scheduling::supply::daemon_overhead::pick;
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::node_counters::DaemonCounts;
@@ -75,12 +78,12 @@ pub(crate) fn board<'t>(
             let mut places = Vec::with_capacity(values.len());
             for value in values {
                 let place = board.sites.place(key, &value);
-                let mut there = (**room).clone();
-                let own = Requirement::is_in([value]);
-                Arc::make_mut(&mut there.labels).add(&problem.groups.keys[key], own);
+                let mut decided = (**room).clone();
+                let requirement = Requirement::is_in([value]);
+                Arc::make_mut(&mut decided.labels).add(&problem.groups.keys[key], requirement);
                 board.open_maybe(key, place, |at| {
-                    let there = || self::passes(problem, &topology.filters[at], &there);
-                    passes[at] != Match::No && there() != Match::No
+                    passes[at] != Match::No
+                        && self::passes(problem, &topology.filters[at], &decided) != Match::No
                 });
                 places.push(place);
             }
@@ -102,10 +105,8 @@ fn places(
     let mut places = Vec::new();
     for (key, name) in keys {
         let values = labels.get(name).and_then(Requirement::values);
-        if let Some(value) = values
-            .filter(|value| value.len() == 1)
-            .and_then(|value| value.first())
-        {
+        let value = values.filter(|values| values.len() == 1);
+        if let Some(value) = value.and_then(|values| values.first()) {
             places.push((key, sites.place(key, value)));
         }
     }
@@ -149,17 +150,16 @@ fn passes(problem: &Problem<'_>, filter: &NodeFilter, room: &ExistingNode) -> Ma
     let Some(wants) = filter.labels else {
         return Match::Yes;
     };
-    let has_all = |(key, wanted): (&str, &Requirement)| {
-        let values = room.labels.get(key).and_then(Requirement::values);
-        let several = values.filter(|value| value.len() > 1);
-        several.is_none_or(|own| own.iter().all(|value| wanted.has(value)))
-    };
     let alternatives = problem.wants[wants].alternatives.iter();
     let alternatives =
         alternatives.filter(|alternative| room.labels.compatible(alternative, false).is_ok());
-    let pass = alternatives.map(|alternative| match alternative.iter().all(has_all) {
-        true => Match::Yes,
-        false => Match::Maybe,
+    let pass = alternatives.map(|alternative| {
+        let has_all = alternative.iter().all(|(key, wanted)| {
+            let values = room.labels.get(key).and_then(Requirement::values);
+            let several = values.filter(|values| values.len() > 1);
+            several.is_none_or(|values| values.iter().all(|value| wanted.has(value)))
+        });
+        if has_all { Match::Yes } else { Match::Maybe }
     });
     pass.max().unwrap_or(Match::No)
 }
@@ -177,14 +177,11 @@ fn count_residents(
         }
     }
     for resident in &snapshot.residents {
-        let groups = &problem.groups;
-        let of = groups.of(resident.namespace, resident.labels, &snapshot.namespaces);
-        let owners = resident
-            .anti_affinity
-            .iter()
-            .filter_map(|term| groups.place_of(term));
-        let owners: Vec<(usize, usize)> = owners.collect();
-        let tallies = counted(board.topology, &of, &owners, resident.deleting);
+        let of = problem
+            .groups
+            .of(resident.namespace, resident.labels, &snapshot.namespaces);
+        let terms = resident.anti_affinity;
+        let tallies = counted(problem, board.topology, &of, terms, resident.deleting);
         if tallies.is_empty() {
             continue;
         }
@@ -211,14 +208,11 @@ fn count_residents(
         }
         let promised = snapshot.promised.get(&room.host);
         for pod in promised.into_iter().flatten() {
-            let groups = &problem.groups;
-            let of = groups.of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
-            let owners = pod
-                .anti_affinity
-                .iter()
-                .filter_map(|term| groups.place_of(term));
-            let owners: Vec<(usize, usize)> = owners.collect();
-            for tally in counted(board.topology, &of, &owners, pod.deleting.is_some()) {
+            let of = problem
+                .groups
+                .of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
+            let (terms, deleting) = (&pod.anti_affinity, pod.deleting.is_some());
+            for tally in counted(problem, board.topology, &of, terms, deleting) {
                 board.count(tally, site, 1);
             }
         }
@@ -227,20 +221,23 @@ fn count_residents(
 
 /// Returns the counters for pods of these groups with these terms.
 fn counted(
+    problem: &Problem<'_>,
     topology: &Topology,
     of: &[bool],
-    owners: &[(usize, usize)],
+    terms: &[PodTerm],
     deleting: bool,
 ) -> Vec<usize> {
-    let counts = |tally: &DomainCounter| match tally {
+    let owners = terms
+        .iter()
+        .filter_map(|term| problem.groups.place_of(term));
+    let owners: Vec<(usize, usize)> = owners.collect();
+    let counters = topology.tallies.iter().enumerate();
+    let counted = counters.filter(|(_, tally)| match tally {
         DomainCounter::Members { group, .. } => of[*group],
         DomainCounter::Spread { group, .. } => of[*group] && !deleting,
         DomainCounter::Owners { group, key } => owners.contains(&(*group, *key)),
-    };
-    let all = topology.tallies.iter().enumerate();
-    all.filter(|(_, tally)| counts(tally))
-        .map(|(at, _)| at)
-        .collect()
+    });
+    counted.map(|(at, _)| at).collect()
 }
 
 /// Adds a location for every domain combination, in order. Their domains do not count yet, because
@@ -278,12 +275,12 @@ pub(crate) fn places_of(
 /// Adds the location of a claim. If its pods leave the domain open, it has none yet.
 pub(crate) fn add_claim(
     ground: &PackingContext<'_, '_>,
-    (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
+    items: ItemOfferings<'_>,
     opened: &OpenedNode,
     board: &mut TopologyState<'_>,
 ) -> usize {
     let problem = ground.problem;
-    let cell = cell_of(lots, opened);
+    let cell = cell_of(items.lots, opened);
     let places = cell.map_or_else(Vec::new, |cell| {
         places_of(
             problem,
@@ -293,7 +290,7 @@ pub(crate) fn add_claim(
         )
     });
     let passes = (0..board.topology.filters.len())
-        .map(|filter| claim_passes(ground, filter, (lots, rows), (opened, cell)));
+        .map(|filter| claim_passes(ground, filter, items, opened, cell));
     let passes: Vec<Match> = passes.collect();
     board.sites.add(true, &places, |filter| passes[filter])
 }
@@ -301,11 +298,12 @@ pub(crate) fn add_claim(
 /// Counts the DaemonSet pods of the node of a claim in its certain or possible domains.
 pub(crate) fn count_daemons(
     ground: &PackingContext<'_, '_>,
-    (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
-    (opened, site): (&OpenedNode, usize),
+    items: ItemOfferings<'_>,
+    opened: &OpenedNode,
+    site: usize,
     board: &mut TopologyState<'_>,
 ) {
-    for (agent, is_sure) in daemons_of(ground, (lots, rows), opened) {
+    for (agent, is_sure) in daemons_of(ground, items, opened) {
         for tally in &ground.topology.daemon_overheads[agent] {
             board.count_daemon(*tally, site, is_sure);
         }
@@ -321,7 +319,7 @@ pub(crate) fn cell_of(lots: &[ItemGroup<'_>], opened: &OpenedNode) -> Option<usi
 /// Returns the constrained DaemonSets of the node of a claim, and whether each is certain.
 pub(crate) fn daemons_of(
     ground: &PackingContext<'_, '_>,
-    (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
+    items: ItemOfferings<'_>,
     opened: &OpenedNode,
 ) -> Vec<(usize, bool)> {
     let template = &ground.templates[opened.template];
@@ -329,9 +327,8 @@ pub(crate) fn daemons_of(
     if overhead.is_empty() {
         return Vec::new();
     }
-    let own = rows_in(lots, &opened.claim.parts).into_iter();
-    let own: Vec<&CompatibleOfferings> = own.map(|row| &rows[row]).collect();
-    let labels = template.labels(&own);
+    let offerings = offerings_of(items.lots, items.rows, &opened.claim.parts);
+    let labels = template.labels(&offerings);
     let agents = &ground.problem.agents;
     overhead
         .iter()
@@ -388,19 +385,16 @@ fn least_daemons(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u3
     let mut least: Option<BTreeMap<usize, u32>> = None;
     for (at, template) in ground.templates.iter().enumerate() {
         let sold = ground.cells.masks(at, cell).unwrap_or_default();
-        let sold = template.shapes.iter().zip(sold).filter(|own| *own.1 != 0);
-        for (shape, _) in sold {
-            let sure = shape
-                .overhead
-                .agents
-                .iter()
-                .filter(|agent| agent.sure == Presence::Yes);
-            let own = daemon_count(ground.topology, sure);
+        let sold = template.shapes.iter().zip(sold);
+        for (shape, _) in sold.filter(|(_, mask)| **mask != 0) {
+            let agents = shape.overhead.agents.iter();
+            let sure = agents.filter(|agent| agent.sure == Presence::Yes);
+            let counts = daemon_count(ground.topology, sure);
             least = Some(match least {
-                None => own,
+                None => counts,
                 Some(mut known) => {
                     known.retain(|tally, count| {
-                        *count = own.get(tally).copied().unwrap_or(0).min(*count);
+                        *count = counts.get(tally).copied().unwrap_or(0).min(*count);
                         *count > 0
                     });
                     known
@@ -416,8 +410,9 @@ fn least_daemons(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u3
 pub(crate) fn claim_passes(
     ground: &PackingContext<'_, '_>,
     at: usize,
-    (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
-    (opened, cell): (&OpenedNode, Option<usize>),
+    items: ItemOfferings<'_>,
+    opened: &OpenedNode,
+    cell: Option<usize>,
 ) -> Match {
     let problem = ground.problem;
     let filter = &ground.topology.filters[at];
@@ -433,38 +428,27 @@ pub(crate) fn claim_passes(
     };
     // Its own pods want the same.
     let mut parts = opened.claim.parts.iter();
-    if parts.any(|(lot, _)| problem.kinds[lots[*lot].kind].bare == wants) {
+    if parts.any(|(lot, _)| problem.kinds[items.lots[*lot].kind].bare == wants) {
         return Match::Yes;
     }
-    let values = cell.map(|cell| &ground.cells.all[cell][..]);
-    let there = |own: &Requirements| {
-        let keys = ground.cells.keys.iter();
-        keys.zip(values.unwrap_or_default()).all(|(key, value)| {
-            let wanted = own.get(key);
-            wanted.is_none_or(|wanted| match value {
-                Some(value) => wanted.has(value),
-                None => wanted.allows_absence(),
-            })
-        })
-    };
     let alternatives = &problem.wants[wants].alternatives;
     let suited = ground.passing[at].get_or_init(|| passing(ground, wants));
-    let suited = alternatives.iter().zip(&suited[opened.template]);
-    let own = suited.filter(|(own, _)| there(own));
-    let said = said(ground, (lots, rows), opened);
-    let own = own.filter_map(|(own, suited)| {
-        Some((
-            own,
-            suited.as_ref()?,
-            chosen(ground, (template, &said), own),
-        ))
-    });
-    let own: Vec<(&Requirements, &Vec<LabelMatch>, Match)> =
-        own.filter(|own| own.2 != Match::No).collect();
+    let determined = said(ground, items, opened);
+    let candidates: Vec<(&Requirements, &Vec<LabelMatch>, Match)> = alternatives
+        .iter()
+        .zip(&suited[opened.template])
+        .filter(|(wanted, _)| cell.is_none_or(|cell| ground.cells.satisfies(cell, wanted)))
+        .filter_map(|(wanted, suited)| {
+            let suited = suited.as_ref()?;
+            let pass = chosen(ground, template, &determined, wanted);
+            Some((wanted, suited, pass))
+        })
+        .filter(|(.., pass)| *pass != Match::No)
+        .collect();
     let (mut all, mut any) = (true, false);
-    for (shape, mask) in launched_as(ground, rows, (lots, opened), cell) {
+    for (shape, mask) in launched_as(ground, items, opened, cell) {
         let (mut sure, mut may) = (0, 0);
-        for (_, suited, chosen) in &own {
+        for (_, suited, chosen) in &candidates {
             let yes = suited[shape].those(Match::Yes, mask);
             may |= yes | suited[shape].those(Match::Maybe, mask);
             sure |= if *chosen == Match::Yes { yes } else { 0 };
@@ -473,8 +457,13 @@ pub(crate) fn claim_passes(
         all &= sure == mask;
     }
     // Its location is undecided, and may match.
-    let is_open = |own: &Requirements| ground.cells.keys.iter().any(|key| own.get(key).is_some());
-    let settled = values.is_some() || !own.iter().any(|(own, ..)| is_open(own));
+    let mut keys = ground.cells.keys.iter();
+    let settled = cell.is_some()
+        || !keys.any(|key| {
+            candidates
+                .iter()
+                .any(|(wanted, ..)| wanted.get(key).is_some())
+        });
     match (any, all && settled) {
         (false, _) => Match::No,
         (true, true) => Match::Yes,
@@ -485,15 +474,15 @@ pub(crate) fn claim_passes(
 /// Returns labels that the pods of a claim determine.
 fn said<'r>(
     ground: &PackingContext<'_, '_>,
-    (lots, rows): (&[ItemGroup<'_>], &'r [CompatibleOfferings]),
+    items: ItemOfferings<'r>,
     opened: &OpenedNode,
 ) -> BTreeMap<&'r str, &'r str> {
     let template = &ground.templates[opened.template];
-    let open = rows_in(lots, &opened.claim.parts).into_iter();
-    let open = open.flat_map(|row| &rows[row].open);
-    let only = open.filter_map(|(key, own)| {
-        let values = own.values().filter(|own| own.len() == 1)?;
-        let value = values.first().filter(|_| !own.allows_absence())?;
+    let row_ids = rows_in(items.lots, &opened.claim.parts).into_iter();
+    let open = row_ids.flat_map(|row| &items.rows[row].open);
+    let only = open.filter_map(|(key, requirement)| {
+        let values = requirement.values().filter(|values| values.len() == 1)?;
+        let value = values.first().filter(|_| !requirement.allows_absence())?;
         template.chooses(key).then_some((&key[..], &value[..]))
     });
     only.collect()
@@ -502,17 +491,17 @@ fn said<'r>(
 /// Returns whether labels chosen by the pool match requirements, given some determined labels.
 fn chosen(
     ground: &PackingContext<'_, '_>,
-    (template, said): (&NodeTemplate<'_>, &BTreeMap<&str, &str>),
+    template: &NodeTemplate<'_>,
+    determined: &BTreeMap<&str, &str>,
     wanted: &Requirements,
 ) -> Match {
-    let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
     let keys = wanted
         .iter()
-        .filter(|(key, _)| template.chooses(key) && !is_cell(key));
+        .filter(|(key, _)| template.chooses(key) && !ground.cells.has_key(key));
     let pass = keys.map(|(key, wanted)| {
         let values = template.side.get(key).and_then(Requirement::values);
         let mut values = values.into_iter().flatten();
-        match said.get(key) {
+        match determined.get(key) {
             Some(value) => Match::surely(wanted.has(value)),
             None if values.clone().all(|value| wanted.has(value)) => Match::Yes,
             None if values.any(|value| wanted.has(value)) => Match::Maybe,
@@ -525,22 +514,22 @@ fn chosen(
 /// Returns the possible types and offerings of a claim in a domain, or anywhere.
 pub(crate) fn launched_as<'g>(
     ground: &'g PackingContext<'_, '_>,
-    rows: &'g [CompatibleOfferings],
-    (lots, opened): (&[ItemGroup<'_>], &'g OpenedNode),
+    items: ItemOfferings<'g>,
+    opened: &'g OpenedNode,
     cell: Option<usize>,
 ) -> impl Iterator<Item = (usize, u64)> + 'g {
-    let own = rows_in(lots, &opened.claim.parts);
+    let row_ids = rows_in(items.lots, &opened.claim.parts);
     let shapes = &ground.templates[opened.template].shapes;
     let planned = &shapes[opened.claim.shape];
-    let there = cell.and_then(|cell| ground.cells.masks(opened.template, cell));
-    let fits = move |at: usize| {
+    let in_cell = cell.and_then(|cell| ground.cells.masks(opened.template, cell));
+    (0..shapes.len()).filter_map(move |at| {
         let shape = &shapes[at];
-        let all = there.map_or(shape.all(), |masks| masks[at]);
-        let mask = own.iter().fold(all, |all, row| all & rows[*row].masks[at]);
+        let all = in_cell.map_or(shape.all(), |masks| masks[at]);
+        let rows = row_ids.iter().map(|row| &items.rows[*row]);
+        let mask = rows.fold(all, |all, row| all & row.masks[at]);
         let may = mask != 0 && (shape.is_like(planned) || at == opened.claim.shape);
         may.then_some((at, mask))
-    };
-    (0..shapes.len()).filter_map(fits)
+    })
 }
 
 /// Returns the types of each pool that match each alternative. `None` if the pool does not match.
@@ -554,10 +543,12 @@ fn passing(ground: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
             alternatives
                 .map(|alternative| {
                     template.side.compatible(alternative, true).ok()?;
-                    let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
-                    let own = pick(alternative, |key| !is_cell(key) && !template.chooses(key));
+                    let wanted = pick(alternative, |key| {
+                        !ground.cells.has_key(key) && !template.chooses(key)
+                    });
                     let shapes = template.shapes.iter();
-                    Some(shapes.map(|shape| template.passes(shape, &own)).collect())
+                    let matches = shapes.map(|shape| template.passes(shape, &wanted));
+                    Some(matches.collect())
                 })
                 .collect()
         })

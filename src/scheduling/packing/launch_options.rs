@@ -72,7 +72,7 @@ impl Ledger {
 /// Remaining limits: of each pool, and shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledgers {
-    own: Vec<Ledger>,
+    by_pool: Vec<Ledger>,
     shared: Ledger,
 }
 
@@ -85,13 +85,13 @@ impl Ledgers {
             all.nodes = all.nodes.saturating_add(used.nodes);
         }
         Self {
-            own: templates
+            by_pool: templates
                 .iter()
                 .map(|template| {
                     let limits = template.limits.iter().copied();
-                    let own = limits.filter(|limit| limit.scope == LimitScope::Pool);
+                    let of_pool = limits.filter(|limit| limit.scope == LimitScope::Pool);
                     let used = snapshot.usage.get(&template.pool.name);
-                    Ledger::new(own, used.unwrap_or(&Usage::default()))
+                    Ledger::new(of_pool, used.unwrap_or(&Usage::default()))
                 })
                 .collect(),
             shared: Ledger::new(shared(snapshot), &all),
@@ -100,16 +100,16 @@ impl Ledgers {
 
     /// Returns the remaining limits of one template.
     pub(crate) fn of(&self, template: usize) -> Ledger {
-        let own = self.own[template].left.iter();
+        let of_pool = self.by_pool[template].left.iter();
         Ledger {
-            left: own.chain(&self.shared.left).copied().collect(),
+            left: of_pool.chain(&self.shared.left).copied().collect(),
         }
     }
 
     /// Updates the remaining limits after changes by one template.
     pub(crate) fn put(&mut self, template: usize, mut ledger: Ledger) {
-        self.shared.left = ledger.left.split_off(self.own[template].left.len());
-        self.own[template] = ledger;
+        self.shared.left = ledger.left.split_off(self.by_pool[template].left.len());
+        self.by_pool[template] = ledger;
     }
 
     /// Releases one node of a template.
@@ -134,6 +134,12 @@ pub(crate) fn sum(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<i64> {
     sum
 }
 
+/// Returns the offerings of a type that suit all these rows.
+fn mask_of(rows: &[&CompatibleOfferings], shape: usize) -> u64 {
+    rows.iter()
+        .fold(u64::MAX, |all, row| all & row.masks[shape])
+}
+
 /// Returns the offerings of a type that suit all these rows, if their sum fits.
 pub(crate) fn fitting(
     template: &NodeTemplate<'_>,
@@ -141,80 +147,15 @@ pub(crate) fn fitting(
     rows: &[&CompatibleOfferings],
     sum: &[i64],
 ) -> u64 {
-    let mask = rows
-        .iter()
-        .fold(u64::MAX, |all, row| all & row.masks[shape]);
-    let own = &template.shapes[shape];
+    let mask = mask_of(rows, shape);
+    let option = &template.shapes[shape];
     // Without rows there are no requirements, and all offerings match.
-    let sold = own.price(mask).is_some();
-    if sold && own.net.as_deref().is_some_and(|net| fits(net, sum)) {
+    let sold = option.price(mask).is_some();
+    if sold && option.net.as_deref().is_some_and(|net| fits(net, sum)) {
         mask
     } else {
         0
     }
-}
-
-/// Returns the cheapest type for all these rows with its price; ties use the first name. `None` if
-/// `min_values` cannot be satisfied; reservations need not satisfy them.
-pub(crate) fn cheapest(
-    (template, variety): (&NodeTemplate<'_>, &MinValues<'_>),
-    rows: &[&CompatibleOfferings],
-    sum: &[i64],
-    ledger: &Ledger,
-) -> Option<(usize, f64)> {
-    let mut best: [Option<(usize, f64)>; 2] = [None, None];
-    for at in template.by_least_for(sum) {
-        let shape = &template.shapes[*at];
-        let least = shape.price(u64::MAX);
-        // All following types cost at least as much.
-        let settled = |own: &Option<(usize, f64)>| own.is_some_and(|own| Some(own.1) < least);
-        if settled(&best[0]) && (template.reservations.is_empty() || settled(&best[1])) {
-            break;
-        }
-        // Many are too small.
-        if !shape.net.as_deref().is_some_and(|net| fits(net, sum)) {
-            continue;
-        }
-        let mask = rows.iter().fold(u64::MAX, |all, row| all & row.masks[*at]);
-        let Some(price) = shape.price(mask) else {
-            continue;
-        };
-        let best = &mut best[usize::from(shape.reservation.is_some())];
-        let better = best.is_none_or(|(known, least)| (price, *at) < (least, known));
-        if better && ledger.copies(&shape.limited) > 0 {
-            *best = Some((*at, price));
-        }
-    }
-    let would_do = |at: &usize| {
-        let shape = &template.shapes[*at];
-        shape.reservation.is_none()
-            && fitting(template, *at, rows, sum) != 0
-            && ledger.copies(&shape.limited) > 0
-    };
-    let [bought, reserved] = best;
-    let agents = |at: usize| &template.shapes[at].overhead.agents;
-    // It may only be launched with the same DaemonSets.
-    let varied = |planned: usize| {
-        let all = (0..template.shapes.len()).filter(|at| agents(*at) == agents(planned));
-        variety.is_empty() || variety.has(template, all.filter(would_do))
-    };
-    let otherwise = |first: usize| {
-        let others = template.by_least.iter().copied();
-        let others =
-            others.filter(|at| agents(*at) != agents(first) && would_do(at) && varied(*at));
-        let priced = others.filter_map(|at| {
-            let mask = fitting(template, at, rows, sum);
-            Some((at, template.shapes[at].price(mask)?))
-        });
-        priced.min_by(|one, other| one.1.total_cmp(&other.1).then(one.0.cmp(&other.0)))
-    };
-    let bought = match bought {
-        Some((first, _)) if !varied(first) => otherwise(first),
-        bought => bought,
-    };
-    bought
-        .filter(|own| reserved.is_none_or(|(_, price)| own.1 < price))
-        .or(reserved)
 }
 
 /// Reusable buffer for the types of a template.
@@ -226,99 +167,212 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// Starts the next claim of a template with a number of types.
+    fn begin(&mut self, types: usize) {
+        self.claim += 1;
+        self.masks.resize(self.masks.len().max(types), (0, 0));
+    }
+
     fn mask(&mut self, at: usize, make: impl FnOnce() -> u64) -> u64 {
-        let own = &mut self.masks[at];
-        if own.0 != self.claim {
-            *own = (self.claim, make());
+        let known = &mut self.masks[at];
+        if known.0 != self.claim {
+            *known = (self.claim, make());
         }
-        own.1
+        known.1
     }
 }
 
-/// Returns all offerings of a claim planned as `planned`, cheapest first, and their types.
-/// Additional limit usage of larger types is reserved in the ledger, so that no choice exceeds the
-/// limits.
-///
-/// A claim planned in a reservation may only be launched there. Other claims are never launched in
-/// a reservation. Each uses exactly the reservation it was counted against. If the launch fails,
-/// its pods are planned again with the next cheapest option.
-pub(crate) fn offerings(
-    (template, variety): (&NodeTemplate<'_>, &MinValues<'_>),
-    (planned, price): (usize, f64),
-    rows: &[&CompatibleOfferings],
-    (sum, scheduling): (&[i64], &Scheduling),
-    (ledger, scratch): (&mut Ledger, &mut Scratch),
-) -> (Vec<(OfferingKey, Price)>, Vec<usize>) {
-    let most = usize::try_from(scheduling.max_launch_options)
-        .unwrap_or(usize::MAX)
-        .max(1);
-    let ratio = f64::from(scheduling.alternative_price_percent) / 100.0;
-    if template.shapes[planned].reservation.is_some() {
-        return (all_of(template, planned, rows, sum), vec![planned]);
-    }
-    let mut reserved = template.shapes[planned].limited.clone();
-    scratch.claim += 1;
-    scratch
-        .masks
-        .resize(scratch.masks.len().max(template.shapes.len()), (0, 0));
-    // Cheaper types do not match, except those that limits excluded during planning.
-    let price_of = |(at, bit): &(usize, usize)| template.shapes[*at].offers[*bit].price.usd_per_h();
-    let unlimited = template.limits.iter().all(|limit| limit.is_free_of_size());
-    let first = template
-        .by_price
-        .partition_point(|own| unlimited && price_of(own) < price);
-    let offers = &template.by_price[first..];
-    // Pods that interact with the DaemonSet pods of the planned type depend on them.
-    let agents = &template.shapes[planned].overhead.agents;
-    let is_other = |at: usize| {
-        let shape = &template.shapes[at];
-        shape.reservation.is_some() || shape.overhead.agents != *agents
-    };
-    // Types required for `min_values` come first, at any price.
-    let mut kept: Vec<usize> = Vec::new();
-    let mut seen = variety.start();
-    for (place, (at, bit)) in offers.iter().enumerate() {
-        if variety.is_enough(&seen) {
-            break;
+/// A pool, and the pods of a node to launch in it.
+#[derive(Clone, Copy)]
+pub(crate) struct LaunchQuery<'q> {
+    template: &'q NodeTemplate<'q>,
+    variety: &'q MinValues<'q>,
+    rows: &'q [&'q CompatibleOfferings],
+    sum: &'q [i64],
+}
+
+impl<'q> LaunchQuery<'q> {
+    /// Creates a query for pods with these offerings and total requests.
+    pub(crate) fn new(
+        template: &'q NodeTemplate<'q>,
+        variety: &'q MinValues<'q>,
+        rows: &'q [&'q CompatibleOfferings],
+        sum: &'q [i64],
+    ) -> Self {
+        Self {
+            template,
+            variety,
+            rows,
+            sum,
         }
-        let mask = scratch.mask(*at, || fitting(template, *at, rows, sum));
-        let limited = &template.shapes[*at].capacity;
-        if mask >> bit & 1 == 1
-            && !is_other(*at)
-            && variety.see(template, *at, &mut seen)
-            && grow(&mut reserved, limited, ledger)
-        {
+    }
+
+    /// Returns the cheapest type for all pods with its price; ties use the first name. `None` if
+    /// `min_values` cannot be satisfied; reservations need not satisfy them.
+    pub(crate) fn cheapest(&self, ledger: &Ledger) -> Option<(usize, f64)> {
+        let mut best: [Option<(usize, f64)>; 2] = [None, None];
+        let kinds = 1 + usize::from(!self.template.reservations.is_empty());
+        for at in self.template.by_least_for(self.sum) {
+            let shape = &self.template.shapes[*at];
+            let least = shape.price(u64::MAX);
+            // All following types cost at least as much.
+            let mut known = best[..kinds].iter();
+            if known.all(|best| best.is_some_and(|(_, price)| Some(price) < least)) {
+                break;
+            }
+            // Many are too small.
+            if !shape.net.as_deref().is_some_and(|net| fits(net, self.sum)) {
+                continue;
+            }
+            let Some(price) = shape.price(mask_of(self.rows, *at)) else {
+                continue;
+            };
+            let best = &mut best[usize::from(shape.reservation.is_some())];
+            let better = best.is_none_or(|(known, least)| (price, *at) < (least, known));
+            if better && ledger.copies(&shape.limited) > 0 {
+                *best = Some((*at, price));
+            }
+        }
+        let [bought, reserved] = best;
+        let bought = match bought {
+            Some((first, _)) if !self.is_varied(first, ledger) => {
+                self.cheapest_unlike(first, ledger)
+            }
+            bought => bought,
+        };
+        bought
+            .filter(|(_, price)| reserved.is_none_or(|(_, reserved)| *price < reserved))
+            .or(reserved)
+    }
+
+    /// Returns the cheapest type with other DaemonSets than this one that satisfies `min_values`.
+    fn cheapest_unlike(&self, first: usize, ledger: &Ledger) -> Option<(usize, f64)> {
+        let shapes = &self.template.shapes;
+        let others = self.template.by_least.iter().copied().filter(|at| {
+            shapes[*at].overhead.agents != shapes[first].overhead.agents
+                && self.would_do(*at, ledger)
+                && self.is_varied(*at, ledger)
+        });
+        let priced = others.filter_map(|at| Some((at, shapes[at].price(self.fitting(at))?)));
+        priced.min_by(|one, other| one.1.total_cmp(&other.1).then(one.0.cmp(&other.0)))
+    }
+
+    /// Returns whether the types with the DaemonSets of this one satisfy `min_values`. A claim may
+    /// only be launched with the DaemonSets of its planned type.
+    fn is_varied(&self, planned: usize, ledger: &Ledger) -> bool {
+        let shapes = &self.template.shapes;
+        let alike = (0..shapes.len()).filter(|at| {
+            shapes[*at].overhead.agents == shapes[planned].overhead.agents
+                && self.would_do(*at, ledger)
+        });
+        self.variety.has(self.template, alike)
+    }
+
+    /// Returns whether an unreserved type fits the pods and the limits.
+    fn would_do(&self, at: usize, ledger: &Ledger) -> bool {
+        let shape = &self.template.shapes[at];
+        shape.reservation.is_none() && self.fitting(at) != 0 && ledger.copies(&shape.limited) > 0
+    }
+
+    /// Returns all matching offerings of a type.
+    fn all_of(&self, shape: usize) -> Vec<(OfferingKey, Price)> {
+        let mask = self.fitting(shape);
+        (0..self.template.shapes[shape].offers.len())
+            .filter(|offer| mask >> offer & 1 == 1)
+            .map(|offer| priced_key(self.template, shape, offer))
+            .collect()
+    }
+
+    fn fitting(&self, at: usize) -> u64 {
+        fitting(self.template, at, self.rows, self.sum)
+    }
+
+    /// Returns all offerings of a claim planned as `planned`, cheapest first, and their types.
+    /// Additional limit usage of larger types is reserved in the ledger, so that no choice exceeds
+    /// the limits.
+    ///
+    /// A claim planned in a reservation may only be launched there. Other claims are never launched
+    /// in a reservation. Each uses exactly the reservation it was counted against. If the launch
+    /// fails, its pods are planned again with the next cheapest option.
+    pub(crate) fn offerings(
+        &self,
+        planned: usize,
+        price: f64,
+        scheduling: &Scheduling,
+        ledger: &mut Ledger,
+        scratch: &mut Scratch,
+    ) -> (Vec<(OfferingKey, Price)>, Vec<usize>) {
+        let Self {
+            template, variety, ..
+        } = *self;
+        let shape = &template.shapes[planned];
+        let most =
+            usize::try_from(scheduling.max_launch_options).map_or(usize::MAX, |it| it.max(1));
+        let ratio = f64::from(scheduling.alternative_price_percent) / 100.0;
+        if shape.reservation.is_some() {
+            return (self.all_of(planned), vec![planned]);
+        }
+        let mut reserved = shape.limited.clone();
+        scratch.begin(template.shapes.len());
+        // Cheaper types do not match, except those that limits excluded during planning.
+        let unlimited = template.limits.iter().all(|limit| limit.is_free_of_size());
+        let first = template
+            .by_price
+            .partition_point(|(at, bit)| unlimited && price_of(template, *at, *bit) < price);
+        let offers = &template.by_price[first..];
+        // Types required for `min_values` come first, at any price.
+        let mut kept: Vec<usize> = Vec::new();
+        let mut seen = variety.start();
+        for (place, (at, bit)) in offers.iter().enumerate() {
+            if variety.is_enough(&seen) {
+                break;
+            }
+            let mask = scratch.mask(*at, || self.fitting(*at));
+            let limited = &template.shapes[*at].capacity;
+            if mask >> bit & 1 == 1
+                && template.shapes[*at].is_like(shape)
+                && variety.see(template, *at, &mut seen)
+                && grow(&mut reserved, limited, ledger)
+            {
+                kept.push(place);
+            }
+        }
+        let varied = kept.len();
+        let mut price_max = f64::INFINITY;
+        for (place, (at, bit)) in offers.iter().enumerate() {
+            let price = price_of(template, *at, *bit);
+            if kept.len() >= most || price > price_max {
+                break;
+            }
+            let mask = scratch.mask(*at, || self.fitting(*at));
+            let limited = &template.shapes[*at].capacity;
+            if mask >> bit & 1 == 0
+                || !template.shapes[*at].is_like(shape)
+                || kept[..varied].contains(&place)
+                || !grow(&mut reserved, limited, ledger)
+            {
+                continue;
+            }
+            if price > 0.0 && price_max.is_infinite() {
+                price_max = ratio.max(1.0) * price;
+            }
             kept.push(place);
         }
+        kept.sort_unstable();
+        let mut types: Vec<usize> = kept.iter().map(|place| offers[*place].0).collect();
+        types.sort_unstable();
+        types.dedup();
+        let options = kept.into_iter().map(|place| {
+            let (shape, offer) = offers[place];
+            priced_key(template, shape, offer)
+        });
+        (options.collect(), types)
     }
-    let varied = kept.len();
-    let mut price_max = f64::INFINITY;
-    for (place, (at, bit)) in offers.iter().enumerate() {
-        let price = price_of(&(*at, *bit));
-        if kept.len() >= most || price > price_max {
-            break;
-        }
-        let mask = scratch.mask(*at, || fitting(template, *at, rows, sum));
-        let limited = &template.shapes[*at].capacity;
-        if mask >> bit & 1 == 0
-            || is_other(*at)
-            || kept[..varied].contains(&place)
-            || !grow(&mut reserved, limited, ledger)
-        {
-            continue;
-        }
-        if price > 0.0 && price_max.is_infinite() {
-            price_max = ratio.max(1.0) * price;
-        }
-        kept.push(place);
-    }
-    kept.sort_unstable();
-    let mut types: Vec<usize> = kept.iter().map(|place| offers[*place].0).collect();
-    types.sort_unstable();
-    types.dedup();
-    let kept = kept.into_iter().map(|place| offers[place]);
-    let options = kept.map(|(shape, offer)| priced_key(template, shape, offer));
-    (options.collect(), types)
+}
+
+/// Returns the price of one offering of a type.
+fn price_of(template: &NodeTemplate<'_>, shape: usize, offer: usize) -> f64 {
+    template.shapes[shape].offers[offer].price.usd_per_h()
 }
 
 /// Returns the key and the price of one offering of a type.
@@ -328,34 +382,20 @@ fn priced_key(template: &NodeTemplate<'_>, shape: usize, offer: usize) -> (Offer
     (shape.key(offer), offer.price)
 }
 
-/// Returns all matching offerings of a type.
-fn all_of(
-    template: &NodeTemplate<'_>,
-    shape: usize,
-    rows: &[&CompatibleOfferings],
-    sum: &[i64],
-) -> Vec<(OfferingKey, Price)> {
-    let mask = fitting(template, shape, rows, sum);
-    (0..template.shapes[shape].offers.len())
-        .filter(|offer| mask >> offer & 1 == 1)
-        .map(|offer| priced_key(template, shape, offer))
-        .collect()
-}
-
 /// Raises the reserved usage to this capacity if the ledger allows it.
 fn grow(reserved: &mut [i64], limited: &[i64], ledger: &mut Ledger) -> bool {
     let growth: Vec<i64> = reserved
         .iter()
         .zip(limited)
-        .map(|(own, wanted)| wanted.saturating_sub(*own).max(0))
+        .map(|(reserved, wanted)| wanted.saturating_sub(*reserved).max(0))
         .collect();
-    let pairs = || growth.iter().zip(&ledger.left);
-    if pairs().any(|(growth, left)| growth > left && *growth > 0) {
+    let mut pairs = growth.iter().zip(&ledger.left);
+    if pairs.any(|(growth, left)| growth > left && *growth > 0) {
         return false;
     }
     take(&mut ledger.left, &growth, 1);
-    for (own, growth) in reserved.iter_mut().zip(&growth) {
-        *own = own.saturating_add(*growth);
+    for (reserved, growth) in reserved.iter_mut().zip(&growth) {
+        *reserved = reserved.saturating_add(*growth);
     }
     true
 }

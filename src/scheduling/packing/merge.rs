@@ -56,13 +56,13 @@ impl PackingInput<'_> {
             else {
                 break;
             };
-            let (own, price) = (draft.claims.len(), merged.price);
+            let (index, price) = (draft.claims.len(), merged.price);
             let costs = self.costs(&merged);
-            self.replace(draft, &order[..count], (merged, gone));
+            self.replace(draft, &order[..count], merged, gone);
             order.drain(..count);
             if costs {
                 let place = order.partition_point(|at| draft.claims[*at].price <= price);
-                order.insert(place, own);
+                order.insert(place, index);
             }
         }
     }
@@ -86,7 +86,7 @@ impl PackingInput<'_> {
             kinds[kind].push(at);
         }
         // If all packings differ, all useful merges were tried.
-        if kinds.iter().all(|own| own.len() < 2) {
+        if kinds.iter().all(|kind| kind.len() < 2) {
             return;
         }
         let mut pairs: Vec<(f64, usize, usize)> = Vec::new();
@@ -108,7 +108,7 @@ impl PackingInput<'_> {
             let most = pairs
                 .iter()
                 .copied()
-                .reduce(|best, own| if own.0 > best.0 { own } else { best });
+                .reduce(|best, pair| if pair.0 > best.0 { pair } else { best });
             let Some((saved, one, other)) = most else {
                 break;
             };
@@ -116,7 +116,7 @@ impl PackingInput<'_> {
             while let Some(which) = pair(&kinds, one, other)
                 && let Some(merged) = self.merged(draft, &which)
             {
-                self.replace(draft, &which, (merged, gone));
+                self.replace(draft, &which, merged, gone);
                 kinds[one].pop();
                 kinds[other].pop();
             }
@@ -127,20 +127,18 @@ impl PackingInput<'_> {
 
     /// Returns these claims merged, if cheaper and valid.
     fn merged(&self, draft: &Packing, which: &[usize]) -> Option<PackedNode> {
-        let claims = || which.iter().map(|at| &draft.claims[*at]);
-        let parts: Vec<ItemCount> = claims().flat_map(|claim| &claim.parts).copied().collect();
-        let cost: f64 = claims().map(|claim| claim.price + self.node_cost).sum();
+        let claims = which.iter().map(|at| &draft.claims[*at]);
+        let parts = claims.clone().flat_map(|claim| &claim.parts).copied();
+        let parts: Vec<ItemCount> = parts.collect();
+        let cost: f64 = claims.clone().map(|it| it.price + self.node_cost).sum();
         // Most merges need a type of the same total price, whatever its pods require.
-        let shapes = &self.template.shapes;
-        let first = self
-            .template
-            .by_least_for(&sum(self.lots, &parts))
-            .first()?;
-        if shapes[*first].price(u64::MAX)? + self.node_cost >= cost {
+        let fitting = self.template.by_least_for(&sum(self.lots, &parts));
+        let first = &self.template.shapes[*fitting.first()?];
+        if first.price(u64::MAX)? + self.node_cost >= cost {
             return None;
         }
         let mut ledger = draft.ledger.clone();
-        claims().for_each(|claim| ledger.release(&shapes[claim.shape].limited));
+        claims.for_each(|claim| ledger.release(self.limited(claim.shape)));
         let merged = self.priced(united(parts), &ledger)?;
         (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
     }
@@ -150,24 +148,22 @@ impl PackingInput<'_> {
         &self,
         draft: &mut Packing,
         which: &[usize],
-        (merged, gone): (PackedNode, &mut BTreeSet<usize>),
+        merged: PackedNode,
+        gone: &mut BTreeSet<usize>,
     ) {
         for at in which {
-            draft
-                .ledger
-                .release(&self.template.shapes[draft.claims[*at].shape].limited);
+            let limited = self.limited(draft.claims[*at].shape);
+            draft.ledger.release(limited);
             gone.insert(*at);
         }
-        draft
-            .ledger
-            .reserve(&self.template.shapes[merged.shape].limited, 1);
+        draft.ledger.reserve(self.limited(merged.shape), 1);
         draft.claims.push(merged);
     }
 }
 
 /// Returns a remaining claim of each of two kinds.
 fn pair(kinds: &[Vec<usize>], one: usize, other: usize) -> Option<[usize; 2]> {
-    let (last, own) = (kinds[other].last()?, kinds[one].iter().rev());
-    let first = own.copied().find(|at| at != last)?;
+    let (last, candidates) = (kinds[other].last()?, kinds[one].iter().rev());
+    let first = candidates.copied().find(|at| at != last)?;
     Some([first, *last])
 }

@@ -7,11 +7,16 @@ use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::{fits, times};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 
-/// Node requirements, template, alternative, whether `PreferNoSchedule` is relaxed, and domain.
-pub(crate) type RowKey = (usize, usize, usize, bool, Option<usize>);
-
-/// Node requirements, whether `PreferNoSchedule` is relaxed, and domain.
-pub(crate) type OfferingQuery = (usize, bool, Option<usize>);
+/// What pods require of the offerings of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OfferingQuery {
+    /// Their node requirements.
+    pub(crate) wants: usize,
+    /// Whether `PreferNoSchedule` is relaxed.
+    pub(crate) relaxed: bool,
+    /// The domain, or `None` if it does not matter.
+    pub(crate) cell: Option<usize>,
+}
 
 /// Compatible offerings of all pools, computed on demand.
 #[derive(Clone)]
@@ -20,7 +25,8 @@ pub(crate) struct OfferingCache<'g, 'p, 'a> {
     /// Rows that item groups refer to.
     pub(crate) rows: Vec<CompatibleOfferings>,
     known_rows: BTreeMap<CompatibleOfferings, usize>,
-    row_of: BTreeMap<RowKey, Option<usize>>,
+    /// Rows by query, template and alternative.
+    row_of: BTreeMap<(OfferingQuery, usize, usize), Option<usize>>,
     /// Domains with compatible offerings.
     reach: BTreeMap<(usize, bool), Vec<usize>>,
     /// Lowest price for a demand, with unchanged limits.
@@ -48,51 +54,65 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         if let Some(known) = self.reach.get(&(wants, relaxed)) {
             return known.clone();
         }
-        let mut own = Vec::new();
+        let mut cells = Vec::new();
         for cell in 0..self.ground.cells.all.len() {
-            let mut all = 0..self.ground.templates.len();
-            if all.any(|template| self.sells(template, (wants, relaxed, Some(cell)))) {
-                own.push(cell);
+            let query = OfferingQuery {
+                wants,
+                relaxed,
+                cell: Some(cell),
+            };
+            if (0..self.ground.templates.len()).any(|template| self.sells(template, query)) {
+                cells.push(cell);
             }
         }
-        self.reach.insert((wants, relaxed), own.clone());
-        own
+        self.reach.insert((wants, relaxed), cells.clone());
+        cells
     }
 
     /// Returns whether a pool has compatible offerings for any alternative.
-    pub(crate) fn sells(&mut self, template: usize, (wants, relaxed, cell): OfferingQuery) -> bool {
-        let mut all = 0..self.ground.problem.wants[wants].alternatives.len();
-        all.any(|alternative| {
-            self.row((wants, template, alternative, relaxed, cell))
-                .is_some()
-        })
+    pub(crate) fn sells(&mut self, template: usize, query: OfferingQuery) -> bool {
+        let mut alternatives = 0..self.ground.problem.wants[query.wants].alternatives.len();
+        alternatives.any(|alternative| self.row(template, alternative, query).is_some())
     }
 
-    /// Returns the row of a key, or `None` without compatible offerings.
-    pub(crate) fn row(&mut self, key: RowKey) -> Option<usize> {
+    /// Returns the row of an alternative in a pool, or `None` without compatible offerings.
+    pub(crate) fn row(
+        &mut self,
+        template: usize,
+        alternative: usize,
+        query: OfferingQuery,
+    ) -> Option<usize> {
+        let key = (query, template, alternative);
         if let Some(known) = self.row_of.get(&key) {
             return *known;
         }
-        let row = self.make_row(key).map(|row| self.add(row));
+        let row = self.make_row(template, alternative, query);
+        let row = row.map(|row| self.add(row));
         self.row_of.insert(key, row);
         row
     }
 
     /// Returns the row without types whose hosts cannot take a pod of this kind.
-    pub(crate) fn row_of_kind(&mut self, kind: usize, key: RowKey) -> Option<usize> {
-        let row = self.row(key)?;
+    pub(crate) fn row_of_kind(
+        &mut self,
+        kind: usize,
+        template: usize,
+        alternative: usize,
+        query: OfferingQuery,
+    ) -> Option<usize> {
+        let row = self.row(template, alternative, query)?;
         let hosts = self.ground.hosts;
         if !hosts.is_choosy(kind) {
             return Some(row);
         }
-        let mut own = self.rows[row].clone();
-        for (shape, mask) in own.masks.iter_mut().enumerate() {
-            if !hosts.is_roomy(kind, (key.1, shape)) {
+        let mut offerings = self.rows[row].clone();
+        for (shape, mask) in offerings.masks.iter_mut().enumerate() {
+            if !hosts.is_roomy(kind, (template, shape)) {
                 *mask = 0;
             }
         }
-        let any = own.masks.iter().any(|mask| *mask != 0);
-        any.then(|| self.add(own))
+        let any = offerings.masks.iter().any(|mask| *mask != 0);
+        any.then(|| self.add(offerings))
     }
 
     /// Returns the index of a row, and adds it if necessary.
@@ -106,18 +126,23 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
 
     fn make_row(
         &self,
-        (wants, template, alternative, relaxed, cell): RowKey,
+        template: usize,
+        alternative: usize,
+        query: OfferingQuery,
     ) -> Option<CompatibleOfferings> {
-        let own = &self.ground.problem.wants[wants];
-        let wanted = own.alternatives.get(alternative)?;
-        let of = &self.ground.templates[template];
-        if cell.is_some_and(|cell| !self.ground.cells.sells(template, cell)) {
+        let (problem, cells) = (self.ground.problem, self.ground.cells);
+        let requirements = &problem.wants[query.wants];
+        let wanted = requirements.alternatives.get(alternative)?;
+        let node_template = &self.ground.templates[template];
+        if query.cell.is_some_and(|cell| !cells.sells(template, cell)) {
             return None;
         }
-        let labels = of.admit(own, wanted, relaxed).ok()?;
-        let row = of.row((own, &self.ground.problem.agents), &labels);
-        match cell {
-            Some(cell) => self.ground.cells.narrow((template, cell), &row, &labels),
+        let labels = node_template
+            .admit(requirements, wanted, query.relaxed)
+            .ok()?;
+        let row = node_template.row((requirements, &problem.agents), &labels);
+        match query.cell {
+            Some(cell) => cells.narrow(template, cell, &row, &labels),
             None => row.masks.iter().any(|mask| *mask != 0).then_some(row),
         }
     }
@@ -133,19 +158,17 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     /// Returns the lowest price of a node for such a pod, or `None`.
     pub(crate) fn price(
         &mut self,
-        wanted: OfferingQuery,
+        query: OfferingQuery,
         demand: &'p [i64],
         ledgers: &Ledgers,
     ) -> Option<f64> {
-        if let Some(known) = self.prices.get(&(wanted, demand)) {
+        if let Some(known) = self.prices.get(&(query, demand)) {
             return *known;
         }
-        let templates = 0..self.ground.templates.len();
-        let prices = templates.filter_map(|template| {
-            self.least(template, wanted, (demand, 1), &ledgers.of(template))
-        });
-        let price = prices.min_by(f64::total_cmp);
-        self.prices.insert((wanted, demand), price);
+        let price = (0..self.ground.templates.len())
+            .filter_map(|template| self.least(template, query, demand, 1, &ledgers.of(template)))
+            .min_by(f64::total_cmp);
+        self.prices.insert((query, demand), price);
         price
     }
 
@@ -153,30 +176,31 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     pub(crate) fn least(
         &mut self,
         template: usize,
-        (wants, relaxed, cell): OfferingQuery,
-        (demand, pods): (&[i64], u64),
+        query: OfferingQuery,
+        demand: &[i64],
+        pods: u64,
         ledger: &Ledger,
     ) -> Option<f64> {
         let mut least: [Option<f64>; 2] = [None, None];
-        let of = &self.ground.templates[template];
-        for alternative in 0..self.ground.problem.wants[wants].alternatives.len() {
-            let Some(row) = self.row((wants, template, alternative, relaxed, cell)) else {
+        let node_template = &self.ground.templates[template];
+        for alternative in 0..self.ground.problem.wants[query.wants].alternatives.len() {
+            let Some(row) = self.row(template, alternative, query) else {
                 continue;
             };
-            if !fits(&of.most, demand) {
+            if !fits(&node_template.most, demand) {
                 continue;
             }
             let masks = &self.rows[row].masks;
-            for at in &of.by_least {
-                let shape = &of.shapes[*at];
+            for at in &node_template.by_least {
+                let shape = &node_template.shapes[*at];
                 // The lowest cost per pod of a type is its cheapest offering divided by the most
                 // pods.
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-                if least[0].is_some_and(|own| {
+                if least[0].is_some_and(|price| {
                     shape
                         .price(u64::MAX)
                         .map(|price| price / pods.max(1) as f64)
-                        >= Some(own)
+                        >= Some(price)
                 }) {
                     break;
                 }

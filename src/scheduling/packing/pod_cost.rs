@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::scheduling::packing::PackingInput;
-use crate::scheduling::packing::launch_options::{Ledger, cheapest};
+use crate::scheduling::packing::fill_bin::ItemGroup;
+use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger};
 use crate::scheduling::problem::resource_vector::{COMMON, fits, times};
 
 /// Number of evaluated types with a similar ratio of memory to cpu.
@@ -18,16 +19,16 @@ pub(crate) fn scarce(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize
         for (counter, most) in &shares.limits {
             if shares.adds.contains(counter) {
                 let together = u64::from(*most) + 1;
-                let own = needed.entry(*counter).or_insert((0, together));
-                own.0 += order.stock[*lot];
-                own.1 = own.1.min(together);
+                let hosts = needed.entry(*counter).or_insert((0, together));
+                hosts.0 += order.stock[*lot];
+                hosts.1 = hosts.1.min(together);
             }
         }
     }
     let most = needed
         .into_iter()
         .rev()
-        .max_by_key(|own| own.1.0 / own.1.1.max(1));
+        .max_by_key(|counter| counter.1.0 / counter.1.1.max(1));
     most.map(|(counter, (_, together))| (counter, together))
 }
 
@@ -40,32 +41,34 @@ pub(crate) fn fronts(
     let mut whole: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut fronts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for lot in dealt {
-        let own = &order.lots[*lot];
-        let known = whole.entry(own.row);
-        let known = known.or_insert_with(|| front(order, own.row, ledger));
-        let some = fronts.entry(own.row);
+        let group = &order.lots[*lot];
+        let known = whole.entry(group.row);
+        let known = known.or_insert_with(|| front(order, group.row, ledger));
+        let some = fronts.entry(group.row);
         let some = some.or_insert_with(|| thinned(order, known));
-        let fits = |at: &&usize| {
-            let net = order.template.shapes[**at].net.as_deref();
-            net.is_some_and(|net| match own.together {
-                0 | 1 => fits(net, own.demand),
-                together => times(net, own.demand) >= together,
-            })
-        };
         // A similar type that was left out may have more of a resource.
-        if !some.iter().any(|at| fits(&at)) {
-            some.extend(known.iter().find(fits));
+        if !some.iter().any(|at| has_room(order, *at, group)) {
+            some.extend(known.iter().find(|at| has_room(order, **at, group)));
             some.sort_unstable();
         }
         // `min_values` may be satisfiable for these pods but not for all that fits a type.
-        if !order.variety.is_empty() && !some.iter().any(|at| fits(&at)) {
-            let pool = (order.template, order.variety);
-            let alone = cheapest(pool, &[&order.rows[own.row]], own.demand, ledger);
-            some.extend(alone.map(|(shape, _)| shape));
+        if !order.variety.is_empty() && !some.iter().any(|at| has_room(order, *at, group)) {
+            let rows = [&order.rows[group.row]];
+            let alone = LaunchQuery::new(order.template, order.variety, &rows, group.demand);
+            some.extend(alone.cheapest(ledger).map(|(shape, _)| shape));
             some.sort_unstable();
         }
     }
     fronts
+}
+
+/// Returns whether a host of a type has capacity for the pods of a group that start together.
+fn has_room(order: &PackingInput<'_>, shape: usize, group: &ItemGroup<'_>) -> bool {
+    let net = order.template.shapes[shape].net.as_deref();
+    net.is_some_and(|net| match group.together {
+        0 | 1 => fits(net, group.demand),
+        together => times(net, group.demand) >= together,
+    })
 }
 
 /// Returns the types of a row that are cheaper than all larger ones, or use less of the limits, by
@@ -85,8 +88,7 @@ fn front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
     priced.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     let mut kept: Vec<(&[i64], &[i64])> = Vec::new();
     priced.retain(|(_, at)| {
-        let (net, limited) = (shapes[*at].net.as_deref(), &shapes[*at].limited[..]);
-        let net = net.unwrap_or_default();
+        let (net, limited) = (order.net(*at), order.limited(*at));
         let mut others = kept.iter();
         let is_beaten = others.any(|(more, less)| fits(more, net) && fits(limited, less));
         if !is_beaten {
@@ -104,14 +106,14 @@ fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledge
         return true;
     }
     let masks = &order.rows[lane].masks;
-    let own = shapes[shape].net.as_deref().unwrap_or_default();
+    let planned = order.net(shape);
     let types = (0..shapes.len()).filter(|other| {
-        let net = shapes[*other].net.as_deref().unwrap_or_default();
+        let net = order.net(*other);
         masks[*other] != 0
             && shapes[*other].is_like(&shapes[shape])
-            && net.iter().zip(own).all(|(net, own)| net >= own)
-            && net.len() == own.len()
-            && ledger.copies(&shapes[*other].limited) > 0
+            && net.iter().zip(planned).all(|(net, planned)| net >= planned)
+            && net.len() == planned.len()
+            && ledger.copies(order.limited(*other)) > 0
     });
     order.variety.has(order.template, types)
 }
@@ -121,50 +123,43 @@ fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledge
 fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
     let mut alike: BTreeMap<(i64, &[i64]), Vec<usize>> = BTreeMap::new();
     // Reservations are cheap at any size, and may be used up.
-    let is_reserved = |at: &usize| order.template.shapes[*at].reservation.is_some();
-    let (mut kept, bought): (Vec<usize>, Vec<usize>) =
-        shapes.iter().partition(|at| is_reserved(at));
+    let (mut kept, bought): (Vec<usize>, Vec<usize>) = shapes
+        .iter()
+        .partition(|at| order.template.shapes[**at].reservation.is_some());
     for at in bought {
-        let net = order.template.shapes[at].net.as_deref().unwrap_or_default();
+        let net = order.net(at);
         // In steps of a quarter of a doubling.
-        let [cpu, memory] = [0, 1].map(|axis| {
-            let amount = net.get(axis).copied().unwrap_or(0).max(1);
-            #[expect(clippy::cast_precision_loss, reason = "only to tell what is alike")]
-            let amount = amount as f64;
-            amount
-        });
+        let (cpu, memory) = (amount(net, 0), amount(net, 1));
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm is small")]
         let ratio = (4.0 * (memory / cpu).log2()).round() as i64;
         let rare = net.get(COMMON..).unwrap_or_default();
         alike.entry((ratio, rare)).or_default().push(at);
     }
     for shapes in alike.into_values() {
-        let size = |at: &usize| {
-            let net = order.template.shapes[*at]
-                .net
-                .as_deref()
-                .unwrap_or_default();
-            #[expect(clippy::cast_precision_loss, reason = "only to tell what is alike")]
-            let cpu = net.first().copied().unwrap_or(0).max(1) as f64;
-            cpu
-        };
-        let sizes = shapes.iter().map(size);
-        let (least, most) = sizes.fold((f64::INFINITY, 1.0), |(least, most), own| {
-            (f64::min(least, own), f64::max(most, own))
+        let sizes = shapes.iter().map(|at| amount(order.net(*at), 0));
+        let (least, most) = sizes.fold((f64::INFINITY, 1.0), |(least, most), size| {
+            (f64::min(least, size), f64::max(most, size))
         });
         let step = (most / least).powf(1.0 / FRONT_MAX);
         let mut next = 0.0;
         for at in &shapes {
-            let own = size(at);
+            let cpu = amount(order.net(*at), 0);
             // A step is wider than rounding is coarse.
-            if own >= next * 0.999_999 || own >= most {
+            if cpu >= next * 0.999_999 || cpu >= most {
                 kept.push(*at);
-                next = own * step;
+                next = cpu * step;
             }
         }
     }
     kept.sort_unstable();
     kept
+}
+
+/// Returns the amount of a resource for a comparison, at least one.
+fn amount(net: &[i64], axis: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "only to tell what is alike")]
+    let amount = net.get(axis).copied().unwrap_or(0).max(1) as f64;
+    amount
 }
 
 /// Returns the lowest cost of one of many identical pods if at most `most` share a host; zero if it
@@ -173,22 +168,25 @@ fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
 pub(crate) fn worth_of(
     order: &PackingInput<'_>,
     fronts: &BTreeMap<usize, Vec<usize>>,
-    (row, demand, most): (usize, &[i64], u64),
+    row: usize,
+    demand: &[i64],
+    most: u64,
 ) -> f64 {
     /// A pod without requests must be scheduled, too.
     const LEAST: f64 = 1e-12;
-    let share = |shape: usize| {
-        let of = &order.template.shapes[shape];
-        let count = times(of.net.as_deref()?, demand).min(most);
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let share = (of.price(order.rows[row].masks[shape])? + order.node_cost) / count as f64;
-        (count > 0).then_some(share.max(LEAST))
-    };
-    let least = |reserved: bool| {
-        let all = fronts[&row]
-            .iter()
-            .filter(|at| order.template.shapes[**at].reservation.is_some() == reserved);
-        all.filter_map(|at| share(*at)).min_by(f64::total_cmp)
-    };
-    least(false).or_else(|| least(true)).unwrap_or(0.0)
+    let least = [false, true].into_iter().find_map(|reserved| {
+        let shares = fronts[&row].iter().filter_map(|at| {
+            let shape = &order.template.shapes[*at];
+            if shape.reservation.is_some() != reserved {
+                return None;
+            }
+            let count = times(shape.net.as_deref()?, demand).min(most);
+            let price = shape.price(order.rows[row].masks[*at])?;
+            #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+            let share = (price + order.node_cost) / count as f64;
+            (count > 0).then_some(share.max(LEAST))
+        });
+        shares.min_by(f64::total_cmp)
+    });
+    least.unwrap_or(0.0)
 }
