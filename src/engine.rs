@@ -315,7 +315,7 @@ impl Engine {
             Event::ClockSkewed(skew) => {
                 self.looking.clock_skew = skew;
                 if skew.is_some() {
-                    self.cancel_queued("the clocks differ", |own| !own.is_look(), now);
+                    self.cancel_queued("the clocks differ", |command| !command.is_look(), now);
                 }
             }
         }
@@ -328,8 +328,8 @@ impl Engine {
     fn applied(&mut self, object: WatchedObject, now: Timestamp) -> bool {
         self.state.views.alive(object.kind(), now);
         // ReplicaSets change with each of their pods, but their selectors rarely do.
-        if let WatchedObject::Selecting(own) = &object
-            && self.state.objects.selectors.has(own)
+        if let WatchedObject::Selecting(selector) = &object
+            && self.state.objects.selectors.has(selector)
         {
             return false;
         }
@@ -354,16 +354,20 @@ impl Engine {
         self.state.resting.clear();
         if !self.manages() {
             let why = "the cluster is only observed now";
-            self.cancel_queued(why, |own| !own.is_look(), now);
+            self.cancel_queued(why, |command| !command.is_look(), now);
             let leaving = self.state.ledger.claims.values();
-            let nodes = leaving.filter_map(|own| self.state.node_of(own));
+            let nodes = leaving.filter_map(|claim| self.state.node_of(claim));
             let nodes = nodes.filter(|node| node.has_disrupted_taint()).count();
             if nodes > 0 && managed {
                 self.report(Report::LeftClosed { nodes });
             }
         } else if !self.gives_hints() {
             let why = "pods are not told of their nodes any more";
-            self.cancel_queued(why, |own| matches!(own, Command::Nominate { .. }), now);
+            self.cancel_queued(
+                why,
+                |command| matches!(command, Command::Nominate { .. }),
+                now,
+            );
         }
         self.early_configured(now);
     }
@@ -542,7 +546,7 @@ impl Engine {
     }
 
     fn wake_at(&mut self, at: Timestamp, why: &'static str) {
-        if self.wake.is_none_or(|(own, _)| at < own) {
+        if self.wake.is_none_or(|(current, _)| at < current) {
             self.wake = Some((at, why));
         }
     }
@@ -568,7 +572,7 @@ impl Engine {
         let (taken, left): (VecDeque<IssuedCommand>, VecDeque<IssuedCommand>) =
             std::mem::take(&mut self.commands)
                 .into_iter()
-                .partition(|own| which(&own.command));
+                .partition(|issued| which(&issued.command));
         self.commands = left;
         for act in taken {
             let (kind, text) = (FailureKind::Withdrawn, why.to_owned());

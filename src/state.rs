@@ -220,8 +220,8 @@ impl State {
 
     /// Expects pods on a node until a time.
     pub fn nominate(&mut self, node: NodeName, until: Timestamp) {
-        let own = self.nominated.entry(node).or_insert(until);
-        *own = (*own).max(until);
+        let known = self.nominated.entry(node).or_insert(until);
+        *known = (*known).max(until);
     }
 
     /// Until when pods are expected on a node.
@@ -246,13 +246,13 @@ impl State {
         let claims = self.ledger.claims.values();
         let over = claims.filter(|claim| !claim.pods.is_empty() && is_over(claim, now));
         let over: Vec<(ClaimId, BTreeSet<PodKey>)> = over
-            .map(|own| {
-                let pods = own.pods.iter();
+            .map(|claim| {
+                let pods = claim.pods.iter();
                 let pods = pods.filter(|key| {
                     let pod = self.objects.pods.get(*key);
                     pod.is_some_and(|pod| !pod.is_waiting() && self.is_mover(pod, now))
                 });
-                (own.record.id.clone(), pods.cloned().collect())
+                (claim.record.id.clone(), pods.cloned().collect())
             })
             .collect();
         for (id, pods) in over {

@@ -88,7 +88,7 @@ impl Engine {
             !counts || node.is_none_or(|node| !stays(&node))
         };
         let claims = self.state.ledger.claims.iter();
-        let foreign = claims.filter(|(_, own)| own.foreign && gone(own));
+        let foreign = claims.filter(|(_, claim)| claim.foreign && gone(claim));
         let gone: Vec<ClaimId> = foreign.map(|(id, _)| id.clone()).collect();
         for id in gone {
             self.forget_claim(&id);
@@ -115,7 +115,7 @@ impl Engine {
         // Karpenter finishes the startup of its nodes. Under Outrigger they would hit the startup
         // timeouts.
         let adoptable = self.state.adoptable_nodes();
-        let adoptable: Vec<&Node> = adoptable.filter(|own| own.is_initialized()).collect();
+        let adoptable: Vec<&Node> = adoptable.filter(|node| node.is_initialized()).collect();
         if adoptable.is_empty() {
             self.adopting.nodes.clear();
             return;
@@ -128,7 +128,7 @@ impl Engine {
             return;
         }
         let mut nodes = std::mem::take(&mut self.adopting.nodes);
-        let names: BTreeSet<&NodeName> = adoptable.iter().map(|own| &own.name).collect();
+        let names: BTreeSet<&NodeName> = adoptable.iter().map(|node| &node.name).collect();
         nodes.retain(|name, _| names.contains(name));
         let mut free = ADOPTIONS_MAX;
         free = free.saturating_sub(nodes.values().filter(|node| node.in_flight).count());
@@ -139,7 +139,7 @@ impl Engine {
                 continue;
             }
             match attempt.next().filter(|at| *at > now) {
-                Some(at) => next = Some(next.map_or(at, |own: Timestamp| own.min(at))),
+                Some(at) => next = Some(next.map_or(at, |earliest: Timestamp| earliest.min(at))),
                 None if free > 0 => {
                     if let Some(adoption) = self.adoption(node, now) {
                         (free, attempt.in_flight, attempt.done) = (free - 1, true, None);
@@ -150,8 +150,8 @@ impl Engine {
             }
         }
         self.adopting.nodes = nodes;
-        for (node, own) in due {
-            let command = Command::Adopt(Box::new(own));
+        for (node, adoption) in due {
+            let command = Command::Adopt(Box::new(adoption));
             self.issue(command, CommandPurpose::Adopt(node), now);
         }
         if let Some(at) = next {

@@ -91,7 +91,7 @@ impl PodBatcher {
 
     /// Plans unschedulable pods at `at`, if not earlier.
     pub fn try_again(&mut self, at: Timestamp) {
-        self.again = Some(self.again.map_or(at, |own| own.min(at)));
+        self.again = Some(self.again.map_or(at, |again| again.min(at)));
     }
 
     /// Returns whether any pending pod has not been planned yet.

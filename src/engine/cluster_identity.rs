@@ -61,7 +61,7 @@ impl Engine {
     pub(super) fn withhold(&mut self, now: Timestamp) {
         if self.looking.mismatch.is_some() {
             let why = "the API server and the instances belong to different clusters";
-            self.cancel_queued(why, |own| !own.is_look(), now);
+            self.cancel_queued(why, |command| !command.is_look(), now);
         }
     }
 

@@ -243,11 +243,11 @@ impl Engine {
             return;
         };
         self.state.ledger.remove(id);
-        let own = &claim.record;
-        let pool = self.state.cluster.pool(own.pool.as_str());
+        let record = &claim.record;
+        let pool = self.state.cluster.pool(record.pool.as_str());
         if !pool.is_some_and(|pool| {
             let (of_pool, of_class) = hashes_in(&self.state.cluster, pool);
-            (&of_pool, &of_class) == (&own.pool_hash, &own.node_class_hash)
+            (&of_pool, &of_class) == (&record.pool_hash, &record.node_class_hash)
         }) {
             let (claim, next) = (id.clone(), None);
             self.report(Report::ClaimRenewed { claim, next });

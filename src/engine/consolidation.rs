@@ -86,7 +86,7 @@ impl ConsolidationSchedule {
                 None => from,
             }
         };
-        let first = self.stirred.map(|own| own.0);
+        let first = self.stirred.map(|span| span.0);
         let Some(last) = self.last else {
             return first.map_or(Timestamp::MIN, calm);
         };
@@ -180,8 +180,8 @@ impl Engine {
         );
         self.report_blocked_disruptions(&plan, true);
         self.report_eligible(&plan, &[Reason::Underutilized]);
-        let braked = plan.kept.iter().filter(|own| own.verdict.is_safeguard());
-        let opens = braked.filter_map(|own| own.verdict.until());
+        let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
+        let opens = braked.filter_map(|node| node.verdict.until());
         let opens = opens.chain(self.state.next_back(now));
         let ripens = plan::next_due(&plan.kept)
             .into_iter()
@@ -206,7 +206,10 @@ impl Engine {
         if plan.retire.is_empty() {
             return;
         }
-        let claims = plan.retire.iter().filter_map(|own| own.claim.as_ref());
+        let claims = plan
+            .retire
+            .iter()
+            .filter_map(|termination| termination.claim.as_ref());
         if !claims
             .clone()
             .any(|claim| !self.observed_leaving.contains(claim))
@@ -214,14 +217,22 @@ impl Engine {
             return;
         }
         self.weighing.moved = Some(now);
-        let pool = plan.retire.first().map(|own| &own.pool);
+        let pool = plan.retire.first().map(|termination| &termination.pool);
         self.report(Report::Consolidates {
             pool: pool
-                .filter(|pool| plan.retire.iter().all(|own| own.pool == **pool))
+                .filter(|pool| {
+                    plan.retire
+                        .iter()
+                        .all(|termination| termination.pool == **pool)
+                })
                 .cloned(),
             nodes: plan.retire.len(),
             claims: plan.launches.len(),
-            before: plan.retire.iter().filter_map(|own| own.price).sum(),
+            before: plan
+                .retire
+                .iter()
+                .filter_map(|termination| termination.price)
+                .sum(),
             after: plan::cost(&plan.launches),
         });
         self.begin(plan, now);
@@ -247,7 +258,10 @@ impl Engine {
             self.report_possible_moves(plan);
             return;
         }
-        let claims = plan.retire.iter().filter_map(|own| own.claim.clone());
+        let claims = plan
+            .retire
+            .iter()
+            .filter_map(|termination| termination.claim.clone());
         let claims: Vec<ClaimId> = claims.collect();
         self.begin_moves(&plan, now);
         for claim in &claims {
@@ -264,9 +278,9 @@ impl Engine {
 
     /// Reports the nodes that would be disrupted and their replacements.
     fn report_possible_moves(&mut self, plan: Plan) {
-        for own in plan.retire {
-            if let Some(claim) = own.claim.clone() {
-                self.would_retire(claim, own);
+        for termination in plan.retire {
+            if let Some(claim) = termination.claim.clone() {
+                self.would_retire(claim, termination);
             }
         }
         for launch in plan.launches {
@@ -288,7 +302,10 @@ impl Engine {
     /// Cancels the disruption of nodes whose pods no longer fit elsewhere, if a new node for them
     /// would cost too much of the saving. Returns whether any was cancelled: the plan is void then.
     pub(super) fn keep_needed_nodes(&mut self, plan: &Plan, now: Timestamp) -> bool {
-        let unplaced = plan.unplaced.iter().map(|own| (&own.pod, f64::INFINITY));
+        let unplaced = plan
+            .unplaced
+            .iter()
+            .map(|unschedulable| (&unschedulable.pod, f64::INFINITY));
         let launched = plan.launches.iter().flat_map(|launch| {
             let each = self.costs_each(launch);
             launch.pods.iter().map(move |pod| (pod, each))
@@ -298,13 +315,13 @@ impl Engine {
             return false;
         }
         let claims = self.state.ledger.claims.iter();
-        let waits = |id: &ClaimId| !self.works.get(id).is_some_and(|own| own.drain.released);
+        let waits = |id: &ClaimId| !self.works.get(id).is_some_and(|work| work.drain.released);
         let leaving =
-            claims.filter(|(id, own)| own.leaving == Some(Reason::Underutilized) && waits(id));
+            claims.filter(|(id, claim)| claim.leaving == Some(Reason::Underutilized) && waits(id));
         let mut needed: Vec<ClaimId> = Vec::new();
         let mut costs: Vec<(ClaimId, f64)> = Vec::new();
-        for (id, own) in leaving {
-            let reschedulable = self.state.reschedulable_of(own, now);
+        for (id, claim) in leaving {
+            let reschedulable = self.state.reschedulable_of(claim, now);
             let cost: f64 = reschedulable.filter_map(|pod| homeless.get(&pod.key)).sum();
             if cost > self.may_cost(id) {
                 needed.push(id.clone());

@@ -50,16 +50,22 @@ impl SavingsTracker {
 impl Engine {
     /// Records the start of a consolidation. The saving is divided among the nodes by their price.
     pub(super) fn begin_moves(&mut self, plan: &Plan, now: Timestamp) {
-        let price = |own: &plan::PlannedTermination| own.price.map_or(0.0, Price::usd_per_h);
+        let price = |termination: &plan::PlannedTermination| {
+            termination.price.map_or(0.0, Price::usd_per_h)
+        };
         let before: f64 = plan.retire.iter().map(price).sum();
-        for own in &plan.retire {
-            let Some(id) = own.claim.as_ref().filter(|_| before > 0.0) else {
+        for termination in &plan.retire {
+            let Some(id) = termination.claim.as_ref().filter(|_| before > 0.0) else {
                 continue;
             };
-            let saves = plan.saves.usd_per_h() * price(own) / before;
-            let share = (own.pool.clone(), saves);
+            let saves = plan.saves.usd_per_h() * price(termination) / before;
+            let share = (termination.pool.clone(), saves);
             self.moves.shares.insert(id.clone(), share);
-            let churn = self.moves.pools.entry(own.pool.clone()).or_default();
+            let churn = self
+                .moves
+                .pools
+                .entry(termination.pool.clone())
+                .or_default();
             churn.moved(saves, now);
         }
     }
@@ -132,7 +138,7 @@ impl Engine {
         let Some((pool, saves)) = self.moves.shares.remove(id) else {
             return;
         };
-        let released = self.works.get(id).is_some_and(|own| own.drain.released);
+        let released = self.works.get(id).is_some_and(|work| work.drain.released);
         let churn = self.moves.pools.entry(pool).or_default();
         if released {
             churn.lost(saves);
@@ -167,7 +173,7 @@ impl Engine {
                 .moves
                 .on_nodes
                 .get(id)
-                .map_or(pods, |own| pods.max(*own));
+                .map_or(pods, |before| pods.max(*before));
             nodes.insert(id.clone(), most);
             if !have_left(pods, most) {
                 self.state.fresh.insert(node.clone(), until);
@@ -189,10 +195,11 @@ impl Engine {
     /// Puts pools in consolidation back-off and reports it.
     fn rest(&mut self, now: Timestamp) {
         let pools = self.moves.pools.iter();
-        let resting = pools.filter_map(|(pool, own)| Some((pool, own, own.rests_until()?)));
-        for (pool, own, until) in resting.filter(|(_, _, until)| *until > now) {
+        let resting =
+            pools.filter_map(|(pool, backoff)| Some((pool, backoff, backoff.rests_until()?)));
+        for (pool, backoff, until) in resting.filter(|(_, _, until)| *until > now) {
             if self.state.resting.insert(pool.clone(), until) != Some(until) {
-                let (saved, lost) = own.figures();
+                let (saved, lost) = backoff.figures();
                 let why = format!(
                     "{saved:.4} $/h were to be saved, and nodes of {lost:.4} $/h had to stay or be \
                      made for the pods that were moved: nothing is moved until {until}"
@@ -209,9 +216,9 @@ impl Engine {
 
 /// Returns until when a node is kept because consolidation recently launched it.
 fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
-    let own = Some(claim)
+    let launched = Some(claim)
         .filter(|claim| is_for_reschedulable(claim) && claim.phase == ClaimPhase::Initialized);
-    own?.record.created.checked_add(FRESH).ok()
+    launched?.record.created.checked_add(FRESH).ok()
 }
 
 fn have_left(pods: usize, most: usize) -> bool {

@@ -33,7 +33,7 @@ impl Engine {
         }
         self.learned.retain(|key, _| seen.contains_key(key));
         for (key, memory) in seen {
-            if self.learned.get(&key).is_some_and(|own| *own <= memory) {
+            if self.learned.get(&key).is_some_and(|known| *known <= memory) {
                 continue;
             }
             self.learned.insert(key.clone(), memory);
@@ -65,7 +65,9 @@ impl Engine {
             ("memory", promised.memory, has.memory),
             ("pods", promised.pods, has.pods),
         ];
-        let lacking = all.into_iter().filter(|own| own.2 * 10 < own.1 * 9);
+        let lacking = all
+            .into_iter()
+            .filter(|resource| resource.2 * 10 < resource.1 * 9);
         let lacking = lacking.map(|(resource, promised, found)| Report::Lacking {
             node: node.name.clone(),
             instance_type: name.clone(),

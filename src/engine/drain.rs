@@ -160,7 +160,7 @@ impl Engine {
                 return;
             }
             if !stale {
-                let deadline = self.works.get(id).and_then(|own| own.drain.deadline);
+                let deadline = self.works.get(id).and_then(|work| work.drain.deadline);
                 let patch = taint_patch(&node, reason, deadline);
                 self.works.entry(id.clone()).or_default().drain.sent = Some(now);
                 self.step(id, ClaimStep::Taint, Command::PatchNode(patch), now);
@@ -179,7 +179,7 @@ impl Engine {
                 return;
             }
         }
-        let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
+        let confirmed = self.works.get(id).and_then(|work| work.drain.confirmed);
         if self.is_over(id, now) {
             if reason.ends_at_once() && !self.may_end_undrained(id, now) {
                 return;
@@ -208,7 +208,7 @@ impl Engine {
         if labelled && node.annotations.contains_key(DISRUPTION_REASON) {
             return false;
         }
-        let marked = self.works.get(id).and_then(|own| own.drain.marked);
+        let marked = self.works.get(id).and_then(|work| work.drain.marked);
         if let Some(at) = marked.map(|at| at + MARK_AGAIN).filter(|at| *at > now) {
             self.wake_at(at, "what stands beside a taint is to be written again");
             return false;
@@ -239,7 +239,7 @@ impl Engine {
         tainted: Timestamp,
         now: Timestamp,
     ) {
-        let deadline = self.works.get(id).and_then(|own| own.drain.deadline);
+        let deadline = self.works.get(id).and_then(|work| work.drain.deadline);
         if let Some(at) = deadline.filter(|at| *at > now) {
             self.wake_at(at, "the time of a leaving node is up");
         }
@@ -276,7 +276,7 @@ impl Engine {
     /// them has a place elsewhere. The disruption can be cancelled until the first eviction. It is
     /// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
     fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
-        let drain = self.works.get(id).map(|own| &own.drain);
+        let drain = self.works.get(id).map(|work| &work.drain);
         let (moved, released) = drain.map_or((false, false), |drain| (drain.moved, drain.released));
         if moved || !(reason.waits_for_places() || reason == Reason::Empty) {
             return true;
@@ -303,7 +303,9 @@ impl Engine {
         }
         // Any pod may have been bound before the taint.
         let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);
-        if let Some(unmanaged_pod) = chosen.and_then(|own| self.state.unmanaged_pod_of(own, now)) {
+        if let Some(unmanaged_pod) =
+            chosen.and_then(|claim| self.state.unmanaged_pod_of(claim, now))
+        {
             let why = format!(
                 "pod {unmanaged_pod} runs on it and has no controller that would recreate it"
             );
@@ -343,7 +345,7 @@ impl Engine {
     fn is_checked(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let node = self.state.ledger.claims.get(id);
         let node = node.and_then(|node| node.node.clone());
-        let drain = self.works.get(id).map(|own| &own.drain);
+        let drain = self.works.get(id).map(|work| &work.drain);
         let until = drain.and_then(|drain| drain.checked?.checked_add(CHECKED_MAX).ok());
         let fresh = until.is_some_and(|at| at > now);
         let checked = fresh || drain.is_some_and(|drain| drain.released);
@@ -461,7 +463,7 @@ impl Engine {
         let evictions = std::mem::take(&mut work.drain.evictions);
         self.cancel_queued(
             "its node is kept",
-            |own| match own {
+            |command| match command {
                 Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {
                     evictions.contains_key(pod)
                 }

@@ -232,12 +232,12 @@ impl Engine {
             .collect();
         for (pod, uid) in pods {
             let work = self.works.entry(id.clone()).or_default();
-            let own = work.early.binds.entry(pod.clone()).or_default();
-            if own.begin(&uid, now) {
+            let attempt = work.early.binds.entry(pod.clone()).or_default();
+            if attempt.begin(&uid, now) {
                 let flight = CommandPurpose::Bind(id.clone(), pod.clone());
                 let node = node.clone();
                 self.issue(Command::Bind { pod, uid, node }, flight, now);
-            } else if let Some(at) = own.waits() {
+            } else if let Some(at) = attempt.waits() {
                 self.wake_at(at, "a pod is to be bound");
             }
         }
@@ -336,8 +336,8 @@ impl Engine {
             .collect();
         let mut left = false;
         for (pod, uid) in pods {
-            let own = self.unbinding.entry(pod.clone()).or_default();
-            if own.begin(&uid, now) {
+            let attempt = self.unbinding.entry(pod.clone()).or_default();
+            if attempt.begin(&uid, now) {
                 let flight = CommandPurpose::Unbind(pod.clone());
                 let grace_seconds = 0;
                 let delete = Command::DeletePod {
@@ -347,9 +347,9 @@ impl Engine {
                 };
                 self.issue(delete, flight, now);
                 left = true;
-            } else if !own.over {
+            } else if !attempt.over {
                 left = true;
-                if let Some(at) = own.waits() {
+                if let Some(at) = attempt.waits() {
                     self.wake_at(at, "a pod is to be deleted");
                 }
             }
@@ -359,9 +359,9 @@ impl Engine {
 
     /// Handles the deletion of a pod whose node never registered.
     pub(super) fn unbound(&mut self, pod: &PodKey, answer: &CommandResult, now: Timestamp) {
-        if let Some(own) = self.unbinding.get_mut(pod) {
-            own.end(answer, &mut self.rng, now);
-            own.over |= own.tries >= DELETES_MAX;
+        if let Some(attempt) = self.unbinding.get_mut(pod) {
+            attempt.end(answer, &mut self.rng, now);
+            attempt.over |= attempt.tries >= DELETES_MAX;
         }
     }
 }

@@ -95,8 +95,8 @@ impl Engine {
         until: Timestamp,
         now: Timestamp,
     ) {
-        for own in what {
-            self.state.holds.hold(own, until, now);
+        for key in what {
+            self.state.holds.hold(key, until, now);
         }
     }
 
@@ -122,8 +122,8 @@ impl Engine {
             let class = class.filter(|_| !general);
             let until = self.state.holds.refuse(class, offering, now);
             if general {
-                let own = offering.clone().into();
-                by_end.entry(until).or_default().insert(own);
+                let key = offering.clone().into();
+                by_end.entry(until).or_default().insert(key);
             }
         }
         if self.state.fleet.is_some() {
@@ -149,9 +149,9 @@ impl Engine {
         let whole = self.sharing.told.is_none();
         let told = self.sharing.told.take().unwrap_or_default();
         let mut claims: Vec<(ClaimId, Option<ClaimUsage>)> = Vec::new();
-        for (id, own) in &held {
-            if told.get(id) != Some(own) {
-                claims.push((id.clone(), Some(own.clone())));
+        for (id, usage) in &held {
+            if told.get(id) != Some(usage) {
+                claims.push((id.clone(), Some(usage.clone())));
             }
         }
         let gone = told.keys().filter(|id| !held.contains_key(*id));
@@ -181,12 +181,12 @@ impl Engine {
 
     fn holding_of(&self, claim: &NodeClaim) -> ClaimUsage {
         let reservations = self.state.catalog.reservations();
-        let own = claim.reservation().and_then(|id| reservations.get(id));
+        let reservation = claim.reservation().and_then(|id| reservations.get(id));
         ClaimUsage {
             capacity: self.state.capacity_of(claim),
-            reservation: own.map(|own| SharedReservation {
-                id: own.id.to_string(),
-                count: own.total,
+            reservation: reservation.map(|reservation| SharedReservation {
+                id: reservation.id.to_string(),
+                count: reservation.total,
             }),
         }
     }
@@ -246,7 +246,7 @@ impl Engine {
         // Other clusters use the reservation, or may do so, regardless of the catalog. The pods are
         // planned with the next cheapest offering immediately.
         let held = reserved
-            .map(|own| own.offerings.clone())
+            .map(|claim| claim.offerings.clone())
             .unwrap_or_default();
         let goes_on = !held.is_empty();
         for offering in held {
@@ -316,21 +316,23 @@ impl Engine {
             };
             // A disruption that was not requested yet does not count against the budget.
             let work = self.works.get(id);
-            let asked = |own: &ClaimProgress| {
-                own.step
+            let asked = |work: &ClaimProgress| {
+                work.step
                     .is_some_and(|(_, step)| step == ClaimStep::RequestDisruption)
             };
             if !reason.is_budgeted() {
                 leaving.insert(id.clone());
-            } else if work.is_some_and(|own| own.drain.granted || own.drain.cleared || asked(own)) {
+            } else if work
+                .is_some_and(|work| work.drain.granted || work.drain.cleared || asked(work))
+            {
                 leaving.insert(id.clone());
                 let_go.insert(id.clone(), (claim.since, reason));
             }
         }
-        let since = longest.and_then(|own| now.checked_sub(own).ok());
+        let since = longest.and_then(|period| now.checked_sub(period).ok());
         let noted = self.state.notes.let_go.iter();
-        let noted = noted.filter(|(_, own)| since.is_some_and(|since| own.at > since));
-        let_go.extend(noted.map(|(id, own)| (id.clone(), (own.at, own.reason))));
+        let noted = noted.filter(|(_, record)| since.is_some_and(|since| record.at > since));
+        let_go.extend(noted.map(|(id, record)| (id.clone(), (record.at, record.reason))));
         if longest.is_none() {
             let_go.clear();
         }
@@ -362,7 +364,7 @@ impl Engine {
         reason: Reason,
         now: Timestamp,
     ) -> bool {
-        let granted = self.works.get(id).is_some_and(|own| own.drain.granted);
+        let granted = self.works.get(id).is_some_and(|work| work.drain.granted);
         let mut budgets = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         if granted || !budgets.any(|budget| names(&budget.reasons, reason)) {
             return false;
@@ -396,12 +398,12 @@ impl Engine {
 
 /// Returns whether the fleet has more capacity of any kind than before.
 fn has_more(old: &FleetView, new: &FleetView) -> bool {
-    let amount = |own: &Limits, name: &str| {
-        let mut capacity = own.capacity.iter();
+    let amount = |limits: &Limits, name: &str| {
+        let mut capacity = limits.capacity.iter();
         let found = capacity.find(|(other, _)| other == name);
         found.map_or(i64::MAX, |(_, amount)| *amount)
     };
-    let nodes = |own: &Limits| own.nodes.unwrap_or(u32::MAX);
+    let nodes = |limits: &Limits| limits.nodes.unwrap_or(u32::MAX);
     let mut names = old.share.capacity.iter().map(|(name, _)| name.as_str());
     (old.closed.is_some() && new.closed.is_none())
         || nodes(&new.share) > nodes(&old.share)

@@ -58,7 +58,7 @@ impl Engine {
                 continue;
             }
             let orphan = self.orphans.get_mut(&node);
-            if orphan.is_some_and(|own| !std::mem::replace(&mut own.is_told, true)) {
+            if orphan.is_some_and(|orphan| !std::mem::replace(&mut orphan.is_told, true)) {
                 self.report(Report::Orphan { node: node.clone() });
             }
             if self.manages()

@@ -55,9 +55,9 @@ impl TemplateState {
             ..record.clone()
         };
         let mut tags = cluster.tags_of(pool.node_class.as_ref());
-        let own = record.tags().into_iter();
+        let record_tags = record.tags().into_iter();
         let stamped = [TAG_EXPIRE, TAG_GRACE, TAG_POOL_HASH, TAG_NODE_CLASS_HASH];
-        tags.extend(own.filter(|(key, _)| stamped.contains(&key.as_str())));
+        tags.extend(record_tags.filter(|(key, _)| stamped.contains(&key.as_str())));
         // A launch omits the tag if nodes never expire. An existing instance needs its value
         // changed.
         tags.insert(TAG_EXPIRE_HARD.to_owned(), seconds(pool.expire_hard_after));
@@ -109,15 +109,16 @@ impl Engine {
             let node = self.node_of(claim).filter(|node| !self.is_stale(id, node));
             // Held nodes keep their previous settings, above all their maximum age.
             let unaccepted = self.state.unaccepted.as_ref();
-            let is_held = |own: &&Node| unaccepted.is_some_and(|all| all.nodes.contains(&own.name));
+            let is_held =
+                |node: &&Node| unaccepted.is_some_and(|all| all.nodes.contains(&node.name));
             let node = node.filter(|node| !is_held(node));
             let (Some(node), Some(instance)) = (node, &claim.instance) else {
                 continue;
             };
             if update_in_place.is_on(node) {
-                let own = update_in_place.tags(&self.state.cluster, pool, &claim.record);
+                let claim_tags = update_in_place.tags(&self.state.cluster, pool, &claim.record);
                 let one = (id.clone(), instance.id.clone());
-                tags.entry(own).or_default().push(one);
+                tags.entry(claim_tags).or_default().push(one);
             } else {
                 patches.push((id.clone(), patch(claim, node, pool, update_in_place)));
             }
@@ -126,7 +127,7 @@ impl Engine {
         let under_way = self
             .works
             .values()
-            .filter(|own| node_patch_for(&own.step))
+            .filter(|work| node_patch_for(&work.step))
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         for (id, patch) in patches.into_iter().take(free) {
@@ -147,9 +148,9 @@ impl Engine {
     }
 
     fn may_stamp(&self, id: &ClaimId, now: Timestamp) -> bool {
-        !self.works.get(id).is_some_and(|own| {
-            let waits = !own.retry.is_due(now) || !own.tag_again.is_due(now);
-            own.step.is_some() || own.tagging || waits
+        !self.works.get(id).is_some_and(|work| {
+            let waits = !work.retry.is_due(now) || !work.tag_again.is_due(now);
+            work.step.is_some() || work.tagging || waits
         })
     }
 

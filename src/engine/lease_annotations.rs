@@ -58,7 +58,7 @@ impl LeaseSync {
     ) -> Vec<(PoolName, Reason, String)> {
         let known = self.shut.clone();
         self.shut
-            .retain(|own| (own.1 == Reason::Underutilized) != is_weighed);
+            .retain(|key| (key.1 == Reason::Underutilized) != is_weighed);
         self.shut.extend(shut.keys().cloned());
         let new = shut.into_iter().filter(|(key, _)| !known.contains(key));
         new.map(|((pool, reason, _), why)| (pool, reason, why))
@@ -156,8 +156,8 @@ impl Engine {
         }
         let over = self.state.notes.pauses.values();
         let over = over
-            .filter(|own| own.holds(now))
-            .filter_map(|own| own.until);
+            .filter(|pause| pause.holds(now))
+            .filter_map(|pause| pause.until);
         if let Some(at) = over.min() {
             self.wake_at(at, "a pause is over");
         }
@@ -166,7 +166,7 @@ impl Engine {
     /// Returns whether a disrupted node may be tainted. A pause blocks it, and a disruption counted
     /// by a rate must be recorded first. A node at its hard maximum age waits for neither.
     pub(super) fn is_cleared(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
-        let cleared = self.works.get(id).is_some_and(|own| own.drain.cleared);
+        let cleared = self.works.get(id).is_some_and(|work| work.drain.cleared);
         if cleared || !reason.is_budgeted() {
             return true;
         }
@@ -194,7 +194,9 @@ impl Engine {
         if self.request_disruption(id, reason, now) {
             return false;
         }
-        let counted = self.rated(&pool).any(|own| own.rate_for(reason).is_some());
+        let counted = self
+            .rated(&pool)
+            .any(|budget| budget.rate_for(reason).is_some());
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         (drain.cleared, drain.to_note) = (!counted, counted);
         !counted
@@ -203,10 +205,10 @@ impl Engine {
     /// Returns all budgets that count nodes of a pool.
     fn rated(&self, pool: &PoolName) -> impl Iterator<Item = &Budget> {
         let cluster = &self.state.cluster;
-        let own = cluster.pool(pool.as_str()).into_iter();
-        let own = own.flat_map(|own| &own.disruption.budgets);
+        let pool_budgets = cluster.pool(pool.as_str()).into_iter();
+        let pool_budgets = pool_budgets.flat_map(|pool| &pool.disruption.budgets);
         let fleet = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
-        own.chain(&cluster.disruption.budgets).chain(fleet)
+        pool_budgets.chain(&cluster.disruption.budgets).chain(fleet)
     }
 
     /// Returns the start of the longest rate period: older records are not needed. Rates of the
@@ -216,9 +218,9 @@ impl Engine {
         let pools = cluster.pools.iter().map(|pool| &pool.disruption.budgets);
         let fleet = self.state.fleet.iter().map(|fleet| &fleet.budgets);
         let budgets = pools.chain(fleet).chain([&cluster.disruption.budgets]);
-        let rates = budgets.flatten().filter_map(|own| own.rate);
+        let rates = budgets.flatten().filter_map(|budget| budget.rate);
         let longest = rates.map(|rate| rate.per).max();
-        let since = longest.and_then(|own| now.checked_sub(own).ok());
+        let since = longest.and_then(|period| now.checked_sub(period).ok());
         since.unwrap_or(now)
     }
 
@@ -273,7 +275,7 @@ impl Engine {
         let leaving = claim.and_then(|claim| claim.leaving);
         let work = self.works.get(id);
         leaving.is_some_and(Reason::is_budgeted)
-            && work.is_some_and(|own| own.drain.to_note && !own.drain.cleared)
+            && work.is_some_and(|work| work.drain.to_note && !work.drain.cleared)
     }
 
     /// Returns the waiting disruptions that the current records permit, and why each other one is

@@ -37,7 +37,8 @@ const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 impl Engine {
     /// Links Nodes to claims by instance ID.
     pub(super) fn join_nodes(&mut self, now: Timestamp) {
-        let is_joined = |own: &NodeClaim| self.node_of(own).is_some_and(|node| !node.is_awaited());
+        let is_joined =
+            |claim: &NodeClaim| self.node_of(claim).is_some_and(|node| !node.is_awaited());
         let mut claims = self.state.ledger.claims.values();
         if claims.all(|claim| claim.instance.is_none() || is_joined(claim)) {
             return;
@@ -60,7 +61,7 @@ impl Engine {
         for (id, node) in found {
             let claim = self.state.ledger.claims.get(&id);
             let awaited = claim.and_then(|claim| self.node_of(claim));
-            if awaited.is_some_and(|own| own.name != node && own.is_awaited()) {
+            if awaited.is_some_and(|awaited| awaited.name != node && awaited.is_awaited()) {
                 self.misnamed(&id, now);
             }
             if let Some(claim) = self.state.ledger.claims.get_mut(&id) {
@@ -238,7 +239,7 @@ impl Engine {
             self.forget_claim(id);
             return;
         }
-        let is_begun = work.is_some_and(|own| own.launch.is_some() || own.granted);
+        let is_begun = work.is_some_and(|work| work.launch.is_some() || work.granted);
         self.wake_at(deadline, "a launch is overdue");
         if !is_begun && !self.narrow(id, now) || self.ask(id, now) {
             return;
@@ -408,12 +409,17 @@ impl Engine {
             .as_ref()
             .filter(|instance| instance.state.is_live());
         reason != Reason::Interrupted
-            && live.is_some_and(|own| self.state.objects.node_instances.is_shared(own.id.as_str()))
+            && live.is_some_and(|instance| {
+                self.state
+                    .objects
+                    .node_instances
+                    .is_shared(instance.id.as_str())
+            })
     }
 
     /// Returns whether the pods of a disrupted node were evicted, or their time is up.
     fn was_drained(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
+        let confirmed = self.works.get(id).and_then(|work| work.drain.confirmed);
         let reason = self
             .state
             .ledger
@@ -475,8 +481,9 @@ impl Engine {
             .filter(|node| self.may_run_pods(&claim.record.id, node, now));
         let confirmed = self.confirmation(claim, now);
         node.is_none_or(Node::has_disrupted_taint)
-            && confirmed
-                .is_none_or(|own| own.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX))
+            && confirmed.is_none_or(|confirmed| {
+                confirmed.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX)
+            })
     }
 
     /// Returns when the drain was confirmed, if the termination of the instance requires that. The
@@ -487,7 +494,7 @@ impl Engine {
         let id = &claim.record.id;
         let node = self.node_of(claim)?;
         let relies = self.may_run_pods(id, node, now) && !self.is_over(id, now);
-        relies.then(|| self.works.get(id).and_then(|own| own.drain.confirmed))
+        relies.then(|| self.works.get(id).and_then(|work| work.drain.confirmed))
     }
 
     /// Returns until when a command may be sent, because decisions become outdated. A termination
@@ -495,8 +502,8 @@ impl Engine {
     pub fn not_after(&self, command: &Command, now: Timestamp) -> Timestamp {
         let (from, span) = match command {
             Command::Terminate { claim, .. } => {
-                let own = self.state.ledger.claims.get(claim);
-                let relied_on = own.and_then(|own| self.confirmation(own, now));
+                let claim = self.state.ledger.claims.get(claim);
+                let relied_on = claim.and_then(|claim| self.confirmation(claim, now));
                 (relied_on.flatten().unwrap_or(now), CONFIRMED_MAX)
             }
             _ => (now, SENT_MAX),
@@ -512,7 +519,7 @@ impl Engine {
             _ => None,
         };
         let waiting = self.commands.iter();
-        let waiting = waiting.filter_map(|own| claim_of(&own.command));
+        let waiting = waiting.filter_map(|issued| claim_of(&issued.command));
         let barred: BTreeSet<ClaimId> = waiting
             .filter(|id| {
                 let claim = self.state.ledger.claims.get(id);
@@ -523,7 +530,7 @@ impl Engine {
             let why = "the node must not be terminated any more";
             self.cancel_queued(
                 why,
-                |own| claim_of(own).is_some_and(|id| barred.contains(&id)),
+                |command| claim_of(command).is_some_and(|id| barred.contains(&id)),
                 now,
             );
         }

@@ -104,7 +104,7 @@ impl Engine {
             return;
         }
         let unseen = self.hints.values().filter(|hint| !hint.out && !hint.shown);
-        let seen = unseen.filter_map(|own| own.at.checked_add(SHOWN_MAX).ok());
+        let seen = unseen.filter_map(|hint| hint.at.checked_add(SHOWN_MAX).ok());
         if let Some(at) = seen.filter(|at| *at > now).min() {
             self.wake_at(at, "what pods were told is to be seen");
         }
@@ -156,8 +156,8 @@ impl Engine {
                 let key = self.group_of(claim);
                 let known = self.groups.get(&key);
                 let group = groups.entry(key).or_insert_with(|| OpeningGroup {
-                    since: known.and_then(|own| own.since),
-                    told: known.and_then(|own| own.told),
+                    since: known.and_then(|group| group.since),
+                    told: known.and_then(|group| group.told),
                     ..OpeningGroup::default()
                 });
                 group.since = group.since.or(well.map(|_| now));
@@ -316,7 +316,11 @@ impl Engine {
             } if !self.hints_denied.holds() => {
                 self.hints_denied.set(now);
                 let why = "nominations are not permitted";
-                self.cancel_queued(why, |own| matches!(own, Command::Nominate { .. }), now);
+                self.cancel_queued(
+                    why,
+                    |command| matches!(command, Command::Nominate { .. }),
+                    now,
+                );
             }
             // The command was not sent.
             CommandResult::Failed {
@@ -401,14 +405,14 @@ impl Engine {
 /// Returns whether a pod has a hard topology spread over hosts.
 fn over_hosts(pod: &Pod) -> bool {
     let mut hard = pod.spread.iter().filter(|spread| spread.is_hard);
-    hard.any(|own| own.topology_key == HOSTNAME)
+    hard.any(|spread| spread.topology_key == HOSTNAME)
 }
 
 /// Returns the number of similar pods, including this one, that may be nominated for one node.
 /// `None` if the pod has no hard topology spread.
 fn ahead_max(pod: &Pod) -> Option<u32> {
     let hard = pod.spread.iter().filter(|spread| spread.is_hard);
-    hard.map(|own| own.max_skew.max(1)).min()
+    hard.map(|spread| spread.max_skew.max(1)).min()
 }
 
 impl Need {
@@ -435,11 +439,11 @@ impl Nomination {
 impl OpeningGroup {
     /// Returns whether the group waits for nodes or for first nominations.
     fn is_telling(&self, now: Timestamp) -> bool {
-        let own = Self {
+        let without_removals = Self {
             bereft: false,
             ..*self
         };
-        own.until(now).is_some()
+        without_removals.until(now).is_some()
     }
 
     /// Returns until when ready nodes wait for the other nodes of the group. `None` if they do not

@@ -29,7 +29,7 @@ impl Engine {
             return true;
         }
         let class = claim.record.node_class.clone();
-        let tries = |own: &ClaimId| own != id && self.is_trying(own);
+        let tries = |other: &ClaimId| other != id && self.is_trying(other);
         let access: Vec<Access> = claim
             .offerings
             .iter()
@@ -47,7 +47,7 @@ impl Engine {
                 self.forget_claim(id);
                 return false;
             }
-            Some(own) => *own == Access::Tried,
+            Some(access) => *access == Access::Tried,
         };
         let until = claim.since.checked_add(TRIED_MAX).unwrap_or(now);
         if waits && now < until {
@@ -62,14 +62,14 @@ impl Engine {
         };
         let mut access = access.iter();
         claim.offerings.retain(|_| {
-            access.next().is_some_and(|own| match own {
+            access.next().is_some_and(|access| match access {
                 Access::Free => true,
                 Access::Tried => waits || is_varied,
                 Access::Held => is_varied,
             })
         });
-        for own in to_buy(&claim.offerings, is_varied) {
-            self.state.holds.asked(class.as_ref(), own, id, now);
+        for offering in to_buy(&claim.offerings, is_varied) {
+            self.state.holds.asked(class.as_ref(), offering, id, now);
         }
         true
     }

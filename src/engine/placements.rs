@@ -28,7 +28,7 @@ impl Placements {
     pub(super) fn planned_too(&mut self, plan: &Plan) {
         let anew = plan.pods();
         let before = self.planned.values_mut();
-        before.for_each(|own| own.retain(|pod| !anew.contains(pod)));
+        before.for_each(|pods| pods.retain(|pod| !anew.contains(pod)));
         self.add(plan);
     }
 

@@ -52,12 +52,13 @@ impl Engine {
         self.reports.extend(news.map(Report::Misread));
         self.check_cluster_health(plan.ailing, now);
         if let Some(until) = self.unread_until(now) {
-            plan.retire.retain(|own| own.reason != Reason::Empty);
+            plan.retire
+                .retain(|termination| termination.reason != Reason::Empty);
             self.wake_at(until, "empty nodes may leave whatever buffers there are");
         }
         let retire = plan.retire.iter();
-        let is_news = |own: &Self, claim: &ClaimId| !own.observed_leaving.contains(claim);
-        let mut claims = retire.filter(|own| own.reason == Reason::Empty);
+        let is_news = |engine: &Self, claim: &ClaimId| !engine.observed_leaving.contains(claim);
+        let mut claims = retire.filter(|termination| termination.reason == Reason::Empty);
         let empty = claims.any(|claim| claim.claim.as_ref().is_some_and(|id| is_news(self, id)));
         if empty && self.state.buffers().next().is_some() {
             // The last plan may be out of date.
@@ -98,15 +99,15 @@ impl Engine {
     }
 
     /// In observe mode, reports once that a node would be disrupted.
-    pub(super) fn would_retire(&mut self, claim: ClaimId, own: PlannedTermination) {
+    pub(super) fn would_retire(&mut self, claim: ClaimId, termination: PlannedTermination) {
         if self.observed_leaving.insert(claim.clone()) {
             self.report(Report::Retire {
                 pool: self.state.ledger.pool_of(&claim),
                 claim,
-                node: Some(own.node),
-                reason: own.reason,
-                price: own.price,
-                pods: own.pods,
+                node: Some(termination.node),
+                reason: termination.reason,
+                price: termination.price,
+                pods: termination.pods,
             });
         }
     }
@@ -137,7 +138,7 @@ impl Engine {
         for kept in plan
             .kept
             .iter()
-            .filter(|own| own.verdict.is_told(own.reason))
+            .filter(|kept| kept.verdict.is_told(kept.reason))
         {
             let node = self.state.objects.nodes.get(&kept.node);
             let Some(pool) = node.and_then(|node| node.pool()) else {
@@ -280,7 +281,8 @@ impl Engine {
     /// Reports the startup time of a pod, if this change shows it running.
     fn report_pod_start(&mut self, pod: &Pod, now: Timestamp) {
         let known = self.state.objects.pods.get(&pod.key);
-        let waited = known.is_some_and(|own| own.uid == pod.uid && own.phase == PodPhase::Pending);
+        let waited =
+            known.is_some_and(|known| known.uid == pod.uid && known.phase == PodPhase::Pending);
         let made = pod
             .created
             .filter(|_| waited && pod.phase == PodPhase::Running);

@@ -92,8 +92,9 @@ impl Engine {
             return false;
         };
         let catalog = self.state.catalog_of(&claim.record.pool);
-        let own = catalog.get(unseen.offering.instance_type.as_str());
-        let partitions = own.and_then(|it| it.requirements.get(PLACEMENT_GROUP_PARTITION));
+        let instance_type = catalog.get(unseen.offering.instance_type.as_str());
+        let partitions =
+            instance_type.and_then(|it| it.requirements.get(PLACEMENT_GROUP_PARTITION));
         let several = partitions.and_then(|partition| partition.values());
         several.is_some_and(|all| all.len() > 1)
             && !claim.labels.contains_key(PLACEMENT_GROUP_PARTITION)
@@ -150,12 +151,14 @@ impl Engine {
         };
         let catalog = self.state.catalog_of(&claim.record.pool);
         let key = &instance.offering;
-        let own = catalog.get(key.instance_type.as_str());
-        let of_type = own.into_iter().flat_map(|own| own.requirements.iter());
+        let instance_type = catalog.get(key.instance_type.as_str());
+        let of_type = instance_type
+            .into_iter()
+            .flat_map(|instance_type| instance_type.requirements.iter());
         let mut all: Labels = of_type
             .filter(|(key, _)| !OF_OFFERINGS.contains(key))
-            .filter_map(|(key, own)| {
-                let only = own.values().filter(|all| all.len() == 1)?.first()?;
+            .filter_map(|(key, requirement)| {
+                let only = requirement.values().filter(|all| all.len() == 1)?.first()?;
                 Some((key.to_owned(), only.clone()))
             })
             .collect();
@@ -229,8 +232,8 @@ impl Engine {
         let awaiting = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
         let present = awaiting
             .into_iter()
-            .filter(|own| node.annotations.contains_key(*own));
-        annotations.extend(present.map(|own| (own.to_owned(), None)));
+            .filter(|key| node.annotations.contains_key(*key));
+        annotations.extend(present.map(|key| (key.to_owned(), None)));
         NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
@@ -253,8 +256,8 @@ impl Engine {
             .finalizers
             .iter()
             .filter(|finalizer| *finalizer != FINALIZER);
-        let own = wanted.then(|| FINALIZER.to_owned());
-        Some(others.cloned().chain(own).collect())
+        let finalizer = wanted.then(|| FINALIZER.to_owned());
+        Some(others.cloned().chain(finalizer).collect())
     }
 
     pub(super) fn initialize(&mut self, id: &ClaimId, now: Timestamp) {
@@ -420,7 +423,7 @@ impl Engine {
                     let told = std::mem::take(&mut work.drain.evictions);
                     self.cancel_queued(
                         "the node is ready again",
-                        |own| match own {
+                        |command| match command {
                             Command::Evict { pod, .. } => told.contains_key(pod),
                             _ => false,
                         },

@@ -77,20 +77,25 @@ pub(super) struct ReplacementPods {
 impl ReplacementPods {
     /// Returns whether a claim's node waits for replacement pods, so that other pods wait.
     fn is_awaited(&self, claim: &ClaimId, now: Timestamp) -> bool {
-        let own = self.awaited.get(claim);
-        own.is_some_and(|own| own.count > 0 && now < own.held)
+        let awaited = self.awaited.get(claim);
+        awaited.is_some_and(|awaited| awaited.count > 0 && now < awaited.held)
     }
 
     /// Returns until when a claim's node is needed for expected replacement pods.
     pub(super) fn needed_until(&self, claim: &ClaimId, now: Timestamp) -> Option<Timestamp> {
-        let own = self.awaited.get(claim).filter(|own| own.count > 0);
-        own.map(|own| own.needed).filter(|until| now < *until)
+        let awaited = self.awaited.get(claim).filter(|awaited| awaited.count > 0);
+        awaited
+            .map(|awaited| awaited.needed)
+            .filter(|until| now < *until)
     }
 
-    fn record_eviction(&mut self, own: EvictedPod, owner: String) {
-        if let Some(claim) = &own.place {
+    fn record_eviction(&mut self, evicted: EvictedPod, owner: String) {
+        if let Some(claim) = &evicted.place {
             let until = |from: Timestamp| from.checked_add(REPLACEMENT_MAX).unwrap_or(from);
-            let (held, gone) = (until(own.at), own.pod.ends_by().unwrap_or(own.at));
+            let (held, gone) = (
+                until(evicted.at),
+                evicted.pod.ends_by().unwrap_or(evicted.at),
+            );
             let awaited = self.awaited.entry(claim.clone()).or_insert(Awaited {
                 count: 0,
                 held,
@@ -99,7 +104,7 @@ impl ReplacementPods {
             awaited.count += 1;
             (awaited.held, awaited.needed) = (held, awaited.needed.max(until(gone)));
         }
-        self.departed.entry(owner).or_default().push(own);
+        self.departed.entry(owner).or_default().push(evicted);
     }
 
     /// Handles a new pod, which may replace an evicted pod. It inherits that pod's place if the two
@@ -109,18 +114,21 @@ impl ReplacementPods {
         let Some(all) = owner.and_then(|owner| self.departed.get_mut(&owner.uid)) else {
             return;
         };
-        let same = all.iter().position(|own| own.pod.key == pod.key);
+        let same = all.iter().position(|evicted| evicted.pod.key == pod.key);
         let Some(at) = same
-            .or_else(|| all.iter().position(|own| own.pod.is_like(pod)))
+            .or_else(|| all.iter().position(|evicted| evicted.pod.is_like(pod)))
             .or(all.len().checked_sub(1))
         else {
             return;
         };
-        let own = all.swap_remove(at);
-        let gone = own.pod.ends_by().map_or(own.at, |by| by.max(own.at));
+        let evicted = all.swap_remove(at);
+        let gone = evicted
+            .pod
+            .ends_by()
+            .map_or(evicted.at, |by| by.max(evicted.at));
         let is_late = now.duration_since(gone) >= REPLACEMENT_MAX;
-        let is_like = own.pod.is_like(pod);
-        self.replacements.insert(pod.key.clone(), own);
+        let is_like = evicted.pod.is_like(pod);
+        self.replacements.insert(pod.key.clone(), evicted);
         if is_late || !is_like {
             self.place(&pod.key);
         }
@@ -155,7 +163,7 @@ impl ReplacementPods {
 
     /// Forgets old entries.
     pub(super) fn expire(&mut self, now: Timestamp) {
-        let fresh = |own: &EvictedPod| now.duration_since(own.at) < RETURNS;
+        let fresh = |evicted: &EvictedPod| now.duration_since(evicted.at) < RETURNS;
         self.departed.retain(|_, all| {
             all.retain(fresh);
             !all.is_empty()
@@ -165,7 +173,7 @@ impl ReplacementPods {
         self.ousted
             .retain(|_, (_, at)| now.duration_since(*at) < RETURNS);
         self.awaited
-            .retain(|_, own| own.count > 0 && now < own.needed);
+            .retain(|_, awaited| awaited.count > 0 && now < awaited.needed);
     }
 }
 
@@ -183,7 +191,7 @@ impl Engine {
             self.transfer_placement(pod, now);
             return;
         }
-        if known.is_none_or(|own| own.uid != pod.uid) {
+        if known.is_none_or(|known| known.uid != pod.uid) {
             self.replacements.come(pod, now);
         }
         if pod.node.is_some()
@@ -218,7 +226,7 @@ impl Engine {
     pub(super) fn gone(&mut self, pod: &PodKey, now: Timestamp) {
         let known = self.state.objects.pods.get(pod);
         // Most pods were seen terminating before.
-        let known = known.filter(|own| own.deleting.is_none());
+        let known = known.filter(|known| known.deleting.is_none());
         if let Some(known) = known.cloned() {
             self.transfer_placement(&known, now);
         }
@@ -229,19 +237,20 @@ impl Engine {
     fn transfer_placement(&mut self, pod: &Pod, now: Timestamp) {
         self.replacements.settle(&pod.key);
         let known = self.state.objects.pods.get(&pod.key);
-        let known = known.filter(|own| own.deleting.is_none());
-        let Some((owner, known)) = known.and_then(|own| Some((own.owner.as_ref()?, own))) else {
+        let known = known.filter(|known| known.deleting.is_none());
+        let Some((owner, known)) = known.and_then(|known| Some((known.owner.as_ref()?, known)))
+        else {
             return;
         };
         let owner = owner.uid.clone();
         let from = self.state.claim_under(known);
-        let Some(from) = from.filter(|own| own.leaving.is_some()) else {
+        let Some(from) = from.filter(|claim| claim.leaving.is_some()) else {
             return;
         };
         if from.leaving == Some(Reason::Underutilized) {
             let mut claims = self.state.ledger.claims.iter();
-            let place = claims.find(|(_, own)| {
-                is_for_reschedulable(own) && own.takes_pods() && own.pods.contains(&known.key)
+            let place = claims.find(|(_, claim)| {
+                is_for_reschedulable(claim) && claim.takes_pods() && claim.pods.contains(&known.key)
             });
             let departed = EvictedPod {
                 pool: from.record.pool.clone(),
@@ -254,7 +263,7 @@ impl Engine {
         // If the node is untainted already, the replacement pod is bound immediately or elsewhere.
         let claims = self.state.ledger.claims.values_mut();
         let open = claims.filter(|claim| claim.phase == ClaimPhase::Initialized);
-        open.for_each(|own| _ = own.pods.remove(&pod.key));
+        open.for_each(|claim| _ = claim.pods.remove(&pod.key));
     }
 
     /// Returns whether a node remains tainted for pods that still have to be evicted from their

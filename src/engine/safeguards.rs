@@ -50,7 +50,7 @@ impl Engine {
     pub(super) fn check_accepted_change(&mut self) {
         let accepted = &self.state.notes.accepted;
         let unaccepted = &mut self.state.unaccepted;
-        if let Some(held) = unaccepted.take_if(|own| accepted.contains(&own.id)) {
+        if let Some(held) = unaccepted.take_if(|approval| accepted.contains(&approval.id)) {
             self.unhold(held);
         }
     }
@@ -97,7 +97,8 @@ impl Engine {
                 },
                 now,
             );
-            let was_held = |node: &NodeName| was.is_some_and(|own| own.nodes.contains(node));
+            let was_held =
+                |node: &NodeName| was.is_some_and(|approval| approval.nodes.contains(node));
             nodes.retain(|node| was_held(node) || !allowed.contains(node));
         }
         (nodes.len() > most.of(total)).then_some(PendingApproval { id, nodes, total })
@@ -118,13 +119,14 @@ impl Engine {
         };
         let is_open = |id: &ClaimId| {
             let work = self.works.get(id);
-            let bears = |own: &ClaimProgress| own.drain.tainted.is_some() && !lost(id);
-            !work.is_some_and(|own| own.drain.released || own.step.is_some() || bears(own))
+            let bears = |work: &ClaimProgress| work.drain.tainted.is_some() && !lost(id);
+            !work.is_some_and(|work| work.drain.released || work.step.is_some() || bears(work))
         };
-        let leaving = self.state.ledger.claims.iter().filter_map(|(id, own)| {
-            let reason = own.leaving.filter(|reason| reason.is_budgeted())?;
-            let waits = own.phase == ClaimPhase::Draining && is_open(id) && !own.has_to_leave(now);
-            waits.then(|| (id.clone(), own.record.pool.clone(), reason))
+        let leaving = self.state.ledger.claims.iter().filter_map(|(id, claim)| {
+            let reason = claim.leaving.filter(|reason| reason.is_budgeted())?;
+            let waits =
+                claim.phase == ClaimPhase::Draining && is_open(id) && !claim.has_to_leave(now);
+            waits.then(|| (id.clone(), claim.record.pool.clone(), reason))
         });
         let leaving: Vec<(ClaimId, PoolName, Reason)> = leaving.collect();
         if leaving.is_empty() {
@@ -159,13 +161,13 @@ impl Engine {
         }
         self.report(Report::Ailing(health));
         let waits = |id: &ClaimId, reason: Reason| {
-            let released = self.works.get(id).is_some_and(|own| own.drain.released);
+            let released = self.works.get(id).is_some_and(|work| work.drain.released);
             reason.waits_for_places() && !released
         };
         let claims = self.state.ledger.claims.iter();
-        let claims = claims.filter(|(_, own)| own.phase == ClaimPhase::Draining);
+        let claims = claims.filter(|(_, claim)| claim.phase == ClaimPhase::Draining);
         let back: Vec<ClaimId> = claims
-            .filter(|(id, own)| own.leaving.is_some_and(|reason| waits(id, reason)))
+            .filter(|(id, claim)| claim.leaving.is_some_and(|reason| waits(id, reason)))
             .map(|(id, _)| id.clone())
             .collect();
         for id in back {

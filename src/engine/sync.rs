@@ -49,7 +49,11 @@ impl Engine {
                 if self.looking.ready && self.looking.frozen.is_none() {
                     self.report(Report::Frozen(why));
                     self.looking.frozen = Some(now);
-                    self.cancel_queued("cluster state is out of sync", |own| !own.is_look(), now);
+                    self.cancel_queued(
+                        "cluster state is out of sync",
+                        |command| !command.is_look(),
+                        now,
+                    );
                 }
             }
             None => self.whole(now),
@@ -257,7 +261,7 @@ impl Engine {
     /// accepted.
     pub(super) fn probed(&mut self, kind: ObjectKind, alive: Option<usize>, now: Timestamp) {
         let asked = self.looking.probes.remove(&kind);
-        let asked = asked.filter(|own| own.0 == self.looking.listings(kind));
+        let asked = asked.filter(|probe| probe.0 == self.looking.listings(kind));
         match (alive, asked) {
             // A later listing may lack other objects: the next probe checks those.
             (Some(0), None) => {}

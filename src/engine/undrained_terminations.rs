@@ -80,8 +80,8 @@ impl Engine {
             age >= self.pool_of(claim).registration_timeout
         };
         let old: Option<BTreeSet<ClaimId>> = (!self.looking.ready).then(|| {
-            let old = state.running_claims().filter(|own| overdue(own));
-            old.map(|own| own.record.id.clone()).collect()
+            let old = state.running_claims().filter(|claim| overdue(claim));
+            old.map(|claim| claim.record.id.clone()).collect()
         });
         let nodes = state.instances_of_nodes(false);
         let has_node = |claim: &NodeClaim| {
@@ -120,9 +120,9 @@ impl Engine {
         let (taken, left): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
             std::mem::take(&mut self.undrained.offers)
                 .into_iter()
-                .partition(|own| ids.contains(&own.id));
+                .partition(|offer| ids.contains(&offer.id));
         self.undrained.offers = left;
-        for claim in taken.into_iter().flat_map(|own| own.claims) {
+        for claim in taken.into_iter().flat_map(|offer| offer.claims) {
             self.undrained.missing.remove(&claim);
             self.undrained.accepted.insert(claim);
         }
@@ -138,7 +138,7 @@ impl Engine {
             claims,
         };
         let offers = &mut self.undrained.offers;
-        if !offers.iter().any(|own| own.id == offer.id) {
+        if !offers.iter().any(|known| known.id == offer.id) {
             offers.push_back(offer.clone());
             let extra = offers.len().saturating_sub(OFFERS);
             offers.drain(..extra);
@@ -204,7 +204,7 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
         };
-        let granted = self.works.get(id).is_some_and(|own| own.undrained);
+        let granted = self.works.get(id).is_some_and(|work| work.undrained);
         if !is_live(claim) || granted || self.never_came(claim) || self.is_accepted(claim) {
             return true;
         }
@@ -266,9 +266,9 @@ impl Engine {
     /// Returns whether a user has approved this termination, or this API server for instances with
     /// a different cluster UID. A ready Node proves that the instance belongs to this cluster.
     pub(super) fn is_accepted(&self, claim: &NodeClaim) -> bool {
-        let own = self.undrained.accepted.contains(&claim.record.id);
+        let approved = self.undrained.accepted.contains(&claim.record.id);
         let other = self.state.is_of_accepted_cluster(claim);
-        (own || other) && !self.is_well(claim)
+        (approved || other) && !self.is_well(claim)
     }
 
     /// Returns whether a claim has a ready Node.
@@ -303,7 +303,7 @@ impl Engine {
             return;
         }
         let held = self.undrained.held.as_ref();
-        if held.is_some_and(|own| own.claims.is_superset(&refused)) {
+        if held.is_some_and(|held| held.claims.is_superset(&refused)) {
             return;
         }
         let held = self.offer(refused, now);

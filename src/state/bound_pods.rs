@@ -78,9 +78,9 @@ impl BoundPods {
             anti_affinity: Vec::new(),
             deleting: false,
         };
-        let own = self.groups.range(first.clone()..);
-        let own = own.take_while(move |(group, _)| group.namespace == first.namespace);
-        own.map(|(group, homes)| (&group.labels, homes.keys()))
+        let groups = self.groups.range(first.clone()..);
+        let groups = groups.take_while(move |(group, _)| group.namespace == first.namespace);
+        groups.map(|(group, homes)| (&group.labels, homes.keys()))
     }
 
     /// Returns all groups with their nodes, in a fixed order, without the given pods.

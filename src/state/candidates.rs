@@ -141,7 +141,7 @@ impl Candidate<'_> {
     /// grace period, because the pods are evicted at its end anyway.
     pub fn blocker_for(&self, reason: Reason) -> Option<&DisruptionBlocker> {
         let graceful =
-            |own: &&DisruptionBlocker| self.has_grace_for(reason) && own.yields_to_grace();
+            |blocker: &&DisruptionBlocker| self.has_grace_for(reason) && blocker.yields_to_grace();
         self.blocker.as_ref().filter(|blocker| !graceful(blocker))
     }
 
@@ -186,7 +186,7 @@ impl State {
             if claim.leaving.is_some() && node.is_some_and(Node::is_initialized) {
                 *leaving.entry(pool()).or_insert(0) += 1;
             }
-            if let Some(reason) = claim.leaving.filter(|own| own.is_budgeted()) {
+            if let Some(reason) = claim.leaving.filter(|reason| reason.is_budgeted()) {
                 let id = claim.record.id.clone();
                 let pool = pool();
                 let one = DisruptionRecord {
@@ -200,8 +200,8 @@ impl State {
             recent.launched = recent.launched.max(launched);
             let gone = claim.leaving.zip(*node);
             going.extend(gone.map(|(reason, node)| (&claim.record.pool, node, reason)));
-            let own = self.cluster.pool(claim.record.pool.as_str());
-            let fixed = own.is_some_and(|pool| pool.replicas.is_some());
+            let configured = self.cluster.pool(claim.record.pool.as_str());
+            let fixed = configured.is_some_and(|pool| pool.replicas.is_some());
             if fixed && claim.takes_pods() && node.is_none() {
                 let one = (claim.phase, claim.record.id.clone());
                 coming.entry(pool()).or_default().push(one);

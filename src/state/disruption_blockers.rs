@@ -214,8 +214,8 @@ impl State {
             let hold = self.hold(pod, safety, self.objects.cover(pod), now)?;
             Some(DisruptionBlocker::Pod(pod.key.clone(), hold))
         });
-        let own = self.blocker_of_node(node, claim, now);
-        own.into_iter().chain(pods)
+        let of_node = self.blocker_of_node(node, claim, now);
+        of_node.into_iter().chain(pods)
     }
 
     /// Returns the first blocker, using the index of all PodDisruptionBudgets.
@@ -226,8 +226,8 @@ impl State {
         pdb_index: &PdbIndex<'_>,
         now: Timestamp,
     ) -> Option<DisruptionBlocker> {
-        if let Some(own) = self.blocker_of_node(node, claim, now) {
-            return Some(own);
+        if let Some(blocker) = self.blocker_of_node(node, claim, now) {
+            return Some(blocker);
         }
         let disruption_cost_of = self.objects.disruption_cost_of(node.name.as_str());
         let safety = self.safety_of(node);
@@ -290,8 +290,8 @@ impl State {
             return Some(PodBlocker::NotSafe);
         }
         let evictable = pod.is_evictable(now);
-        if let Some(own) = cover.filter(|_| evictable) {
-            let hold = PodBlocker::of_cover(own, pod);
+        if let Some(cover) = cover.filter(|_| evictable) {
+            let hold = PodBlocker::of_cover(cover, pod);
             if hold.is_some() {
                 return hold;
             }
@@ -335,11 +335,11 @@ impl State {
 
     /// Returns invalid values of one node and its pods.
     pub fn misreads_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = InvalidInput> + 'a {
-        let own = misreads_of_node(&node.annotations);
-        let own = own.map(|why| InvalidInput::new(format!("node {}", node.name), why));
+        let of_node = misreads_of_node(&node.annotations);
+        let of_node = of_node.map(|why| InvalidInput::new(format!("node {}", node.name), why));
         let odd = self.objects.disruption_cost_of(node.name.as_str()).is_odd();
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
-        own.chain(pods.into_iter().flatten().flat_map(|pod| {
+        of_node.chain(pods.into_iter().flatten().flat_map(|pod| {
             let all = pod.misreads();
             all.map(|why| InvalidInput::new(format!("pod {}", pod.key), why))
         }))

@@ -55,12 +55,12 @@ impl DisruptionCost {
         if pod.is_terminal() {
             return;
         }
-        let count = |own: &mut usize, counts: bool| {
+        let count = |counter: &mut usize, counts: bool| {
             let step = usize::from(counts);
-            *own = if comes {
-                *own + step
+            *counter = if comes {
+                *counter + step
             } else {
-                own.saturating_sub(step)
+                counter.saturating_sub(step)
             };
         };
         count(&mut self.holding, pod.holds_node());
@@ -109,7 +109,7 @@ impl DisruptionCost {
     /// higher, in per cent rounded down. `None` if there is neither resource.
     pub(super) fn utilization(&self, allocatable: &Resources) -> Option<u32> {
         let share = |used: i128, there: i64| {
-            let there = Some(i128::from(there)).filter(|own| *own > 0)?;
+            let there = Some(i128::from(there)).filter(|quantity| *quantity > 0)?;
             let share = used.max(0).saturating_mul(100) / there;
             Some(u32::try_from(share).unwrap_or(u32::MAX))
         };

@@ -79,8 +79,12 @@ impl fmt::Display for DrainBlocker {
                 }
             }
             Self::Pod(pod) => write!(f, "pod {pod} is not evicted yet"),
-            Self::Volume(own) => {
-                write!(f, "volume {} is still attached ({})", own.volume, own.name)
+            Self::Volume(attachment) => {
+                write!(
+                    f,
+                    "volume {} is still attached ({})",
+                    attachment.volume, attachment.name
+                )
             }
         }
     }
@@ -126,7 +130,7 @@ impl State {
                 budgets: all
                     .iter()
                     .take(NAMES_MAX)
-                    .map(|own| own.key.clone())
+                    .map(|pdb| pdb.key.clone())
                     .collect(),
             },
         }

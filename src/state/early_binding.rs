@@ -60,10 +60,10 @@ impl State {
     /// Returns whether the volumes of a pod can be used on a node with these labels. They may have
     /// been provisioned elsewhere after planning.
     fn reaches_volumes(&self, pod: &Pod, labels: &Requirements) -> bool {
-        let own = mounts_of(&self.objects, pod, &BTreeMap::new());
-        own.fault.is_none()
-            && (own.alternatives.is_empty()
-                || own
+        let mounts = mounts_of(&self.objects, pod, &BTreeMap::new());
+        mounts.fault.is_none()
+            && (mounts.alternatives.is_empty()
+                || mounts
                     .alternatives
                     .iter()
                     .any(|alternative| labels.compatible(alternative, false).is_ok()))
@@ -98,14 +98,14 @@ impl State {
                 .iter()
                 .all(|anti_affinity| on_host(&anti_affinity.topology_key))
             && spread.clone().all(|spread| on_host(&spread.topology_key))
-            && (!pod.spread.is_empty() || by_default.iter().all(|own| !own.is_hard))
+            && (!pod.spread.is_empty() || by_default.iter().all(|spread| !spread.is_hard))
     }
 }
 
 /// Returns whether a node with these labels satisfies the node selector and affinity of a pod. The
 /// kubelet rejects other pods.
 fn wants(pod: &Pod, labels: &Requirements) -> bool {
-    let suits = |own: &Requirements| labels.compatible(own, false).is_ok();
+    let suits = |requirements: &Requirements| labels.compatible(requirements, false).is_ok();
     suits(&Requirements::from_labels(&pod.node_selector))
         && (pod.node_affinity.is_empty() || pod.node_affinity.iter().any(suits))
 }

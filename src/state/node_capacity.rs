@@ -113,7 +113,9 @@ impl State {
             open && !initialized
                 && (taint.is_ephemeral()
                     || (node.is_awaited() && taint.key == UNREACHABLE)
-                    || startup.iter().any(|own| own.matches(taint)))
+                    || startup
+                        .iter()
+                        .any(|startup_taint| startup_taint.matches(taint)))
         };
         let taints: Vec<Taint> = node
             .taints
@@ -300,7 +302,7 @@ pub fn room_to_come(
         .map(|offering| catalog.zone_ids().get(&offering.zone));
     if let Some(ids) = ids
         .collect::<Option<BTreeSet<_>>>()
-        .filter(|own| !own.is_empty())
+        .filter(|ids| !ids.is_empty())
     {
         all.add(ZONE_ID, Requirement::is_in(ids.into_iter().cloned()));
     }
@@ -325,20 +327,22 @@ fn to_come<'a>(
     taints: &[Taint],
     labels: &Requirements,
 ) -> Vec<(&'a DaemonSet, bool)> {
-    let surely = |own: &Requirements| {
-        own.iter().all(|(key, wanted)| match labels.get(key) {
-            Some(label) => label
-                .values()
-                .is_some_and(|all| all.iter().all(|value| wanted.has(value))),
-            None => wanted.allows_absence(),
-        })
+    let surely = |requirements: &Requirements| {
+        requirements
+            .iter()
+            .all(|(key, wanted)| match labels.get(key) {
+                Some(label) => label
+                    .values()
+                    .is_some_and(|all| all.iter().all(|value| wanted.has(value))),
+                None => wanted.allows_absence(),
+            })
     };
     let mut coming = Vec::new();
     for (set, wanted) in sets {
         let fits = untolerated(taints, &set.template.tolerations).is_none()
             && wanted
                 .iter()
-                .any(|own| labels.compatible(own, false).is_ok());
+                .any(|requirements| labels.compatible(requirements, false).is_ok());
         if fits {
             coming.push((*set, wanted.iter().any(surely)));
         }

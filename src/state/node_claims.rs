@@ -252,10 +252,10 @@ impl NodeClaims {
             return left;
         }
         for claim in self.claims.values() {
-            if let Some(own) = claim.reservation().and_then(|id| left.get_mut(id))
-                && claim.is_uncounted(own.counted)
+            if let Some(reservation) = claim.reservation().and_then(|id| left.get_mut(id))
+                && claim.is_uncounted(reservation.counted)
             {
-                own.left = own.left.saturating_sub(1);
+                reservation.left = reservation.left.saturating_sub(1);
             }
         }
         left
@@ -278,8 +278,9 @@ impl NodeClaims {
     ) -> ListingResult {
         let mut outcome = ListingResult::default();
         let listed = instances.iter();
-        let mut listed: Vec<(&InstanceId, bool)> =
-            listed.map(|own| (&own.id, own.state.is_live())).collect();
+        let mut listed: Vec<(&InstanceId, bool)> = listed
+            .map(|instance| (&instance.id, instance.state.is_live()))
+            .collect();
         listed.sort_unstable();
         let last = self.last_listing.as_ref().map(|(_, last)| last);
         let same = last.filter(|last| {
@@ -302,20 +303,22 @@ impl NodeClaims {
         };
         self.foreign_instances.retain(seen);
         let mut news = instances;
-        news.retain(|own| !self.is_known(own));
+        news.retain(|instance| !self.is_known(instance));
         let news: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = news
             .into_iter()
-            .map(|own| {
+            .map(|instance| {
                 let record =
-                    ClaimRecord::from_tags(&own.tags, &cluster.installation, &cluster.name);
-                (own, record)
+                    ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name);
+                (instance, record)
             })
             .collect();
         // An exec provider may launch with several methods.
         self.names_fleets |= cluster.exec.is_none()
-            && news.iter().any(|(own, record)| {
-                let is_ours = record.as_ref().is_ok_and(|record| !is_older(own, record));
-                is_ours && own.tags.contains_key(TAG_FLEET)
+            && news.iter().any(|(instance, record)| {
+                let is_ours = record
+                    .as_ref()
+                    .is_ok_and(|record| !is_older(instance, record));
+                is_ours && instance.tags.contains_key(TAG_FLEET)
             });
         for (instance, record) in news {
             self.take_instance(instance, record, now, &mut outcome);
@@ -384,15 +387,15 @@ impl NodeClaims {
             None => self.find(record, instance, now, outcome),
             Some(None) => self.join(&id, instance),
             // The first listing may contain only the copy. Later, no instance takes over a claim.
-            Some(Some(own)) if !self.agreed && rank(&instance) < rank(own) => {
-                let (copy, original) = (own.id.clone(), instance.id.clone());
+            Some(Some(current)) if !self.agreed && rank(&instance) < rank(current) => {
+                let (copy, original) = (current.id.clone(), instance.id.clone());
                 self.remove(&id);
                 self.find(record, instance, now, outcome);
                 let why = format!("claim {id} belongs to the older instance {original}");
                 self.stranger(&copy, why, outcome);
             }
-            Some(Some(own)) => {
-                let why = format!("claim {id} already has instance {}", own.id);
+            Some(Some(current)) => {
+                let why = format!("claim {id} already has instance {}", current.id);
                 self.stranger(&instance.id, why, outcome);
             }
         }
@@ -404,14 +407,14 @@ impl NodeClaims {
         if instance.state == InstanceState::Terminated {
             self.ended.insert(instance.id.clone());
         }
-        let own = self
+        let current = self
             .claims
             .get(id)
             .and_then(|claim| claim.instance.as_ref());
-        let own = own.map_or(instance.state, |own| own.state);
-        let state = match own.is_live() {
+        let known_state = current.map_or(instance.state, |current| current.state);
+        let state = match known_state.is_live() {
             true => instance.state,
-            false => own.max(instance.state),
+            false => known_state.max(instance.state),
         };
         self.join(id, Instance { state, ..instance });
     }

@@ -79,10 +79,12 @@ impl State {
 
     /// Returns whether Outrigger provisions for the scheduler of a pod.
     pub(super) fn is_placed_by_us(&self, pod: &Pod) -> bool {
-        let own = &self.cluster.scheduling.schedulers;
+        let schedulers = &self.cluster.scheduling.schedulers;
         match pod.scheduler.as_str() {
-            "" | DEFAULT_SCHEDULER => own.contains("") || own.contains(DEFAULT_SCHEDULER),
-            other => own.contains(other),
+            "" | DEFAULT_SCHEDULER => {
+                schedulers.contains("") || schedulers.contains(DEFAULT_SCHEDULER)
+            }
+            other => schedulers.contains(other),
         }
     }
 

@@ -106,7 +106,7 @@ impl ObjectCache {
             WatchedObject::Namespace(namespace) => {
                 self.namespaces.insert(namespace.name.clone(), namespace);
             }
-            WatchedObject::Selecting(own) => self.selectors.apply(own),
+            WatchedObject::Selecting(selector) => self.selectors.apply(selector),
         }
     }
 
@@ -196,7 +196,7 @@ impl ObjectCache {
         match kind {
             ObjectKind::Pod => self.pods.contains_key(key),
             ObjectKind::Node => self.nodes.contains_key(key.name.as_str()),
-            _ => self.keys(kind).iter().any(|(own, _)| own == key),
+            _ => self.keys(kind).iter().any(|(listed, _)| listed == key),
         }
     }
 
@@ -323,8 +323,8 @@ impl ObjectCache {
         let old = self.pods.remove(&pod.key);
         pod.deletion_seen = deletion_seen(old.as_ref(), &pod, now);
         if old.as_ref().is_none_or(|old| moved(old, &pod)) {
-            for own in old.iter().chain([&pod]) {
-                self.note_change(own, now);
+            for version in old.iter().chain([&pod]) {
+                self.note_change(version, now);
             }
         }
         let anew = old.as_ref().is_none_or(|old| counts_anew(old, &pod));

@@ -81,9 +81,9 @@ fn budgets_in<'a>(
     namespace: &str,
 ) -> impl Iterator<Item = &'a Pdb> {
     let first = ObjectKey::new(namespace, "");
-    let own = pdbs.range(first.clone()..);
-    let own = own.take_while(move |(key, _)| key.namespace == first.namespace);
-    own.map(|(_, pdb)| pdb)
+    let budgets = pdbs.range(first.clone()..);
+    let budgets = budgets.take_while(move |(key, _)| key.namespace == first.namespace);
+    budgets.map(|(_, pdb)| pdb)
 }
 
 /// All PodDisruptionBudgets that currently block evictions, by namespace and labels of the pods,
@@ -101,8 +101,8 @@ impl<'a> PdbIndex<'a> {
         let mut all = objects.pdbs.values().peekable();
         while let Some(first) = all.peek().copied() {
             let namespace = first.key.namespace.as_str();
-            let own = std::iter::from_fn(|| all.next_if(|pdb| pdb.key.namespace == namespace));
-            let template = NamespacePdbs::new(own);
+            let budgets = std::iter::from_fn(|| all.next_if(|pdb| pdb.key.namespace == namespace));
+            let template = NamespacePdbs::new(budgets);
             for (labels, nodes) in objects.census().homes_in(namespace) {
                 if let Some(cover) = template.cover(labels).filter(|cover| match cover {
                     PdbMatch::One(pdb) => pdb.is_shut(),
@@ -143,14 +143,17 @@ impl<'a> NamespacePdbs<'a> {
             let Some(selector) = &pdb.selector else {
                 continue;
             };
-            let mut single = selector.expressions().iter().filter_map(|(key, own)| {
-                let mut values = own.values()?.iter();
-                let value = values.next()?;
-                values
-                    .next()
-                    .is_none()
-                    .then_some((key.as_str(), value.as_str()))
-            });
+            let mut single = selector
+                .expressions()
+                .iter()
+                .filter_map(|(key, requirement)| {
+                    let mut values = requirement.values()?.iter();
+                    let value = values.next()?;
+                    values
+                        .next()
+                        .is_none()
+                        .then_some((key.as_str(), value.as_str()))
+                });
             match single.next() {
                 Some(label) => template.by_label.entry(label).or_default().push(pdb),
                 None => template.others.push(pdb),
@@ -161,7 +164,8 @@ impl<'a> NamespacePdbs<'a> {
 
     fn cover(&self, labels: &Labels) -> Option<PdbMatch<'a>> {
         let under = labels.iter();
-        let under = under.filter_map(|(key, own)| self.by_label.get(&(key.as_str(), own.as_str())));
+        let under =
+            under.filter_map(|(key, value)| self.by_label.get(&(key.as_str(), value.as_str())));
         let all = under.flatten().chain(&self.others).copied();
         PdbMatch::of(all.filter(|pdb| {
             let selector = pdb.selector.as_ref();

@@ -29,8 +29,8 @@ impl State {
     /// instance counts.
     pub fn node_of(&self, claim: &NodeClaim) -> Option<&Node> {
         let node = self.objects.nodes.get(claim.node.as_ref()?)?;
-        let own = claim.instance.as_ref()?.id.as_str();
-        (node.instance_id() == Some(own)).then_some(node)
+        let instance = claim.instance.as_ref()?.id.as_str();
+        (node.instance_id() == Some(instance)).then_some(node)
     }
 
     /// Returns the snapshot of this time.
@@ -59,7 +59,7 @@ impl State {
             residents: self.objects.census().residents(&reschedulable),
             mounts,
             namespaces: namespaces
-                .map(|(name, own)| (name.as_str(), &own.labels))
+                .map(|(name, namespace)| (name.as_str(), &namespace.labels))
                 .collect(),
             selectors: &self.objects.selectors,
             pending,
@@ -92,8 +92,8 @@ impl State {
             .values()
             .filter(|pod| pod.occupies_node() && pod.deleting.is_none());
         for pod in bound.filter(|pod| !moving.contains(&pod.key)) {
-            if let Some(own) = pod.gang_key().and_then(|key| gangs.get_mut(&key)) {
-                *own += 1;
+            if let Some(count) = pod.gang_key().and_then(|key| gangs.get_mut(&key)) {
+                *count += 1;
             }
         }
         gangs
@@ -130,8 +130,8 @@ impl State {
 
     /// Returns whether a static pool has its number of kept nodes; true for other pools.
     pub fn has_number(&self, pool: &PoolName) -> bool {
-        let own = self.cluster.pool(pool.as_str());
-        let Some(wanted) = own.and_then(|own| own.replicas) else {
+        let configured = self.cluster.pool(pool.as_str());
+        let Some(wanted) = configured.and_then(|configured| configured.replicas) else {
             return true;
         };
         let claims = self.ledger.claims.values();
@@ -148,13 +148,13 @@ impl State {
         let cutoff = self.cluster.scheduling.priority_cutoff;
         let (mut pods, mut wanted) = (Vec::new(), BTreeMap::new());
         for buffer in self.buffers() {
-            let own = buffer.pods(self.objects.pods.values(), now);
-            let count = own
+            let buffer_pods = buffer.pods(self.objects.pods.values(), now);
+            let count = buffer_pods
                 .as_ref()
-                .map(|own| u32::try_from(own.len()).unwrap_or(u32::MAX));
+                .map(|buffer_pods| u32::try_from(buffer_pods.len()).unwrap_or(u32::MAX));
             wanted.insert(buffer.name.clone(), count);
             let left = VIRTUAL_MAX - pods.len();
-            pods.extend(own.into_iter().flatten().take(left));
+            pods.extend(buffer_pods.into_iter().flatten().take(left));
         }
         for pod in &mut pods {
             pod.priority = cutoff.unwrap_or(pod.priority);
@@ -179,14 +179,14 @@ impl State {
     pub(super) fn usage(&self) -> BTreeMap<PoolName, Usage> {
         let mut usage: BTreeMap<PoolName, Usage> = BTreeMap::new();
         for claim in self.ledger.claims.values() {
-            let own = usage.entry(claim.record.pool.clone()).or_default();
-            own.nodes += 1;
-            own.capacity.add(&self.capacity_of(claim));
+            let pool_usage = usage.entry(claim.record.pool.clone()).or_default();
+            pool_usage.nodes += 1;
+            pool_usage.capacity.add(&self.capacity_of(claim));
         }
         for node in self.claimless_nodes().chain(self.to_be_adopted()) {
-            let own = usage.entry(node.pool().unwrap_or_default()).or_default();
-            own.nodes += 1;
-            own.capacity.add(&node.capacity);
+            let pool_usage = usage.entry(node.pool().unwrap_or_default()).or_default();
+            pool_usage.nodes += 1;
+            pool_usage.capacity.add(&node.capacity);
         }
         usage
     }
@@ -200,8 +200,10 @@ impl State {
         }
         for node in self.claimless_nodes() {
             let id = node.labels.get(RESERVATION_ID);
-            if let Some(own) = id.and_then(|id| left.get_mut(id.as_str())) {
-                own.left = own.left.saturating_sub(u32::from(own.counted.is_none()));
+            if let Some(reservation) = id.and_then(|id| left.get_mut(id.as_str())) {
+                reservation.left = reservation
+                    .left
+                    .saturating_sub(u32::from(reservation.counted.is_none()));
             }
         }
         left

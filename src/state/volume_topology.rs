@@ -157,10 +157,10 @@ fn alternatives<'o>(
         // A local volume keeps the name of its node. The scheduler accepts no other node, not even
         // a replacement with the same role.
         return match objects.volumes.get(volume) {
-            Some(own) if own.deleting => Err(format!(
+            Some(existing) if existing.deleting => Err(format!(
                 "PersistentVolume {volume} of claim {key} is being deleted"
             )),
-            Some(own) => Ok(&own.node_affinity),
+            Some(existing) => Ok(&existing.node_affinity),
             None => Err(format!(
                 "PersistentVolume {volume} of claim {key} does not exist"
             )),
@@ -206,13 +206,16 @@ fn narrow(
         return Ok(places.clone());
     }
     let mut both = BTreeSet::new();
-    for (place, own) in places
+    for (place, topology) in places
         .iter()
         .flat_map(|place| volume.iter().map(move |volume| (place, volume)))
     {
         let mut narrowed = place.clone();
-        narrowed.add_all(own);
-        if !narrowed.iter().any(|(_, own)| own.is_impossible()) {
+        narrowed.add_all(topology);
+        if !narrowed
+            .iter()
+            .any(|(_, requirement)| requirement.is_impossible())
+        {
             both.insert(narrowed);
         }
         if both.len() > ALTERNATIVES_MAX {
@@ -266,8 +269,8 @@ pub(super) fn attachable_left(
     }
     let mut count = |claim: &ObjectKey| {
         let known = driver(objects, claim).and_then(|driver| left.get_mut(driver));
-        if let Some((_, own)) = known {
-            *own = (*own - 1).max(0);
+        if let Some((_, remaining)) = known {
+            *remaining = (*remaining - 1).max(0);
         }
     };
     let load = objects.load(node.name.as_str());

@@ -46,7 +46,7 @@ impl Engine {
     pub(crate) fn writes_deadline(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|claim| self.node_of(claim));
-        let drain = self.works.get(id).map(|own| &own.drain);
+        let drain = self.works.get(id).map(|work| &work.drain);
         let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {
             return false;
         };
@@ -71,8 +71,8 @@ impl Engine {
         else {
             return false;
         };
-        let leaves = claim.leaving.is_some_and(|own| own != Reason::Empty);
-        let known = self.works.get(id).and_then(|own| own.drain.deadline);
+        let leaves = claim.leaving.is_some_and(|reason| reason != Reason::Empty);
+        let known = self.works.get(id).and_then(|work| work.drain.deadline);
         let passed = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
         leaves && node.has_disrupted_taint() && passed(known) && passed(node.deadline())
     }
@@ -146,7 +146,12 @@ impl Engine {
     /// Cancels a voluntary disruption, unless all remaining pods are terminating already.
     fn abort(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
         let mut held = self.obstacles(id, now);
-        held.retain(|own| !matches!(own, DrainBlocker::Ending { .. } | DrainBlocker::Volume(_)));
+        held.retain(|blocker| {
+            !matches!(
+                blocker,
+                DrainBlocker::Ending { .. } | DrainBlocker::Volume(_)
+            )
+        });
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         drain.aborts = !held.is_empty();
         if held.is_empty() {

@@ -43,7 +43,7 @@ impl Engine {
         let is_left = |key: &PodKey| left.iter().any(|pod| pod.key == *key);
         drain
             .evictions
-            .retain(|key, own| own.in_flight || is_left(key));
+            .retain(|key, eviction| eviction.in_flight || is_left(key));
         let (until, forces) = (drain.deadline, drain.forces);
         let (late, rest): (Vec<&Pod>, Vec<&Pod>) = left
             .iter()
@@ -70,26 +70,26 @@ impl Engine {
         let mut due = Vec::new();
         let mut wake: Option<Timestamp> = None;
         for (pod, grace) in late.chain(evicted.iter().map(|pod| (*pod, None))) {
-            let own = drain.evictions.entry(pod.key.clone()).or_default();
-            if own.uid != pod.uid {
-                *own = Default::default();
-                own.uid.clone_from(&pod.uid);
+            let eviction = drain.evictions.entry(pod.key.clone()).or_default();
+            if eviction.uid != pod.uid {
+                *eviction = Default::default();
+                eviction.uid.clone_from(&pod.uid);
             }
-            if grace.is_some() && !std::mem::replace(&mut own.deletes, true) {
+            if grace.is_some() && !std::mem::replace(&mut eviction.deletes, true) {
                 // The refusal of the eviction does not apply to the deletion.
-                (own.retry, own.refused) = Default::default();
+                (eviction.retry, eviction.refused) = Default::default();
             }
-            if own.in_flight || in_flight >= EVICTIONS_MAX || drain.aborts {
+            if eviction.in_flight || in_flight >= EVICTIONS_MAX || drain.aborts {
                 continue;
             }
-            let refused = own.refused.filter(|_| grace.is_none());
+            let refused = eviction.refused.filter(|_| grace.is_none());
             let kept = refused.filter(|_| self.state.objects.blocks_eviction(pod));
             let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
-            if let Some(at) = kept.max(own.retry.next()).filter(|at| *at > now) {
-                wake = Some(wake.map_or(at, |own| own.min(at)));
+            if let Some(at) = kept.max(eviction.retry.next()).filter(|at| *at > now) {
+                wake = Some(wake.map_or(at, |earliest| earliest.min(at)));
                 continue;
             }
-            own.in_flight = true;
+            eviction.in_flight = true;
             in_flight += 1;
             drain.forced |= grace.is_some();
             due.push(EvictionTarget {
@@ -102,7 +102,7 @@ impl Engine {
         let next = next_late(&rest, until, now);
         let holds = !left.is_empty();
         due.into_iter()
-            .for_each(|own| self.issue_eviction(id, own, now));
+            .for_each(|target| self.issue_eviction(id, target, now));
         if let Some(at) = wake.into_iter().chain(next).chain(spared).min() {
             self.wake_at(at, "a pod is to be told to go");
         }
@@ -139,19 +139,19 @@ impl Engine {
             .get(id)
             .and_then(|claim| claim.leaving);
         let work = self.works.get_mut(id);
-        let Some(own) = work.and_then(|work| work.drain.evictions.get_mut(pod)) else {
+        let Some(eviction) = work.and_then(|work| work.drain.evictions.get_mut(pod)) else {
             return;
         };
-        own.in_flight = false;
-        own.retry.evicted(now, &mut self.rng);
-        own.refused = matches!(answer, CommandResult::EvictRefused(_)).then_some(now);
-        if answer == CommandResult::Done && !std::mem::replace(&mut own.taken, true) {
+        eviction.in_flight = false;
+        eviction.retry.evicted(now, &mut self.rng);
+        eviction.refused = matches!(answer, CommandResult::EvictRefused(_)).then_some(now);
+        if answer == CommandResult::Done && !std::mem::replace(&mut eviction.taken, true) {
             let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Orphaned));
             self.report(Report::Evicted { pod, reason });
             return;
         }
         if let CommandResult::EvictRefused(text) = answer
-            && !std::mem::replace(&mut own.told, true)
+            && !std::mem::replace(&mut eviction.told, true)
         {
             let pod = pod.clone();
             self.report(Report::EvictRefused { pod, text });
@@ -172,7 +172,7 @@ impl Engine {
 
     /// Reports what blocks a drain, after a while.
     pub(crate) fn report_blocked_drain(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let Some(drain) = self.works.get_mut(id).map(|own| &mut own.drain) else {
+        let Some(drain) = self.works.get_mut(id).map(|work| &mut work.drain) else {
             return;
         };
         let Some(began) = drain.began else {
@@ -244,8 +244,8 @@ fn next_late(pods: &[&Pod], until: Option<Timestamp>, now: Timestamp) -> Option<
 /// Returns the grace period of a pod: its own, or the time until the deadline, but at least one
 /// second, because two pods of one name could run otherwise. Source: spec/disruption.md §6, 64.
 fn grace_of(pod: &Pod, until: Timestamp, now: Timestamp) -> u32 {
-    let own = u32::try_from(pod.grace_seconds).unwrap_or(0);
-    seconds(until, now).min(own).max(1)
+    let grace = u32::try_from(pod.grace_seconds).unwrap_or(0);
+    seconds(until, now).min(grace).max(1)
 }
 
 /// Returns the whole seconds until `until`.

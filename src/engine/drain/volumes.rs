@@ -22,8 +22,8 @@ impl Engine {
     /// Returns whether the wait for the volumes of a drained node is over: none is attached, or the
     /// time is up. If the pods had no volumes, the API server is not called.
     pub(crate) fn is_detached(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
-        let detach = self.works.get(id).map(|own| &own.drain.detach);
-        if self.state.objects.volumes.is_empty() || detach.is_some_and(|own| own.over) {
+        let detach = self.works.get(id).map(|work| &work.drain.detach);
+        if self.state.objects.volumes.is_empty() || detach.is_some_and(|detach| detach.over) {
             return true;
         }
         let until = {
@@ -62,7 +62,9 @@ impl Engine {
         let kept = node.map_or_else(BTreeSet::new, |node| self.volumes_kept(node, now));
         let left: Vec<Attachment> = all
             .into_iter()
-            .filter(|own| !own.volume.is_empty() && !kept.contains(&own.volume))
+            .filter(|attachment| {
+                !attachment.volume.is_empty() && !kept.contains(&attachment.volume)
+            })
             .collect();
         if let Some(work) = self.works.get_mut(id) {
             work.retry = Default::default();

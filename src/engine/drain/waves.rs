@@ -81,7 +81,7 @@ impl Engine {
     /// Starts the next wave when the previous one is over.
     pub(crate) fn start_next_wave(&mut self, now: Timestamp) {
         let shut = self.shut_ones(now);
-        let is_shut = |id: &ClaimId| shut.iter().any(|own| own.id == *id);
+        let is_shut = |id: &ClaimId| shut.iter().any(|node| node.id == *id);
         let lasts = |since: Timestamp, most| now.duration_since(since) < most;
         let state = &self.state;
         let mut is_over = true;
@@ -105,18 +105,18 @@ impl Engine {
             comes
         });
         let next = shut.iter();
-        let next = next.filter(|own| !self.waves.begun.contains_key(&own.id));
+        let next = next.filter(|node| !self.waves.begun.contains_key(&node.id));
         let next: Vec<&HeldNode> = next.collect();
-        let all: usize = next.iter().map(|own| own.reschedulable.len()).sum();
+        let all: usize = next.iter().map(|node| node.reschedulable.len()).sum();
         let most = PODS_MIN.max(all.div_ceil(WAVES_MAX));
         let mut room = if is_over { most } else { 0 };
         self.waves.later.clear();
-        for own in next {
-            if own.may_leave && room > 0 {
-                room = room.saturating_sub(own.reschedulable.len());
-                self.waves.begun.insert(own.id.clone(), now);
+        for node in next {
+            if node.may_leave && room > 0 {
+                room = room.saturating_sub(node.reschedulable.len());
+                self.waves.begun.insert(node.id.clone(), now);
             } else {
-                self.waves.later.extend(own.reschedulable.iter().cloned());
+                self.waves.later.extend(node.reschedulable.iter().cloned());
             }
         }
         if self.waves.are_left() {
@@ -133,29 +133,31 @@ impl Engine {
             let (held, prepared) = (self.is_held(claim, now), self.is_prepared(claim));
             (claim, held, prepared)
         });
-        let mut shut: Vec<(&NodeClaim, bool, bool)> = closed.filter(|own| own.1 || own.2).collect();
+        let mut shut: Vec<(&NodeClaim, bool, bool)> =
+            closed.filter(|node| node.1 || node.2).collect();
         if shut.is_empty() {
             return Vec::new();
         }
-        shut.sort_by_key(|(own, ..)| (own.since, &own.record.id));
+        shut.sort_by_key(|(claim, ..)| (claim.since, &claim.record.id));
         // Pods with existing places go first, or other pods would take these places.
         let moves = |key: &&PodKey| self.can_wait(key, now);
         let open = self.state.ledger.claims.values();
-        let open = open.filter(|own| own.phase == ClaimPhase::Initialized && own.takes_pods());
-        let open = open.flat_map(|own| &own.pods);
+        let open =
+            open.filter(|claim| claim.phase == ClaimPhase::Initialized && claim.takes_pods());
+        let open = open.flat_map(|claim| &claim.pods);
         let none_first = !self
             .places
             .on_nodes()
             .chain(open)
             .any(|key| moves(&key) && (self.is_free(key) || !self.is_tied(key, now)));
         shut.into_iter()
-            .map(|(own, held, prepared)| {
-                let reschedulable: Vec<PodKey> = own.pods.iter().filter(moves).cloned().collect();
-                let late = now.duration_since(own.since) >= FREE_MAX;
+            .map(|(claim, held, prepared)| {
+                let reschedulable: Vec<PodKey> = claim.pods.iter().filter(moves).cloned().collect();
+                let late = now.duration_since(claim.since) >= FREE_MAX;
                 let free = || none_first && reschedulable.iter().all(|key| self.is_free(key));
                 let may_leave = held && prepared && (late || free());
                 HeldNode {
-                    id: own.record.id.clone(),
+                    id: claim.record.id.clone(),
                     reschedulable,
                     may_leave,
                 }
@@ -177,7 +179,7 @@ impl Engine {
     /// Returns whether all pods of a disrupted node belong to later waves. The deadline of the node
     /// does not run meanwhile.
     pub(crate) fn waits_for_wave(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let moved = self.works.get(id).is_some_and(|own| own.drain.moved);
+        let moved = self.works.get(id).is_some_and(|work| work.drain.moved);
         let claim = self.state.ledger.claims.get(id).filter(|_| !moved);
         let node = claim.and_then(|claim| claim.node.as_ref());
         let pods = node.map(|node| self.state.objects.pods_on(node.as_str()));
@@ -202,7 +204,7 @@ impl Engine {
         let pod = self.state.objects.pods.get(pod);
         let claim = pod.and_then(|pod| self.state.claim_under(pod));
         let work = claim.and_then(|claim| self.works.get(&claim.record.id));
-        work.is_some_and(|own| own.drain.released)
+        work.is_some_and(|work| work.drain.released)
     }
 }
 

@@ -148,10 +148,10 @@ impl RetainedNodes {
     fn by_node(&self, now: Timestamp) -> BTreeMap<&NodeName, &RetainedNode> {
         let mut all: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
         let told = self.swept.iter().chain(&self.weighed);
-        for own in told.filter(|own| own.verdict.until().is_none_or(|at| at > now)) {
-            let known = all.entry(&own.node).or_insert(own);
-            if closeness(own) < closeness(known) {
-                *known = own;
+        for kept in told.filter(|kept| kept.verdict.until().is_none_or(|at| at > now)) {
+            let known = all.entry(&kept.node).or_insert(kept);
+            if closeness(kept) < closeness(known) {
+                *known = kept;
             }
         }
         all
@@ -160,8 +160,8 @@ impl RetainedNodes {
 
 /// Rank of an entry: the lower, the closer the node was to disruption. The order is: due nodes,
 /// empty nodes, nodes that consolidation considered, nodes with only a general verdict.
-fn closeness(own: &RetainedNode) -> u8 {
-    match (own.reason, &own.verdict) {
+fn closeness(kept: &RetainedNode) -> u8 {
+    match (kept.reason, &kept.verdict) {
         (_, Verdict::InUse { .. } | Verdict::Empty) => 3,
         (Reason::Underutilized, _) => 2,
         (Reason::Empty, _) => 1,
@@ -180,8 +180,8 @@ impl Engine {
         let claims = state.ledger.claims.values();
         let coming = claims.filter(|claim| claim.phase < ClaimPhase::Draining);
         let mut rows: Vec<NodeRow> = coming
-            .filter(|own| state.node_of(own).is_none())
-            .map(|own| self.coming_node(own, wanted))
+            .filter(|claim| state.node_of(claim).is_none())
+            .map(|claim| self.coming_node(claim, wanted))
             .collect();
         let stays = self.stays.by_node(now);
         for node in state.objects.nodes.values() {
@@ -190,9 +190,9 @@ impl Engine {
             let pods = usize::try_from(taken.pods).unwrap_or(0);
             told.bound_pods += pods;
             let amounts = amounts(&taken, &node.allocatable, wanted);
-            for (sum, own) in told.amounts.iter_mut().zip(&amounts) {
-                sum.taken = sum.taken.saturating_add(own.taken);
-                sum.there = sum.there.saturating_add(own.there);
+            for (sum, amount) in told.amounts.iter_mut().zip(&amounts) {
+                sum.taken = sum.taken.saturating_add(amount.taken);
+                sum.there = sum.there.saturating_add(amount.there);
             }
             let price = state.price_of(node, claim);
             told.price = [told.price].into_iter().chain(price).sum();
@@ -202,7 +202,7 @@ impl Engine {
                     amounts,
                     pods,
                     price,
-                    kept: kept.map(|own| (own.reason, own.verdict.clone())),
+                    kept: kept.map(|kept| (kept.reason, kept.verdict.clone())),
                     ..seen_node(node, claim, wanted)
                 });
             } else {
@@ -247,7 +247,7 @@ impl Engine {
             .flat_map(|(claim, pods)| pods.iter().map(|pod| (&pod.key, *claim)))
             .collect();
         let hope = |key: &PodKey| {
-            let has_turn = || waiting.binary_search_by(|own| own.key.cmp(key)).is_ok();
+            let has_turn = || waiting.binary_search_by(|pod| pod.key.cmp(key)).is_ok();
             match (self.told.get(key), hosts.get(key)) {
                 (_, Some(claim)) => PendingPodOutcome::Host(match &claim.node {
                     Some(node) => NodeRef::Node(node.clone()),
@@ -281,7 +281,7 @@ fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRo
         instance_type: label(INSTANCE_TYPE),
         zone: label(ZONE),
         capacity_type: label(CAPACITY_TYPE),
-        labels: wanted.labels.iter().map(|own| label(own)).collect(),
+        labels: wanted.labels.iter().map(|key| label(key)).collect(),
         born: claim.map(|claim| claim.record.created).or(node.created),
         ready: Some(node.ready),
         cordoned: node.unschedulable,

@@ -107,21 +107,21 @@ impl Engine {
             let pause = state.notes.pauses.get(&pool.cloned());
             pause.filter(|pause| pause.holds(now)).map(Paused::from)
         };
-        let unaccepted = state.unaccepted.as_ref().map(|own| Unaccepted {
-            id: own.id.clone(),
-            nodes: own.nodes.len(),
-            total: own.total,
+        let unaccepted = state.unaccepted.as_ref().map(|approval| Unaccepted {
+            id: approval.id.clone(),
+            nodes: approval.nodes.len(),
+            total: approval.total,
         });
-        let held_ends = self.held_ends().map(|own| Unaccepted {
-            id: own.id.clone(),
-            nodes: own.claims.len(),
-            total: own.total,
+        let held_ends = self.held_ends().map(|held| Unaccepted {
+            id: held.id.clone(),
+            nodes: held.claims.len(),
+            total: held.total,
         });
         let mut cost_per_hour = 0.0;
         let holdings = state.holdings().into_iter();
         let pools = holdings.map(|(name, held)| {
             let pool = state.cluster.pool(name.as_str());
-            let own = PoolStatus {
+            let status = PoolStatus {
                 name: name.to_string(),
                 configured: pool.is_some(),
                 ready: held.nodes.ready,
@@ -132,8 +132,8 @@ impl Engine {
                 cost_per_hour: held.cost.usd_per_h(),
                 paused: pause_of(Some(&name)),
             };
-            cost_per_hour += own.cost_per_hour;
-            own
+            cost_per_hour += status.cost_per_hour;
+            status
         });
         let pools = pools.collect();
         let waiting = state.waiting(now);
