@@ -308,7 +308,7 @@ impl Engine {
                     return;
                 }
             }
-            Event::Interrupted(instance, what, at) => self.notice(instance, (what, at), now),
+            Event::Interrupted(instance, what, at) => self.notice(instance, what, at, now),
             Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
             Event::HeldDown(what, until) => self.held_down(what, until, now),

@@ -67,9 +67,8 @@ impl Engine {
     pub(super) fn count_adoptable(&mut self, now: Timestamp) {
         let counts = !self.manages() && self.state.cluster.adopt;
         let adoptable = counts.then(|| self.state.adoptable_nodes());
-        let stays = |node: &&Node| node.is_registered() && !node.leaves();
         let adoptable = adoptable.into_iter().flatten();
-        let new = adoptable.filter(stays).filter_map(|node| {
+        let new = adoptable.filter(|node| is_kept(node)).filter_map(|node| {
             let adoption = self.adoption(node, now)?;
             let instance = adoption.instance();
             let phase = match node.is_initialized() {
@@ -83,13 +82,11 @@ impl Engine {
             Some(claim)
         });
         let new: Vec<NodeClaim> = new.collect();
-        let gone = |claim: &NodeClaim| {
-            let node = self.state.node_of(claim);
-            !counts || node.is_none_or(|node| !stays(&node))
-        };
         let claims = self.state.ledger.claims.iter();
-        let foreign = claims.filter(|(_, claim)| claim.foreign && gone(claim));
-        let gone: Vec<ClaimId> = foreign.map(|(id, _)| id.clone()).collect();
+        let gone = claims.filter(|(_, claim)| {
+            claim.foreign && !(counts && self.state.node_of(claim).is_some_and(is_kept))
+        });
+        let gone: Vec<ClaimId> = gone.map(|(id, _)| id.clone()).collect();
         for id in gone {
             self.forget_claim(&id);
         }
@@ -250,4 +247,9 @@ impl Engine {
             }
         }
     }
+}
+
+/// Returns whether a node has joined the cluster and is not being disrupted.
+fn is_kept(node: &Node) -> bool {
+    node.is_registered() && !node.leaves()
 }

@@ -73,12 +73,13 @@ pub(crate) fn to_buy(
     varied: bool,
 ) -> impl Iterator<Item = &OfferingKey> {
     let way = offerings.first().map(|offering| offering.capacity_type);
-    let is_dearer_spot = move |offering: &&OfferingKey| {
-        let spot = way == Some(CapacityType::Spot) && !varied;
-        spot && offering.capacity_type == CapacityType::OnDemand
-    };
-    let all = offerings.iter();
-    all.take_while(move |offering| !is_dearer_spot(offering))
+    // The spot offerings after an on-demand offering cost more.
+    let stops_at_on_demand = way == Some(CapacityType::Spot) && !varied;
+    offerings
+        .iter()
+        .take_while(move |offering| {
+            !stops_at_on_demand || offering.capacity_type != CapacityType::OnDemand
+        })
         .filter(move |offering| Some(offering.capacity_type) == way)
 }
 

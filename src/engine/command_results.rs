@@ -147,7 +147,7 @@ impl Engine {
         match (step, answer) {
             (ClaimStep::RequestGrant, Granted) => self.granted(id, now),
             (ClaimStep::RequestGrant, Denied { why, used_up, view }) => {
-                self.denied(id, (why, used_up, view), now);
+                self.denied(id, why, used_up, view, now);
             }
             (ClaimStep::RequestDisruption, Granted) => {
                 self.works.entry(id.clone()).or_default().drain.granted = true;

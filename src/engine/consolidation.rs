@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
+use crate::engine::backoff::after;
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PodKey};
-use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::plan::{self, Plan};
@@ -75,40 +75,38 @@ impl ConsolidationSchedule {
         }
     }
 
+    /// Returns the first time from `from` at which the cluster has not changed for a while.
+    fn calm_from(&self, from: Timestamp) -> Timestamp {
+        // The last moved pods may have just been bound.
+        let from = self.waited.map_or(from, |at| from.max(after(at, CALM)));
+        match self.stirred {
+            Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),
+            None => from,
+        }
+    }
+
     /// Returns the time of the next run. It is delayed a little while the cluster changes, because
     /// an unfinished change looks like a cluster that can be consolidated.
     fn due(&self, nodes: usize) -> Timestamp {
-        let calm = |from: Timestamp| {
-            // The last moved pods may have just been bound.
-            let from = self.waited.map_or(from, |at| from.max(after(at, CALM)));
-            match self.stirred {
-                Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),
-                None => from,
-            }
-        };
-        let first = self.stirred.map(|span| span.0);
+        let first = self.stirred.map(|(first, _)| first);
         let Some(last) = self.last else {
-            return first.map_or(Timestamp::MIN, calm);
+            return first.map_or(Timestamp::MIN, |at| self.calm_from(at));
         };
         let nodes = i32::try_from(nodes).unwrap_or(i32::MAX);
         let each = APART_EACH.checked_mul(nodes).unwrap_or(REGULARLY);
-        let apart = |doubled: u32| {
-            let apart = APART * 2_i32.pow(doubled.min(APART_DOUBLED_MAX));
-            after(last, apart.saturating_add(each))
-        };
-        let stirred = first.map(|at| calm(at.max(apart(self.vain))));
+        let doubled = APART * 2_i32.pow(self.vain.min(APART_DOUBLED_MAX));
+        let [soonest, doubled] =
+            [APART, doubled].map(|wait| after(last, wait.saturating_add(each)));
+        let stirred = first.map(|at| at.max(doubled));
         // Known future events do not count as guesses, so earlier runs that found nothing do not
         // delay them.
-        let opens = self.opens.map(|at| calm(at.max(apart(0))));
-        let ripens = self.ripens.map(|at| calm(at.max(apart(self.vain))));
-        let sooner = stirred.into_iter().chain(opens).chain(ripens).min();
+        let opens = self.opens.map(|at| at.max(soonest));
+        let ripens = self.ripens.map(|at| at.max(doubled));
+        let times = [stirred, opens, ripens].into_iter().flatten();
+        let sooner = times.map(|at| self.calm_from(at)).min();
         let regularly = after(last, REGULARLY);
         sooner.map_or(regularly, |at| at.min(regularly))
     }
-}
-
-fn after(at: Timestamp, wait: SignedDuration) -> Timestamp {
-    at.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 impl Engine {
@@ -118,10 +116,10 @@ impl Engine {
         let objects = &self.state.objects;
         let stirs = match event {
             Event::Applied(WatchedObject::Pod(pod)) => {
-                let place = |pod: &Pod| (pod.is_terminal(), pod.deleting.is_some());
                 !objects.pods.get(&pod.key).is_some_and(|known| {
                     known.node == pod.node
-                        && place(known) == place(pod)
+                        && known.is_terminal() == pod.is_terminal()
+                        && known.deleting.is_some() == pod.deleting.is_some()
                         && known.labels == pod.labels
                         && known.annotations == pod.annotations
                         && known.requests == pod.requests
@@ -314,10 +312,9 @@ impl Engine {
         if homeless.is_empty() {
             return false;
         }
-        let claims = self.state.ledger.claims.iter();
-        let waits = |id: &ClaimId| !self.works.get(id).is_some_and(|work| work.drain.released);
-        let leaving =
-            claims.filter(|(id, claim)| claim.leaving == Some(Reason::Underutilized) && waits(id));
+        let leaving = self.state.ledger.claims.iter().filter(|(id, claim)| {
+            claim.leaving == Some(Reason::Underutilized) && !self.may_evict(id)
+        });
         let mut needed: Vec<ClaimId> = Vec::new();
         let mut costs: Vec<(ClaimId, f64)> = Vec::new();
         for (id, claim) in leaving {

@@ -50,15 +50,12 @@ impl SavingsTracker {
 impl Engine {
     /// Records the start of a consolidation. The saving is divided among the nodes by their price.
     pub(super) fn begin_moves(&mut self, plan: &Plan, now: Timestamp) {
-        let price = |termination: &plan::PlannedTermination| {
-            termination.price.map_or(0.0, Price::usd_per_h)
-        };
-        let before: f64 = plan.retire.iter().map(price).sum();
+        let before: f64 = plan.retire.iter().map(usd_per_h).sum();
         for termination in &plan.retire {
             let Some(id) = termination.claim.as_ref().filter(|_| before > 0.0) else {
                 continue;
             };
-            let saves = plan.saves.usd_per_h() * price(termination) / before;
+            let saves = plan.saves.usd_per_h() * usd_per_h(termination) / before;
             let share = (termination.pool.clone(), saves);
             self.moves.shares.insert(id.clone(), share);
             let churn = self
@@ -97,10 +94,10 @@ impl Engine {
     /// Returns the pool of the node that consolidation evicts this pod from. The pod is planned
     /// before it is gone if it has lost its place.
     fn goes_to_save(&self, pod: &PodKey) -> Option<PoolName> {
-        let pod = self.state.objects.pods.get(pod);
+        let pod = self.state.objects.pods.get(pod)?;
         let claim = self
             .state
-            .claim_under(pod.filter(|pod| pod.deleting.is_some())?)?;
+            .claim_under(Some(pod).filter(|pod| pod.deleting.is_some())?)?;
         let moves = claim.leaving == Some(Reason::Underutilized);
         moves.then(|| claim.record.pool.clone())
     }
@@ -138,7 +135,7 @@ impl Engine {
         let Some((pool, saves)) = self.moves.shares.remove(id) else {
             return;
         };
-        let released = self.works.get(id).is_some_and(|work| work.drain.released);
+        let released = self.may_evict(id);
         let churn = self.moves.pools.entry(pool).or_default();
         if released {
             churn.lost(saves);
@@ -169,11 +166,8 @@ impl Engine {
             let Some(until) = until else {
                 continue;
             };
-            let most = self
-                .moves
-                .on_nodes
-                .get(id)
-                .map_or(pods, |before| pods.max(*before));
+            let before = self.moves.on_nodes.get(id).copied().unwrap_or_default();
+            let most = before.max(pods);
             nodes.insert(id.clone(), most);
             if !have_left(pods, most) {
                 self.state.fresh.insert(node.clone(), until);
@@ -214,11 +208,15 @@ impl Engine {
     }
 }
 
+/// Returns the price of a node in $/h, or zero if it is unknown.
+fn usd_per_h(termination: &plan::PlannedTermination) -> f64 {
+    termination.price.map_or(0.0, Price::usd_per_h)
+}
+
 /// Returns until when a node is kept because consolidation recently launched it.
 fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
-    let launched = Some(claim)
-        .filter(|claim| is_for_reschedulable(claim) && claim.phase == ClaimPhase::Initialized);
-    launched?.record.created.checked_add(FRESH).ok()
+    let launched = is_for_reschedulable(claim) && claim.phase == ClaimPhase::Initialized;
+    launched.then(|| claim.record.created.checked_add(FRESH).ok())?
 }
 
 fn have_left(pods: usize, most: usize) -> bool {

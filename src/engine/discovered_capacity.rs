@@ -67,17 +67,17 @@ impl Engine {
         ];
         let lacking = all
             .into_iter()
-            .filter(|resource| resource.2 * 10 < resource.1 * 9);
-        let lacking = lacking.map(|(resource, promised, found)| Report::Lacking {
-            node: node.name.clone(),
-            instance_type: name.clone(),
-            resource,
-            promised,
-            found,
-        });
+            .filter(|(_, promised, found)| found * 10 < promised * 9)
+            .map(|(resource, promised, found)| Report::Lacking {
+                node: node.name.clone(),
+                instance_type: name.clone(),
+                resource,
+                promised,
+                found,
+            });
         let lacking: Vec<Report> = lacking.collect();
-        let said = &mut self.works.entry(id.clone()).or_default().told_lacking;
-        if !lacking.is_empty() && !std::mem::replace(said, true) {
+        let reported = &mut self.works.entry(id.clone()).or_default().told_lacking;
+        if !lacking.is_empty() && !std::mem::replace(reported, true) {
             self.reports.extend(lacking);
         }
     }
@@ -85,11 +85,11 @@ impl Engine {
     /// Returns the instance type and image of a claim's node, and the memory that its kubelet
     /// reports.
     fn reported<'a>(&'a self, claim: &'a NodeClaim) -> Option<(&'a TypeName, &'a str, i64)> {
-        let is_there = matches!(
+        let has_joined = matches!(
             claim.phase,
             ClaimPhase::Registered | ClaimPhase::Initialized
         );
-        let instance = claim.instance.as_ref().filter(|_| is_there)?;
+        let instance = claim.instance.as_ref().filter(|_| has_joined)?;
         let image = instance.facts.as_ref()?.image.as_deref()?;
         let memory = self.node_of(claim)?.capacity.memory;
         (memory > 0).then_some((&instance.offering.instance_type, image, memory))

@@ -192,7 +192,7 @@ impl Engine {
             self.enter(id, ClaimPhase::Terminating, now);
             return;
         }
-        self.empty(id, (&name, reason), tainted, now);
+        self.empty(id, &name, reason, tainted, now);
     }
 
     /// Returns whether a Node lacks the disrupted taint although the engine has set it.
@@ -235,7 +235,8 @@ impl Engine {
     fn empty(
         &mut self,
         id: &ClaimId,
-        (name, reason): (&NodeName, Reason),
+        name: &NodeName,
+        reason: Reason,
         tainted: Timestamp,
         now: Timestamp,
     ) {
@@ -359,13 +360,13 @@ impl Engine {
     pub(super) fn cancel_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         let times = self.times_withdrawn(id);
         let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));
-        self.keep_for(id, why, (wait, times.saturating_add(1)), now);
+        self.keep_for(id, why, wait, times.saturating_add(1), now);
     }
 
     /// Cancels the disruption of a node for a reason outside the node.
     pub(super) fn postpone_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         let times = self.times_withdrawn(id);
-        self.keep_for(id, why, (WITHDRAWN_MIN, times), now);
+        self.keep_for(id, why, WITHDRAWN_MIN, times, now);
     }
 
     fn times_withdrawn(&self, id: &ClaimId) -> u32 {
@@ -378,7 +379,8 @@ impl Engine {
         &mut self,
         id: &ClaimId,
         why: String,
-        (wait, times): (SignedDuration, u32),
+        wait: SignedDuration,
+        times: u32,
         now: Timestamp,
     ) {
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {

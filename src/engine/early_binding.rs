@@ -57,14 +57,13 @@ impl Engine {
 
     /// Creates the Node of a launched claim, or binds pods to it.
     pub(super) fn bind_early(&mut self, id: &ClaimId, now: Timestamp) {
-        let whole = || self.is_ready() && self.fault(now).is_none();
-        if !self.is_early() || !whole() {
+        if !self.is_early() || !self.is_ready() || self.fault(now).is_some() {
             return;
         }
         let claim = self.state.ledger.claims.get(id);
-        let claim =
-            claim.filter(|claim| claim.phase == ClaimPhase::Launched && claim.leaving.is_none());
-        let Some(claim) = claim else {
+        let Some(claim) =
+            claim.filter(|claim| claim.phase == ClaimPhase::Launched && claim.leaving.is_none())
+        else {
             return;
         };
         match self.node_of(claim) {
@@ -113,8 +112,9 @@ impl Engine {
             .as_ref()
             .and_then(|instance| instance.node.as_deref());
         let labels = node.map(|node| self.labels_to_come(claim, node));
-        let has = (&labels.unwrap_or_default(), &self.taints_of(claim)[..]);
-        self.state.bindable(claim, has)
+        let taints = self.taints_of(claim);
+        self.state
+            .bindable(claim, &labels.unwrap_or_default(), &taints)
     }
 
     /// Returns the taints that a claim's node has after its startup.
@@ -318,8 +318,7 @@ impl Engine {
         let id = id.and_then(|id| self.state.ledger.by_instance(id));
         let claim = id.and_then(|id| self.state.ledger.claims.get(id));
         let other = claim.and_then(|claim| self.node_of(claim));
-        let has_come = |other: &Node| other.has_kubelet || other.ready;
-        other.is_some_and(|other| other.name != node.name && has_come(other))
+        other.is_some_and(|other| other.name != node.name && (other.has_kubelet || other.ready))
     }
 
     /// Deletes the pods that are bound to a Node whose kubelet never registered. They have never

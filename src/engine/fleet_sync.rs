@@ -235,7 +235,9 @@ impl Engine {
     pub(super) fn denied(
         &mut self,
         id: &ClaimId,
-        (why, used_up, view): (String, bool, Arc<FleetView>),
+        why: String,
+        used_up: bool,
+        view: Arc<FleetView>,
         now: Timestamp,
     ) {
         self.apply_fleet_view(view, now);
@@ -315,24 +317,22 @@ impl Engine {
                 continue;
             };
             // A disruption that was not requested yet does not count against the budget.
-            let work = self.works.get(id);
-            let asked = |work: &ClaimProgress| {
-                work.step
-                    .is_some_and(|(_, step)| step == ClaimStep::RequestDisruption)
-            };
+            let is_counted = self.works.get(id).is_some_and(|work| {
+                work.drain.granted
+                    || work.drain.cleared
+                    || matches!(work.step, Some((_, ClaimStep::RequestDisruption)))
+            });
             if !reason.is_budgeted() {
                 leaving.insert(id.clone());
-            } else if work
-                .is_some_and(|work| work.drain.granted || work.drain.cleared || asked(work))
-            {
+            } else if is_counted {
                 leaving.insert(id.clone());
                 let_go.insert(id.clone(), (claim.since, reason));
             }
         }
         let since = longest.and_then(|period| now.checked_sub(period).ok());
-        let noted = self.state.notes.let_go.iter();
-        let noted = noted.filter(|(_, record)| since.is_some_and(|since| record.at > since));
-        let_go.extend(noted.map(|(id, record)| (id.clone(), (record.at, record.reason))));
+        let recorded = self.state.notes.let_go.iter();
+        let recorded = recorded.filter(|(_, record)| since.is_some_and(|since| record.at > since));
+        let_go.extend(recorded.map(|(id, record)| (id.clone(), (record.at, record.reason))));
         if longest.is_none() {
             let_go.clear();
         }
@@ -398,14 +398,15 @@ impl Engine {
 
 /// Returns whether the fleet has more capacity of any kind than before.
 fn has_more(old: &FleetView, new: &FleetView) -> bool {
-    let amount = |limits: &Limits, name: &str| {
-        let mut capacity = limits.capacity.iter();
-        let found = capacity.find(|(other, _)| other == name);
-        found.map_or(i64::MAX, |(_, amount)| *amount)
-    };
-    let nodes = |limits: &Limits| limits.nodes.unwrap_or(u32::MAX);
-    let mut names = old.share.capacity.iter().map(|(name, _)| name.as_str());
+    let (before, now) = (&old.share, &new.share);
+    let mut names = before.capacity.iter().map(|(name, _)| name);
     (old.closed.is_some() && new.closed.is_none())
-        || nodes(&new.share) > nodes(&old.share)
-        || names.any(|name| amount(&new.share, name) > amount(&old.share, name))
+        || now.nodes.unwrap_or(u32::MAX) > before.nodes.unwrap_or(u32::MAX)
+        || names.any(|name| amount_of(now, name) > amount_of(before, name))
+}
+
+/// Returns the limit of a resource, or the highest amount if it is not limited.
+fn amount_of(limits: &Limits, name: &str) -> i64 {
+    let found = limits.capacity.iter().find(|(other, _)| other == name);
+    found.map_or(i64::MAX, |(_, amount)| *amount)
 }

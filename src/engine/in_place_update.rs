@@ -55,8 +55,8 @@ impl TemplateState {
             ..record.clone()
         };
         let mut tags = cluster.tags_of(pool.node_class.as_ref());
-        let record_tags = record.tags().into_iter();
         let stamped = [TAG_EXPIRE, TAG_GRACE, TAG_POOL_HASH, TAG_NODE_CLASS_HASH];
+        let record_tags = record.tags().into_iter();
         tags.extend(record_tags.filter(|(key, _)| stamped.contains(&key.as_str())));
         // A launch omits the tag if nodes never expire. An existing instance needs its value
         // changed.
@@ -79,8 +79,8 @@ impl TemplateState {
 
     /// Returns whether a Node matches its pool.
     fn is_on(&self, node: &Node) -> bool {
-        let has = |key: &str, value: &String| node.annotations.get(key) == Some(value);
-        has(POOL_HASH, &self.pool_hash) && has(NODE_CLASS_HASH, &self.node_class_hash)
+        node.annotations.get(POOL_HASH) == Some(&self.pool_hash)
+            && node.annotations.get(NODE_CLASS_HASH) == Some(&self.node_class_hash)
     }
 }
 
@@ -106,36 +106,39 @@ impl Engine {
             if !update_in_place.is_due(&claim.record) {
                 continue;
             }
-            let node = self.node_of(claim).filter(|node| !self.is_stale(id, node));
             // Held nodes keep their previous settings, above all their maximum age.
-            let unaccepted = self.state.unaccepted.as_ref();
-            let is_held =
-                |node: &&Node| unaccepted.is_some_and(|all| all.nodes.contains(&node.name));
-            let node = node.filter(|node| !is_held(node));
+            let held = self
+                .state
+                .unaccepted
+                .as_ref()
+                .map(|approval| &approval.nodes);
+            let node = self
+                .node_of(claim)
+                .filter(|node| !self.is_stale(id, node))
+                .filter(|node| !held.is_some_and(|held| held.contains(&node.name)));
             let (Some(node), Some(instance)) = (node, &claim.instance) else {
                 continue;
             };
             if update_in_place.is_on(node) {
                 let claim_tags = update_in_place.tags(&self.state.cluster, pool, &claim.record);
-                let one = (id.clone(), instance.id.clone());
-                tags.entry(claim_tags).or_default().push(one);
+                let tagged = tags.entry(claim_tags).or_default();
+                tagged.push((id.clone(), instance.id.clone()));
             } else {
                 patches.push((id.clone(), patch(claim, node, pool, update_in_place)));
             }
         }
-        let node_patch_for = |step: &Option<_>| matches!(step, Some((_, ClaimStep::Stamp)));
         let under_way = self
             .works
             .values()
-            .filter(|work| node_patch_for(&work.step))
+            .filter(|work| matches!(work.step, Some((_, ClaimStep::Stamp))))
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         for (id, patch) in patches.into_iter().take(free) {
             self.step(&id, ClaimStep::Stamp, Command::PatchNode(patch), now);
         }
-        for (tags, all) in tags {
-            for some in all.chunks(TAGGED_MAX) {
-                self.tag(some, &tags, now);
+        for (tags, instances) in tags {
+            for chunk in instances.chunks(TAGGED_MAX) {
+                self.tag(chunk, &tags, now);
             }
         }
     }
@@ -207,6 +210,14 @@ impl Engine {
     }
 }
 
+/// Returns the changes of a patch that set these labels or annotations.
+pub(super) fn patch_values(values: Labels) -> Vec<(String, Option<String>)> {
+    values
+        .into_iter()
+        .map(|(key, value)| (key, Some(value)))
+        .collect()
+}
+
 /// Returns the patch that sets the labels, annotations and taints of the pool, and the hashes.
 /// Values removed from the pool are kept, because other clients may use them. A taint that evicts
 /// pods is set only on new nodes.
@@ -234,12 +245,11 @@ fn patch(
             taints.push(wanted.clone());
         }
     }
-    let set = |all: Labels| all.into_iter().map(|(key, value)| (key, Some(value)));
     NodePatch {
         node: node.name.clone(),
         version: node.version.clone(),
-        labels: set(node_labels(claim, pool)).collect(),
-        annotations: set(annotations).collect(),
+        labels: patch_values(node_labels(claim, pool)),
+        annotations: patch_values(annotations),
         taints: (taints != node.taints).then_some(taints),
         ..NodePatch::default()
     }

@@ -62,7 +62,8 @@ impl Engine {
     pub(super) fn notice(
         &mut self,
         instance: InstanceId,
-        (what, at): (Interruption, Timestamp),
+        what: Interruption,
+        at: Timestamp,
         now: Timestamp,
     ) {
         if what == Interruption::Failed {

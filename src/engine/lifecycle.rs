@@ -37,10 +37,10 @@ const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 impl Engine {
     /// Links Nodes to claims by instance ID.
     pub(super) fn join_nodes(&mut self, now: Timestamp) {
-        let is_joined =
-            |claim: &NodeClaim| self.node_of(claim).is_some_and(|node| !node.is_awaited());
-        let mut claims = self.state.ledger.claims.values();
-        if claims.all(|claim| claim.instance.is_none() || is_joined(claim)) {
+        if self.state.ledger.claims.values().all(|claim| {
+            let node = self.node_of(claim);
+            claim.instance.is_none() || node.is_some_and(|node| !node.is_awaited())
+        }) {
             return;
         }
         let mut found: Vec<(ClaimId, NodeName)> = Vec::new();
@@ -51,10 +51,10 @@ impl Engine {
             };
             // A kubelet may register with a name different from the expected one.
             let claim = self.state.ledger.claims.get(id);
-            let lacks = |known: Option<&Node>| {
+            if claim.is_some_and(|claim| {
+                let known = self.node_of(claim);
                 known.is_none_or(|known| known.is_awaited() && !node.is_awaited())
-            };
-            if claim.is_some_and(|claim| lacks(self.node_of(claim))) {
+            }) {
                 found.push((id.clone(), node.name.clone()));
             }
         }
@@ -464,11 +464,10 @@ impl Engine {
     /// bound to it. A Node created for early binding counts while the cluster state is incomplete,
     /// because its kubelet may have registered.
     pub(super) fn may_run_pods(&self, id: &ClaimId, node: &Node, now: Timestamp) -> bool {
-        let whole = || self.is_ready() && self.fault(now).is_none();
         node.may_run_pods()
             || self.is_stale(id, node)
             || match node.is_awaited() {
-                true => !whole(),
+                true => !self.is_ready() || self.fault(now).is_some(),
                 false => self.has_pods(&node.name),
             }
     }
@@ -514,26 +513,31 @@ impl Engine {
     /// Cancels queued terminations that are no longer permitted: a different client removed the
     /// taint, or the confirmation is too old.
     fn take_back_ends(&mut self, now: Timestamp) {
-        let claim_of = |command: &Command| match command {
-            Command::Terminate { claim, .. } => Some(claim.clone()),
-            _ => None,
-        };
-        let waiting = self.commands.iter();
-        let waiting = waiting.filter_map(|issued| claim_of(&issued.command));
-        let barred: BTreeSet<ClaimId> = waiting
+        let queued = self.commands.iter();
+        let terminated = queued.filter_map(|issued| terminated_claim(&issued.command));
+        let barred: BTreeSet<ClaimId> = terminated
             .filter(|id| {
-                let claim = self.state.ledger.claims.get(id);
+                let claim = self.state.ledger.claims.get(*id);
                 claim.is_some_and(|claim| runs(claim) && !self.may_end(claim, now))
             })
+            .cloned()
             .collect();
         if !barred.is_empty() {
             let why = "the node must not be terminated any more";
             self.cancel_queued(
                 why,
-                |command| claim_of(command).is_some_and(|id| barred.contains(&id)),
+                |command| terminated_claim(command).is_some_and(|id| barred.contains(id)),
                 now,
             );
         }
+    }
+}
+
+/// Returns the claim whose instance a command terminates.
+fn terminated_claim(command: &Command) -> Option<&ClaimId> {
+    match command {
+        Command::Terminate { claim, .. } => Some(claim),
+        _ => None,
     }
 }
 

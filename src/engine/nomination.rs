@@ -213,14 +213,10 @@ impl Engine {
     fn stale(&self, wanted: &HashSet<&PodKey>, now: Timestamp) -> Vec<PodKey> {
         let stale = self.hints.iter().filter(|(key, hint)| {
             let free = !hint.out && now.duration_since(hint.at) >= SHOWN_MAX;
+            let over = hint.here && free && hint.tells <= TELLS_MAX && !wanted.contains(key);
             // The scheduler may have set it: it preempts pods there, for this pod or a different
             // one.
-            let makes_room = || {
-                let mut others = self.state.objects.pods_on(hint.node.as_str());
-                others.any(|pod| pod.deleting.is_some() && !pod.is_terminal())
-            };
-            let over = hint.here && free && hint.tells <= TELLS_MAX && !wanted.contains(key);
-            over && !makes_room()
+            over && !self.state.objects.has_terminating_pods(hint.node.as_str())
         });
         stale.map(|(key, _)| key.clone()).collect()
     }
@@ -237,10 +233,9 @@ impl Engine {
             .collect();
         needs.sort_by_key(|(pod, _)| pod.version);
         let mut alike: BTreeMap<(&str, &Labels), u32> = BTreeMap::new();
-        let kin = |pod: &'p Pod| (pod.key.namespace.as_str(), &pod.labels);
         for (pod, need) in &needs {
             if matches!(need, Need::Nothing | Need::Answer { .. }) && ahead_max(pod).is_some() {
-                *alike.entry(kin(pod)).or_insert(0) += 1;
+                *alike.entry(likeness(pod)).or_insert(0) += 1;
             }
         }
         for (pod, need) in &mut needs {
@@ -248,9 +243,9 @@ impl Engine {
             else {
                 continue;
             };
-            let told = alike.entry(kin(pod)).or_insert(0);
-            if *told < max {
-                *told += 1;
+            let nominated = alike.entry(likeness(pod)).or_insert(0);
+            if *nominated < max {
+                *nominated += 1;
             } else {
                 *need = Need::Nothing;
             }
@@ -402,6 +397,11 @@ impl Engine {
     }
 }
 
+/// Returns the namespace and labels of a pod. Pods with the same ones are similar.
+fn likeness(pod: &Pod) -> (&str, &Labels) {
+    (&pod.key.namespace, &pod.labels)
+}
+
 /// Returns whether a pod has a hard topology spread over hosts.
 fn over_hosts(pod: &Pod) -> bool {
     let mut hard = pod.spread.iter().filter(|spread| spread.is_hard);
@@ -450,13 +450,15 @@ impl OpeningGroup {
     /// wait. If nodes were untainted one by one, the scheduler would bind pods to nodes that were
     /// planned for other pods.
     fn until(&self, now: Timestamp) -> Option<Timestamp> {
-        let after = |from: Option<Timestamp>, wait, waits: bool| {
-            let until = from.and_then(|at| at.checked_add(wait).ok());
-            until.filter(|_| waits)
-        };
-        let until = after(self.since, TOGETHER_MAX, self.coming)
-            .max(after(self.since, HINTS_MAX, self.telling))
-            .max(after(self.told, AGAIN_MAX, self.bereft));
-        until.filter(|at| *at > now)
+        let waits = [
+            (self.coming, self.since, TOGETHER_MAX),
+            (self.telling, self.since, HINTS_MAX),
+            (self.bereft, self.told, AGAIN_MAX),
+        ];
+        waits
+            .into_iter()
+            .filter_map(|(waits, from, wait)| from.filter(|_| waits)?.checked_add(wait).ok())
+            .filter(|at| *at > now)
+            .max()
     }
 }

@@ -29,14 +29,15 @@ impl Engine {
             return true;
         }
         let class = claim.record.node_class.clone();
-        let tries = |other: &ClaimId| other != id && self.is_trying(other);
         let access: Vec<Access> = claim
             .offerings
             .iter()
             .map(|offering| {
                 self.state
                     .holds
-                    .access(class.as_ref(), offering, now, tries)
+                    .access(class.as_ref(), offering, now, |other| {
+                        other != id && self.is_trying(other)
+                    })
             })
             .collect();
         let waits = match access.first() {

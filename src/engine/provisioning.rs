@@ -47,8 +47,8 @@ impl Engine {
         self.weigh_change(now);
         let disruption_view = self.state.disruption_view(now);
         let mut plan = plan::sweep(&disruption_view, now);
-        let told = std::mem::replace(&mut self.misreads, disruption_view.misreads);
-        let news = self.misreads.difference(&told).cloned();
+        let reported = std::mem::replace(&mut self.misreads, disruption_view.misreads);
+        let news = self.misreads.difference(&reported).cloned();
         self.reports.extend(news.map(Report::Misread));
         self.check_cluster_health(plan.ailing, now);
         if let Some(until) = self.unread_until(now) {
@@ -56,10 +56,11 @@ impl Engine {
                 .retain(|termination| termination.reason != Reason::Empty);
             self.wake_at(until, "empty nodes may leave whatever buffers there are");
         }
-        let retire = plan.retire.iter();
-        let is_news = |engine: &Self, claim: &ClaimId| !engine.observed_leaving.contains(claim);
-        let mut claims = retire.filter(|termination| termination.reason == Reason::Empty);
-        let empty = claims.any(|claim| claim.claim.as_ref().is_some_and(|id| is_news(self, id)));
+        let empty = plan.retire.iter().any(|termination| {
+            let claim = termination.claim.as_ref();
+            let is_news = claim.is_some_and(|id| !self.observed_leaving.contains(id));
+            termination.reason == Reason::Empty && is_news
+        });
         if empty && self.state.buffers().next().is_some() {
             // The last plan may be out of date.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;
@@ -86,7 +87,10 @@ impl Engine {
                 self.wake_at(until, "pods are to come to an empty node");
                 continue;
             }
-            if let Some(why) = retire.cause.filter(|_| is_news(self, &claim)) {
+            if let Some(why) = retire
+                .cause
+                .filter(|_| !self.observed_leaving.contains(&claim))
+            {
                 let node = retire.node.clone();
                 self.report(Report::Drifted { node, why });
             }
@@ -208,7 +212,7 @@ impl Engine {
             plan.launches.retain(|launch| !launch.pods.is_empty());
         }
         let news = whole && self.report_unplaced(&plan);
-        self.report_round(pending, (news, whole), &plan);
+        self.report_round(pending, news, whole, &plan);
         if self.manages() {
             self.attribute_losses(&plan, now);
         }
@@ -312,7 +316,7 @@ impl Engine {
         news
     }
 
-    fn report_round(&mut self, pending: usize, (news, whole): (bool, bool), plan: &Plan) {
+    fn report_round(&mut self, pending: usize, news: bool, whole: bool, plan: &Plan) {
         let (short, over) = self.numbers.news(&plan.short, whole);
         self.reports.extend(short.into_iter().map(Report::Short));
         self.reports.extend(over.into_iter().map(Report::Enough));
@@ -361,7 +365,7 @@ impl Engine {
         }
         let command_id = self.fresh_id();
         for launch in plan.launches {
-            self.plan_claim(launch, (reason, &command_id), now);
+            self.plan_claim(launch, reason, &command_id, now);
         }
         self.wake_at(now, "claims are planned");
     }
@@ -371,11 +375,11 @@ impl Engine {
     /// recorded. The others are bound immediately or not at all, and must not be planned again
     /// repeatedly.
     fn promise(&mut self, node: &NodeName, pods: Vec<PodKey>, now: Timestamp) {
-        let moves = |key: &PodKey| {
-            let pod = self.state.objects.pods.get(key);
+        let reschedulable = pods.iter().filter(|key| {
+            let pod = self.state.objects.pods.get(*key);
             pod.is_some_and(|pod| self.state.is_mover(pod, now))
-        };
-        let reschedulable: Vec<PodKey> = pods.iter().filter(|key| moves(key)).cloned().collect();
+        });
+        let reschedulable: Vec<PodKey> = reschedulable.cloned().collect();
         let mut claims = self.state.ledger.claims.values_mut();
         let Some(claim) = claims.find(|claim| claim.node.as_ref() == Some(node)) else {
             return;
@@ -387,7 +391,8 @@ impl Engine {
     fn plan_claim(
         &mut self,
         mut launch: NewNodeClaim,
-        (reason, command_id): (&str, &str),
+        reason: &str,
+        command_id: &str,
         now: Timestamp,
     ) {
         let Some(pool) = self.state.cluster.pool(launch.pool.as_str()) else {

@@ -1,13 +1,12 @@
 //! From a launched instance to an initialized node, and its checks afterwards.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::drain::deadline::unfinished;
 use crate::engine::in_flight::{ClaimStep, CommandPurpose};
+use crate::engine::in_place_update::patch_values;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName};
@@ -136,8 +135,8 @@ impl Engine {
         let patch = self.registration(claim, node, closed, now);
         let unguarded = !node.is_registered() && !node.has_unregistered_taint();
         let node = node.name.clone();
-        let said = &mut self.works.entry(id.clone()).or_default().told_unguarded;
-        if unguarded && !std::mem::replace(said, true) {
+        let reported = &mut self.works.entry(id.clone()).or_default().told_unguarded;
+        if unguarded && !std::mem::replace(reported, true) {
             self.report(Report::Unguarded { node });
         }
         self.step(id, ClaimStep::Register, Command::PatchNode(patch), now);
@@ -223,12 +222,7 @@ impl Engine {
             labels.insert(INITIALIZED.to_owned(), "true".to_owned());
             annotations.insert(INITIALIZED_AT.to_owned(), now.to_string());
         }
-        let set = |all: BTreeMap<String, String>| {
-            all.into_iter()
-                .map(|(key, value)| (key, Some(value)))
-                .collect()
-        };
-        let mut annotations: Vec<_> = set(annotations);
+        let mut annotations = patch_values(annotations);
         let awaiting = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
         let present = awaiting
             .into_iter()
@@ -237,7 +231,7 @@ impl Engine {
         NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
-            labels: set(labels),
+            labels: patch_values(labels),
             annotations,
             taints: Some(taints),
             finalizers: self.finalizers_of(node),
@@ -312,12 +306,12 @@ impl Engine {
         taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
         let started = self.has_started(claim, node, &taints);
         let label = (INITIALIZED.to_owned(), Some("true".to_owned()));
-        let update_in_place = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
+        let annotation = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
         Some(NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
             labels: Vec::from_iter(started.then_some(label)),
-            annotations: Vec::from_iter(started.then_some(update_in_place)),
+            annotations: Vec::from_iter(started.then_some(annotation)),
             taints: Some(taints),
             ..NodePatch::default()
         })
@@ -326,24 +320,25 @@ impl Engine {
     /// Returns whether a node is initialized: it is ready, has no temporary taints and has every
     /// extended resource that its pods request. Source: spec/disruption.md §3.7.
     pub(super) fn has_started(&self, claim: &NodeClaim, node: &Node, taints: &[Taint]) -> bool {
-        let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
+        let startup = &claim.record.startup_taints;
         let pods = claim.pods.iter();
         let mut pods = pods.filter_map(|key| self.state.objects.pods.get(key));
-        // Nodes do not show the resources of a DeviceClass (KEP-5004). The scheduler binds the pods
-        // anyway.
-        let is_served = |name: &String| {
-            let mut there = self.state.objects.pods_on(node.name.as_str());
-            there.any(|pod| pod.occupies_node() && pod.requests.get(name) > 0)
-        };
         node.ready
-            && !taints
-                .iter()
-                .any(|taint| taint.is_ephemeral() || starts(taint))
+            && !taints.iter().any(|taint| {
+                taint.is_ephemeral() || startup.iter().any(|startup| startup.matches(taint))
+            })
             && !pods.any(|pod| {
                 pod.requests.extended.iter().any(|(name, amount)| {
-                    *amount > 0 && node.allocatable.get(name) <= 0 && !is_served(name)
+                    *amount > 0 && node.allocatable.get(name) <= 0 && !self.has_user_of(node, name)
                 })
             })
+    }
+
+    /// Returns whether a pod on a node requests a resource. Nodes do not show the resources of a
+    /// DeviceClass (KEP-5004), but the scheduler binds the pods anyway.
+    fn has_user_of(&self, node: &Node, resource: &str) -> bool {
+        let mut pods = self.state.objects.pods_on(node.name.as_str());
+        pods.any(|pod| pod.occupies_node() && pod.requests.get(resource) > 0)
     }
 
     pub(super) fn guard(&mut self, id: &ClaimId, now: Timestamp) {
@@ -352,8 +347,9 @@ impl Engine {
         }
         let claim = self.state.ledger.claims.get(id);
         let known = claim.and_then(|claim| Some((claim, self.node_of(claim)?)));
-        let stays = |node: &Node| node.deleting.is_none() && !self.is_stale(id, node);
-        let Some((claim, node)) = known.filter(|(_, node)| stays(node)) else {
+        let Some((claim, node)) =
+            known.filter(|(_, node)| node.deleting.is_none() && !self.is_stale(id, node))
+        else {
             return;
         };
         let finalizers = self.finalizers_of(node);
@@ -420,11 +416,11 @@ impl Engine {
                 let was_missed = work.node_missed.take().is_some();
                 work.overdue = None;
                 if was_missed && !leaves {
-                    let told = std::mem::take(&mut work.drain.evictions);
+                    let evictions = std::mem::take(&mut work.drain.evictions);
                     self.cancel_queued(
                         "the node is ready again",
                         |command| match command {
-                            Command::Evict { pod, .. } => told.contains_key(pod),
+                            Command::Evict { pod, .. } => evictions.contains_key(pod),
                             _ => false,
                         },
                         now,
@@ -439,7 +435,7 @@ impl Engine {
         let due = self.deadline(since, NODE_MISSED_MAX);
         let evicts = bound
             .as_ref()
-            .is_some_and(|name| self.evict_of_vanished(id, (name, since), now));
+            .is_some_and(|name| self.evict_of_vanished(id, name, since, now));
         if due > now {
             self.wake_at(due, "a node has vanished");
         } else if evicts {
@@ -465,7 +461,8 @@ impl Engine {
     fn evict_of_vanished(
         &mut self,
         id: &ClaimId,
-        (node, since): (&NodeName, Timestamp),
+        node: &NodeName,
+        since: Timestamp,
         now: Timestamp,
     ) -> bool {
         let (from, until) = (
@@ -514,17 +511,17 @@ fn demotion(claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
     if bought != CapacityType::OnDemand {
         return None;
     }
-    let said = node.labels.get(CAPACITY_TYPE).map(String::as_str);
+    let label = node.labels.get(CAPACITY_TYPE).map(String::as_str);
     let mut keys = OF_RESERVATIONS.iter();
-    let is_reserved = said == Some(CapacityType::Reserved.as_str())
+    let is_reserved = label == Some(CapacityType::Reserved.as_str())
         || keys.any(|key| node.labels.contains_key(*key));
     is_reserved.then(|| {
-        let says = (CAPACITY_TYPE.to_owned(), Some(bought.as_str().to_owned()));
-        let gone = OF_RESERVATIONS.map(|key| (key.to_owned(), None));
+        let capacity_type = (CAPACITY_TYPE.to_owned(), Some(bought.as_str().to_owned()));
+        let removed = OF_RESERVATIONS.map(|key| (key.to_owned(), None));
         NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
-            labels: [says].into_iter().chain(gone).collect(),
+            labels: [capacity_type].into_iter().chain(removed).collect(),
             ..NodePatch::default()
         }
     })

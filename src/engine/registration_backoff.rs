@@ -77,7 +77,8 @@ impl Wait {
     fn grow(
         &mut self,
         launched: Timestamp,
-        (free, first): (u32, SignedDuration),
+        free: u32,
+        first: SignedDuration,
         now: Timestamp,
     ) -> bool {
         let counts = launched >= self.since;
@@ -139,10 +140,10 @@ impl Engine {
             *failing.types.entry(name).or_insert(0) += 1;
         }
         // Another zone is tried immediately.
-        failing.all.grow(launched, (1, first), now);
+        failing.all.grow(launched, 1, first, now);
         let wait = failing.zones.entry(zone.clone());
         let wait = wait.or_insert_with(|| Wait::none(now));
-        if !wait.grow(launched, (0, first), now) {
+        if !wait.grow(launched, 0, first, now) {
             return;
         }
         let (failures, until) = (wait.failures, wait.until);
@@ -254,12 +255,10 @@ impl Engine {
         for (pool, failing) in &self.unregistered.failing {
             let is_same = self.hashes_of(pool).as_ref() == Some(&failing.hashes);
             let is_tried = self.is_tried(pool, &failing.proven, now).is_some();
-            let is_long_ago = |wait: &Wait| {
+            let zones = failing.zones.iter().filter(|(_, wait)| {
                 let until = wait.until.max(failing.all.until).checked_add(MEMORY);
-                !is_tried && until.is_ok_and(|at| at <= now)
-            };
-            let zones = failing.zones.iter();
-            let zones = zones.filter(|(_, wait)| !is_same || is_long_ago(wait));
+                !is_same || (!is_tried && until.is_ok_and(|at| at <= now))
+            });
             over.extend(zones.map(|(zone, _)| (pool.clone(), zone.clone())));
         }
         for (pool, zone) in over {
@@ -300,11 +299,11 @@ impl Engine {
     pub(super) fn open_untried(&mut self) -> BTreeSet<PoolName> {
         let untried = self.state.holds.untried.iter_mut();
         let free = untried.filter(|(_, untried)| untried.tried.is_none());
-        let free = free.map(|(pool, untried)| {
+        free.map(|(pool, untried)| {
             untried.tried = Some(Timestamp::MIN);
             pool.clone()
-        });
-        free.collect()
+        })
+        .collect()
     }
 
     /// Keeps one launch per pool in zones with a due test node: first the instance type with the
@@ -317,9 +316,15 @@ impl Engine {
             let Some(failing) = failing.get(&launch.pool) else {
                 continue;
             };
-            let is_proven = |zone: &Zone| failing.proven.contains(zone);
-            if launch.offerings.iter().any(|(key, _)| is_proven(&key.zone)) {
-                launch.offerings.retain(|(key, _)| is_proven(&key.zone));
+            let proven = &failing.proven;
+            if launch
+                .offerings
+                .iter()
+                .any(|(key, _)| proven.contains(&key.zone))
+            {
+                launch
+                    .offerings
+                    .retain(|(key, _)| proven.contains(&key.zone));
                 continue;
             }
             let of_type = launch.offerings.first().map(|(key, _)| &key.instance_type);

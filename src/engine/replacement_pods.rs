@@ -52,6 +52,13 @@ struct EvictedPod {
     place: Option<ClaimId>,
 }
 
+impl EvictedPod {
+    /// Returns whether a new pod may still be its replacement.
+    fn is_recent(&self, now: Timestamp) -> bool {
+        now.duration_since(self.at) < RETURNS
+    }
+}
+
 /// Replacement pods that a claim's node waits for.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
@@ -77,8 +84,9 @@ pub(super) struct ReplacementPods {
 impl ReplacementPods {
     /// Returns whether a claim's node waits for replacement pods, so that other pods wait.
     fn is_awaited(&self, claim: &ClaimId, now: Timestamp) -> bool {
-        let awaited = self.awaited.get(claim);
-        awaited.is_some_and(|awaited| awaited.count > 0 && now < awaited.held)
+        self.awaited
+            .get(claim)
+            .is_some_and(|awaited| awaited.count > 0 && now < awaited.held)
     }
 
     /// Returns until when a claim's node is needed for expected replacement pods.
@@ -91,18 +99,16 @@ impl ReplacementPods {
 
     fn record_eviction(&mut self, evicted: EvictedPod, owner: String) {
         if let Some(claim) = &evicted.place {
-            let until = |from: Timestamp| from.checked_add(REPLACEMENT_MAX).unwrap_or(from);
-            let (held, gone) = (
-                until(evicted.at),
-                evicted.pod.ends_by().unwrap_or(evicted.at),
-            );
+            let gone = evicted.pod.ends_by().unwrap_or(evicted.at);
+            let [held, needed] =
+                [evicted.at, gone].map(|from| from.checked_add(REPLACEMENT_MAX).unwrap_or(from));
             let awaited = self.awaited.entry(claim.clone()).or_insert(Awaited {
                 count: 0,
                 held,
                 needed: held,
             });
             awaited.count += 1;
-            (awaited.held, awaited.needed) = (held, awaited.needed.max(until(gone)));
+            (awaited.held, awaited.needed) = (held, awaited.needed.max(needed));
         }
         self.departed.entry(owner).or_default().push(evicted);
     }
@@ -163,13 +169,12 @@ impl ReplacementPods {
 
     /// Forgets old entries.
     pub(super) fn expire(&mut self, now: Timestamp) {
-        let fresh = |evicted: &EvictedPod| now.duration_since(evicted.at) < RETURNS;
-        self.departed.retain(|_, all| {
-            all.retain(fresh);
-            !all.is_empty()
+        self.departed.retain(|_, evicted| {
+            evicted.retain(|evicted| evicted.is_recent(now));
+            !evicted.is_empty()
         });
         self.replacements
-            .retain(|_, replacement| fresh(replacement));
+            .retain(|_, evicted| evicted.is_recent(now));
         self.ousted
             .retain(|_, (_, at)| now.duration_since(*at) < RETURNS);
         self.awaited
@@ -269,17 +274,16 @@ impl Engine {
     /// Returns whether a node remains tainted for pods that still have to be evicted from their
     /// nodes or were just evicted.
     pub(super) fn is_held(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        let lasts = |since: Timestamp, most| now.duration_since(since) < most;
         if !self.may_be_held(claim, now) {
             return false;
         }
         let since = self.waves.since(&claim.record.id);
-        let over = since.is_some_and(|at| !lasts(at, LEAVING_MAX));
-        let pods = claim.pods.iter();
-        let pods = pods.filter_map(|key| self.state.objects.pods.get(key));
+        let over = since.is_some_and(|at| now.duration_since(at) >= LEAVING_MAX);
+        let pods = &self.state.objects.pods;
         let mut leaves = false;
-        for pod in pods {
-            if pod.is_waiting() && pod.created.is_some_and(|at| !lasts(at, WAITS_MAX)) {
+        for pod in claim.pods.iter().filter_map(|key| pods.get(key)) {
+            let is_old = |at| now.duration_since(at) >= WAITS_MAX;
+            if pod.is_waiting() && pod.created.is_some_and(is_old) {
                 return false;
             }
             leaves |= !pod.is_waiting() && self.state.is_mover(pod, now);

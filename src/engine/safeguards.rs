@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use crate::disruption::budgets::Budgets;
 use crate::disruption::config_impact::due;
 use crate::engine::Engine;
-use crate::engine::in_flight::ClaimProgress;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Cluster;
-use crate::model::id::{ClaimId, NodeName, PoolName};
+use crate::model::id::{ClaimId, PoolName};
 use crate::model::pool::Reason;
 use crate::model::template_hash::change_id;
 use crate::state::candidates::{DisruptionView, NodeHealth, PendingApproval};
+use crate::state::node_claims::NodeClaim;
 
 /// The state of the safeguards.
 #[derive(Debug, Default)]
@@ -97,9 +97,9 @@ impl Engine {
                 },
                 now,
             );
-            let was_held =
-                |node: &NodeName| was.is_some_and(|approval| approval.nodes.contains(node));
-            nodes.retain(|node| was_held(node) || !allowed.contains(node));
+            nodes.retain(|node| {
+                was.is_some_and(|approval| approval.nodes.contains(node)) || !allowed.contains(node)
+            });
         }
         (nodes.len() > most.of(total)).then_some(PendingApproval { id, nodes, total })
     }
@@ -112,20 +112,11 @@ impl Engine {
     /// Cancels disruptions without a taint if there are too many now, because nodes were lost or
     /// disrupted meanwhile. Taints in flight were checked when they were sent.
     pub(super) fn recheck_disruptions(&mut self, now: Timestamp) {
-        let lost = |id: &ClaimId| {
-            let claim = self.state.ledger.claims.get(id);
-            let node = claim.and_then(|claim| self.state.node_of(claim));
-            node.is_some_and(|node| self.has_lost_taint(id, node))
-        };
-        let is_open = |id: &ClaimId| {
-            let work = self.works.get(id);
-            let bears = |work: &ClaimProgress| work.drain.tainted.is_some() && !lost(id);
-            !work.is_some_and(|work| work.drain.released || work.step.is_some() || bears(work))
-        };
         let leaving = self.state.ledger.claims.iter().filter_map(|(id, claim)| {
             let reason = claim.leaving.filter(|reason| reason.is_budgeted())?;
-            let waits =
-                claim.phase == ClaimPhase::Draining && is_open(id) && !claim.has_to_leave(now);
+            let waits = claim.phase == ClaimPhase::Draining
+                && self.is_untainted(id, claim)
+                && !claim.has_to_leave(now);
             waits.then(|| (id.clone(), claim.record.pool.clone(), reason))
         });
         let leaving: Vec<(ClaimId, PoolName, Reason)> = leaving.collect();
@@ -146,6 +137,15 @@ impl Engine {
         }
     }
 
+    /// Returns whether a disrupted node has no taint, none in flight, and no evicted pod.
+    fn is_untainted(&self, id: &ClaimId, claim: &NodeClaim) -> bool {
+        self.works.get(id).is_none_or(|work| {
+            let node = self.state.node_of(claim);
+            let lost = || node.is_some_and(|node| self.has_lost_taint(id, node));
+            !work.drain.released && work.step.is_none() && (work.drain.tainted.is_none() || lost())
+        })
+    }
+
     /// Reports once that voluntary disruption is suspended, and once that it resumes. Cancels
     /// disruptions of tainted nodes from which no pod was evicted.
     pub(super) fn check_cluster_health(&mut self, ailing: Option<NodeHealth>, now: Timestamp) {
@@ -160,14 +160,13 @@ impl Engine {
             return;
         }
         self.report(Report::Ailing(health));
-        let waits = |id: &ClaimId, reason: Reason| {
-            let released = self.works.get(id).is_some_and(|work| work.drain.released);
-            reason.waits_for_places() && !released
-        };
         let claims = self.state.ledger.claims.iter();
-        let claims = claims.filter(|(_, claim)| claim.phase == ClaimPhase::Draining);
         let back: Vec<ClaimId> = claims
-            .filter(|(id, claim)| claim.leaving.is_some_and(|reason| waits(id, reason)))
+            .filter(|(id, claim)| {
+                claim.phase == ClaimPhase::Draining
+                    && claim.leaving.is_some_and(Reason::waits_for_places)
+                    && !self.may_evict(id)
+            })
             .map(|(id, _)| id.clone())
             .collect();
         for id in back {

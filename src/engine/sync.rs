@@ -199,9 +199,9 @@ impl Engine {
     /// elsewhere. A stalled watch is tolerated longer for everything that disrupts no pod. If it is
     /// not recent, the next activity of the watch starts a pass.
     pub(super) fn sees_places(&mut self, now: Timestamp) -> bool {
-        let views = &self.state.views;
-        let is_recent = |kind| views.is_recent(kind, now, RECENT_MAX);
-        let recent = is_recent(ObjectKind::Pod) && is_recent(ObjectKind::Node);
+        let recent = [ObjectKind::Pod, ObjectKind::Node]
+            .into_iter()
+            .all(|kind| self.state.views.is_recent(kind, now, RECENT_MAX));
         self.looking.awaits_sign |= !recent;
         recent
     }
@@ -261,7 +261,7 @@ impl Engine {
     /// accepted.
     pub(super) fn probed(&mut self, kind: ObjectKind, alive: Option<usize>, now: Timestamp) {
         let asked = self.looking.probes.remove(&kind);
-        let asked = asked.filter(|probe| probe.0 == self.looking.listings(kind));
+        let asked = asked.filter(|(listings, _)| *listings == self.looking.listings(kind));
         match (alive, asked) {
             // A later listing may lack other objects: the next probe checks those.
             (Some(0), None) => {}

@@ -75,25 +75,21 @@ impl Engine {
     pub(super) fn count_missing_nodes(&mut self, now: Timestamp) {
         self.note_used();
         let (state, known) = (&self.state, &self.undrained);
-        let overdue = |claim: &NodeClaim| {
-            let age = now.duration_since(claim.record.created);
-            age >= self.pool_of(claim).registration_timeout
-        };
         let old: Option<BTreeSet<ClaimId>> = (!self.looking.ready).then(|| {
-            let old = state.running_claims().filter(|claim| overdue(claim));
+            let old = state.running_claims().filter(|claim| {
+                let age = now.duration_since(claim.record.created);
+                age >= self.pool_of(claim).registration_timeout
+            });
             old.map(|claim| claim.record.id.clone()).collect()
         });
         let nodes = state.instances_of_nodes(false);
-        let has_node = |claim: &NodeClaim| {
-            let instance = claim.instance.as_ref().map(|instance| instance.id.as_str());
-            instance.is_some_and(|instance| nodes.contains(instance))
-        };
-        let is_old = |id: &ClaimId| old.as_ref().unwrap_or(&known.old).contains(id);
         let mut missing: BTreeMap<ClaimId, Timestamp> = BTreeMap::new();
         for claim in state.running_claims() {
             let id = &claim.record.id;
-            let had_node = claim.node.is_some() || is_old(id);
-            if claim.leaving.is_some() || !had_node || has_node(claim) || self.is_accepted(claim) {
+            let had_node = claim.node.is_some() || old.as_ref().unwrap_or(&known.old).contains(id);
+            let instance = claim.instance.as_ref();
+            let has_node = instance.is_some_and(|instance| nodes.contains(instance.id.as_str()));
+            if claim.leaving.is_some() || !had_node || has_node || self.is_accepted(claim) {
                 continue;
             }
             let since = known.missing.get(id).copied();
@@ -151,11 +147,10 @@ impl Engine {
     /// may be deleted before a listing shows it.
     pub(super) fn missing_nodes(&mut self) -> Option<Mismatch> {
         let asked = self.looking.listing_answered?;
-        let is_sure = |since: &Timestamp| {
-            !self.looking.ready || asked.duration_since(*since) >= LISTING_APART
-        };
         let missing = self.undrained.missing.iter();
-        let sure = missing.filter(|(_, since)| is_sure(since));
+        let sure = missing.filter(|(_, since)| {
+            !self.looking.ready || asked.duration_since(**since) >= LISTING_APART
+        });
         let claims: BTreeSet<ClaimId> = sure.clone().map(|(id, _)| id.clone()).collect();
         let since = sure.map(|(_, since)| *since).min();
         let total = self.state.running_claims().count();
@@ -251,15 +246,15 @@ impl Engine {
     /// or it was never ready and had only daemon pods. The safeguard does not count such an
     /// instance.
     fn never_came(&self, claim: &NodeClaim) -> bool {
-        let since = |at: Option<Timestamp>| at.is_none_or(|at| claim.record.created >= at);
-        let watched = self.state.started.is_some() && since(self.state.started);
-        // A Node created for early binding whose kubelet never registered does not count.
-        let awaited = self.state.node_of(claim).is_some_and(Node::is_awaited);
-        let none_came = claim.node.is_none() || awaited;
+        let created = claim.record.created;
+        let watched = self.state.started.is_some_and(|at| created >= at);
         let node = self.state.node_of(claim);
+        // A Node created for early binding whose kubelet never registered does not count.
+        let none_came = claim.node.is_none() || node.is_some_and(Node::is_awaited);
         let idle = node.is_some_and(|node| !node.ready && !self.has_pods(&node.name));
         let unused = idle && !self.undrained.used.contains(&claim.record.id);
-        let whole = since(self.looking.gap) && self.looking.frozen.is_none();
+        let whole =
+            self.looking.gap.is_none_or(|at| created >= at) && self.looking.frozen.is_none();
         watched && whole && (none_came || unused)
     }
 

@@ -78,9 +78,10 @@ impl BoundPods {
             anti_affinity: Vec::new(),
             deleting: false,
         };
-        let groups = self.groups.range(first.clone()..);
-        let groups = groups.take_while(move |(group, _)| group.namespace == first.namespace);
-        groups.map(|(group, homes)| (&group.labels, homes.keys()))
+        self.groups
+            .range(first.clone()..)
+            .take_while(move |(group, _)| group.namespace == first.namespace)
+            .map(|(group, homes)| (&group.labels, homes.keys()))
     }
 
     /// Returns all groups with their nodes, in a fixed order, without the given pods.

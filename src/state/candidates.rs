@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashSet;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::catalog::node_class::Classes;
@@ -140,14 +140,9 @@ impl Candidate<'_> {
     /// Returns the blocker for a reason. Blockers of pods do not count if the node has its full
     /// grace period, because the pods are evicted at its end anyway.
     pub fn blocker_for(&self, reason: Reason) -> Option<&DisruptionBlocker> {
-        let graceful =
-            |blocker: &&DisruptionBlocker| self.has_grace_for(reason) && blocker.yields_to_grace();
-        self.blocker.as_ref().filter(|blocker| !graceful(blocker))
-    }
-
-    /// Returns whether disruption for this reason uses a termination grace period.
-    fn has_grace_for(&self, reason: Reason) -> bool {
-        reason.is_eventual() && self.graceful
+        let graceful = reason.is_eventual() && self.graceful;
+        let blocker = self.blocker.as_ref();
+        blocker.filter(|blocker| !(graceful && blocker.yields_to_grace()))
     }
 }
 
@@ -159,14 +154,12 @@ impl State {
     /// its pool aborts drains earlier, because a blocked pod would outlast every attempt.
     pub fn is_graceful(&self, claim: &NodeClaim) -> bool {
         let pool = self.cluster.pool(claim.record.pool.as_str());
-        let aborts = |grace: SignedDuration| {
-            let disruption = pool.map(|pool| &pool.disruption);
-            disruption.is_some_and(|disruption| {
+        claim.record.termination_grace_period.is_some_and(|grace| {
+            !pool.is_some_and(|pool| {
+                let disruption = &pool.disruption;
                 disruption.on_blocked == OnBlocked::Abort && disruption.drain_timeout < grace
             })
-        };
-        let grace = claim.record.termination_grace_period;
-        grace.is_some_and(|grace| !aborts(grace))
+        })
     }
 
     /// Returns the disruption view of this time.
@@ -182,29 +175,27 @@ impl State {
         let claims = self.ledger.claims.values();
         let claims: Vec<Owned<'_>> = claims.map(|claim| (claim, self.node_of(claim))).collect();
         for (claim, node) in &claims {
-            let pool = || claim.record.pool.clone();
+            let (id, pool) = (&claim.record.id, &claim.record.pool);
             if claim.leaving.is_some() && node.is_some_and(Node::is_initialized) {
-                *leaving.entry(pool()).or_insert(0) += 1;
+                *leaving.entry(pool.clone()).or_insert(0) += 1;
             }
             if let Some(reason) = claim.leaving.filter(|reason| reason.is_budgeted()) {
-                let id = claim.record.id.clone();
-                let pool = pool();
-                let one = DisruptionRecord {
-                    pool,
+                let record = DisruptionRecord {
+                    pool: pool.clone(),
                     reason,
                     at: now,
                 };
-                let_go.entry(id).or_insert(one);
+                let_go.entry(id.clone()).or_insert(record);
             }
             let launched = claim.instance.as_ref().map(|instance| instance.launched);
             recent.launched = recent.launched.max(launched);
             let gone = claim.leaving.zip(*node);
-            going.extend(gone.map(|(reason, node)| (&claim.record.pool, node, reason)));
-            let configured = self.cluster.pool(claim.record.pool.as_str());
-            let fixed = configured.is_some_and(|pool| pool.replicas.is_some());
-            if fixed && claim.takes_pods() && node.is_none() {
-                let one = (claim.phase, claim.record.id.clone());
-                coming.entry(pool()).or_default().push(one);
+            going.extend(gone.map(|(reason, node)| (pool, node, reason)));
+            let configured = self.cluster.pool(pool.as_str());
+            let is_static = configured.is_some_and(|pool| pool.replicas.is_some());
+            if is_static && claim.takes_pods() && node.is_none() {
+                let claims = coming.entry(pool.clone()).or_default();
+                claims.push((claim.phase, id.clone()));
             }
         }
         for pool in self.lone_nodes(&claims).filter_map(Node::pool) {

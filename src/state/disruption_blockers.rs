@@ -10,7 +10,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 use crate::model::eviction::{AutoscalerRisk, misreads_of_node};
-use crate::model::id::{NodeName, ObjectKey, PodKey};
+use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::{
     DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SAFE_TO_EVICT, SCALE_DOWN_DISABLED,
 };
@@ -68,12 +68,15 @@ pub enum PodBlocker {
 
 impl PodBlocker {
     fn of_cover(cover: PdbMatch<'_>, pod: &Pod) -> Option<Self> {
-        let name = |key: &ObjectKey| key.name.clone();
         cover.keeps(pod).then(|| match cover {
-            PdbMatch::Many(one, other) => Self::Budgets(name(&one.key), name(&other.key)),
-            PdbMatch::One(pdb) if pdb.blocks_for_ever() => Self::BudgetForEver(name(&pdb.key)),
+            PdbMatch::Many(one, other) => {
+                Self::Budgets(one.key.name.clone(), other.key.name.clone())
+            }
+            PdbMatch::One(pdb) if pdb.blocks_for_ever() => {
+                Self::BudgetForEver(pdb.key.name.clone())
+            }
             PdbMatch::One(pdb) => Self::Budget {
-                pdb: name(&pdb.key),
+                pdb: pdb.key.name.clone(),
                 healthy: (pdb.current_healthy, pdb.desired_healthy),
             },
         })
@@ -214,8 +217,9 @@ impl State {
             let hold = self.hold(pod, safety, self.objects.cover(pod), now)?;
             Some(DisruptionBlocker::Pod(pod.key.clone(), hold))
         });
-        let of_node = self.blocker_of_node(node, claim, now);
-        of_node.into_iter().chain(pods)
+        self.blocker_of_node(node, claim, now)
+            .into_iter()
+            .chain(pods)
     }
 
     /// Returns the first blocker, using the index of all PodDisruptionBudgets.
@@ -280,10 +284,12 @@ impl State {
         now: Timestamp,
     ) -> Option<PodBlocker> {
         if let Some(protection) = pod.protection(now) {
-            let until = |lasts| pod.started.and_then(|at| at.checked_add(lasts).ok());
             return Some(match protection.lasts {
                 None => PodBlocker::Annotated(protection.key),
-                Some(lasts) => PodBlocker::Until(protection.key, until(lasts)),
+                Some(lasts) => {
+                    let until = pod.started.and_then(|at| at.checked_add(lasts).ok());
+                    PodBlocker::Until(protection.key, until)
+                }
             });
         }
         if pod.is_unsafe_to_evict() {
@@ -316,27 +322,24 @@ impl State {
         &'a self,
         nodes: impl Iterator<Item = &'a Node>,
     ) -> BTreeSet<InvalidInput> {
-        let pdbs = self.objects.pdbs.values();
-        let pdbs = pdbs.flat_map(|pdb| {
-            let told = pdb.defects.iter();
-            told.map(|why| {
+        let pdbs = self.objects.pdbs.values().flat_map(|pdb| {
+            pdb.defects.iter().map(|why| {
                 InvalidInput::new(format!("PodDisruptionBudget {}", pdb.key), why.clone())
             })
         });
-        let nodes = nodes.flat_map(|node| self.misreads_on(node));
-        let mut all = pdbs.chain(nodes);
-        let mut told: BTreeSet<InvalidInput> = all.by_ref().take(MISREADS_MAX).collect();
+        let mut all = pdbs.chain(nodes.flat_map(|node| self.misreads_on(node)));
+        let mut reported: BTreeSet<InvalidInput> = all.by_ref().take(MISREADS_MAX).collect();
         if all.next().is_some() {
             let why = format!("has more than {MISREADS_MAX} invalid values");
-            told.insert(InvalidInput::new("the cluster".to_owned(), why));
+            reported.insert(InvalidInput::new("the cluster".to_owned(), why));
         }
-        told
+        reported
     }
 
     /// Returns invalid values of one node and its pods.
     pub fn misreads_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = InvalidInput> + 'a {
-        let of_node = misreads_of_node(&node.annotations);
-        let of_node = of_node.map(|why| InvalidInput::new(format!("node {}", node.name), why));
+        let of_node = misreads_of_node(&node.annotations)
+            .map(|why| InvalidInput::new(format!("node {}", node.name), why));
         let odd = self.objects.disruption_cost_of(node.name.as_str()).is_odd();
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
         of_node.chain(pods.into_iter().flatten().flat_map(|pod| {

@@ -25,7 +25,8 @@ impl State {
     pub fn bindable<'a>(
         &'a self,
         claim: &'a NodeClaim,
-        (labels, taints): (&Labels, &[Taint]),
+        labels: &Labels,
+        taints: &[Taint],
     ) -> Vec<&'a Pod> {
         let instance = claim.instance.as_ref();
         let node = instance.and_then(|instance| instance.node.as_ref());
@@ -61,12 +62,7 @@ impl State {
     /// been provisioned elsewhere after planning.
     fn reaches_volumes(&self, pod: &Pod, labels: &Requirements) -> bool {
         let mounts = mounts_of(&self.objects, pod, &BTreeMap::new());
-        mounts.fault.is_none()
-            && (mounts.alternatives.is_empty()
-                || mounts
-                    .alternatives
-                    .iter()
-                    .any(|alternative| labels.compatible(alternative, false).is_ok()))
+        mounts.fault.is_none() && reaches(labels, &mounts.alternatives)
     }
 
     /// Returns whether a pod needs nothing from the scheduler except a node, and has a controller
@@ -77,7 +73,7 @@ impl State {
         let devices = pod.requests.extended.values().any(|amount| *amount > 0);
         let by_default = &self.cluster.scheduling.default_spread;
         let spread = pod.spread.iter().filter(|spread| spread.is_hard);
-        let on_host = |key: &str| key == HOSTNAME;
+
         pod.owner.is_some()
             && !pod.may_be_protected()
             && pod.defects.is_empty()
@@ -96,18 +92,25 @@ impl State {
             && pod
                 .anti_affinity
                 .iter()
-                .all(|anti_affinity| on_host(&anti_affinity.topology_key))
-            && spread.clone().all(|spread| on_host(&spread.topology_key))
+                .all(|anti_affinity| anti_affinity.topology_key == HOSTNAME)
+            && spread.clone().all(|spread| spread.topology_key == HOSTNAME)
             && (!pod.spread.is_empty() || by_default.iter().all(|spread| !spread.is_hard))
     }
+}
+
+/// Returns whether these labels satisfy one of the alternatives, or there is none.
+fn reaches(labels: &Requirements, alternatives: &[Requirements]) -> bool {
+    alternatives.is_empty()
+        || alternatives
+            .iter()
+            .any(|alternative| labels.compatible(alternative, false).is_ok())
 }
 
 /// Returns whether a node with these labels satisfies the node selector and affinity of a pod. The
 /// kubelet rejects other pods.
 fn wants(pod: &Pod, labels: &Requirements) -> bool {
-    let suits = |requirements: &Requirements| labels.compatible(requirements, false).is_ok();
-    suits(&Requirements::from_labels(&pod.node_selector))
-        && (pod.node_affinity.is_empty() || pod.node_affinity.iter().any(suits))
+    let selected = Requirements::from_labels(&pod.node_selector);
+    labels.compatible(&selected, false).is_ok() && reaches(labels, &pod.node_affinity)
 }
 
 /// Returns whether a pod may be added to its host wherever its other pods are: the host has no more
@@ -213,7 +216,7 @@ mod tests {
             state.objects.apply(pod.clone().into(), NOW);
         }
         let labels = Labels::from([("team".to_owned(), "a".to_owned())]);
-        let all = state.bindable(&own, (&labels, taints));
+        let all = state.bindable(&own, &labels, taints);
         let names: Vec<&str> = all.iter().map(|pod| pod.key.name.as_str()).collect();
         names.join(" ")
     }

@@ -109,20 +109,15 @@ impl State {
         let labels = self.labels_of_node(node, claim.filter(|_| open));
         let initialized = node.is_initialized() || claim.is_none();
         let startup = claim.map_or(&[][..], |claim| &claim.record.startup_taints);
-        let goes_by_itself = |taint: &Taint| {
-            open && !initialized
-                && (taint.is_ephemeral()
-                    || (node.is_awaited() && taint.key == UNREACHABLE)
-                    || startup
-                        .iter()
-                        .any(|startup_taint| startup_taint.matches(taint)))
-        };
-        let taints: Vec<Taint> = node
-            .taints
-            .iter()
-            .filter(|taint| !goes_by_itself(taint))
-            .cloned()
-            .collect();
+        let mut taints = node.taints.clone();
+        if open && !initialized {
+            // Temporary taints are removed by others.
+            taints.retain(|taint| {
+                !taint.is_ephemeral()
+                    && !(node.is_awaited() && taint.key == UNREACHABLE)
+                    && !startup.iter().any(|startup| startup.matches(taint))
+            });
+        }
         let mut free = node.allocatable.clone();
         // Only the CSINode contains the number of attachable volumes.
         free.extended
@@ -181,8 +176,7 @@ impl State {
         let pool = self.cluster.pool(claim.record.pool.as_str())?;
         let catalog = self.catalog_of(&pool.name);
         let host = NodeRef::Claim(claim.record.id.clone());
-        let offers = (offerings_of(claim), catalog);
-        let mut room = room_to_come(host, pool, offers, &claim.labels)?;
+        let mut room = room_to_come(host, pool, offerings_of(claim), catalog, &claim.labels)?;
         self.take_adapters(claim, &mut room.free);
         // Pods may be bound to it before its Node is observed.
         let node = claim
@@ -229,21 +223,24 @@ impl State {
 }
 
 fn wanting<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
-    let wanted = |pod: &Pod| {
-        let selected = Requirements::from_labels(&pod.node_selector);
-        if pod.node_affinity.is_empty() {
-            return vec![selected];
-        }
-        pod.node_affinity
-            .iter()
-            .map(|term| {
-                let mut both = selected.clone();
-                both.add_all(term);
-                both
-            })
-            .collect()
-    };
-    sets.map(|set| (set, wanted(&set.template))).collect()
+    sets.map(|set| (set, node_requirements(&set.template)))
+        .collect()
+}
+
+/// Returns the alternative label requirements of a pod: its node selector with each affinity term.
+fn node_requirements(pod: &Pod) -> Vec<Requirements> {
+    let selected = Requirements::from_labels(&pod.node_selector);
+    if pod.node_affinity.is_empty() {
+        return vec![selected];
+    }
+    let terms = pod.node_affinity.iter();
+    terms
+        .map(|term| {
+            let mut both = selected.clone();
+            both.add_all(term);
+            both
+        })
+        .collect()
 }
 
 /// Returns the DaemonSets of a node on which no DaemonSet pod is counted yet.
@@ -261,10 +258,10 @@ fn leave_room(room: &mut ExistingNode, coming: &[(&DaemonSet, bool)]) {
 }
 
 fn keys(coming: &[(&DaemonSet, bool)]) -> Vec<(ObjectKey, bool)> {
-    let keys = coming
+    coming
         .iter()
-        .map(|(set, is_sure)| (set.key.clone(), *is_sure));
-    keys.collect()
+        .map(|(set, is_sure)| (set.key.clone(), *is_sure))
+        .collect()
 }
 
 /// Returns the labels of a node after its initialization, which a DaemonSet may require.
@@ -280,7 +277,8 @@ fn started(labels: &Requirements) -> Requirements {
 pub fn room_to_come(
     host: NodeRef,
     pool: &Pool,
-    (offerings, catalog): (&[OfferingKey], &Catalog),
+    offerings: &[OfferingKey],
+    catalog: &Catalog,
     labels: &Labels,
 ) -> Option<ExistingNode> {
     let mut types: Vec<&InstanceType> = offerings
@@ -327,16 +325,6 @@ fn to_come<'a>(
     taints: &[Taint],
     labels: &Requirements,
 ) -> Vec<(&'a DaemonSet, bool)> {
-    let surely = |requirements: &Requirements| {
-        requirements
-            .iter()
-            .all(|(key, wanted)| match labels.get(key) {
-                Some(label) => label
-                    .values()
-                    .is_some_and(|all| all.iter().all(|value| wanted.has(value))),
-                None => wanted.allows_absence(),
-            })
-    };
     let mut coming = Vec::new();
     for (set, wanted) in sets {
         let fits = untolerated(taints, &set.template.tolerations).is_none()
@@ -344,10 +332,25 @@ fn to_come<'a>(
                 .iter()
                 .any(|requirements| labels.compatible(requirements, false).is_ok());
         if fits {
-            coming.push((*set, wanted.iter().any(surely)));
+            let is_sure = wanted
+                .iter()
+                .any(|requirements| are_always_met(requirements, labels));
+            coming.push((*set, is_sure));
         }
     }
     coming
+}
+
+/// Returns whether all values that the labels may have meet the requirements.
+fn are_always_met(requirements: &Requirements, labels: &Requirements) -> bool {
+    requirements
+        .iter()
+        .all(|(key, wanted)| match labels.get(key) {
+            Some(label) => label
+                .values()
+                .is_some_and(|values| values.iter().all(|value| wanted.has(value))),
+            None => wanted.allows_absence(),
+        })
 }
 
 /// Returns the offering of the instance, once it exists.

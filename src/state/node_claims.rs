@@ -25,6 +25,11 @@ fn is_older(instance: &Instance, record: &ClaimRecord) -> bool {
     record.created.duration_since(instance.launched) > OLDER_MAX
 }
 
+/// Returns whether a sorted listing contains an instance.
+fn contains(listed: &ListedInstances, id: &InstanceId) -> bool {
+    listed.binary_search_by(|(other, _)| other.cmp(id)).is_ok()
+}
+
 /// Orders the instances of one claim. The first is the original: it names its fleet, or is older.
 fn rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
     let names_fleet = instance.tags.contains_key(TAG_FLEET);
@@ -277,8 +282,8 @@ impl NodeClaims {
         now: Timestamp,
     ) -> ListingResult {
         let mut outcome = ListingResult::default();
-        let listed = instances.iter();
-        let mut listed: Vec<(&InstanceId, bool)> = listed
+        let mut listed: Vec<(&InstanceId, bool)> = instances
+            .iter()
             .map(|instance| (&instance.id, instance.state.is_live()))
             .collect();
         listed.sort_unstable();
@@ -296,12 +301,8 @@ impl NodeClaims {
                 .collect()
         });
         self.ended.clear();
-        let seen = |id: &InstanceId| {
-            fingerprint
-                .binary_search_by(|fingerprint| fingerprint.0.cmp(id))
-                .is_ok()
-        };
-        self.foreign_instances.retain(seen);
+        self.foreign_instances
+            .retain(|id| contains(&fingerprint, id));
         let mut news = instances;
         news.retain(|instance| !self.is_known(instance));
         let news: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = news
@@ -323,7 +324,7 @@ impl NodeClaims {
         for (instance, record) in news {
             self.take_instance(instance, record, now, &mut outcome);
         }
-        outcome.news |= self.mark_missing(&seen, now, &mut outcome);
+        outcome.news |= self.mark_missing(&fingerprint, now, &mut outcome);
         self.settle(&fingerprint, now);
         outcome
     }
@@ -407,14 +408,13 @@ impl NodeClaims {
         if instance.state == InstanceState::Terminated {
             self.ended.insert(instance.id.clone());
         }
-        let current = self
+        let known = self
             .claims
             .get(id)
             .and_then(|claim| claim.instance.as_ref());
-        let known_state = current.map_or(instance.state, |current| current.state);
-        let state = match known_state.is_live() {
-            true => instance.state,
-            false => known_state.max(instance.state),
+        let state = match known.filter(|known| !known.state.is_live()) {
+            Some(known) => known.state.max(instance.state),
+            None => instance.state,
         };
         self.join(id, Instance { state, ..instance });
     }
@@ -455,7 +455,7 @@ impl NodeClaims {
     /// until a second one, sufficiently apart, confirms it. Returns whether any is missing.
     fn mark_missing(
         &mut self,
-        seen: &impl Fn(&InstanceId) -> bool,
+        listed: &ListedInstances,
         now: Timestamp,
         outcome: &mut ListingResult,
     ) -> bool {
@@ -475,7 +475,7 @@ impl NodeClaims {
             if claim
                 .instance
                 .as_ref()
-                .is_some_and(|instance| !seen(&instance.id))
+                .is_some_and(|instance| !contains(listed, &instance.id))
             {
                 missing.push(claim);
             }

@@ -97,10 +97,7 @@ impl State {
             let claim = node.and_then(|node| self.claim_of(node));
             claim.is_none_or(|claim| !claim.pods.contains(&pod.key))
         });
-        let mut there = node
-            .into_iter()
-            .flat_map(|name| self.objects.pods_on(name.as_str()));
-        there.any(|pod| pod.deleting.is_some() && !pod.is_terminal())
+        node.is_some_and(|name| self.objects.has_terminating_pods(name.as_str()))
     }
 
     /// Returns the pending pods that a claim is planned for.

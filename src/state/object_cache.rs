@@ -201,39 +201,32 @@ impl ObjectCache {
     }
 
     fn keys(&self, kind: ObjectKind) -> Vec<(ObjectKey, String)> {
-        let bare = |key: &ObjectKey| (key.clone(), String::new());
-        let named = |name: &str| (ObjectKey::new("", name), String::new());
-        match kind {
-            ObjectKind::Pod => self
-                .pods
-                .iter()
-                .map(|(k, pod)| (k.clone(), pod.uid.clone()))
-                .collect(),
-            ObjectKind::Node => self
-                .nodes
-                .values()
-                .map(|node| (ObjectKey::new("", node.name.as_str()), node.uid.clone()))
-                .collect(),
-            ObjectKind::DaemonSet => self.daemon_sets.keys().map(bare).collect(),
-            ObjectKind::Pdb => self.pdbs.keys().map(bare).collect(),
-            ObjectKind::VolumeClaim => self.volume_claims.keys().map(bare).collect(),
-            ObjectKind::Volume => self.volumes.keys().map(|name| named(name)).collect(),
-            ObjectKind::StorageClass => self
-                .storage_classes
-                .keys()
-                .map(|name| named(name))
-                .collect(),
-            ObjectKind::CsiNode => self
-                .csi_nodes
-                .keys()
-                .map(|name| named(name.as_str()))
-                .collect(),
-            ObjectKind::Namespace => self.namespaces.keys().map(|name| named(name)).collect(),
+        let keys: Vec<ObjectKey> = match kind {
+            ObjectKind::Pod => {
+                let pods = self.pods.iter();
+                return pods
+                    .map(|(key, pod)| (key.clone(), pod.uid.clone()))
+                    .collect();
+            }
+            ObjectKind::Node => {
+                let nodes = self.nodes.values();
+                return nodes
+                    .map(|node| (ObjectKey::new("", node.name.as_str()), node.uid.clone()))
+                    .collect();
+            }
+            ObjectKind::DaemonSet => self.daemon_sets.keys().cloned().collect(),
+            ObjectKind::Pdb => self.pdbs.keys().cloned().collect(),
+            ObjectKind::VolumeClaim => self.volume_claims.keys().cloned().collect(),
+            ObjectKind::Volume => cluster_keys(self.volumes.keys()),
+            ObjectKind::StorageClass => cluster_keys(self.storage_classes.keys()),
+            ObjectKind::CsiNode => cluster_keys(self.csi_nodes.keys().map(NodeName::as_str)),
+            ObjectKind::Namespace => cluster_keys(self.namespaces.keys()),
             ObjectKind::Service
             | ObjectKind::ReplicationController
             | ObjectKind::ReplicaSet
-            | ObjectKind::StatefulSet => self.selectors.keys(kind).map(bare).collect(),
-        }
+            | ObjectKind::StatefulSet => self.selectors.keys(kind).cloned().collect(),
+        };
+        keys.into_iter().map(|key| (key, String::new())).collect()
     }
 
     /// Returns the labels of a node as requirements, including its name.
@@ -250,6 +243,12 @@ impl ObjectCache {
         keys.into_iter()
             .flatten()
             .filter_map(|key| self.pods.get(key))
+    }
+
+    /// Returns whether pods on a node are being deleted and have not terminated.
+    pub fn has_terminating_pods(&self, node: &str) -> bool {
+        self.pods_on(node)
+            .any(|pod| pod.deleting.is_some() && !pod.is_terminal())
     }
 
     /// Sets `deletion_seen` of a pod that the API server has just listed: when the engine first saw
@@ -427,6 +426,15 @@ impl ObjectCache {
     }
 }
 
+/// Returns the keys of cluster-scoped objects with these names.
+fn cluster_keys<'a>(
+    names: impl Iterator<Item = &'a (impl AsRef<str> + ?Sized + 'a)>,
+) -> Vec<ObjectKey> {
+    names
+        .map(|name| ObjectKey::new("", name.as_ref()))
+        .collect()
+}
+
 /// Returns the labels of a node as requirements. The node name replaces a missing host name; it is
 /// not a label that a user could set.
 pub(super) fn labels_of(node: &NodeName, labels: &Labels) -> Requirements {
@@ -434,11 +442,11 @@ pub(super) fn labels_of(node: &NodeName, labels: &Labels) -> Requirements {
     for (key, value) in labels.iter().filter(|(key, _)| *key != NODE_NAME) {
         all.add(key, Requirement::is_in([value.as_str()]));
     }
-    let name = || Requirement::is_in([node.as_str()]);
+    let name = Requirement::is_in([node.as_str()]);
     if !labels.contains_key(HOSTNAME) {
-        all.add(HOSTNAME, name());
+        all.add(HOSTNAME, name.clone());
     }
-    all.add(NODE_NAME, name());
+    all.add(NODE_NAME, name);
     all
 }
 

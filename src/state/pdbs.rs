@@ -60,12 +60,12 @@ impl ObjectCache {
     /// Returns whether the eviction of a pod is blocked until a user changes its annotations, its
     /// PodDisruptionBudgets or its replicas.
     pub fn is_stuck(&self, pod: &Pod, now: Timestamp) -> bool {
-        let asks = || {
-            pod.protection(now)
+        pod.is_active()
+            && pod.holds_drain(now)
+            && (pod
+                .protection(now)
                 .is_some_and(|protection| protection.lasts.is_none())
-        };
-        let stays = || asks() || self.blocks_while(pod, Pdb::wants_all);
-        pod.is_active() && pod.holds_drain(now) && stays()
+                || self.blocks_while(pod, Pdb::wants_all))
     }
 
     fn blocks_while(&self, pod: &Pod, lasts: impl Fn(&Pdb) -> bool) -> bool {
@@ -81,9 +81,9 @@ fn budgets_in<'a>(
     namespace: &str,
 ) -> impl Iterator<Item = &'a Pdb> {
     let first = ObjectKey::new(namespace, "");
-    let budgets = pdbs.range(first.clone()..);
-    let budgets = budgets.take_while(move |(key, _)| key.namespace == first.namespace);
-    budgets.map(|(_, pdb)| pdb)
+    pdbs.range(first.clone()..)
+        .take_while(move |(key, _)| key.namespace == first.namespace)
+        .map(|(_, pdb)| pdb)
 }
 
 /// All PodDisruptionBudgets that currently block evictions, by namespace and labels of the pods,
@@ -163,11 +163,11 @@ impl<'a> NamespacePdbs<'a> {
     }
 
     fn cover(&self, labels: &Labels) -> Option<PdbMatch<'a>> {
-        let under = labels.iter();
-        let under =
-            under.filter_map(|(key, value)| self.by_label.get(&(key.as_str(), value.as_str())));
-        let all = under.flatten().chain(&self.others).copied();
-        PdbMatch::of(all.filter(|pdb| {
+        let by_label = labels
+            .iter()
+            .filter_map(|(key, value)| self.by_label.get(&(key.as_str(), value.as_str())));
+        let pdbs = by_label.flatten().chain(&self.others).copied();
+        PdbMatch::of(pdbs.filter(|pdb| {
             let selector = pdb.selector.as_ref();
             selector.is_some_and(|selector| selector.matches(labels))
         }))

@@ -122,9 +122,11 @@ impl WorkloadSelectors {
         labels: &'a Labels,
     ) -> impl Iterator<Item = &'a Selector> {
         let by_label = self.services.get(namespace);
-        let under = move |(label, value): (&String, &String)| by_label?.get(label)?.get(value);
-        let keys = labels.iter().filter_map(under).flatten();
-        keys.filter_map(|key| self.get(ObjectKind::Service, key))
+        labels
+            .iter()
+            .filter_map(move |(label, value)| by_label?.get(label)?.get(value))
+            .flatten()
+            .filter_map(|key| self.get(ObjectKind::Service, key))
     }
 }
 

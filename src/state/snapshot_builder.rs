@@ -131,7 +131,7 @@ impl State {
     /// Returns whether a static pool has its number of kept nodes; true for other pools.
     pub fn has_number(&self, pool: &PoolName) -> bool {
         let configured = self.cluster.pool(pool.as_str());
-        let Some(wanted) = configured.and_then(|configured| configured.replicas) else {
+        let Some(wanted) = configured.and_then(|pool| pool.replicas) else {
             return true;
         };
         let claims = self.ledger.claims.values();
@@ -160,16 +160,14 @@ impl State {
             pod.priority = cutoff.unwrap_or(pod.priority);
         }
         let mut idle = BTreeSet::new();
-        let fixed = |pool: Option<PoolName>| {
-            let pool = pool.and_then(|pool| self.cluster.pool(pool.as_str()));
-            pool.is_some_and(|pool| pool.replicas.is_some())
-        };
         for node in self.objects.nodes.values().filter(|_| !pods.is_empty()) {
             let name = node.name.as_str();
             let used = self.objects.pods_on(name).any(Pod::occupies_node)
                 || expected.contains_key(&NodeRef::Node(node.name.clone()))
                 || self.nominated_until(&node.name).is_some_and(|at| at > now);
-            if !used && !fixed(node.pool()) {
+            let pool = node.pool();
+            let pool = pool.and_then(|pool| self.cluster.pool(pool.as_str()));
+            if !used && pool.is_none_or(|pool| pool.replicas.is_none()) {
                 idle.insert(node.name.clone());
             }
         }
@@ -231,20 +229,20 @@ impl State {
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
         let nodes = self.offline.then(|| self.objects.nodes.values());
         nodes.into_iter().flatten().filter(|node| {
-            let of = |pool: &str| self.is_made_here(node) || self.cluster.pool(pool).is_some();
-            node.labels.get(POOL).is_some_and(|pool| of(pool))
+            node.labels
+                .get(POOL)
+                .is_some_and(|pool| self.is_made_here(node) || self.cluster.pool(pool).is_some())
         })
     }
 
     /// Returns nodes that a different tool launched for a pool with the same name, such as
     /// Karpenter.
     pub fn adoptable_nodes(&self) -> impl Iterator<Item = &Node> {
-        let known = |node: &Node| {
-            let id = node.instance_id();
-            id.is_some_and(|id| self.ledger.by_instance(id).is_some())
-        };
         self.karpenters_nodes(|pool| self.cluster.pool(pool).is_some())
-            .filter(move |node| !known(node))
+            .filter(|node| {
+                let id = node.instance_id();
+                id.is_none_or(|id| self.ledger.by_instance(id).is_none())
+            })
     }
 
     /// Returns the adoptable nodes that will be adopted. They already count for limits and static
@@ -264,10 +262,12 @@ impl State {
     /// the same label but are excluded.
     fn karpenters_nodes(&self, is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Node> {
         self.objects.nodes.values().filter(move |node| {
-            let label = |key: &str| node.labels.get(key).map(String::as_str);
-            label(POOL).is_some_and(&is_wanted)
-                && label(MANAGED_BY).is_none()
-                && label(COMPUTE_TYPE) != Some("auto")
+            let labels = &node.labels;
+            labels.get(POOL).is_some_and(|pool| is_wanted(pool))
+                && !labels.contains_key(MANAGED_BY)
+                && labels
+                    .get(COMPUTE_TYPE)
+                    .is_none_or(|compute| compute != "auto")
         })
     }
 
@@ -310,7 +310,8 @@ impl State {
     }
 }
 
-pub(super) fn host_of(claim: &NodeClaim) -> NodeRef {
+/// Returns the Node of a claim, or the claim until it has one.
+pub(crate) fn host_of(claim: &NodeClaim) -> NodeRef {
     match &claim.node {
         Some(node) => NodeRef::Node(node.clone()),
         None => NodeRef::Claim(claim.record.id.clone()),

@@ -58,8 +58,7 @@ impl Hold {
 
     /// Records a failure. Failures of requests that were sent together count once.
     fn refused(hold: Option<Self>, now: Timestamp) -> Self {
-        let known = hold.filter(|hold| hold.is_known(now));
-        match known {
+        match hold.filter(|hold| hold.is_known(now)) {
             Some(hold) if hold.until > now => hold,
             Some(hold) => {
                 let twice = hold.length.saturating_mul(2);
@@ -174,8 +173,7 @@ impl UnavailableOfferings {
     /// Returns whether no node of a pool may be planned in a zone because registration there is
     /// uncertain.
     pub fn is_untried(&self, pool: &PoolName, zone: &Zone) -> bool {
-        let untried = self.untried.get(pool);
-        untried.is_some_and(|untried| {
+        self.untried.get(pool).is_some_and(|untried| {
             let waits = untried.all_until.is_some() || untried.until.contains_key(zone);
             let shut = waits || untried.tried != Some(Timestamp::MIN);
             shut && !untried.proven.contains(zone)
@@ -186,15 +184,15 @@ impl UnavailableOfferings {
     /// launches and missing registrations. `None` if unknown.
     pub fn ends(
         &self,
-        (pool, class): (&PoolName, Option<&NodeClassName>),
+        pool: &PoolName,
+        class: Option<&NodeClassName>,
         offering: &OfferingKey,
     ) -> Option<Timestamp> {
-        let refused = self.until(class, offering);
-        let untried = self.untried.get(pool);
-        let zone = |untried: &Untried| untried.until.get(&offering.zone).copied();
-        let untried =
-            untried.and_then(|untried| zone(untried).max(untried.all_until).max(untried.tried));
-        refused.max(untried)
+        let untried = self.untried.get(pool).and_then(|untried| {
+            let in_zone = untried.until.get(&offering.zone).copied();
+            in_zone.max(untried.all_until).max(untried.tried)
+        });
+        self.until(class, offering).max(untried)
     }
 
     /// Returns whether the offering is unavailable at `now` for a node class.

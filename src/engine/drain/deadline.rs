@@ -73,8 +73,10 @@ impl Engine {
         };
         let leaves = claim.leaving.is_some_and(|reason| reason != Reason::Empty);
         let known = self.works.get(id).and_then(|work| work.drain.deadline);
-        let passed = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-        leaves && node.has_disrupted_taint() && passed(known) && passed(node.deadline())
+        let deadlines = [known, node.deadline()];
+        leaves
+            && node.has_disrupted_taint()
+            && deadlines.iter().all(|at| at.is_some_and(|at| at <= now))
     }
 
     /// Applies `on_blocked` of the pool to a drain that is blocked for too long. Returns whether it
@@ -161,8 +163,8 @@ impl Engine {
             return true;
         }
         let (first, more) = held.split_at(held.len().min(TOLD_MAX));
-        let told = listed(first, more.len());
-        let why = format!("it was not drained within {timeout:#}: {told}");
+        let blockers = listed(first, more.len());
+        let why = format!("it was not drained within {timeout:#}: {blockers}");
         self.state.recent.failed = Some(now);
         self.cancel_drain(id, why, now);
         true

@@ -40,10 +40,9 @@ impl Engine {
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let pods = self.state.objects.pods_on(node.as_str());
         let left: Vec<&Pod> = pods.filter(|pod| pod.holds_drain(now)).collect();
-        let is_left = |key: &PodKey| left.iter().any(|pod| pod.key == *key);
         drain
             .evictions
-            .retain(|key, eviction| eviction.in_flight || is_left(key));
+            .retain(|key, eviction| eviction.in_flight || left.iter().any(|pod| pod.key == *key));
         let (until, forces) = (drain.deadline, drain.forces);
         let (late, rest): (Vec<&Pod>, Vec<&Pod>) = left
             .iter()
@@ -58,10 +57,13 @@ impl Engine {
         });
         let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
             due.copied().partition(|pod| pod.is_protected(now));
-        let spared = spared.iter().filter_map(|pod| pod.protected_until(now));
-        let spared = spared.min();
-        let given = |pod: &&Pod| Some(grace_of(pod, until.unwrap_or(now), now));
-        let late = late.iter().map(|pod| (*pod, given(pod)));
+        let spared = spared
+            .iter()
+            .filter_map(|pod| pod.protected_until(now))
+            .min();
+        let late = late
+            .iter()
+            .map(|pod| (*pod, Some(grace_of(pod, until.unwrap_or(now), now))));
         let mut in_flight = drain
             .evictions
             .values()

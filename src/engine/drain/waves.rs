@@ -81,8 +81,7 @@ impl Engine {
     /// Starts the next wave when the previous one is over.
     pub(crate) fn start_next_wave(&mut self, now: Timestamp) {
         let shut = self.shut_ones(now);
-        let is_shut = |id: &ClaimId| shut.iter().any(|node| node.id == *id);
-        let lasts = |since: Timestamp, most| now.duration_since(since) < most;
+
         let state = &self.state;
         let mut is_over = true;
         self.waves.begun.retain(|id, at| {
@@ -95,17 +94,19 @@ impl Engine {
                 return false;
             };
             if is_closed_yet(claim) {
-                let waits = lasts(*at, WAVE_MAX);
+                let waits = now.duration_since(*at) < WAVE_MAX;
                 is_over &= !waits;
                 // The start is kept, or the node would be held again.
-                return waits || is_shut(id);
+                return waits || shut.iter().any(|node| node.id == *id);
             }
-            let comes = lasts(claim.since, SETTLES_MAX) && state.pods_of(claim).next().is_some();
+            let comes = now.duration_since(claim.since) < SETTLES_MAX
+                && state.pods_of(claim).next().is_some();
             is_over &= !comes;
             comes
         });
-        let next = shut.iter();
-        let next = next.filter(|node| !self.waves.begun.contains_key(&node.id));
+        let next = shut
+            .iter()
+            .filter(|node| !self.waves.begun.contains_key(&node.id));
         let next: Vec<&HeldNode> = next.collect();
         let all: usize = next.iter().map(|node| node.reschedulable.len()).sum();
         let most = PODS_MIN.max(all.div_ceil(WAVES_MAX));
@@ -133,33 +134,34 @@ impl Engine {
             let (held, prepared) = (self.is_held(claim, now), self.is_prepared(claim));
             (claim, held, prepared)
         });
-        let mut shut: Vec<(&NodeClaim, bool, bool)> =
-            closed.filter(|node| node.1 || node.2).collect();
+        let mut shut: Vec<(&NodeClaim, bool, bool)> = closed
+            .filter(|(_, held, prepared)| *held || *prepared)
+            .collect();
         if shut.is_empty() {
             return Vec::new();
         }
         shut.sort_by_key(|(claim, ..)| (claim.since, &claim.record.id));
         // Pods with existing places go first, or other pods would take these places.
-        let moves = |key: &&PodKey| self.can_wait(key, now);
-        let open = self.state.ledger.claims.values();
-        let open =
-            open.filter(|claim| claim.phase == ClaimPhase::Initialized && claim.takes_pods());
-        let open = open.flat_map(|claim| &claim.pods);
-        let none_first = !self
-            .places
-            .on_nodes()
-            .chain(open)
-            .any(|key| moves(&key) && (self.is_free(key) || !self.is_tied(key, now)));
+        let claims = self.state.ledger.claims.values();
+        let open = claims
+            .filter(|claim| claim.phase == ClaimPhase::Initialized && claim.takes_pods())
+            .flat_map(|claim| &claim.pods);
+        let none_first =
+            !self.places.on_nodes().chain(open).any(|key| {
+                self.can_wait(key, now) && (self.is_free(key) || !self.is_tied(key, now))
+            });
         shut.into_iter()
             .map(|(claim, held, prepared)| {
-                let reschedulable: Vec<PodKey> = claim.pods.iter().filter(moves).cloned().collect();
+                let pods = claim.pods.iter().filter(|key| self.can_wait(key, now));
+                let reschedulable: Vec<PodKey> = pods.cloned().collect();
                 let late = now.duration_since(claim.since) >= FREE_MAX;
-                let free = || none_first && reschedulable.iter().all(|key| self.is_free(key));
-                let may_leave = held && prepared && (late || free());
                 HeldNode {
                     id: claim.record.id.clone(),
+                    may_leave: held
+                        && prepared
+                        && (late
+                            || none_first && reschedulable.iter().all(|key| self.is_free(key))),
                     reschedulable,
-                    may_leave,
                 }
             })
             .collect()
@@ -203,8 +205,12 @@ impl Engine {
     fn is_free(&self, pod: &PodKey) -> bool {
         let pod = self.state.objects.pods.get(pod);
         let claim = pod.and_then(|pod| self.state.claim_under(pod));
-        let work = claim.and_then(|claim| self.works.get(&claim.record.id));
-        work.is_some_and(|work| work.drain.released)
+        claim.is_some_and(|claim| self.may_evict(&claim.record.id))
+    }
+
+    /// Returns whether the pods of a claim's node may be evicted.
+    pub(crate) fn may_evict(&self, id: &ClaimId) -> bool {
+        self.works.get(id).is_some_and(|work| work.drain.released)
     }
 }
 

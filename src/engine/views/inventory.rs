@@ -13,12 +13,14 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
+use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::plan::Plan;
 use crate::scheduling::PoolRejection;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::NodeRef;
+use crate::state::snapshot_builder::host_of;
 
 /// Maximum number of listed nodes; further nodes are only counted. A screen shows a hundred, and a
 /// response of this size is parsed within a few milliseconds.
@@ -239,49 +241,53 @@ impl Engine {
     }
 
     /// Adds the pending pods.
-    fn add_pods(&self, told: &mut Inventory, now: Timestamp) {
+    fn add_pods(&self, inventory: &mut Inventory, now: Timestamp) {
         let state = &self.state;
         let (waiting, expected) = state.waiting_and_expected(now);
         let hosts: BTreeMap<&PodKey, &NodeClaim> = expected
             .iter()
             .flat_map(|(claim, pods)| pods.iter().map(|pod| (&pod.key, *claim)))
             .collect();
-        let hope = |key: &PodKey| {
-            let has_turn = || waiting.binary_search_by(|pod| pod.key.cmp(key)).is_ok();
-            match (self.told.get(key), hosts.get(key)) {
-                (_, Some(claim)) => PendingPodOutcome::Host(match &claim.node {
-                    Some(node) => NodeRef::Node(node.clone()),
-                    None => NodeRef::Claim(claim.record.id.clone()),
-                }),
-                (Some(reasons), None) => PendingPodOutcome::None(reasons.clone()),
-                (None, None) if has_turn() => PendingPodOutcome::Turn,
-                (None, None) => PendingPodOutcome::Others,
-            }
-        };
-        let keys = state.objects.waiting().iter();
-        let pods = keys.filter_map(|key| state.objects.pods.get(key));
+        let keys = state.objects.waiting();
+        let pods = keys.iter().filter_map(|key| state.objects.pods.get(key));
         let pods = pods.take(PODS_MAX).map(|pod| SeenPod {
             key: pod.key.clone(),
             since: pod.created,
-            hope: hope(&pod.key),
+            hope: match hosts.get(&pod.key) {
+                Some(claim) => PendingPodOutcome::Host(host_of(claim)),
+                None => self.outcome_of(&pod.key, &waiting),
+            },
         });
-        told.pods = pods.collect();
-        let all = state.objects.waiting().len();
-        told.more_pods = all.saturating_sub(told.pods.len());
+        inventory.pods = pods.collect();
+        inventory.more_pods = keys.len().saturating_sub(inventory.pods.len());
+    }
+
+    /// Returns the expected outcome of a pod that no claim is planned for.
+    fn outcome_of(&self, key: &PodKey, waiting: &[&Pod]) -> PendingPodOutcome {
+        match self.told.get(key) {
+            Some(reasons) => PendingPodOutcome::None(reasons.clone()),
+            None if waiting.binary_search_by(|pod| pod.key.cmp(key)).is_ok() => {
+                PendingPodOutcome::Turn
+            }
+            None => PendingPodOutcome::Others,
+        }
     }
 }
 
 /// Returns the row of a Node and its claim.
 fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRow {
-    let label = |key: &str| node.labels.get(key).cloned();
     let leaving = claim.and_then(|claim| claim.leaving);
     NodeRow {
         name: node.name.to_string(),
-        pool: label(POOL),
-        instance_type: label(INSTANCE_TYPE),
-        zone: label(ZONE),
-        capacity_type: label(CAPACITY_TYPE),
-        labels: wanted.labels.iter().map(|key| label(key)).collect(),
+        pool: label_of(node, POOL),
+        instance_type: label_of(node, INSTANCE_TYPE),
+        zone: label_of(node, ZONE),
+        capacity_type: label_of(node, CAPACITY_TYPE),
+        labels: wanted
+            .labels
+            .iter()
+            .map(|key| label_of(node, key))
+            .collect(),
         born: claim.map(|claim| claim.record.created).or(node.created),
         ready: Some(node.ready),
         cordoned: node.unschedulable,
@@ -292,12 +298,16 @@ fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRo
     }
 }
 
-fn amounts(taken: &Resources, there: &Resources, wanted: &Columns) -> Vec<Amount> {
+fn label_of(node: &Node, key: &str) -> Option<String> {
+    node.labels.get(key).cloned()
+}
+
+fn amounts(taken: &Resources, allocatable: &Resources, wanted: &Columns) -> Vec<Amount> {
     let names = wanted.resources.iter();
     names
         .map(|name| Amount {
             taken: taken.get(name),
-            there: there.get(name),
+            there: allocatable.get(name),
         })
         .collect()
 }

@@ -190,7 +190,8 @@ impl Engine {
     ) -> Option<KubeEvent> {
         let uid = self.state.objects.pods.get(key)?.uid.clone();
         Some(notice(
-            (InvolvedObject::Pod(key.clone()), uid),
+            InvolvedObject::Pod(key.clone()),
+            uid,
             warns,
             why,
             note,
@@ -206,7 +207,8 @@ impl Engine {
     ) -> Option<KubeEvent> {
         let uid = self.state.objects.nodes.get(name)?.uid.clone();
         Some(notice(
-            (InvolvedObject::Node(name.clone()), uid),
+            InvolvedObject::Node(name.clone()),
+            uid,
             warns,
             why,
             note,
@@ -227,11 +229,13 @@ fn interruption(what: Interruption) -> (&'static str, bool) {
 }
 
 fn notice(
-    (about, uid): (InvolvedObject, String),
+    about: InvolvedObject,
+    uid: String,
     warns: bool,
-    (reason, action): EventReason,
+    why: EventReason,
     note: &str,
 ) -> KubeEvent {
+    let (reason, action) = why;
     let mut line = String::with_capacity(note.len().min(NOTE_BYTES));
     for letter in note.chars() {
         let letter = if letter.is_control() { ' ' } else { letter };

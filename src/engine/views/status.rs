@@ -100,13 +100,16 @@ pub struct Unaccepted {
 }
 
 impl Engine {
+    /// Returns the active pause of a pool, or of the whole cluster.
+    fn active_pause(&self, pool: Option<&PoolName>, now: Timestamp) -> Option<Paused> {
+        let pause = self.state.notes.pauses.get(&pool.cloned());
+        pause.filter(|pause| pause.holds(now)).map(Paused::from)
+    }
+
     /// Returns the current status.
     pub fn status(&self, now: Timestamp) -> ClusterStatus {
         let state = &self.state;
-        let pause_of = |pool: Option<&PoolName>| {
-            let pause = state.notes.pauses.get(&pool.cloned());
-            pause.filter(|pause| pause.holds(now)).map(Paused::from)
-        };
+
         let unaccepted = state.unaccepted.as_ref().map(|approval| Unaccepted {
             id: approval.id.clone(),
             nodes: approval.nodes.len(),
@@ -130,7 +133,7 @@ impl Engine {
                 leaving: held.nodes.leaving,
                 limit: pool.and_then(|pool| pool.replicas.or(pool.limits.nodes)),
                 cost_per_hour: held.cost.usd_per_h(),
-                paused: pause_of(Some(&name)),
+                paused: self.active_pause(Some(&name), now),
             };
             cost_per_hour += status.cost_per_hour;
             status
@@ -149,7 +152,7 @@ impl Engine {
                 .filter(|pod| self.told.contains_key(&pod.key))
                 .count(),
             cost_per_hour,
-            paused: pause_of(None),
+            paused: self.active_pause(None, now),
             unaccepted,
             held_ends,
             mismatch: self.mismatch().map(|mismatch| mismatch.code().to_owned()),
