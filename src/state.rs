@@ -204,8 +204,8 @@ impl State {
 
     fn see(&mut self) {
         let plain = self.plain.as_ref().unwrap_or(&self.catalog);
-        let both = (plain, &self.catalog);
-        self.overlaid = PoolCatalogs::of_classes(both, &self.cluster, &self.classes);
+        let catalogs = (plain, &self.catalog);
+        self.overlaid = PoolCatalogs::of_classes(catalogs, &self.cluster, &self.classes);
     }
 
     /// Returns the catalog of a pool for planning. List prices are in `catalog`.
@@ -233,8 +233,8 @@ impl State {
     pub fn next_back(&self, now: Timestamp) -> Option<Timestamp> {
         let nominated = self.nominated.values().copied();
         let expected = nominated.filter(|until| *until > now).min();
-        let back = [self.holds.next_end(now), expected, self.next_release(now)];
-        back.into_iter().flatten().min()
+        let ends = [self.holds.next_end(now), expected, self.next_release(now)];
+        ends.into_iter().flatten().min()
     }
 
     /// Removes expired entries and data of deleted nodes.
@@ -244,8 +244,8 @@ impl State {
         self.objects.forget_gone_nodes();
         // Reschedulable pods are bound once all pods of their node are scheduled.
         let claims = self.ledger.claims.values();
-        let over = claims.filter(|claim| !claim.pods.is_empty() && is_over(claim, now));
-        let over: Vec<(ClaimId, BTreeSet<PodKey>)> = over
+        let expired = claims.filter(|claim| !claim.pods.is_empty() && is_over(claim, now));
+        let expired: Vec<(ClaimId, BTreeSet<PodKey>)> = expired
             .map(|claim| {
                 let pods = claim.pods.iter();
                 let pods = pods.filter(|key| {
@@ -255,7 +255,7 @@ impl State {
                 (claim.record.id.clone(), pods.cloned().collect())
             })
             .collect();
-        for (id, pods) in over {
+        for (id, pods) in expired {
             if let Some(claim) = self.ledger.claims.get_mut(&id) {
                 claim.pods = pods;
             }

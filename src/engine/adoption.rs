@@ -50,8 +50,8 @@ struct AdoptionAttempt {
 impl AdoptionAttempt {
     /// Returns the time of the next attempt, if it is not due now.
     fn next(&self) -> Option<Timestamp> {
-        let shown = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
-        shown.or(self.retry.next())
+        let listed_by = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
+        listed_by.or(self.retry.next())
     }
 }
 
@@ -158,15 +158,15 @@ impl Engine {
 
     /// Handles the result of the tagging. The next listing shows the instance and creates its
     /// claim.
-    pub(super) fn adopted(&mut self, node: &NodeName, answer: &CommandResult, now: Timestamp) {
+    pub(super) fn adopted(&mut self, node: &NodeName, result: &CommandResult, now: Timestamp) {
         let Some(attempt) = self.adopting.nodes.get_mut(node) else {
             return;
         };
         attempt.in_flight = false;
-        if *answer != CommandResult::Done {
+        if *result != CommandResult::Done {
             attempt.retry.failed(now, &mut self.rng);
             let denied = FailureKind::Denied;
-            if matches!(answer, CommandResult::Failed { kind, .. } if *kind == denied) {
+            if matches!(result, CommandResult::Failed { kind, .. } if *kind == denied) {
                 self.adopting.pause.failed(now, &mut self.rng);
             }
             return;
@@ -236,12 +236,12 @@ impl Engine {
 
     /// Reports Karpenter nodes that are not adopted.
     fn report_unadopted(&mut self) {
-        let mut left: BTreeMap<PoolName, usize> = BTreeMap::new();
+        let mut unadopted: BTreeMap<PoolName, usize> = BTreeMap::new();
         for pool in self.state.poolless_nodes().filter_map(Node::pool) {
-            *left.entry(pool).or_default() += 1;
+            *unadopted.entry(pool).or_default() += 1;
         }
-        let before = std::mem::replace(&mut self.adopting.left, left.clone());
-        for (pool, nodes) in left {
+        let before = std::mem::replace(&mut self.adopting.left, unadopted.clone());
+        for (pool, nodes) in unadopted {
             if before.get(&pool) != Some(&nodes) {
                 self.report(Report::NotAdopted { pool, nodes });
             }

@@ -85,7 +85,7 @@ impl Engine {
         let under_way = self
             .flights
             .values()
-            .filter(|flight| matches!(flight.kind, CommandPurpose::BufferStatus(_)))
+            .filter(|in_flight| matches!(in_flight.kind, CommandPurpose::BufferStatus(_)))
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         let mut patches = Vec::new();
@@ -105,7 +105,7 @@ impl Engine {
             }) {
                 continue;
             }
-            let due = written.and_then(|it| it.at.checked_add(APART).ok());
+            let due = written.and_then(|status| status.at.checked_add(APART).ok());
             if let Some(due) = due.filter(|due| *due > now) {
                 next = next.into_iter().chain([due]).min();
                 continue;
@@ -131,8 +131,8 @@ impl Engine {
             };
             let statuses = &mut self.buffer_statuses;
             statuses.written.insert(patch.key.clone(), written);
-            let flight = CommandPurpose::BufferStatus(Box::new(patch.clone()));
-            self.issue(Command::PatchBuffer(Box::new(patch)), flight, now);
+            let purpose = CommandPurpose::BufferStatus(Box::new(patch.clone()));
+            self.issue(Command::PatchBuffer(Box::new(patch)), purpose, now);
         }
     }
 
@@ -156,15 +156,15 @@ impl Engine {
     pub(super) fn buffer_status_written(
         &mut self,
         patch: BufferPatch,
-        answer: CommandResult,
+        result: CommandResult,
         now: Timestamp,
     ) {
-        let (kind, text) = match answer {
+        let (kind, text) = match result {
             CommandResult::Version(version) => {
                 self.buffer_statuses.retry = Backoff::default();
-                let mut all = self.state.declared.iter_mut().flatten();
-                if let Some(object) =
-                    all.find(|object| object.key == patch.key && object.version == patch.version)
+                let mut objects = self.state.declared.iter_mut().flatten();
+                if let Some(object) = objects
+                    .find(|object| object.key == patch.key && object.version == patch.version)
                 {
                     (object.version, object.status) = (version, Some(patch.status));
                 }

@@ -72,15 +72,15 @@ pub(crate) fn to_buy(
     offerings: &[OfferingKey],
     varied: bool,
 ) -> impl Iterator<Item = &OfferingKey> {
-    let way = offerings.first().map(|offering| offering.capacity_type);
+    let capacity_type = offerings.first().map(|offering| offering.capacity_type);
     // The spot offerings after an on-demand offering cost more.
-    let stops_at_on_demand = way == Some(CapacityType::Spot) && !varied;
+    let stops_at_on_demand = capacity_type == Some(CapacityType::Spot) && !varied;
     offerings
         .iter()
         .take_while(move |offering| {
             !stops_at_on_demand || offering.capacity_type != CapacityType::OnDemand
         })
-        .filter(move |offering| Some(offering.capacity_type) == way)
+        .filter(move |offering| Some(offering.capacity_type) == capacity_type)
 }
 
 /// A change of one Node. It is written only if the object still has the version that the engine

@@ -199,8 +199,8 @@ impl Engine {
             ..self.weighing
         };
         self.stays.weighed(&mut plan);
-        let again = self.weighing.due(self.state.objects.nodes.len());
-        self.wake_at(again, "the cluster is to be weighed");
+        let next = self.weighing.due(self.state.objects.nodes.len());
+        self.wake_at(next, "the cluster is to be weighed");
         if plan.retire.is_empty() {
             return;
         }
@@ -308,8 +308,8 @@ impl Engine {
             let each = self.costs_each(launch);
             launch.pods.iter().map(move |pod| (pod, each))
         });
-        let homeless: BTreeMap<&PodKey, f64> = launched.chain(unplaced).collect();
-        if homeless.is_empty() {
+        let unplaced_costs: BTreeMap<&PodKey, f64> = launched.chain(unplaced).collect();
+        if unplaced_costs.is_empty() {
             return false;
         }
         let leaving = self.state.ledger.claims.iter().filter(|(id, claim)| {
@@ -319,7 +319,9 @@ impl Engine {
         let mut costs: Vec<(ClaimId, f64)> = Vec::new();
         for (id, claim) in leaving {
             let reschedulable = self.state.reschedulable_of(claim, now);
-            let cost: f64 = reschedulable.filter_map(|pod| homeless.get(&pod.key)).sum();
+            let cost: f64 = reschedulable
+                .filter_map(|pod| unplaced_costs.get(&pod.key))
+                .sum();
             if cost > self.may_cost(id) {
                 needed.push(id.clone());
             } else if cost > 0.0 {

@@ -58,12 +58,12 @@ impl Engine {
             let saves = plan.saves.usd_per_h() * usd_per_h(termination) / before;
             let share = (termination.pool.clone(), saves);
             self.moves.shares.insert(id.clone(), share);
-            let churn = self
+            let backoff = self
                 .moves
                 .pools
                 .entry(termination.pool.clone())
                 .or_default();
-            churn.moved(saves, now);
+            backoff.moved(saves, now);
         }
     }
 
@@ -81,8 +81,8 @@ impl Engine {
                 let Some(pool) = moved else {
                     continue;
                 };
-                let churn = self.moves.pools.entry(pool).or_default();
-                churn.lost(each);
+                let backoff = self.moves.pools.entry(pool).or_default();
+                backoff.lost(each);
                 lost = true;
             }
         }
@@ -124,8 +124,8 @@ impl Engine {
     pub(super) fn saves_less(&mut self, id: &ClaimId, cost: f64) {
         if let Some((pool, saves)) = self.moves.shares.get_mut(id) {
             *saves -= cost;
-            let churn = self.moves.pools.entry(pool.clone()).or_default();
-            churn.stays(cost);
+            let backoff = self.moves.pools.entry(pool.clone()).or_default();
+            backoff.stays(cost);
         }
     }
 
@@ -136,12 +136,12 @@ impl Engine {
             return;
         };
         let released = self.may_evict(id);
-        let churn = self.moves.pools.entry(pool).or_default();
+        let backoff = self.moves.pools.entry(pool).or_default();
         if released {
-            churn.lost(saves);
+            backoff.lost(saves);
             self.rest(now);
         } else {
-            churn.stays(saves);
+            backoff.stays(saves);
         }
     }
 
@@ -167,21 +167,21 @@ impl Engine {
                 continue;
             };
             let before = self.moves.on_nodes.get(id).copied().unwrap_or_default();
-            let most = before.max(pods);
-            nodes.insert(id.clone(), most);
-            if !have_left(pods, most) {
+            let highest = before.max(pods);
+            nodes.insert(id.clone(), highest);
+            if !have_left(pods, highest) {
                 self.state.fresh.insert(node.clone(), until);
             }
         }
         self.moves.on_nodes = nodes;
         for (pool, pods) in &mut pools {
             let before = self.moves.in_pools.get(pool).copied().unwrap_or_default();
-            let most = before.max(*pods);
-            if have_left(*pods, most) {
+            let highest = before.max(*pods);
+            if have_left(*pods, highest) {
                 self.moves.pools.remove(pool);
                 self.state.resting.remove(pool);
             }
-            *pods = most;
+            *pods = highest;
         }
         self.moves.in_pools = pools;
     }
@@ -219,6 +219,6 @@ fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
     launched.then(|| claim.record.created.checked_add(FRESH).ok())?
 }
 
-fn have_left(pods: usize, most: usize) -> bool {
-    (most - pods) * LEFT_MANY >= most && most > 0
+fn have_left(pods: usize, highest: usize) -> bool {
+    (highest - pods) * LEFT_MANY >= highest && highest > 0
 }

@@ -28,8 +28,8 @@ impl Engine {
                 continue;
             };
             let key = (instance_type.clone(), image.to_owned());
-            let least = seen.entry(key).or_insert(memory);
-            *least = (*least).min(memory);
+            let smallest = seen.entry(key).or_insert(memory);
+            *smallest = (*smallest).min(memory);
         }
         self.learned.retain(|key, _| seen.contains_key(key));
         for (key, memory) in seen {
@@ -60,12 +60,12 @@ impl Engine {
             return;
         };
         let (has, promised, name) = (&node.capacity, &promised.capacity, &promised.name);
-        let all = [
+        let resources = [
             ("cpu", promised.cpu_milli, has.cpu_milli),
             ("memory", promised.memory, has.memory),
             ("pods", promised.pods, has.pods),
         ];
-        let lacking = all
+        let lacking = resources
             .into_iter()
             .filter(|(_, promised, found)| found * 10 < promised * 9)
             .map(|(resource, promised, found)| Report::Lacking {

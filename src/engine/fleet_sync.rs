@@ -91,11 +91,11 @@ impl Engine {
     /// Records offerings that were refused in other clusters.
     pub(super) fn held_down(
         &mut self,
-        what: Vec<UnavailableKey>,
+        offerings: Vec<UnavailableKey>,
         until: Timestamp,
         now: Timestamp,
     ) {
-        for key in what {
+        for key in offerings {
             self.state.holds.hold(key, until, now);
         }
     }
@@ -111,12 +111,12 @@ impl Engine {
         let mut by_end: BTreeMap<Timestamp, BTreeSet<UnavailableKey>> = BTreeMap::new();
         for OfferingRefusal { offering, kind } in refusals {
             if *kind == RefusalKind::SpotDenied {
-                let way = offering.capacity_type;
-                let until = self.state.holds.refuse_way(way, now);
+                let capacity_type = offering.capacity_type;
+                let until = self.state.holds.refuse_way(capacity_type, now);
                 by_end
                     .entry(until)
                     .or_default()
-                    .insert(UnavailableKey::Way(way));
+                    .insert(UnavailableKey::Way(capacity_type));
             }
             let general = kind.is_general();
             let class = class.filter(|_| !general);
@@ -127,8 +127,8 @@ impl Engine {
             }
         }
         if self.state.fleet.is_some() {
-            for (until, what) in by_end {
-                let what = what.into_iter().collect();
+            for (until, offerings) in by_end {
+                let what = offerings.into_iter().collect();
                 let command = Command::MarkUnavailable { what, until };
                 self.issue(command, CommandPurpose::MarkUnavailable, now);
             }
@@ -147,14 +147,14 @@ impl Engine {
         }
         let held = self.holdings();
         let whole = self.sharing.told.is_none();
-        let told = self.sharing.told.take().unwrap_or_default();
+        let known = self.sharing.told.take().unwrap_or_default();
         let mut claims: Vec<(ClaimId, Option<ClaimUsage>)> = Vec::new();
         for (id, usage) in &held {
-            if told.get(id) != Some(usage) {
+            if known.get(id) != Some(usage) {
                 claims.push((id.clone(), Some(usage.clone())));
             }
         }
-        let gone = told.keys().filter(|id| !held.contains_key(*id));
+        let gone = known.keys().filter(|id| !held.contains_key(*id));
         claims.extend(gone.map(|id| (id.clone(), None)));
         self.sharing.told = Some(held);
         if whole || !claims.is_empty() {
@@ -171,8 +171,8 @@ impl Engine {
             if claim.foreign {
                 return false;
             }
-            let work = self.works.get(&claim.record.id);
-            claim.phase != ClaimPhase::Planned || work.is_some_and(ClaimProgress::is_asked_for)
+            let progress = self.works.get(&claim.record.id);
+            claim.phase != ClaimPhase::Planned || progress.is_some_and(ClaimProgress::is_asked_for)
         });
         claims
             .map(|claim| (claim.record.id.clone(), self.holding_of(claim)))
@@ -197,7 +197,7 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
         };
-        let granted = self.works.get(id).is_some_and(|work| work.granted);
+        let granted = self.works.get(id).is_some_and(|progress| progress.granted);
         let limited = self
             .state
             .fleet
@@ -211,11 +211,11 @@ impl Engine {
         }
         // A cluster that has not reported its usage gets no grants.
         let may = self.manages() && self.sharing.heard;
-        let Some(told) = self.sharing.told.as_mut().filter(|_| may) else {
+        let Some(reported) = self.sharing.told.as_mut().filter(|_| may) else {
             return true;
         };
         let claim = id.clone();
-        told.insert(claim.clone(), holding.clone());
+        reported.insert(claim.clone(), holding.clone());
         let ask = Box::new(GrantRequest { claim, holding });
         self.step(id, ClaimStep::RequestGrant, Command::RequestGrant(ask), now);
         true
@@ -224,9 +224,9 @@ impl Engine {
     /// Handles a grant for a claim.
     pub(super) fn granted(&mut self, id: &ClaimId, now: Timestamp) {
         self.sharing.denials = Backoff::default();
-        if let Some(work) = self.works.get_mut(id) {
-            work.granted = true;
-            work.retry = Backoff::default();
+        if let Some(progress) = self.works.get_mut(id) {
+            progress.granted = true;
+            progress.retry = Backoff::default();
         }
         self.wake_at(now, "a claim may be launched");
     }
@@ -309,18 +309,18 @@ impl Engine {
             .candidates
             .retain(|candidate| candidate.claim.is_none_or(|claim| !claim.foreign));
         let (nodes, disrupted) = Budgets::new(&disruption_view, now).counted();
-        let all: usize = disruption_view.leaving.values().sum();
-        let unready = disrupted.saturating_sub(all);
+        let being_disrupted: usize = disruption_view.leaving.values().sum();
+        let unready = disrupted.saturating_sub(being_disrupted);
         let (mut leaving, mut let_go) = (BTreeSet::new(), BTreeMap::new());
         for (id, claim) in &self.state.ledger.claims {
             let Some(reason) = claim.leaving.filter(|_| claim.node.is_some()) else {
                 continue;
             };
             // A disruption that was not requested yet does not count against the budget.
-            let is_counted = self.works.get(id).is_some_and(|work| {
-                work.drain.granted
-                    || work.drain.cleared
-                    || matches!(work.step, Some((_, ClaimStep::RequestDisruption)))
+            let is_counted = self.works.get(id).is_some_and(|progress| {
+                progress.drain.granted
+                    || progress.drain.cleared
+                    || matches!(progress.step, Some((_, ClaimStep::RequestDisruption)))
             });
             if !reason.is_budgeted() {
                 leaving.insert(id.clone());
@@ -345,9 +345,9 @@ impl Engine {
     }
 
     /// Handles the result of a report. A failed report is repeated.
-    pub(super) fn on_disruptions_reported(&mut self, answer: &CommandResult, now: Timestamp) {
+    pub(super) fn on_disruptions_reported(&mut self, result: &CommandResult, now: Timestamp) {
         self.sharing.reporting_disruptions = false;
-        if *answer == CommandResult::Done {
+        if *result == CommandResult::Done {
             self.sharing.report_disruptions_again = Backoff::default();
         } else {
             self.sharing.disruption_usage = None;
@@ -364,7 +364,10 @@ impl Engine {
         reason: Reason,
         now: Timestamp,
     ) -> bool {
-        let granted = self.works.get(id).is_some_and(|work| work.drain.granted);
+        let granted = self
+            .works
+            .get(id)
+            .is_some_and(|progress| progress.drain.granted);
         let mut budgets = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         if granted || !budgets.any(|budget| names(&budget.reasons, reason)) {
             return false;
@@ -384,9 +387,9 @@ impl Engine {
     }
 
     /// Handles the result of a usage report. After a failure, all claims are reported again.
-    pub(super) fn accounted(&mut self, answer: &CommandResult, now: Timestamp) {
+    pub(super) fn accounted(&mut self, result: &CommandResult, now: Timestamp) {
         self.sharing.telling = false;
-        self.sharing.heard = *answer == CommandResult::Done;
+        self.sharing.heard = *result == CommandResult::Done;
         if self.sharing.heard {
             self.sharing.retry = Backoff::default();
         } else {

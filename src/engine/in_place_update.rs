@@ -100,10 +100,10 @@ impl Engine {
             let Some(pool) = pool.filter(|_| stays && self.may_stamp(id, now)) else {
                 continue;
             };
-            let update_in_place = stamps
+            let template = stamps
                 .entry(&pool.name)
                 .or_insert_with(|| TemplateState::of(&self.state.cluster, pool));
-            if !update_in_place.is_due(&claim.record) {
+            if !template.is_due(&claim.record) {
                 continue;
             }
             // Held nodes keep their previous settings, above all their maximum age.
@@ -119,18 +119,18 @@ impl Engine {
             let (Some(node), Some(instance)) = (node, &claim.instance) else {
                 continue;
             };
-            if update_in_place.is_on(node) {
-                let claim_tags = update_in_place.tags(&self.state.cluster, pool, &claim.record);
+            if template.is_on(node) {
+                let claim_tags = template.tags(&self.state.cluster, pool, &claim.record);
                 let tagged = tags.entry(claim_tags).or_default();
                 tagged.push((id.clone(), instance.id.clone()));
             } else {
-                patches.push((id.clone(), patch(claim, node, pool, update_in_place)));
+                patches.push((id.clone(), patch(claim, node, pool, template)));
             }
         }
         let under_way = self
             .works
             .values()
-            .filter(|work| matches!(work.step, Some((_, ClaimStep::Stamp))))
+            .filter(|progress| matches!(progress.step, Some((_, ClaimStep::Stamp))))
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         for (id, patch) in patches.into_iter().take(free) {
@@ -146,24 +146,27 @@ impl Engine {
     /// Returns the patch that makes a claim's Node match its pool.
     pub(super) fn node_patch_for(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str())?;
-        let update_in_place = TemplateState::of(&self.state.cluster, pool);
-        Some(patch(claim, node, pool, &update_in_place))
+        let template = TemplateState::of(&self.state.cluster, pool);
+        Some(patch(claim, node, pool, &template))
     }
 
     fn may_stamp(&self, id: &ClaimId, now: Timestamp) -> bool {
-        !self.works.get(id).is_some_and(|work| {
-            let waits = !work.retry.is_due(now) || !work.tag_again.is_due(now);
-            work.step.is_some() || work.tagging || waits
+        !self.works.get(id).is_some_and(|progress| {
+            let waits = !progress.retry.is_due(now) || !progress.tag_again.is_due(now);
+            progress.step.is_some() || progress.tagging || waits
         })
     }
 
-    fn tag(&mut self, all: &[(ClaimId, InstanceId)], tags: &Labels, now: Timestamp) {
-        let claims: Vec<ClaimId> = all.iter().map(|(id, _)| id.clone()).collect();
+    fn tag(&mut self, instances: &[(ClaimId, InstanceId)], tags: &Labels, now: Timestamp) {
+        let claims: Vec<ClaimId> = instances.iter().map(|(id, _)| id.clone()).collect();
         for id in &claims {
             self.works.entry(id.clone()).or_default().tagging = true;
         }
         let command = Command::Tag {
-            instances: all.iter().map(|(_, instance)| instance.clone()).collect(),
+            instances: instances
+                .iter()
+                .map(|(_, instance)| instance.clone())
+                .collect(),
             tags: tags.clone(),
         };
         self.issue(command, CommandPurpose::Tag(claims, tags.clone()), now);
@@ -175,34 +178,34 @@ impl Engine {
         &mut self,
         claims: &[ClaimId],
         tags: &Labels,
-        answer: &CommandResult,
+        result: &CommandResult,
         now: Timestamp,
     ) {
         let never = matches!(
-            answer,
+            result,
             CommandResult::Failed {
                 kind: FailureKind::Invalid,
                 ..
             }
         );
-        let done = never || *answer == CommandResult::Done;
+        let done = never || *result == CommandResult::Done;
         let cluster = self.state.cluster.clone();
         for id in claims {
-            let Some(work) = self.works.get_mut(id) else {
+            let Some(progress) = self.works.get_mut(id) else {
                 continue;
             };
-            work.tagging = false;
+            progress.tagging = false;
             if !done {
-                work.tag_again.failed(now, &mut self.rng);
+                progress.tag_again.failed(now, &mut self.rng);
                 continue;
             }
-            work.tag_again = Default::default();
+            progress.tag_again = Default::default();
             let Some(claim) = self.state.ledger.claims.get_mut(id) else {
                 continue;
             };
-            let mut all = claim.record.tags();
-            all.extend(tags.clone());
-            let record = ClaimRecord::from_tags(&all, &cluster.installation, &cluster.name);
+            let mut merged = claim.record.tags();
+            merged.extend(tags.clone());
+            let record = ClaimRecord::from_tags(&merged, &cluster.installation, &cluster.name);
             if let Ok(record) = record {
                 claim.record = record;
             }
@@ -221,18 +224,10 @@ pub(super) fn patch_values(values: Labels) -> Vec<(String, Option<String>)> {
 /// Returns the patch that sets the labels, annotations and taints of the pool, and the hashes.
 /// Values removed from the pool are kept, because other clients may use them. A taint that evicts
 /// pods is set only on new nodes.
-fn patch(
-    claim: &NodeClaim,
-    node: &Node,
-    pool: &Pool,
-    update_in_place: &TemplateState,
-) -> NodePatch {
+fn patch(claim: &NodeClaim, node: &Node, pool: &Pool, template: &TemplateState) -> NodePatch {
     let mut annotations = pool.annotations.clone();
-    annotations.insert(POOL_HASH.to_owned(), update_in_place.pool_hash.clone());
-    annotations.insert(
-        NODE_CLASS_HASH.to_owned(),
-        update_in_place.node_class_hash.clone(),
-    );
+    annotations.insert(POOL_HASH.to_owned(), template.pool_hash.clone());
+    annotations.insert(NODE_CLASS_HASH.to_owned(), template.node_class_hash.clone());
     let mut taints = node.taints.clone();
     for wanted in pool
         .taints

@@ -62,11 +62,11 @@ impl Engine {
     pub(super) fn notice(
         &mut self,
         instance: InstanceId,
-        what: Interruption,
+        interruption: Interruption,
         at: Timestamp,
         now: Timestamp,
     ) {
-        if what == Interruption::Failed {
+        if interruption == Interruption::Failed {
             let unhealthy = self.failing.entry(instance).or_insert(UnhealthyInstance {
                 heard: now,
                 told: false,
@@ -76,9 +76,13 @@ impl Engine {
             return;
         }
         let heeded = false;
-        let new = PendingInterruption { what, at, heeded };
+        let new = PendingInterruption {
+            what: interruption,
+            at,
+            heeded,
+        };
         let known = self.interrupted.entry(instance).or_insert(new);
-        if what > known.what {
+        if interruption > known.what {
             *known = new;
         }
     }
@@ -86,7 +90,7 @@ impl Engine {
     /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice for it. Source:
     /// spec/aws.md §5.11 and §10, 89.
     pub(super) fn leave_blocks(&mut self, now: Timestamp) {
-        let mut over = Vec::new();
+        let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;
         let claims = self.state.ledger.claims.iter();
         for (id, claim) in claims.filter(|(_, claim)| claim.instance.is_some()) {
@@ -100,12 +104,12 @@ impl Engine {
                 continue;
             };
             if closes <= now {
-                over.push(id.clone());
+                due.push(id.clone());
             } else {
                 next = Some(next.map_or(closes, |earliest| earliest.min(closes)));
             }
         }
-        for id in over {
+        for id in due {
             self.let_go(&id, Reason::Interrupted, now);
         }
         if let Some(at) = next {
@@ -179,8 +183,8 @@ impl Engine {
         // A notice may arrive before the listing that shows its instance.
         let ledger = &self.state.ledger;
         self.interrupted.retain(|instance, notice| {
-            let over = notice.at.checked_add(NOTICE_KEPT).unwrap_or(now);
-            now < over || ledger.by_instance(instance.as_str()).is_some()
+            let until = notice.at.checked_add(NOTICE_KEPT).unwrap_or(now);
+            now < until || ledger.by_instance(instance.as_str()).is_some()
         });
         self.handle_failing_instances(now);
     }
@@ -278,17 +282,17 @@ impl Engine {
             Some((claim.record.id.clone(), since, reschedulable))
         });
         let going: Vec<_> = going.collect();
-        let mut over = Vec::new();
+        let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;
         for (id, since, reschedulable) in going {
             let until = since.checked_add(REPLACED_MAX).unwrap_or(now);
             if until <= now || self.have_places(&reschedulable, now) {
-                over.push(id);
+                due.push(id);
             } else {
                 next = Some(next.map_or(until, |earliest| earliest.min(until)));
             }
         }
-        for id in over {
+        for id in due {
             self.let_go(&id, Reason::Interrupted, now);
         }
         if let Some(at) = next {
@@ -308,7 +312,7 @@ impl Engine {
         &mut self,
         id: &ClaimId,
         instance: &InstanceId,
-        what: Interruption,
+        interruption: Interruption,
         ignored: bool,
         now: Timestamp,
     ) {
@@ -324,11 +328,11 @@ impl Engine {
             claim: id.clone(),
             node,
             instance: instance.clone(),
-            what,
+            what: interruption,
             ignored,
         });
-        let gone = matches!(what, Interruption::Spot | Interruption::Reservation);
-        if let Some(offering) = offering.filter(|_| gone) {
+        let is_reclaimed = matches!(interruption, Interruption::Spot | Interruption::Reservation);
+        if let Some(offering) = offering.filter(|_| is_reclaimed) {
             self.hold_down(offering, now);
         }
     }

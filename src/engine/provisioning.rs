@@ -138,7 +138,7 @@ impl Engine {
     /// blocked until a certain time or an approval. Each pool, reason and kind of verdict is
     /// reported once.
     pub(super) fn report_blocked_disruptions(&mut self, plan: &Plan, is_weighed: bool) {
-        let mut shut = BTreeMap::new();
+        let mut blocked = BTreeMap::new();
         for kept in plan
             .kept
             .iter()
@@ -149,12 +149,12 @@ impl Engine {
                 continue;
             };
             let key = (pool, kept.reason, kept.verdict.code());
-            shut.entry(key).or_insert_with(|| match kept.verdict {
+            blocked.entry(key).or_insert_with(|| match kept.verdict {
                 Verdict::Blocked(_) => format!("node {}: {}", kept.node, kept.verdict),
                 _ => kept.verdict.to_string(),
             });
         }
-        for (pool, reason, why) in self.noting.news(shut, is_weighed) {
+        for (pool, reason, why) in self.noting.news(blocked, is_weighed) {
             self.report(Report::Shut { pool, reason, why });
         }
     }
@@ -185,8 +185,8 @@ impl Engine {
         // Pending pods are planned first, and soon.
         let room = self.numbers.room_due(&self.state);
         let Some(due) = pods.or(room).into_iter().chain(numbers).min() else {
-            let over = self.numbers.over();
-            self.reports.extend(over.into_iter().map(Report::Enough));
+            let ended = self.numbers.over();
+            self.reports.extend(ended.into_iter().map(Report::Enough));
             return;
         };
         if due > now {
@@ -211,8 +211,8 @@ impl Engine {
         if !self.manages() && !self.numbers.is_news(&lacking) {
             plan.launches.retain(|launch| !launch.pods.is_empty());
         }
-        let news = whole && self.report_unplaced(&plan);
-        self.report_round(pending, news, whole, &plan);
+        let changed = whole && self.report_unplaced(&plan);
+        self.report_round(pending, changed, whole, &plan);
         if self.manages() {
             self.attribute_losses(&plan, now);
         }
@@ -229,9 +229,13 @@ impl Engine {
         }
         let lacking = self.state.lacking();
         self.numbers.planned(lacking.clone(), now);
-        let again = self.batch.due(&self.state.cluster.batching);
-        let again = again.or(self.numbers.room_due(&self.state));
-        if let Some(next) = again.into_iter().chain(self.numbers.due(&lacking)).min() {
+        let next_pods = self.batch.due(&self.state.cluster.batching);
+        let next_pods = next_pods.or(self.numbers.room_due(&self.state));
+        if let Some(next) = next_pods
+            .into_iter()
+            .chain(self.numbers.due(&lacking))
+            .min()
+        {
             self.wake_at(
                 next,
                 "pods still wait, or room and nodes are to be looked after",
@@ -297,29 +301,29 @@ impl Engine {
 
     /// Reports unschedulable pods. Returns whether they changed.
     fn report_unplaced(&mut self, plan: &Plan) -> bool {
-        let mut news = false;
-        let mut told = BTreeMap::new();
+        let mut changed = false;
+        let mut reported = BTreeMap::new();
         for UnschedulablePod { pod, reasons } in &plan.unplaced {
             if self.told.get(pod) != Some(reasons) {
-                news = true;
+                changed = true;
                 let unplaced = UnschedulablePod {
                     pod: pod.clone(),
                     reasons: reasons.clone(),
                 };
                 self.report(Report::Unplaced(unplaced));
             }
-            told.insert(pod.clone(), reasons.clone());
+            reported.insert(pod.clone(), reasons.clone());
         }
         // Pods that are no longer unschedulable are only counted.
-        news |= self.told.keys().any(|pod| !told.contains_key(pod));
-        self.told = told;
-        news
+        changed |= self.told.keys().any(|pod| !reported.contains_key(pod));
+        self.told = reported;
+        changed
     }
 
-    fn report_round(&mut self, pending: usize, news: bool, whole: bool, plan: &Plan) {
-        let (short, over) = self.numbers.news(&plan.short, whole);
+    fn report_round(&mut self, pending: usize, changed: bool, whole: bool, plan: &Plan) {
+        let (short, ended) = self.numbers.news(&plan.short, whole);
         self.reports.extend(short.into_iter().map(Report::Short));
-        self.reports.extend(over.into_iter().map(Report::Enough));
+        self.reports.extend(ended.into_iter().map(Report::Enough));
         for finding in &plan.findings {
             self.report(Report::Failed {
                 command: "plan",
@@ -327,12 +331,12 @@ impl Engine {
                 text: finding.clone(),
             });
         }
-        if news || !plan.launches.is_empty() {
+        if changed || !plan.launches.is_empty() {
             let price: f64 = plan
                 .launches
                 .iter()
                 .filter_map(cheapest)
-                .map(|(_, p)| p.usd_per_h())
+                .map(|(_, price)| price.usd_per_h())
                 .sum();
             self.report(Report::Planned {
                 pending,
@@ -347,9 +351,9 @@ impl Engine {
     pub(super) fn carry_out(&mut self, plan: Plan, reason: &str, now: Timestamp) {
         let until = now.checked_add(NOMINATED).unwrap_or(now);
         // Places in earlier plans are no longer valid.
-        let anew = plan.pods();
+        let planned = plan.pods();
         let claims = self.state.ledger.claims.values_mut();
-        claims.for_each(|claim| claim.pods.retain(|pod| !anew.contains(pod)));
+        claims.for_each(|claim| claim.pods.retain(|pod| !planned.contains(pod)));
         for (host, pods) in plan.placed {
             match host {
                 NodeRef::Node(node) => {

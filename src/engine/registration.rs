@@ -60,8 +60,8 @@ impl Engine {
             let unplaced = self.awaits_partition(claim);
             // A node that is ready is registered and untainted in one step.
             let held = self.is_held(claim, now);
-            let shut = held || self.wants_hints(claim);
-            let closed = shut && (!ready || !self.may_open(id, now));
+            let stays_tainted = held || self.wants_hints(claim);
+            let closed = stays_tainted && (!ready || !self.may_open(id, now));
             let waits = unplaced || (ready && closed && !held);
             self.wake_at(deadline, "a registration is overdue");
             if !waits {
@@ -92,10 +92,10 @@ impl Engine {
         };
         let catalog = self.state.catalog_of(&claim.record.pool);
         let instance_type = catalog.get(unseen.offering.instance_type.as_str());
-        let partitions =
-            instance_type.and_then(|it| it.requirements.get(PLACEMENT_GROUP_PARTITION));
+        let partitions = instance_type
+            .and_then(|instance_type| instance_type.requirements.get(PLACEMENT_GROUP_PARTITION));
         let several = partitions.and_then(|partition| partition.values());
-        several.is_some_and(|all| all.len() > 1)
+        several.is_some_and(|values| values.len() > 1)
             && !claim.labels.contains_key(PLACEMENT_GROUP_PARTITION)
     }
 
@@ -103,18 +103,18 @@ impl Engine {
     /// exist although the watch does not show it.
     fn is_confirmed_missing(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let resets = self.looking.listings(ObjectKind::Node);
-        let work = self.works.entry(id.clone()).or_default();
-        if work.overdue.is_some_and(|(_, before)| resets > before) {
+        let progress = self.works.entry(id.clone()).or_default();
+        if progress.overdue.is_some_and(|(_, before)| resets > before) {
             return true;
         }
         // The requested listing may be lost, so request it again.
-        let asked = work.overdue.map(|(asked, _)| asked);
+        let asked = progress.overdue.map(|(asked, _)| asked);
         let next = asked.and_then(|at| at.checked_add(LOOK_AGAIN).ok());
         if let Some(at) = next.filter(|at| *at > now) {
             self.wake_at(at, "nodes are to be listed once more");
             return false;
         }
-        work.overdue = Some((now, resets));
+        progress.overdue = Some((now, resets));
         let rewatch = Command::Rewatch {
             kind: ObjectKind::Node,
         };
@@ -154,25 +154,28 @@ impl Engine {
         let of_type = instance_type
             .into_iter()
             .flat_map(|instance_type| instance_type.requirements.iter());
-        let mut all: Labels = of_type
+        let mut labels: Labels = of_type
             .filter(|(key, _)| !OF_OFFERINGS.contains(key))
             .filter_map(|(key, requirement)| {
-                let only = requirement.values().filter(|all| all.len() == 1)?.first()?;
+                let only = requirement
+                    .values()
+                    .filter(|values| values.len() == 1)?
+                    .first()?;
                 Some((key.to_owned(), only.clone()))
             })
             .collect();
-        all.insert(ZONE.to_owned(), key.zone.to_string());
+        labels.insert(ZONE.to_owned(), key.zone.to_string());
         let zone_id = catalog.zone_ids().get(&key.zone);
         let zone_id = zone_id.filter(|id| !id.is_empty());
-        all.extend(zone_id.map(|id| (ZONE_ID.to_owned(), id.clone())));
+        labels.extend(zone_id.map(|id| (ZONE_ID.to_owned(), id.clone())));
         let partition = instance.facts.as_deref().and_then(|fact| fact.partition);
         let partition = partition.map(|partition| partition.to_string());
-        all.extend(partition.map(|partition| (PLACEMENT_GROUP_PARTITION.to_owned(), partition)));
+        labels.extend(partition.map(|partition| (PLACEMENT_GROUP_PARTITION.to_owned(), partition)));
         let reservation = key.reservation.as_deref();
         let reservation = reservation.and_then(|id| catalog.reservations().get(id));
-        all.extend(reservation.map(Reservation::labels).into_iter().flatten());
-        all.retain(|key, _| !node.labels.contains_key(key));
-        all
+        labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
+        labels.retain(|key, _| !node.labels.contains_key(key));
+        labels
     }
 
     /// Returns the one patch that registers a node: labels, annotations and taints. It removes the
@@ -397,11 +400,11 @@ impl Engine {
             }
             return false;
         }
-        let anew = node.is_some_and(|node| !node.is_registered() && !self.is_stale(id, node));
-        if anew {
+        let has_reset = node.is_some_and(|node| !node.is_registered() && !self.is_stale(id, node));
+        if has_reset {
             self.enter(id, ClaimPhase::Launched, now);
         }
-        !anew
+        !has_reset
     }
 
     /// Returns whether a registered claim's Node is gone. Its instance is terminated after a while,
@@ -412,11 +415,11 @@ impl Engine {
         };
         if self.node_of(claim).is_some() {
             let leaves = claim.leaving.is_some();
-            if let Some(work) = self.works.get_mut(id) {
-                let was_missed = work.node_missed.take().is_some();
-                work.overdue = None;
+            if let Some(progress) = self.works.get_mut(id) {
+                let was_missed = progress.node_missed.take().is_some();
+                progress.overdue = None;
                 if was_missed && !leaves {
-                    let evictions = std::mem::take(&mut work.drain.evictions);
+                    let evictions = std::mem::take(&mut progress.drain.evictions);
                     self.cancel_queued(
                         "the node is ready again",
                         |command| match command {
@@ -430,8 +433,8 @@ impl Engine {
             return false;
         }
         let bound = claim.node.clone().filter(|name| self.has_pods(name));
-        let work = self.works.entry(id.clone()).or_default();
-        let since = *work.node_missed.get_or_insert(now);
+        let progress = self.works.entry(id.clone()).or_default();
+        let since = *progress.node_missed.get_or_insert(now);
         let due = self.deadline(since, NODE_MISSED_MAX);
         let evicts = bound
             .as_ref()
@@ -439,13 +442,16 @@ impl Engine {
         if due > now {
             self.wake_at(due, "a node has vanished");
         } else if evicts {
-            let again = self.deadline(now, PODS_LEFT_AGAIN);
-            self.wake_at(again, "the pods of a node that was deleted are evicted");
+            let next_check = self.deadline(now, PODS_LEFT_AGAIN);
+            self.wake_at(
+                next_check,
+                "the pods of a node that was deleted are evicted",
+            );
         } else if bound.is_some_and(|name| !self.looking.gone_nodes.contains(&name)) {
             // The Node may exist although the listing lacks it, because pods are bound to it. A
             // probe checks it.
-            let again = self.deadline(now, PODS_LEFT_AGAIN);
-            self.wake_at(again, "pods are bound to a node that has vanished");
+            let next_check = self.deadline(now, PODS_LEFT_AGAIN);
+            self.wake_at(next_check, "pods are bound to a node that has vanished");
         } else if self.is_ready() && self.is_confirmed_missing(id, now) {
             self.end(id, Reason::Orphaned, now);
         }
@@ -475,8 +481,8 @@ impl Engine {
         }
         let claim = self.state.ledger.claims.get(id);
         let accepted = claim.is_some_and(|claim| self.is_accepted(claim));
-        let gone = self.looking.gone_nodes.contains(node);
-        let may = gone && self.manages() && self.is_ready() && until > now;
+        let is_deleted = self.looking.gone_nodes.contains(node);
+        let may = is_deleted && self.manages() && self.is_ready() && until > now;
         may && (accepted || self.is_within_safeguard(id, now))
             && self.is_confirmed_missing(id, now)
             && self.move_pods(id, node, now)

@@ -98,8 +98,8 @@ impl Wait {
 impl Engine {
     /// Handles a node that did not register in time.
     pub(super) fn note_unregistered(&mut self, id: &ClaimId, now: Timestamp) {
-        let work = self.works.entry(id.clone()).or_default();
-        if std::mem::replace(&mut work.unregistered, true) || !self.manages() {
+        let progress = self.works.entry(id.clone()).or_default();
+        if std::mem::replace(&mut progress.unregistered, true) || !self.manages() {
             return;
         }
         let Some((pool, zone, claim)) = self.site_of(id) else {
@@ -184,8 +184,12 @@ impl Engine {
     fn end_wait(&mut self, pool: PoolName, zone: Zone, now: Timestamp) {
         let failing = &mut self.unregistered.failing;
         failing.retain(|_, failing| !failing.zones.is_empty());
-        let left = failing.values().map(|failing| failing.zones.len()).sum();
-        self.report(Report::Registers { pool, zone, left });
+        let remaining = failing.values().map(|failing| failing.zones.len()).sum();
+        self.report(Report::Registers {
+            pool,
+            zone,
+            left: remaining,
+        });
         self.plan_again(now);
     }
 
@@ -251,7 +255,7 @@ impl Engine {
 
     /// Forgets old entries, and entries of pools and node classes that changed.
     fn forget_waits(&mut self, now: Timestamp) {
-        let mut over = Vec::new();
+        let mut expired = Vec::new();
         for (pool, failing) in &self.unregistered.failing {
             let is_same = self.hashes_of(pool).as_ref() == Some(&failing.hashes);
             let is_tried = self.is_tried(pool, &failing.proven, now).is_some();
@@ -259,9 +263,9 @@ impl Engine {
                 let until = wait.until.max(failing.all.until).checked_add(MEMORY);
                 !is_same || (!is_tried && until.is_ok_and(|at| at <= now))
             });
-            over.extend(zones.map(|(zone, _)| (pool.clone(), zone.clone())));
+            expired.extend(zones.map(|(zone, _)| (pool.clone(), zone.clone())));
         }
-        for (pool, zone) in over {
+        for (pool, zone) in expired {
             if let Some(failing) = self.unregistered.failing.get_mut(&pool) {
                 failing.zones.remove(&zone);
             }
@@ -291,7 +295,7 @@ impl Engine {
         // The result of an overdue node is known, even if its termination is blocked.
         tried
             .map(|claim| self.overdue(claim, self.pool_of(claim).registration_timeout))
-            .filter(|by| *by > now)
+            .filter(|deadline| *deadline > now)
             .max()
     }
 
@@ -312,7 +316,7 @@ impl Engine {
     pub(super) fn try_one_each(&self, plan: &mut Plan, pools: &BTreeSet<PoolName>) -> bool {
         let failing = &self.unregistered.failing;
         let mut untried: BTreeMap<PoolName, Vec<(u32, Reverse<usize>, usize)>> = BTreeMap::new();
-        for (at, launch) in plan.launches.iter_mut().enumerate() {
+        for (index, launch) in plan.launches.iter_mut().enumerate() {
             let Some(failing) = failing.get(&launch.pool) else {
                 continue;
             };
@@ -329,7 +333,7 @@ impl Engine {
             }
             let of_type = launch.offerings.first().map(|(key, _)| &key.instance_type);
             let failures = of_type.and_then(|name| failing.types.get(name)).copied();
-            let rank = (failures.unwrap_or(0), Reverse(launch.pods.len()), at);
+            let rank = (failures.unwrap_or(0), Reverse(launch.pods.len()), index);
             untried.entry(launch.pool.clone()).or_default().push(rank);
         }
         let mut left_out: BTreeSet<usize> = BTreeSet::new();
@@ -338,9 +342,9 @@ impl Engine {
             let tried = usize::from(pools.contains(&pool));
             left_out.extend(ranks.iter().skip(tried).map(|rank| rank.2));
         }
-        let mut at = 0..;
+        let mut indexes = 0..;
         plan.launches
-            .retain(|_| at.next().is_some_and(|at| !left_out.contains(&at)));
+            .retain(|_| indexes.next().is_some_and(|at| !left_out.contains(&at)));
         !left_out.is_empty()
     }
 }

@@ -25,7 +25,7 @@ pub fn release(node: &Node, installation: &str) -> Option<NodePatch> {
     if closed {
         patch = untaint_patch(node);
         let taints = patch.taints.iter_mut();
-        taints.for_each(|all| all.retain(|taint| taint.key != TAINT_UNREGISTERED));
+        taints.for_each(|taints| taints.retain(|taint| taint.key != TAINT_UNREGISTERED));
     }
     patch.finalizers = finalizers;
     Some(patch)

@@ -117,17 +117,19 @@ impl ReplacementPods {
     /// are alike.
     fn come(&mut self, pod: &Pod, now: Timestamp) {
         let owner = pod.owner.as_ref();
-        let Some(all) = owner.and_then(|owner| self.departed.get_mut(&owner.uid)) else {
+        let Some(departed) = owner.and_then(|owner| self.departed.get_mut(&owner.uid)) else {
             return;
         };
-        let same = all.iter().position(|evicted| evicted.pod.key == pod.key);
-        let Some(at) = same
-            .or_else(|| all.iter().position(|evicted| evicted.pod.is_like(pod)))
-            .or(all.len().checked_sub(1))
+        let same = departed
+            .iter()
+            .position(|evicted| evicted.pod.key == pod.key);
+        let Some(index) = same
+            .or_else(|| departed.iter().position(|evicted| evicted.pod.is_like(pod)))
+            .or(departed.len().checked_sub(1))
         else {
             return;
         };
-        let evicted = all.swap_remove(at);
+        let evicted = departed.swap_remove(index);
         let gone = evicted
             .pod
             .ends_by()
@@ -163,8 +165,8 @@ impl ReplacementPods {
     /// Returns the pool whose consolidation requires a new node for this pod: the pod replaces a
     /// moved pod, or such a replacement has taken its place.
     pub(super) fn attribute_cost(&mut self, pod: &PodKey) -> Option<PoolName> {
-        let ousted = self.ousted.remove(pod).map(|(pool, _)| pool);
-        self.settle(pod).or(ousted)
+        let displaced = self.ousted.remove(pod).map(|(pool, _)| pool);
+        self.settle(pod).or(displaced)
     }
 
     /// Forgets old entries.
@@ -205,12 +207,12 @@ impl Engine {
             self.displace(pod, &pool, now);
         }
         let place = pod.is_waiting().then(|| self.replacements.place(&pod.key));
-        let Some((claim, was)) = place.flatten() else {
+        let Some((claim, evicted)) = place.flatten() else {
             return;
         };
         let claim = self.state.ledger.claims.get_mut(&claim);
         if let Some(claim) = claim.filter(|claim| claim.takes_pods()) {
-            claim.pods.remove(&was);
+            claim.pods.remove(&evicted);
             claim.pods.insert(pod.key.clone());
         }
     }
@@ -222,9 +224,9 @@ impl Engine {
         let Some(claim) = claim.filter(|claim| !claim.pods.contains(&pod.key)) else {
             return;
         };
-        let ousted = claim.pods.iter().cloned();
-        let ousted = ousted.map(|key| (key, (pool.clone(), now)));
-        self.replacements.ousted.extend(ousted);
+        let displaced = claim.pods.iter().cloned();
+        let displaced = displaced.map(|key| (key, (pool.clone(), now)));
+        self.replacements.ousted.extend(displaced);
     }
 
     /// Handles the deletion of a pod.
@@ -278,7 +280,7 @@ impl Engine {
             return false;
         }
         let since = self.waves.since(&claim.record.id);
-        let over = since.is_some_and(|at| now.duration_since(at) >= LEAVING_MAX);
+        let has_timed_out = since.is_some_and(|at| now.duration_since(at) >= LEAVING_MAX);
         let pods = &self.state.objects.pods;
         let mut leaves = false;
         for pod in claim.pods.iter().filter_map(|key| pods.get(key)) {
@@ -289,7 +291,7 @@ impl Engine {
             leaves |= !pod.is_waiting() && self.state.is_mover(pod, now);
         }
         if leaves {
-            !over
+            !has_timed_out
         } else {
             self.replacements.is_awaited(&claim.record.id, now)
         }

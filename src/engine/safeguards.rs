@@ -62,14 +62,14 @@ impl Engine {
             return;
         }
         self.safeguard.weighed = true;
-        let (before, was) = (self.safeguard.before.take(), self.state.unaccepted.take());
-        self.state.unaccepted = self.too_much(before.as_deref(), was.as_ref(), now);
-        match (&self.state.unaccepted, was) {
-            (Some(hold), was) if was.as_ref() != Some(hold) => {
-                let hold = hold.clone();
-                self.report(Report::Held(hold));
+        let (before, held) = (self.safeguard.before.take(), self.state.unaccepted.take());
+        self.state.unaccepted = self.too_much(before.as_deref(), held.as_ref(), now);
+        match (&self.state.unaccepted, held) {
+            (Some(approval), held) if held.as_ref() != Some(approval) => {
+                let approval = approval.clone();
+                self.report(Report::Held(approval));
             }
-            (None, Some(was)) => self.unhold(was),
+            (None, Some(held)) => self.unhold(held),
             _ => {}
         }
     }
@@ -78,11 +78,11 @@ impl Engine {
     fn too_much(
         &self,
         before: Option<&Cluster>,
-        was: Option<&PendingApproval>,
+        held: Option<&PendingApproval>,
         now: Timestamp,
     ) -> Option<PendingApproval> {
         let id = change_id(&self.state.cluster);
-        let most = self.state.cluster.safeguards.max_disrupted_per_reload?;
+        let limit = self.state.cluster.safeguards.max_disrupted_per_reload?;
         if self.state.notes.accepted.contains(&id) {
             return None;
         }
@@ -98,15 +98,19 @@ impl Engine {
                 now,
             );
             nodes.retain(|node| {
-                was.is_some_and(|approval| approval.nodes.contains(node)) || !allowed.contains(node)
+                held.is_some_and(|approval| approval.nodes.contains(node))
+                    || !allowed.contains(node)
             });
         }
-        (nodes.len() > most.of(total)).then_some(PendingApproval { id, nodes, total })
+        (nodes.len() > limit.of(total)).then_some(PendingApproval { id, nodes, total })
     }
 
-    fn unhold(&mut self, hold: PendingApproval) {
-        let nodes = hold.nodes.len();
-        self.report(Report::Unheld { id: hold.id, nodes });
+    fn unhold(&mut self, approval: PendingApproval) {
+        let nodes = approval.nodes.len();
+        self.report(Report::Unheld {
+            id: approval.id,
+            nodes,
+        });
     }
 
     /// Cancels disruptions without a taint if there are too many now, because nodes were lost or
@@ -125,43 +129,45 @@ impl Engine {
         }
         let disruption_view = self.state.disruption_view(now);
         let mut budgets = Budgets::new(&disruption_view, now);
-        let mut back = Vec::new();
+        let mut postponed = Vec::new();
         for (id, pool, reason) in leaving {
             if let Some(verdict) = budgets.overrun(&pool, reason) {
                 budgets.spare(&pool);
-                back.push((id, verdict.to_string()));
+                postponed.push((id, verdict.to_string()));
             }
         }
-        for (id, why) in back {
+        for (id, why) in postponed {
             self.postpone_drain(&id, why, now);
         }
     }
 
     /// Returns whether a disrupted node has no taint, none in flight, and no evicted pod.
     fn is_untainted(&self, id: &ClaimId, claim: &NodeClaim) -> bool {
-        self.works.get(id).is_none_or(|work| {
+        self.works.get(id).is_none_or(|progress| {
             let node = self.state.node_of(claim);
             let lost = || node.is_some_and(|node| self.has_lost_taint(id, node));
-            !work.drain.released && work.step.is_none() && (work.drain.tainted.is_none() || lost())
+            !progress.drain.released
+                && progress.step.is_none()
+                && (progress.drain.tainted.is_none() || lost())
         })
     }
 
     /// Reports once that voluntary disruption is suspended, and once that it resumes. Cancels
     /// disruptions of tainted nodes from which no pod was evicted.
     pub(super) fn check_cluster_health(&mut self, ailing: Option<NodeHealth>, now: Timestamp) {
-        let was = std::mem::replace(&mut self.safeguard.ailing, ailing.is_some());
+        let was_ailing = std::mem::replace(&mut self.safeguard.ailing, ailing.is_some());
         let Some(health) = ailing else {
-            if was {
+            if was_ailing {
                 self.report(Report::Well(self.state.disruption_view(now).health));
             }
             return;
         };
-        if was {
+        if was_ailing {
             return;
         }
         self.report(Report::Ailing(health));
         let claims = self.state.ledger.claims.iter();
-        let back: Vec<ClaimId> = claims
+        let cancelled: Vec<ClaimId> = claims
             .filter(|(id, claim)| {
                 claim.phase == ClaimPhase::Draining
                     && claim.leaving.is_some_and(Reason::waits_for_places)
@@ -169,7 +175,7 @@ impl Engine {
             })
             .map(|(id, _)| id.clone())
             .collect();
-        for id in back {
+        for id in cancelled {
             let NodeHealth { unready, total } = health;
             let why = format!("{unready} of {total} nodes in the cluster are not ready");
             self.keep(&id, why, now);

@@ -87,15 +87,15 @@ impl StaticSchedule {
             .map(|(need, shortfall)| (need.clone(), shortfall.clone()))
             .collect();
         self.told.extend(now);
-        let over = before.keys().filter(|need| !self.told.contains_key(*need));
-        let over = over.cloned().collect();
+        let ended = before.keys().filter(|need| !self.told.contains_key(*need));
+        let ended = ended.cloned().collect();
         (
             short
                 .iter()
                 .filter(|shortfall| before.get(&shortfall.need) != Some(*shortfall))
                 .cloned()
                 .collect(),
-            over,
+            ended,
         )
     }
 

@@ -212,7 +212,7 @@ impl Engine {
                 continue;
             };
             let mut flights = self.flights.values();
-            let is_asked = flights.any(|flight| flight.kind == CommandPurpose::Probe(kind));
+            let is_asked = flights.any(|purpose| purpose.kind == CommandPurpose::Probe(kind));
             let retry = self.looking.probing.entry(kind).or_default();
             if is_asked {
                 continue;
@@ -238,7 +238,7 @@ impl Engine {
     fn watch_anew(&mut self, now: Timestamp) {
         for kind in [ObjectKind::Pod, ObjectKind::Node] {
             let mut flights = self.flights.values();
-            let is_asked = flights.any(|flight| flight.kind == CommandPurpose::Rewatch(kind));
+            let is_asked = flights.any(|purpose| purpose.kind == CommandPurpose::Rewatch(kind));
             let is_probed = self.looking.doubts.contains_key(&kind);
             if is_asked || is_probed || !self.state.views.is_doubted(kind) {
                 continue;

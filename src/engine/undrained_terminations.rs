@@ -113,11 +113,11 @@ impl Engine {
     /// Releases the claims of approved IDs. Each occasion has a new ID.
     fn release_accepted_ends(&mut self) {
         let ids = &self.state.notes.accepted;
-        let (taken, left): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
+        let (taken, others): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
             std::mem::take(&mut self.undrained.offers)
                 .into_iter()
                 .partition(|offer| ids.contains(&offer.id));
-        self.undrained.offers = left;
+        self.undrained.offers = others;
         for claim in taken.into_iter().flat_map(|offer| offer.claims) {
             self.undrained.missing.remove(&claim);
             self.undrained.accepted.insert(claim);
@@ -186,11 +186,11 @@ impl Engine {
     /// Returns how many of `total` instances may be terminated without a drain within [`COUNTED`].
     /// A percentage is rounded down.
     fn undrained_max(&self, total: usize) -> usize {
-        let most = match self.state.cluster.safeguards.undrained_max {
+        let limit = match self.state.cluster.safeguards.undrained_max {
             BudgetNodes::Nodes(count) => count as usize,
             BudgetNodes::Percent(percent) => total * usize::from(percent) / 100,
         };
-        most.max(1)
+        limit.max(1)
     }
 
     /// Returns whether the instance of a claim may be terminated without a drain now. Recent
@@ -199,7 +199,10 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
         };
-        let granted = self.works.get(id).is_some_and(|work| work.undrained);
+        let granted = self
+            .works
+            .get(id)
+            .is_some_and(|progress| progress.undrained);
         if !is_live(claim) || granted || self.never_came(claim) || self.is_accepted(claim) {
             return true;
         }

@@ -254,7 +254,7 @@ impl State {
 
     fn candidates<'a>(&'a self, claims: &[Owned<'a>], now: Timestamp) -> Vec<Candidate<'a>> {
         let pdb_index = PdbIndex::new(&self.objects);
-        let mut all: Vec<Candidate<'_>> = claims
+        let mut candidates: Vec<Candidate<'_>> = claims
             .iter()
             .filter(|(claim, _)| claim.leaving.is_none() && claim.phase <= ClaimPhase::Initialized)
             // A node that waits for its replacement is disrupted later and does not count now.
@@ -264,8 +264,8 @@ impl State {
             .chain(self.claimless_nodes().map(|node| (node, None)))
             .map(|(node, claim)| self.candidate(node, claim, &pdb_index, now))
             .collect();
-        all.sort_by(|a, b| a.node.name.cmp(&b.node.name));
-        all
+        candidates.sort_by(|one, other| one.node.name.cmp(&other.node.name));
+        candidates
     }
 
     /// Builds the candidate of a node.
@@ -295,7 +295,7 @@ impl State {
             None
         };
         let started = self.started.filter(|_| claim.is_some());
-        let disruption_cost_of = self.objects.disruption_cost_of(name);
+        let totals = self.objects.disruption_cost_of(name);
         let promised = claim.is_some_and(|claim| self.expects_pods(claim, now));
         let nominated = self.nominated_until(&node.name);
         Candidate {
@@ -309,9 +309,9 @@ impl State {
                 .pods_changed(name)
                 .max(initialized)
                 .max(started),
-            pods: disruption_cost_of.holding(),
-            cost: 1.0 + disruption_cost_of.cost() as f64 / COST_OF_ONE as f64,
-            utilization: disruption_cost_of.utilization(&node.allocatable),
+            pods: totals.holding(),
+            cost: 1.0 + totals.cost() as f64 / COST_OF_ONE as f64,
+            utilization: totals.utilization(&node.allocatable),
             nominated: promised || nominated.is_some_and(|until| until > now),
             graceful: claim.is_some_and(|claim| self.is_graceful(claim)),
             blocker: self.first_blocker(node, claim, pdb_index, now),

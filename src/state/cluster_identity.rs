@@ -210,15 +210,15 @@ impl State {
 
     /// Returns the ID to approve so that instances with this value belong to this cluster. A
     /// different UID or Lease has a different ID.
-    fn identity_id(&self, said: &str) -> Option<String> {
+    fn identity_id(&self, value: &str) -> Option<String> {
         let here = self.cluster_uid()?;
         let lease = self.cluster.lease.to_string();
-        let parts = [said, here.as_str(), &lease];
+        let parts = [value, here.as_str(), &lease];
         Some(accept_id(&self.cluster.name, "identity", parts))
     }
 
-    fn is_accepted(&self, said: &str) -> bool {
-        let id = self.identity_id(said);
+    fn is_accepted(&self, value: &str) -> bool {
+        let id = self.identity_id(value);
         id.is_some_and(|id| self.notes.accepted.contains(&id))
     }
 
@@ -235,16 +235,16 @@ impl State {
     fn foreign(
         &self,
         value: impl Fn(&ClaimOrigin) -> Option<String>,
-        here: &str,
+        actual: &str,
     ) -> Option<(String, usize)> {
-        let mut all: BTreeMap<String, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for claim in self.running_claims() {
-            if let Some(value) = value(&claim.record.origin).filter(|value| value != here) {
-                *all.entry(value).or_default() += 1;
+            if let Some(value) = value(&claim.record.origin).filter(|value| value != actual) {
+                *counts.entry(value).or_default() += 1;
             }
         }
-        let instances = all.values().sum();
-        let first = all.into_keys().find(|value| !self.is_accepted(value))?;
+        let instances = counts.values().sum();
+        let first = counts.into_keys().find(|value| !self.is_accepted(value))?;
         Some((first, instances))
     }
 

@@ -67,8 +67,8 @@ pub enum PodBlocker {
 }
 
 impl PodBlocker {
-    fn of_cover(cover: PdbMatch<'_>, pod: &Pod) -> Option<Self> {
-        cover.keeps(pod).then(|| match cover {
+    fn of_cover(pdbs: PdbMatch<'_>, pod: &Pod) -> Option<Self> {
+        pdbs.keeps(pod).then(|| match pdbs {
             PdbMatch::Many(one, other) => {
                 Self::Budgets(one.key.name.clone(), other.key.name.clone())
             }
@@ -137,7 +137,7 @@ impl DisruptionBlocker {
             Self::Annotated(_) => "do_not_disrupt",
             Self::SameInstance(_) => "same_instance",
             Self::Withdrawn(_) => "withdrawn",
-            Self::Pod(_, hold) => hold.code(),
+            Self::Pod(_, blocker) => blocker.code(),
         }
     }
 
@@ -183,7 +183,7 @@ impl fmt::Display for DisruptionBlocker {
             Self::Withdrawn(until) => {
                 write!(f, "its disruption was canceled; next attempt at {until}")
             }
-            Self::Pod(pod, hold) => write!(f, "pod {pod} {hold}"),
+            Self::Pod(pod, blocker) => write!(f, "pod {pod} {blocker}"),
         }
     }
 }
@@ -214,8 +214,8 @@ impl State {
         let safety = self.safety_of(node);
         let pods = self.objects.pods_on(node.name.as_str());
         let pods = pods.filter_map(move |pod| {
-            let hold = self.hold(pod, safety, self.objects.cover(pod), now)?;
-            Some(DisruptionBlocker::Pod(pod.key.clone(), hold))
+            let blocker = self.hold(pod, safety, self.objects.cover(pod), now)?;
+            Some(DisruptionBlocker::Pod(pod.key.clone(), blocker))
         });
         self.blocker_of_node(node, claim, now)
             .into_iter()
@@ -233,17 +233,17 @@ impl State {
         if let Some(blocker) = self.blocker_of_node(node, claim, now) {
             return Some(blocker);
         }
-        let disruption_cost_of = self.objects.disruption_cost_of(node.name.as_str());
+        let totals = self.objects.disruption_cost_of(node.name.as_str());
         let safety = self.safety_of(node);
-        let feared = safety == Safety::Conservative && disruption_cost_of.is_risky();
+        let feared = safety == Safety::Conservative && totals.is_risky();
         // Most nodes have no such pod, so their pods need no check.
-        if !disruption_cost_of.is_guarded() && !feared && !pdb_index.are_over(&node.name) {
+        if !totals.is_guarded() && !feared && !pdb_index.are_over(&node.name) {
             return None;
         }
         let mut pods = self.objects.pods_on(node.name.as_str());
         pods.find_map(|pod| {
-            let hold = self.hold(pod, safety, pdb_index.cover(pod), now)?;
-            Some(DisruptionBlocker::Pod(pod.key.clone(), hold))
+            let blocker = self.hold(pod, safety, pdb_index.cover(pod), now)?;
+            Some(DisruptionBlocker::Pod(pod.key.clone(), blocker))
         })
     }
 
@@ -280,7 +280,7 @@ impl State {
         &self,
         pod: &Pod,
         safety: Safety,
-        cover: Option<PdbMatch<'_>>,
+        pdbs: Option<PdbMatch<'_>>,
         now: Timestamp,
     ) -> Option<PodBlocker> {
         if let Some(protection) = pod.protection(now) {
@@ -296,10 +296,10 @@ impl State {
             return Some(PodBlocker::NotSafe);
         }
         let evictable = pod.is_evictable(now);
-        if let Some(cover) = cover.filter(|_| evictable) {
-            let hold = PodBlocker::of_cover(cover, pod);
-            if hold.is_some() {
-                return hold;
+        if let Some(pdbs) = pdbs.filter(|_| evictable) {
+            let blocker = PodBlocker::of_cover(pdbs, pod);
+            if blocker.is_some() {
+                return blocker;
             }
         }
         if safety == Safety::Standard {
@@ -343,8 +343,8 @@ impl State {
         let odd = self.objects.disruption_cost_of(node.name.as_str()).is_odd();
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
         of_node.chain(pods.into_iter().flatten().flat_map(|pod| {
-            let all = pod.misreads();
-            all.map(|why| InvalidInput::new(format!("pod {}", pod.key), why))
+            let values = pod.misreads();
+            values.map(|why| InvalidInput::new(format!("pod {}", pod.key), why))
         }))
     }
 }

@@ -31,16 +31,16 @@ impl State {
         let instance = claim.instance.as_ref();
         let node = instance.and_then(|instance| instance.node.as_ref());
         let catalog = self.catalog_of(&claim.record.pool);
-        let shape =
+        let instance_type =
             offering_of(claim).and_then(|offering| catalog.get(offering.instance_type.as_str()));
-        let Some((node, shape)) = node.zip(shape) else {
+        let Some((node, instance_type)) = node.zip(instance_type) else {
             return Vec::new();
         };
         let name = node.name.as_str();
         let labels = labels_of(&node.name, labels);
-        let mut free = shape.allocatable.clone();
+        let mut free = instance_type.allocatable.clone();
         free.subtract(&self.objects.load(name).requests());
-        let mut there: Vec<&Pod> = self.objects.pods_on(name).collect();
+        let mut pods_on_node: Vec<&Pod> = self.objects.pods_on(name).collect();
         let mut chosen = Vec::new();
         for pod in self.pods_of(claim) {
             let fits = self.needs_only_room(pod)
@@ -48,11 +48,11 @@ impl State {
                 && pod.requests.fit(&free)
                 && wants(pod, &labels)
                 && repelling(taints, &pod.tolerations).is_none()
-                && is_within_skew(pod, &there);
+                && is_within_skew(pod, &pods_on_node);
             if fits {
                 free.subtract(&pod.requests);
                 chosen.push(pod);
-                there.push(pod);
+                pods_on_node.push(pod);
             }
         }
         chosen
@@ -115,12 +115,12 @@ fn wants(pod: &Pod, labels: &Requirements) -> bool {
 
 /// Returns whether a pod may be added to its host wherever its other pods are: the host has no more
 /// of them than the skew allows.
-fn is_within_skew(pod: &Pod, there: &[&Pod]) -> bool {
+fn is_within_skew(pod: &Pod, pods_on_node: &[&Pod]) -> bool {
     pod.spread
         .iter()
         .filter(|spread| spread.is_hard)
         .all(|spread| {
-            let count = there
+            let count = pods_on_node
                 .iter()
                 .filter(|other| {
                     let selector = spread.selector.as_ref();

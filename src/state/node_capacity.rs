@@ -85,7 +85,9 @@ impl State {
                 room.free.extended.extend(left);
             }
         }
-        rooms.sort_by(|a, b| (!a.initialized, &a.host).cmp(&(!b.initialized, &b.host)));
+        rooms.sort_by(|one, other| {
+            (!one.initialized, &one.host).cmp(&(!other.initialized, &other.host))
+        });
         rooms
     }
 
@@ -195,7 +197,7 @@ impl State {
 
     /// Removes network adapters from the capacity of a type if the claim is launched without them:
     /// they depend on the launch template, not on the type alone. Source: spec/aws.md §10, 102.
-    fn take_adapters(&self, claim: &NodeClaim, of: &mut Resources) {
+    fn take_adapters(&self, claim: &NodeClaim, resources: &mut Resources) {
         let mut classes = self.cluster.node_classes.iter();
         let class = classes.find(|class| Some(&class.name) == claim.record.node_class.as_ref());
         let facts = claim
@@ -212,7 +214,7 @@ impl State {
             }
         };
         if lacks {
-            of.extended.remove(EFA);
+            resources.extended.remove(EFA);
         }
     }
 
@@ -236,9 +238,9 @@ fn node_requirements(pod: &Pod) -> Vec<Requirements> {
     let terms = pod.node_affinity.iter();
     terms
         .map(|term| {
-            let mut both = selected.clone();
-            both.add_all(term);
-            both
+            let mut combined = selected.clone();
+            combined.add_all(term);
+            combined
         })
         .collect()
 }
@@ -285,16 +287,16 @@ pub fn room_to_come(
         .iter()
         .filter_map(|offering| catalog.get(offering.instance_type.as_str()))
         .collect();
-    types.dedup_by_key(|it| &it.name);
+    types.dedup_by_key(|instance_type| &instance_type.name);
     let mut free = types.first()?.allocatable.clone();
-    for it in &types {
+    for instance_type in &types {
         let mut excess = free.clone();
-        excess.subtract(&it.allocatable);
+        excess.subtract(&instance_type.allocatable);
         for (name, amount) in excess.iter().filter(|(_, amount)| *amount > 0) {
             lower(&mut free, name, amount);
         }
     }
-    let mut all = claim_labels(pool, offerings, &types);
+    let mut labels_to_come = claim_labels(pool, offerings, &types);
     let ids = offerings
         .iter()
         .map(|offering| catalog.zone_ids().get(&offering.zone));
@@ -302,12 +304,12 @@ pub fn room_to_come(
         .collect::<Option<BTreeSet<_>>>()
         .filter(|ids| !ids.is_empty())
     {
-        all.add(ZONE_ID, Requirement::is_in(ids.into_iter().cloned()));
+        labels_to_come.add(ZONE_ID, Requirement::is_in(ids.into_iter().cloned()));
     }
-    all.add_all(&Requirements::from_labels(labels));
+    labels_to_come.add_all(&Requirements::from_labels(labels));
     Some(ExistingNode {
         host,
-        labels: Arc::new(all),
+        labels: Arc::new(labels_to_come),
         taints: pool.taints.clone(),
         free,
         daemons: Vec::new(),
@@ -363,15 +365,15 @@ pub(super) fn offerings_of(claim: &NodeClaim) -> &[OfferingKey] {
     offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
 }
 
-fn lower(resources: &mut Resources, name: &str, by: i64) {
+fn lower(resources: &mut Resources, name: &str, amount: i64) {
     let mut taken = Resources::default();
     match name {
-        "cpu" => taken.cpu_milli = by,
-        "memory" => taken.memory = by,
-        "ephemeral-storage" => taken.ephemeral_storage = by,
-        "pods" => taken.pods = by,
+        "cpu" => taken.cpu_milli = amount,
+        "memory" => taken.memory = amount,
+        "ephemeral-storage" => taken.ephemeral_storage = amount,
+        "pods" => taken.pods = amount,
         other => {
-            taken.extended.insert(other.to_owned(), by);
+            taken.extended.insert(other.to_owned(), amount);
         }
     }
     resources.subtract(&taken);
@@ -390,22 +392,25 @@ fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType])
         if single
             && types
                 .iter()
-                .all(|it| it.requirements.get(key) == Some(requirement))
+                .all(|instance_type| instance_type.requirements.get(key) == Some(requirement))
         {
             labels.add(key, requirement.clone());
         }
     }
     // If several values are possible, all are listed.
-    for (key, of) in [
+    for (key, value_of) in [
         (
             ZONE,
-            (|o: &OfferingKey| o.zone.as_str()) as fn(&OfferingKey) -> &str,
+            (|offering: &OfferingKey| offering.zone.as_str()) as fn(&OfferingKey) -> &str,
         ),
-        (CAPACITY_TYPE, |o| o.capacity_type.as_str()),
+        (CAPACITY_TYPE, |offering| offering.capacity_type.as_str()),
     ] {
-        labels.add(key, Requirement::is_in(offerings.iter().map(of)));
+        labels.add(key, Requirement::is_in(offerings.iter().map(value_of)));
     }
-    if let Some(id) = offerings.first().and_then(|it| it.reservation.as_ref()) {
+    if let Some(id) = offerings
+        .first()
+        .and_then(|offering| offering.reservation.as_ref())
+    {
         labels.add(RESERVATION_ID, Requirement::is_in([id.as_str()]));
     }
     if let [only] = types {

@@ -204,7 +204,10 @@ impl NodeClaims {
 
     /// Returns whether the last listing contains this instance as live, with or without a claim.
     pub fn is_listed_live(&self, instance: &str) -> bool {
-        let mut listed = self.last_listing.iter().flat_map(|(_, all)| &all[..]);
+        let mut listed = self
+            .last_listing
+            .iter()
+            .flat_map(|(_, instances)| &instances[..]);
         listed.any(|(id, live)| *live && id.as_str() == instance)
     }
 
@@ -303,9 +306,9 @@ impl NodeClaims {
         self.ended.clear();
         self.foreign_instances
             .retain(|id| contains(&fingerprint, id));
-        let mut news = instances;
-        news.retain(|instance| !self.is_known(instance));
-        let news: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = news
+        let mut changed = instances;
+        changed.retain(|instance| !self.is_known(instance));
+        let changed: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = changed
             .into_iter()
             .map(|instance| {
                 let record =
@@ -315,13 +318,13 @@ impl NodeClaims {
             .collect();
         // An exec provider may launch with several methods.
         self.names_fleets |= cluster.exec.is_none()
-            && news.iter().any(|(instance, record)| {
+            && changed.iter().any(|(instance, record)| {
                 let is_ours = record
                     .as_ref()
                     .is_ok_and(|record| !is_older(instance, record));
                 is_ours && instance.tags.contains_key(TAG_FLEET)
             });
-        for (instance, record) in news {
+        for (instance, record) in changed {
             self.take_instance(instance, record, now, &mut outcome);
         }
         outcome.news |= self.mark_missing(&fingerprint, now, &mut outcome);

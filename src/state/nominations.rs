@@ -60,20 +60,20 @@ impl State {
         let free = free.filter_map(|key| self.objects.pods.get(key));
         let free = free.filter(|pod| self.is_placed_by_us(pod));
         let reschedulable = reschedulable.iter().filter(|pod| !held.contains(&pod.key));
-        let mut all: Vec<&Pod> = free.chain(reschedulable.copied()).collect();
-        all.retain(|pod| !self.preempts(pod));
-        all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        all
+        let mut pods: Vec<&Pod> = free.chain(reschedulable.copied()).collect();
+        pods.retain(|pod| !self.preempts(pod));
+        pods.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        pods
     }
 
     /// Returns whether the scheduler lags: one of its pods has had no scheduling result for
     /// `least`, but recently enough that one is still expected. Without lag, it responds within
     /// milliseconds.
-    pub fn is_scheduler_behind(&self, least: SignedDuration, now: Timestamp) -> bool {
+    pub fn is_scheduler_behind(&self, min_delay: SignedDuration, now: Timestamp) -> bool {
         let mut untried = self.objects.untried();
         untried.any(|(pod, since)| {
             let waits = now.duration_since(since);
-            waits >= least && waits < UNTRIED_MAX && self.is_placed_by_us(pod)
+            waits >= min_delay && waits < UNTRIED_MAX && self.is_placed_by_us(pod)
         })
     }
 
@@ -224,8 +224,8 @@ impl State {
         let claims = self.ledger.claims.values();
         let ready =
             claims.filter(|claim| claim.phase == ClaimPhase::Initialized && !claim.pods.is_empty());
-        let over = ready.filter_map(|claim| claim.since.checked_add(NOMINATED).ok());
-        over.filter(|at| *at > now).min()
+        let ends = ready.filter_map(|claim| claim.since.checked_add(NOMINATED).ok());
+        ends.filter(|at| *at > now).min()
     }
 }
 

@@ -98,13 +98,13 @@ impl<'a> PdbIndex<'a> {
     /// Builds the index from the current objects.
     pub(super) fn new(objects: &'a ObjectCache) -> Self {
         let mut pdb_index = Self::default();
-        let mut all = objects.pdbs.values().peekable();
-        while let Some(first) = all.peek().copied() {
+        let mut pdbs = objects.pdbs.values().peekable();
+        while let Some(first) = pdbs.peek().copied() {
             let namespace = first.key.namespace.as_str();
-            let budgets = std::iter::from_fn(|| all.next_if(|pdb| pdb.key.namespace == namespace));
-            let template = NamespacePdbs::new(budgets);
+            let budgets = std::iter::from_fn(|| pdbs.next_if(|pdb| pdb.key.namespace == namespace));
+            let pdbs_by_label = NamespacePdbs::new(budgets);
             for (labels, nodes) in objects.census().homes_in(namespace) {
-                if let Some(cover) = template.cover(labels).filter(|cover| match cover {
+                if let Some(cover) = pdbs_by_label.cover(labels).filter(|cover| match cover {
                     PdbMatch::One(pdb) => pdb.is_shut(),
                     PdbMatch::Many(..) => true,
                 }) {
@@ -138,7 +138,7 @@ struct NamespacePdbs<'a> {
 
 impl<'a> NamespacePdbs<'a> {
     fn new(budgets: impl Iterator<Item = &'a Pdb>) -> Self {
-        let mut template = Self::default();
+        let mut index = Self::default();
         for pdb in budgets {
             let Some(selector) = &pdb.selector else {
                 continue;
@@ -155,11 +155,11 @@ impl<'a> NamespacePdbs<'a> {
                         .then_some((key.as_str(), value.as_str()))
                 });
             match single.next() {
-                Some(label) => template.by_label.entry(label).or_default().push(pdb),
-                None => template.others.push(pdb),
+                Some(label) => index.by_label.entry(label).or_default().push(pdb),
+                None => index.others.push(pdb),
             }
         }
-        template
+        index
     }
 
     fn cover(&self, labels: &Labels) -> Option<PdbMatch<'a>> {

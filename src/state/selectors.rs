@@ -143,8 +143,8 @@ fn controller(kind: &str) -> Option<ObjectKind> {
 
 /// Returns the key-value pairs of an equality-based selector, such as that of a Service.
 fn pairs(selector: &Selector) -> impl Iterator<Item = (&str, &str)> {
-    let all = selector.expressions().iter();
-    all.filter_map(|(label, requirement)| {
+    let expressions = selector.expressions().iter();
+    expressions.filter_map(|(label, requirement)| {
         Some((label.as_str(), requirement.values()?.first()?.as_str()))
     })
 }

@@ -153,8 +153,8 @@ impl State {
                 .as_ref()
                 .map(|buffer_pods| u32::try_from(buffer_pods.len()).unwrap_or(u32::MAX));
             wanted.insert(buffer.name.clone(), count);
-            let left = VIRTUAL_MAX - pods.len();
-            pods.extend(buffer_pods.into_iter().flatten().take(left));
+            let remaining = VIRTUAL_MAX - pods.len();
+            pods.extend(buffer_pods.into_iter().flatten().take(remaining));
         }
         for pod in &mut pods {
             pod.priority = cutoff.unwrap_or(pod.priority);
@@ -213,8 +213,8 @@ impl State {
         let catalog = self.catalog_of(&claim.record.pool);
         for offering in offerings_of(claim) {
             // Until the launched type is known, the largest quantity of each resource counts.
-            if let Some(it) = catalog.get(offering.instance_type.as_str()) {
-                capacity.raise_to(&it.capacity);
+            if let Some(instance_type) = catalog.get(offering.instance_type.as_str()) {
+                capacity.raise_to(&instance_type.capacity);
             }
         }
         if let Some(node) = self.node_of(claim) {

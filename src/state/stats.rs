@@ -111,14 +111,14 @@ impl State {
     /// Returns statistics of each configured pool, and of removed pools with remaining nodes.
     pub fn holdings(&self) -> BTreeMap<PoolName, PoolStats> {
         let pools = self.cluster.pools.iter();
-        let mut all: BTreeMap<PoolName, PoolStats> = pools
+        let mut pools: BTreeMap<PoolName, PoolStats> = pools
             .map(|pool| (pool.name.clone(), PoolStats::default()))
             .collect();
         for (pool, usage) in self.usage() {
-            all.entry(pool).or_default().usage = usage;
+            pools.entry(pool).or_default().usage = usage;
         }
         for claim in self.ledger.claims.values() {
-            let stats = all.entry(claim.record.pool.clone()).or_default();
+            let stats = pools.entry(claim.record.pool.clone()).or_default();
             *stats.claims.entry(claim.phase).or_insert(0) += 1;
             let is_ready = self.node_of(claim).is_some_and(|node| node.ready);
             stats.nodes.count(claim.phase, is_ready);
@@ -126,7 +126,7 @@ impl State {
             stats.cost = prices.into_iter().flatten().sum();
         }
         for node in self.claimless_nodes() {
-            let stats = all.entry(node.pool().unwrap_or_default()).or_default();
+            let stats = pools.entry(node.pool().unwrap_or_default()).or_default();
             let phase = match (node.leaves(), node.is_initialized()) {
                 (true, _) => ClaimPhase::Draining,
                 (false, true) => ClaimPhase::Initialized,
@@ -136,7 +136,7 @@ impl State {
             let prices = [Some(stats.cost), self.price_of(node, None)];
             stats.cost = prices.into_iter().flatten().sum();
         }
-        all
+        pools
     }
 }
 

@@ -135,19 +135,19 @@ impl UnavailableOfferings {
     }
 
     /// Records that a capacity type is unavailable. Returns the end of the back-off.
-    pub fn refuse_way(&mut self, way: CapacityType, now: Timestamp) -> Timestamp {
-        let hold = Hold::refused(self.ways.remove(&way), now);
+    pub fn refuse_way(&mut self, capacity_type: CapacityType, now: Timestamp) -> Timestamp {
+        let hold = Hold::refused(self.ways.remove(&capacity_type), now);
         let until = hold.until;
-        self.ways.insert(way, hold);
+        self.ways.insert(capacity_type, hold);
         until
     }
 
     /// Marks something as unavailable until a time, or until an existing later time.
-    pub fn hold(&mut self, what: impl Into<UnavailableKey>, until: Timestamp, now: Timestamp) {
+    pub fn hold(&mut self, offering: impl Into<UnavailableKey>, until: Timestamp, now: Timestamp) {
         let new = Hold::new(until, now);
-        let hold = match what.into() {
+        let hold = match offering.into() {
             UnavailableKey::Offering(offering) => self.general.entry(offering).or_insert(new),
-            UnavailableKey::Way(way) => self.ways.entry(way).or_insert(new),
+            UnavailableKey::Way(capacity_type) => self.ways.entry(capacity_type).or_insert(new),
         };
         if hold.until < until {
             *hold = Hold::new(until, now);
@@ -175,8 +175,8 @@ impl UnavailableOfferings {
     pub fn is_untried(&self, pool: &PoolName, zone: &Zone) -> bool {
         self.untried.get(pool).is_some_and(|untried| {
             let waits = untried.all_until.is_some() || untried.until.contains_key(zone);
-            let shut = waits || untried.tried != Some(Timestamp::MIN);
-            shut && !untried.proven.contains(zone)
+            let is_excluded = waits || untried.tried != Some(Timestamp::MIN);
+            is_excluded && !untried.proven.contains(zone)
         })
     }
 
@@ -274,8 +274,8 @@ impl UnavailableOfferings {
     ) -> impl Iterator<Item = &Hold> {
         let by_class = class.and_then(|class| self.by_class.get(class));
         let of_class = by_class.and_then(|holds| holds.get(offering));
-        let way = self.ways.get(&offering.capacity_type);
-        [self.general.get(offering), of_class, way]
+        let of_capacity_type = self.ways.get(&offering.capacity_type);
+        [self.general.get(offering), of_class, of_capacity_type]
             .into_iter()
             .flatten()
     }
@@ -287,9 +287,9 @@ impl UnavailableOfferings {
     ) -> impl Iterator<Item = &mut Hold> {
         let by_class = class.and_then(|class| self.by_class.get_mut(class));
         let of_class = by_class.and_then(|holds| holds.get_mut(offering));
-        let way = self.ways.get_mut(&offering.capacity_type);
+        let of_capacity_type = self.ways.get_mut(&offering.capacity_type);
         let general = self.general.get_mut(offering);
-        [general, of_class, way].into_iter().flatten()
+        [general, of_class, of_capacity_type].into_iter().flatten()
     }
 
     /// Returns when the next offering becomes available again.

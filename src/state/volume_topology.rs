@@ -228,7 +228,7 @@ fn narrow(
     if volume.is_empty() {
         return Ok(locations.clone());
     }
-    let mut both = BTreeSet::new();
+    let mut combined = BTreeSet::new();
     for (location, topology) in locations
         .iter()
         .flat_map(|location| volume.iter().map(move |topology| (location, topology)))
@@ -239,16 +239,16 @@ fn narrow(
             .iter()
             .any(|(_, requirement)| requirement.is_impossible())
         {
-            both.insert(narrowed);
+            combined.insert(narrowed);
         }
-        if both.len() > ALTERNATIVES_MAX {
+        if combined.len() > ALTERNATIVES_MAX {
             return Err(VolumeFault::TooManyLocations);
         }
     }
-    if both.is_empty() {
+    if combined.is_empty() {
         return Err(VolumeFault::NoLocation);
     }
-    Ok(both)
+    Ok(combined)
 }
 
 /// Returns the CSI driver that attaches the volume of a claim, if known. Source: spec/scheduling.md

@@ -81,10 +81,13 @@ impl State {
     /// takes far longer.
     fn take_pods<'a>(
         &'a self,
-        all: &mut [(&'a NodeName, NodeRemoval<'a>)],
+        removals: &mut [(&'a NodeName, NodeRemoval<'a>)],
         now: Timestamp,
     ) -> Vec<(&'a Pod, usize)> {
-        let names = all.iter().enumerate().map(|(at, removal)| (removal.0, at));
+        let names = removals
+            .iter()
+            .enumerate()
+            .map(|(index, removal)| (removal.0, index));
         let places: HashMap<&NodeName, usize> = names.collect();
         let mut reschedulable = Vec::new();
         for pod in self.objects.pods.values() {
@@ -92,7 +95,7 @@ impl State {
             let Some(place) = place.copied() else {
                 continue;
             };
-            let removal = &mut all[place].1;
+            let removal = &mut removals[place].1;
             if self.is_tenant(pod, now) {
                 removal.pods.push(pod);
                 reschedulable.push((pod, place));

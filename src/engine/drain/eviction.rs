@@ -39,19 +39,19 @@ impl Engine {
     pub(crate) fn move_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let pods = self.state.objects.pods_on(node.as_str());
-        let left: Vec<&Pod> = pods.filter(|pod| pod.holds_drain(now)).collect();
-        drain
-            .evictions
-            .retain(|key, eviction| eviction.in_flight || left.iter().any(|pod| pod.key == *key));
+        let remaining: Vec<&Pod> = pods.filter(|pod| pod.holds_drain(now)).collect();
+        drain.evictions.retain(|key, eviction| {
+            eviction.in_flight || remaining.iter().any(|pod| pod.key == *key)
+        });
         let (until, forces) = (drain.deadline, drain.forces);
-        let (late, rest): (Vec<&Pod>, Vec<&Pod>) = left
+        let (late, others): (Vec<&Pod>, Vec<&Pod>) = remaining
             .iter()
             .copied()
             .partition(|pod| until.is_some_and(|at| is_late(pod, at, forces, now)));
         // The next pods have their turn when the previous ones no longer exist, not when they are
         // evicted.
-        let turn = rest.iter().map(|pod| pod.turn()).min();
-        let due = rest.iter().filter(|pod| {
+        let turn = others.iter().map(|pod| pod.turn()).min();
+        let due = others.iter().filter(|pod| {
             let is_due = Some(pod.turn()) == turn && !self.waves.is_later(&pod.key);
             is_due && pod.deleting.is_none()
         });
@@ -101,8 +101,8 @@ impl Engine {
             });
         }
         drain.moved |= !due.is_empty();
-        let next = next_late(&rest, until, now);
-        let holds = !left.is_empty();
+        let next = next_late(&others, until, now);
+        let holds = !remaining.is_empty();
         due.into_iter()
             .for_each(|target| self.issue_eviction(id, target, now));
         if let Some(at) = wake.into_iter().chain(next).chain(spared).min() {
@@ -113,7 +113,7 @@ impl Engine {
 
     fn issue_eviction(&mut self, id: &ClaimId, going: EvictionTarget, now: Timestamp) {
         let EvictionTarget { pod, uid, grace } = going;
-        let flight = CommandPurpose::Evict(id.clone(), pod.clone());
+        let purpose = CommandPurpose::Evict(id.clone(), pod.clone());
         let command = match grace {
             None => Command::Evict { pod, uid },
             Some(grace_seconds) => Command::DeletePod {
@@ -122,7 +122,7 @@ impl Engine {
                 grace_seconds,
             },
         };
-        self.issue(command, flight, now);
+        self.issue(command, purpose, now);
     }
 
     /// Handles the result of an eviction. While the pod exists the eviction is repeated at growing
@@ -131,7 +131,7 @@ impl Engine {
         &mut self,
         id: &ClaimId,
         pod: &PodKey,
-        answer: CommandResult,
+        result: CommandResult,
         now: Timestamp,
     ) {
         let reason = self
@@ -140,19 +140,20 @@ impl Engine {
             .claims
             .get(id)
             .and_then(|claim| claim.leaving);
-        let work = self.works.get_mut(id);
-        let Some(eviction) = work.and_then(|work| work.drain.evictions.get_mut(pod)) else {
+        let progress = self.works.get_mut(id);
+        let Some(eviction) = progress.and_then(|progress| progress.drain.evictions.get_mut(pod))
+        else {
             return;
         };
         eviction.in_flight = false;
         eviction.retry.evicted(now, &mut self.rng);
-        eviction.refused = matches!(answer, CommandResult::EvictRefused(_)).then_some(now);
-        if answer == CommandResult::Done && !std::mem::replace(&mut eviction.taken, true) {
+        eviction.refused = matches!(result, CommandResult::EvictRefused(_)).then_some(now);
+        if result == CommandResult::Done && !std::mem::replace(&mut eviction.taken, true) {
             let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Orphaned));
             self.report(Report::Evicted { pod, reason });
             return;
         }
-        if let CommandResult::EvictRefused(text) = answer
+        if let CommandResult::EvictRefused(text) = result
             && !std::mem::replace(&mut eviction.told, true)
         {
             let pod = pod.clone();
@@ -167,14 +168,14 @@ impl Engine {
         let pods = node.map(|node| self.state.obstacles(node.as_str(), now));
         let volumes = self.works.get(id).into_iter();
         let volumes = volumes.flat_map(|volume| volume.drain.detach.left.iter().cloned());
-        let mut all = pods.unwrap_or_default();
-        all.extend(volumes.map(DrainBlocker::Volume));
-        all
+        let mut blockers = pods.unwrap_or_default();
+        blockers.extend(volumes.map(DrainBlocker::Volume));
+        blockers
     }
 
     /// Reports what blocks a drain, after a while.
     pub(crate) fn report_blocked_drain(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let Some(drain) = self.works.get_mut(id).map(|work| &mut work.drain) else {
+        let Some(drain) = self.works.get_mut(id).map(|progress| &mut progress.drain) else {
             return;
         };
         let Some(began) = drain.began else {
@@ -212,10 +213,10 @@ impl Engine {
     }
 }
 
-fn shown(mut all: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize) {
-    let more = all.len().saturating_sub(HELD_SHOWN);
-    all.truncate(HELD_SHOWN);
-    (all, more)
+fn shown(mut blockers: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize) {
+    let more = blockers.len().saturating_sub(HELD_SHOWN);
+    blockers.truncate(HELD_SHOWN);
+    (blockers, more)
 }
 
 /// Returns whether a pod with its own grace period would outlast the node's deadline. Such a pod is

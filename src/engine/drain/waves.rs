@@ -80,7 +80,7 @@ impl Waves {
 impl Engine {
     /// Starts the next wave when the previous one is over.
     pub(crate) fn start_next_wave(&mut self, now: Timestamp) {
-        let shut = self.shut_ones(now);
+        let held = self.shut_ones(now);
 
         let state = &self.state;
         let mut is_over = true;
@@ -97,20 +97,20 @@ impl Engine {
                 let waits = now.duration_since(*at) < WAVE_MAX;
                 is_over &= !waits;
                 // The start is kept, or the node would be held again.
-                return waits || shut.iter().any(|node| node.id == *id);
+                return waits || held.iter().any(|node| node.id == *id);
             }
             let comes = now.duration_since(claim.since) < SETTLES_MAX
                 && state.pods_of(claim).next().is_some();
             is_over &= !comes;
             comes
         });
-        let next = shut
+        let next = held
             .iter()
             .filter(|node| !self.waves.begun.contains_key(&node.id));
         let next: Vec<&HeldNode> = next.collect();
-        let all: usize = next.iter().map(|node| node.reschedulable.len()).sum();
-        let most = PODS_MIN.max(all.div_ceil(WAVES_MAX));
-        let mut room = if is_over { most } else { 0 };
+        let total: usize = next.iter().map(|node| node.reschedulable.len()).sum();
+        let wave_size = PODS_MIN.max(total.div_ceil(WAVES_MAX));
+        let mut room = if is_over { wave_size } else { 0 };
         self.waves.later.clear();
         for node in next {
             if node.may_leave && room > 0 {
@@ -181,7 +181,10 @@ impl Engine {
     /// Returns whether all pods of a disrupted node belong to later waves. The deadline of the node
     /// does not run meanwhile.
     pub(crate) fn waits_for_wave(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let moved = self.works.get(id).is_some_and(|work| work.drain.moved);
+        let moved = self
+            .works
+            .get(id)
+            .is_some_and(|progress| progress.drain.moved);
         let claim = self.state.ledger.claims.get(id).filter(|_| !moved);
         let node = claim.and_then(|claim| claim.node.as_ref());
         let pods = node.map(|node| self.state.objects.pods_on(node.as_str()));
@@ -210,7 +213,9 @@ impl Engine {
 
     /// Returns whether the pods of a claim's node may be evicted.
     pub(crate) fn may_evict(&self, id: &ClaimId) -> bool {
-        self.works.get(id).is_some_and(|work| work.drain.released)
+        self.works
+            .get(id)
+            .is_some_and(|progress| progress.drain.released)
     }
 }
 

@@ -148,15 +148,15 @@ impl RetainedNodes {
 
     /// Returns the most informative entry of each node. Expired entries are ignored.
     fn by_node(&self, now: Timestamp) -> BTreeMap<&NodeName, &RetainedNode> {
-        let mut all: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
-        let told = self.swept.iter().chain(&self.weighed);
-        for kept in told.filter(|kept| kept.verdict.until().is_none_or(|at| at > now)) {
-            let known = all.entry(&kept.node).or_insert(kept);
+        let mut by_node: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
+        let entries = self.swept.iter().chain(&self.weighed);
+        for kept in entries.filter(|kept| kept.verdict.until().is_none_or(|at| at > now)) {
+            let known = by_node.entry(&kept.node).or_insert(kept);
             if closeness(kept) < closeness(known) {
                 *known = kept;
             }
         }
-        all
+        by_node
     }
 }
 
@@ -175,7 +175,7 @@ impl Engine {
     /// Returns the current inventory.
     pub fn inventory(&self, wanted: &Columns, now: Timestamp) -> Inventory {
         let state = &self.state;
-        let mut told = Inventory {
+        let mut inventory = Inventory {
             amounts: vec![Amount::default(); wanted.resources.len()],
             ..Inventory::default()
         };
@@ -190,14 +190,14 @@ impl Engine {
             let claim = state.claim_of(node);
             let taken = state.taken_on(node);
             let pods = usize::try_from(taken.pods).unwrap_or(0);
-            told.bound_pods += pods;
+            inventory.bound_pods += pods;
             let amounts = amounts(&taken, &node.allocatable, wanted);
-            for (sum, amount) in told.amounts.iter_mut().zip(&amounts) {
+            for (sum, amount) in inventory.amounts.iter_mut().zip(&amounts) {
                 sum.taken = sum.taken.saturating_add(amount.taken);
                 sum.there = sum.there.saturating_add(amount.there);
             }
             let price = state.price_of(node, claim);
-            told.price = [told.price].into_iter().chain(price).sum();
+            inventory.price = [inventory.price].into_iter().chain(price).sum();
             if rows.len() < NODES_MAX {
                 let kept = stays.get(&node.name);
                 rows.push(NodeRow {
@@ -208,14 +208,14 @@ impl Engine {
                     ..seen_node(node, claim, wanted)
                 });
             } else {
-                told.more_nodes += 1;
+                inventory.more_nodes += 1;
             }
         }
-        told.more_nodes += rows.len().saturating_sub(NODES_MAX);
+        inventory.more_nodes += rows.len().saturating_sub(NODES_MAX);
         rows.truncate(NODES_MAX);
-        told.nodes = rows;
-        self.add_pods(&mut told, now);
-        told
+        inventory.nodes = rows;
+        self.add_pods(&mut inventory, now);
+        inventory
     }
 
     /// Returns the row of a claim without a Node.
