@@ -291,11 +291,11 @@ impl Engine {
                 }
             }
             Event::WatchLost(kind, why) => self.state.views.lost(kind, why),
-            Event::Answered(id, answer) => {
-                let listing = matches!(answer, CommandResult::Instances(_));
+            Event::Answered(id, result) => {
+                let listing = matches!(result, CommandResult::Instances(_));
                 let notes =
-                    matches!(answer, CommandResult::Lease(_)).then(|| self.state.notes.clone());
-                self.answered(id, answer, now);
+                    matches!(result, CommandResult::Lease(_)).then(|| self.state.notes.clone());
+                self.answered(id, result, now);
                 if let Some(known) = notes {
                     if self.is_ready() && known.has_same_content(&self.state.notes) {
                         return;
@@ -308,14 +308,14 @@ impl Engine {
                     return;
                 }
             }
-            Event::Interrupted(instance, what, at) => self.notice(instance, (what, at), now),
+            Event::Interrupted(instance, notice, at) => self.notice(instance, notice, at, now),
             Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
-            Event::HeldDown(what, until) => self.held_down(what, until, now),
+            Event::HeldDown(offerings, until) => self.held_down(offerings, until, now),
             Event::ClockSkewed(skew) => {
                 self.looking.clock_skew = skew;
                 if skew.is_some() {
-                    self.cancel_queued("the clocks differ", |own| !own.is_look(), now);
+                    self.cancel_queued("the clocks differ", |command| !command.is_look(), now);
                 }
             }
         }
@@ -328,8 +328,8 @@ impl Engine {
     fn applied(&mut self, object: WatchedObject, now: Timestamp) -> bool {
         self.state.views.alive(object.kind(), now);
         // ReplicaSets change with each of their pods, but their selectors rarely do.
-        if let WatchedObject::Selecting(own) = &object
-            && self.state.objects.selectors.has(own)
+        if let WatchedObject::Selecting(selector) = &object
+            && self.state.objects.selectors.has(selector)
         {
             return false;
         }
@@ -354,16 +354,20 @@ impl Engine {
         self.state.resting.clear();
         if !self.manages() {
             let why = "the cluster is only observed now";
-            self.cancel_queued(why, |own| !own.is_look(), now);
+            self.cancel_queued(why, |command| !command.is_look(), now);
             let leaving = self.state.ledger.claims.values();
-            let nodes = leaving.filter_map(|own| self.state.node_of(own));
+            let nodes = leaving.filter_map(|claim| self.state.node_of(claim));
             let nodes = nodes.filter(|node| node.has_disrupted_taint()).count();
             if nodes > 0 && managed {
                 self.report(Report::LeftClosed { nodes });
             }
         } else if !self.gives_hints() {
             let why = "pods are not told of their nodes any more";
-            self.cancel_queued(why, |own| matches!(own, Command::Nominate { .. }), now);
+            self.cancel_queued(
+                why,
+                |command| matches!(command, Command::Nominate { .. }),
+                now,
+            );
         }
         self.early_configured(now);
     }
@@ -406,14 +410,14 @@ impl Engine {
     /// Returns the optional features that are off because the API server denied a permission. Each
     /// entry names the permission to grant.
     pub fn undone(&self) -> Vec<&'static str> {
-        let hints = "pods are not nominated for their nodes: grant patch of pods/status";
+        let nominations = "pods are not nominated for their nodes: grant patch of pods/status";
         let statuses = "the status of CapacityBuffers is not written: grant patch of \
                         capacitybuffers/status in autoscaling.x-k8s.io";
-        let all = [
-            (self.hints_denied.holds(), hints),
+        let features = [
+            (self.hints_denied.holds(), nominations),
             (self.buffer_statuses.denied.holds(), statuses),
         ];
-        let undone = all.into_iter().filter(|(denied, _)| *denied);
+        let undone = features.into_iter().filter(|(denied, _)| *denied);
         undone.map(|(_, text)| text).collect()
     }
 
@@ -445,13 +449,13 @@ impl Engine {
         let Some(due) = self.whole_due.filter(|due| now < *due) else {
             return false;
         };
-        let told = self.reports.len();
+        let reported = self.reports.len();
         if self.sweep_due.is_some_and(|at| at <= now) {
             self.sweep(now);
         }
         let woken = self.wake.take().map_or(due, |(at, _)| at.min(due));
         self.whole_due = Some(woken);
-        self.reports.len() == told && self.commands.is_empty() && now < woken
+        self.reports.len() == reported && self.commands.is_empty() && now < woken
     }
 
     /// Wakes the engine for the next sweep. A due sweep does not require a full pass.
@@ -542,7 +546,7 @@ impl Engine {
     }
 
     fn wake_at(&mut self, at: Timestamp, why: &'static str) {
-        if self.wake.is_none_or(|(own, _)| at < own) {
+        if self.wake.is_none_or(|(current, _)| at < current) {
             self.wake = Some((at, why));
         }
     }
@@ -565,11 +569,11 @@ impl Engine {
     /// Cancels the matching commands that are still in the queue. Each one counts as failed, and
     /// the engine decides again.
     fn cancel_queued(&mut self, why: &str, which: impl Fn(&Command) -> bool, now: Timestamp) {
-        let (taken, left): (VecDeque<IssuedCommand>, VecDeque<IssuedCommand>) =
+        let (taken, kept): (VecDeque<IssuedCommand>, VecDeque<IssuedCommand>) =
             std::mem::take(&mut self.commands)
                 .into_iter()
-                .partition(|own| which(&own.command));
-        self.commands = left;
+                .partition(|issued| which(&issued.command));
+        self.commands = kept;
         for act in taken {
             let (kind, text) = (FailureKind::Withdrawn, why.to_owned());
             self.answered(act.id, CommandResult::Failed { kind, text }, now);
@@ -591,14 +595,14 @@ impl Engine {
             },
         );
         // Nominations are sent last: there may be thousands.
-        let at = match command {
+        let index = match command {
             Command::Nominate { .. } => self.commands.len(),
             Command::CreateNode(_) | Command::Bind { .. } => self
                 .commands
                 .partition_point(|command| command.command.binds_early()),
             _ => self.commands.len() - self.pending_nominations(),
         };
-        self.commands.insert(at, IssuedCommand { id, command });
+        self.commands.insert(index, IssuedCommand { id, command });
         id
     }
 

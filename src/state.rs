@@ -204,8 +204,8 @@ impl State {
 
     fn see(&mut self) {
         let plain = self.plain.as_ref().unwrap_or(&self.catalog);
-        let both = (plain, &self.catalog);
-        self.overlaid = PoolCatalogs::of_classes(both, &self.cluster, &self.classes);
+        let catalogs = (plain, &self.catalog);
+        self.overlaid = PoolCatalogs::of_classes(catalogs, &self.cluster, &self.classes);
     }
 
     /// Returns the catalog of a pool for planning. List prices are in `catalog`.
@@ -220,8 +220,8 @@ impl State {
 
     /// Expects pods on a node until a time.
     pub fn nominate(&mut self, node: NodeName, until: Timestamp) {
-        let own = self.nominated.entry(node).or_insert(until);
-        *own = (*own).max(until);
+        let known = self.nominated.entry(node).or_insert(until);
+        *known = (*known).max(until);
     }
 
     /// Until when pods are expected on a node.
@@ -233,8 +233,8 @@ impl State {
     pub fn next_back(&self, now: Timestamp) -> Option<Timestamp> {
         let nominated = self.nominated.values().copied();
         let expected = nominated.filter(|until| *until > now).min();
-        let back = [self.holds.next_end(now), expected, self.next_release(now)];
-        back.into_iter().flatten().min()
+        let ends = [self.holds.next_end(now), expected, self.next_release(now)];
+        ends.into_iter().flatten().min()
     }
 
     /// Removes expired entries and data of deleted nodes.
@@ -244,18 +244,18 @@ impl State {
         self.objects.forget_gone_nodes();
         // Reschedulable pods are bound once all pods of their node are scheduled.
         let claims = self.ledger.claims.values();
-        let over = claims.filter(|claim| !claim.pods.is_empty() && is_over(claim, now));
-        let over: Vec<(ClaimId, BTreeSet<PodKey>)> = over
-            .map(|own| {
-                let pods = own.pods.iter();
+        let expired = claims.filter(|claim| !claim.pods.is_empty() && is_over(claim, now));
+        let expired: Vec<(ClaimId, BTreeSet<PodKey>)> = expired
+            .map(|claim| {
+                let pods = claim.pods.iter();
                 let pods = pods.filter(|key| {
                     let pod = self.objects.pods.get(*key);
                     pod.is_some_and(|pod| !pod.is_waiting() && self.is_mover(pod, now))
                 });
-                (own.record.id.clone(), pods.cloned().collect())
+                (claim.record.id.clone(), pods.cloned().collect())
             })
             .collect();
-        for (id, pods) in over {
+        for (id, pods) in expired {
             if let Some(claim) = self.ledger.claims.get_mut(&id) {
                 claim.pods = pods;
             }

@@ -50,8 +50,8 @@ struct AdoptionAttempt {
 impl AdoptionAttempt {
     /// Returns the time of the next attempt, if it is not due now.
     fn next(&self) -> Option<Timestamp> {
-        let shown = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
-        shown.or(self.retry.next())
+        let listed_by = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
+        listed_by.or(self.retry.next())
     }
 }
 
@@ -67,9 +67,8 @@ impl Engine {
     pub(super) fn count_adoptable(&mut self, now: Timestamp) {
         let counts = !self.manages() && self.state.cluster.adopt;
         let adoptable = counts.then(|| self.state.adoptable_nodes());
-        let stays = |node: &&Node| node.is_registered() && !node.leaves();
         let adoptable = adoptable.into_iter().flatten();
-        let new = adoptable.filter(stays).filter_map(|node| {
+        let new = adoptable.filter(|node| is_kept(node)).filter_map(|node| {
             let adoption = self.adoption(node, now)?;
             let instance = adoption.instance();
             let phase = match node.is_initialized() {
@@ -83,13 +82,11 @@ impl Engine {
             Some(claim)
         });
         let new: Vec<NodeClaim> = new.collect();
-        let gone = |claim: &NodeClaim| {
-            let node = self.state.node_of(claim);
-            !counts || node.is_none_or(|node| !stays(&node))
-        };
         let claims = self.state.ledger.claims.iter();
-        let foreign = claims.filter(|(_, own)| own.foreign && gone(own));
-        let gone: Vec<ClaimId> = foreign.map(|(id, _)| id.clone()).collect();
+        let gone = claims.filter(|(_, claim)| {
+            claim.foreign && !(counts && self.state.node_of(claim).is_some_and(is_kept))
+        });
+        let gone: Vec<ClaimId> = gone.map(|(id, _)| id.clone()).collect();
         for id in gone {
             self.forget_claim(&id);
         }
@@ -115,7 +112,7 @@ impl Engine {
         // Karpenter finishes the startup of its nodes. Under Outrigger they would hit the startup
         // timeouts.
         let adoptable = self.state.adoptable_nodes();
-        let adoptable: Vec<&Node> = adoptable.filter(|own| own.is_initialized()).collect();
+        let adoptable: Vec<&Node> = adoptable.filter(|node| node.is_initialized()).collect();
         if adoptable.is_empty() {
             self.adopting.nodes.clear();
             return;
@@ -128,7 +125,7 @@ impl Engine {
             return;
         }
         let mut nodes = std::mem::take(&mut self.adopting.nodes);
-        let names: BTreeSet<&NodeName> = adoptable.iter().map(|own| &own.name).collect();
+        let names: BTreeSet<&NodeName> = adoptable.iter().map(|node| &node.name).collect();
         nodes.retain(|name, _| names.contains(name));
         let mut free = ADOPTIONS_MAX;
         free = free.saturating_sub(nodes.values().filter(|node| node.in_flight).count());
@@ -139,7 +136,7 @@ impl Engine {
                 continue;
             }
             match attempt.next().filter(|at| *at > now) {
-                Some(at) => next = Some(next.map_or(at, |own: Timestamp| own.min(at))),
+                Some(at) => next = Some(next.map_or(at, |earliest: Timestamp| earliest.min(at))),
                 None if free > 0 => {
                     if let Some(adoption) = self.adoption(node, now) {
                         (free, attempt.in_flight, attempt.done) = (free - 1, true, None);
@@ -150,8 +147,8 @@ impl Engine {
             }
         }
         self.adopting.nodes = nodes;
-        for (node, own) in due {
-            let command = Command::Adopt(Box::new(own));
+        for (node, adoption) in due {
+            let command = Command::Adopt(Box::new(adoption));
             self.issue(command, CommandPurpose::Adopt(node), now);
         }
         if let Some(at) = next {
@@ -161,15 +158,15 @@ impl Engine {
 
     /// Handles the result of the tagging. The next listing shows the instance and creates its
     /// claim.
-    pub(super) fn adopted(&mut self, node: &NodeName, answer: &CommandResult, now: Timestamp) {
+    pub(super) fn adopted(&mut self, node: &NodeName, result: &CommandResult, now: Timestamp) {
         let Some(attempt) = self.adopting.nodes.get_mut(node) else {
             return;
         };
         attempt.in_flight = false;
-        if *answer != CommandResult::Done {
+        if *result != CommandResult::Done {
             attempt.retry.failed(now, &mut self.rng);
             let denied = FailureKind::Denied;
-            if matches!(answer, CommandResult::Failed { kind, .. } if *kind == denied) {
+            if matches!(result, CommandResult::Failed { kind, .. } if *kind == denied) {
                 self.adopting.pause.failed(now, &mut self.rng);
             }
             return;
@@ -239,15 +236,20 @@ impl Engine {
 
     /// Reports Karpenter nodes that are not adopted.
     fn report_unadopted(&mut self) {
-        let mut left: BTreeMap<PoolName, usize> = BTreeMap::new();
+        let mut unadopted: BTreeMap<PoolName, usize> = BTreeMap::new();
         for pool in self.state.poolless_nodes().filter_map(Node::pool) {
-            *left.entry(pool).or_default() += 1;
+            *unadopted.entry(pool).or_default() += 1;
         }
-        let before = std::mem::replace(&mut self.adopting.left, left.clone());
-        for (pool, nodes) in left {
+        let before = std::mem::replace(&mut self.adopting.left, unadopted.clone());
+        for (pool, nodes) in unadopted {
             if before.get(&pool) != Some(&nodes) {
                 self.report(Report::NotAdopted { pool, nodes });
             }
         }
     }
+}
+
+/// Returns whether a node has joined the cluster and is not being disrupted.
+fn is_kept(node: &Node) -> bool {
+    node.is_registered() && !node.leaves()
 }

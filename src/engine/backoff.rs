@@ -14,6 +14,11 @@ const EVICTION_MS: (i64, i64) = (100, 10_000);
 /// Time until a denied request is tried again: an operator may have granted the permission.
 const DENIED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
+/// Returns the time after a wait, or the latest time if there is none.
+pub(super) fn after(at: Timestamp, wait: SignedDuration) -> Timestamp {
+    at.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
 /// True if an optional permission is denied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Denied {

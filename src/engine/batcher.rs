@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::engine::backoff::after;
 use crate::model::cluster::Batching;
 use crate::model::id::PodKey;
 
@@ -70,7 +71,7 @@ impl PodBatcher {
         if self.known.is_empty() {
             return None;
         }
-        let after = |at: Timestamp, wait| at.checked_add(wait).unwrap_or(Timestamp::MAX);
+
         match (self.opened, self.last_new) {
             (Some(opened), Some(last)) => {
                 let latest = after(opened, batching.max);
@@ -91,7 +92,7 @@ impl PodBatcher {
 
     /// Plans unschedulable pods at `at`, if not earlier.
     pub fn try_again(&mut self, at: Timestamp) {
-        self.again = Some(self.again.map_or(at, |own| own.min(at)));
+        self.again = Some(self.again.map_or(at, |again| again.min(at)));
     }
 
     /// Returns whether any pending pod has not been planned yet.

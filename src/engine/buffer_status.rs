@@ -85,35 +85,35 @@ impl Engine {
         let under_way = self
             .flights
             .values()
-            .filter(|flight| matches!(flight.kind, CommandPurpose::BufferStatus(_)))
+            .filter(|in_flight| matches!(in_flight.kind, CommandPurpose::BufferStatus(_)))
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         let mut patches = Vec::new();
         let mut next: Option<Timestamp> = None;
-        for own in self.state.declared.iter().flatten() {
+        for object in self.state.declared.iter().flatten() {
             if patches.len() == free {
                 break;
             }
-            let Some(status) = self.stale_status(own, now) else {
+            let Some(status) = self.stale_status(object, now) else {
                 continue;
             };
-            let written = statuses.written.get(&own.key);
+            let written = statuses.written.get(&object.key);
             // The API server has this status, is about to have it, or has refused it. The same
             // status is not written again for the same version.
-            if written
-                .is_some_and(|it| it.version == own.version && it.status.has_same_content(&status))
-            {
+            if written.is_some_and(|it| {
+                it.version == object.version && it.status.has_same_content(&status)
+            }) {
                 continue;
             }
-            let due = written.and_then(|it| it.at.checked_add(APART).ok());
+            let due = written.and_then(|status| status.at.checked_add(APART).ok());
             if let Some(due) = due.filter(|due| *due > now) {
                 next = next.into_iter().chain([due]).min();
                 continue;
             }
             patches.push(BufferPatch {
-                key: own.key.clone(),
-                api: own.api,
-                version: own.version.clone(),
+                key: object.key.clone(),
+                api: object.api,
+                version: object.version.clone(),
                 status,
             });
         }
@@ -131,16 +131,16 @@ impl Engine {
             };
             let statuses = &mut self.buffer_statuses;
             statuses.written.insert(patch.key.clone(), written);
-            let flight = CommandPurpose::BufferStatus(Box::new(patch.clone()));
-            self.issue(Command::PatchBuffer(Box::new(patch)), flight, now);
+            let purpose = CommandPurpose::BufferStatus(Box::new(patch.clone()));
+            self.issue(Command::PatchBuffer(Box::new(patch)), purpose, now);
         }
     }
 
     /// Returns the status that an object should have, if it differs. `None` before its capacity is
     /// planned, or if its current status is invalid.
-    fn stale_status(&self, own: &BufferObject, now: Timestamp) -> Option<BufferStatus> {
-        let before = own.status.as_ref()?;
-        let room = match &own.buffer {
+    fn stale_status(&self, object: &BufferObject, now: Timestamp) -> Option<BufferStatus> {
+        let before = object.status.as_ref()?;
+        let room = match &object.buffer {
             Err(why) => Err(why.clone()),
             Ok(buffer) => {
                 let rooms = self.buffer_statuses.room.as_ref()?;
@@ -148,7 +148,7 @@ impl Engine {
                 count.ok_or_else(|| Unresolved::failed(shapeless(buffer)))
             }
         };
-        let status = own.status_of(before, room.as_ref().copied(), now);
+        let status = object.status_of(before, room.as_ref().copied(), now);
         (!status.has_same_content(before)).then_some(status)
     }
 
@@ -156,17 +156,17 @@ impl Engine {
     pub(super) fn buffer_status_written(
         &mut self,
         patch: BufferPatch,
-        answer: CommandResult,
+        result: CommandResult,
         now: Timestamp,
     ) {
-        let (kind, text) = match answer {
+        let (kind, text) = match result {
             CommandResult::Version(version) => {
                 self.buffer_statuses.retry = Backoff::default();
-                let mut all = self.state.declared.iter_mut().flatten();
-                if let Some(own) =
-                    all.find(|own| own.key == patch.key && own.version == patch.version)
+                let mut objects = self.state.declared.iter_mut().flatten();
+                if let Some(object) = objects
+                    .find(|object| object.key == patch.key && object.version == patch.version)
                 {
-                    (own.version, own.status) = (version, Some(patch.status));
+                    (object.version, object.status) = (version, Some(patch.status));
                 }
                 return;
             }
@@ -190,11 +190,17 @@ impl Engine {
             | FailureKind::Withdrawn
             | FailureKind::Throttled
             | FailureKind::Unknown => {
-                written.into_iter().for_each(|own| own.version.clear());
+                written
+                    .into_iter()
+                    .for_each(|status| status.version.clear());
                 if kind == FailureKind::Denied && !statuses.denied.holds() {
                     statuses.denied.set(now);
                     let why = "writing the status of CapacityBuffers is not permitted";
-                    self.cancel_queued(why, |own| matches!(own, Command::PatchBuffer(_)), now);
+                    self.cancel_queued(
+                        why,
+                        |command| matches!(command, Command::PatchBuffer(_)),
+                        now,
+                    );
                 } else if kind != FailureKind::Withdrawn && statuses.retry.is_due(now) {
                     statuses.retry.failed(now, &mut self.rng);
                 }

@@ -61,7 +61,7 @@ impl Engine {
     pub(super) fn withhold(&mut self, now: Timestamp) {
         if self.looking.mismatch.is_some() {
             let why = "the API server and the instances belong to different clusters";
-            self.cancel_queued(why, |own| !own.is_look(), now);
+            self.cancel_queued(why, |command| !command.is_look(), now);
         }
     }
 
@@ -70,10 +70,10 @@ impl Engine {
         let shared = self.state.objects.node_instances.shared();
         let ledger = &self.state.ledger;
         let ours = shared.filter(|(id, _)| ledger.by_instance(id.as_str()).is_some());
-        let all: SameInstances = ours
+        let instances: SameInstances = ours
             .map(|(id, nodes)| (id.clone(), nodes.clone()))
             .collect();
-        for (instance, nodes) in &all {
+        for (instance, nodes) in &instances {
             if self.same_instances.get(instance) != Some(nodes) {
                 self.reports.push_back(Report::SameInstance {
                     instance: instance.clone(),
@@ -81,7 +81,7 @@ impl Engine {
                 });
             }
         }
-        self.same_instances = all;
+        self.same_instances = instances;
     }
 
     /// Reports the result of the first comparison even if everything matches: the engine of the

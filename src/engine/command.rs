@@ -72,14 +72,15 @@ pub(crate) fn to_buy(
     offerings: &[OfferingKey],
     varied: bool,
 ) -> impl Iterator<Item = &OfferingKey> {
-    let way = offerings.first().map(|offering| offering.capacity_type);
-    let is_dearer_spot = move |own: &&OfferingKey| {
-        let spot = way == Some(CapacityType::Spot) && !varied;
-        spot && own.capacity_type == CapacityType::OnDemand
-    };
-    let all = offerings.iter();
-    all.take_while(move |own| !is_dearer_spot(own))
-        .filter(move |own| Some(own.capacity_type) == way)
+    let capacity_type = offerings.first().map(|offering| offering.capacity_type);
+    // The spot offerings after an on-demand offering cost more.
+    let stops_at_on_demand = capacity_type == Some(CapacityType::Spot) && !varied;
+    offerings
+        .iter()
+        .take_while(move |offering| {
+            !stops_at_on_demand || offering.capacity_type != CapacityType::OnDemand
+        })
+        .filter(move |offering| Some(offering.capacity_type) == capacity_type)
 }
 
 /// A change of one Node. It is written only if the object still has the version that the engine
@@ -464,7 +465,7 @@ impl RefusalKind {
 
     /// Returns the name in logs and metrics.
     pub fn as_str(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(own, _)| *own == self);
+        let found = Self::ALL.iter().find(|(kind, _)| *kind == self);
         found.map_or("", |(_, name)| name)
     }
 

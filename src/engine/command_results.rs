@@ -14,12 +14,12 @@ use crate::model::template_hash::hashes_in;
 
 impl Engine {
     /// Matches a result to its command and handles it.
-    pub(super) fn answered(&mut self, id: CommandId, answer: CommandResult, now: Timestamp) {
+    pub(super) fn answered(&mut self, id: CommandId, result: CommandResult, now: Timestamp) {
         // The command was sent by an earlier process or has timed out.
-        let Some(flight) = self.flights.remove(&id) else {
+        let Some(in_flight) = self.flights.remove(&id) else {
             return;
         };
-        if let CommandResult::Failed { kind, text } = &answer
+        if let CommandResult::Failed { kind, text } = &result
             && !matches!(
                 kind,
                 FailureKind::Gone | FailureKind::Conflict | FailureKind::Withdrawn
@@ -27,33 +27,33 @@ impl Engine {
         {
             let (kind, text) = (*kind, text.clone());
             self.report(Report::Failed {
-                command: flight.name,
+                command: in_flight.name,
                 kind,
                 text,
             });
         }
-        match flight.kind {
-            CommandPurpose::Step(claim) => self.stepped(&claim, id, answer, now),
-            CommandPurpose::Evict(claim, pod) => self.evicted(&claim, &pod, answer, now),
-            CommandPurpose::Listing => self.listed(answer, now),
+        match in_flight.kind {
+            CommandPurpose::Step(claim) => self.stepped(&claim, id, result, now),
+            CommandPurpose::Evict(claim, pod) => self.evicted(&claim, &pod, result, now),
+            CommandPurpose::Listing => self.listed(result, now),
             CommandPurpose::Probe(kind) => {
-                let alive = match answer {
+                let alive = match result {
                     CommandResult::Probed { alive } => Some(alive),
                     _ => None,
                 };
                 self.probed(kind, alive, now);
             }
-            CommandPurpose::Nominate(pod) => self.hinted(&pod, &answer, now),
-            CommandPurpose::ClearNomination(pod) => self.on_nomination_cleared(&pod, &answer, now),
-            CommandPurpose::Bind(claim, pod) => self.bound(&claim, &pod, &answer, now),
-            CommandPurpose::Unbind(pod) => self.unbound(&pod, &answer, now),
-            CommandPurpose::ReportDisruptions => self.on_disruptions_reported(&answer, now),
-            CommandPurpose::ReportUsage => self.accounted(&answer, now),
-            CommandPurpose::ReadLease => self.lease_read(answer, now),
-            CommandPurpose::BufferStatus(patch) => self.buffer_status_written(*patch, answer, now),
-            CommandPurpose::NoteLetGo(claims) => self.let_go_noted(&claims, answer, now),
-            CommandPurpose::Tag(claims, tags) => self.tagged(&claims, &tags, &answer, now),
-            CommandPurpose::Adopt(node) => self.adopted(&node, &answer, now),
+            CommandPurpose::Nominate(pod) => self.hinted(&pod, &result, now),
+            CommandPurpose::ClearNomination(pod) => self.on_nomination_cleared(&pod, &result, now),
+            CommandPurpose::Bind(claim, pod) => self.bound(&claim, &pod, &result, now),
+            CommandPurpose::Unbind(pod) => self.unbound(&pod, &result, now),
+            CommandPurpose::ReportDisruptions => self.on_disruptions_reported(&result, now),
+            CommandPurpose::ReportUsage => self.accounted(&result, now),
+            CommandPurpose::ReadLease => self.lease_read(result, now),
+            CommandPurpose::BufferStatus(patch) => self.buffer_status_written(*patch, result, now),
+            CommandPurpose::NoteLetGo(claims) => self.let_go_noted(&claims, result, now),
+            CommandPurpose::Tag(claims, tags) => self.tagged(&claims, &tags, &result, now),
+            CommandPurpose::Adopt(node) => self.adopted(&node, &result, now),
             CommandPurpose::Rewatch(_)
             | CommandPurpose::Orphan(_)
             | CommandPurpose::SaveDiscoveredMemory
@@ -64,11 +64,11 @@ impl Engine {
     /// Returns whether an expected result will change the next decision, or a result is overdue.
     /// Periodic reads change nothing before their results arrive.
     pub(super) fn awaits_acts(&self, now: Timestamp) -> bool {
-        !self.flights.values().all(|flight| {
+        !self.flights.values().all(|in_flight| {
             matches!(
-                flight.kind,
+                in_flight.kind,
                 CommandPurpose::Listing | CommandPurpose::ReadLease
-            ) && !flight.is_late(now)
+            ) && !in_flight.is_late(now)
         })
     }
 
@@ -77,7 +77,7 @@ impl Engine {
         let late: Vec<CommandId> = self
             .flights
             .iter()
-            .filter(|(_, flight)| flight.is_late(now))
+            .filter(|(_, in_flight)| in_flight.is_late(now))
             .map(|(id, _)| *id)
             .collect();
         // A queued command must not be sent later, when the engine may have decided differently.
@@ -95,10 +95,10 @@ impl Engine {
         }
     }
 
-    fn listed(&mut self, answer: CommandResult, now: Timestamp) {
+    fn listed(&mut self, result: CommandResult, now: Timestamp) {
         self.looking.listing = false;
         self.looking.listing_news = true;
-        let instances = match answer {
+        let instances = match result {
             CommandResult::Instances(instances) => instances,
             CommandResult::Failed { text, .. } => {
                 self.looking.listing_failed = Some(text);
@@ -129,25 +129,25 @@ impl Engine {
             .then(|| "the listing of instances shrank".to_owned());
     }
 
-    fn stepped(&mut self, id: &ClaimId, command: CommandId, answer: CommandResult, now: Timestamp) {
+    fn stepped(&mut self, id: &ClaimId, command: CommandId, result: CommandResult, now: Timestamp) {
         use CommandResult::{
             Attachments, Denied, Done, Failed, Granted, LaunchRefused, Launched, Pods, Terminating,
         };
 
-        let Some(work) = self.works.get_mut(id) else {
+        let Some(progress) = self.works.get_mut(id) else {
             return;
         };
-        let Some((expected, step)) = work.step.take() else {
+        let Some((expected, step)) = progress.step.take() else {
             return;
         };
         if expected != command {
-            work.step = Some((expected, step));
+            progress.step = Some((expected, step));
             return;
         }
-        match (step, answer) {
+        match (step, result) {
             (ClaimStep::RequestGrant, Granted) => self.granted(id, now),
             (ClaimStep::RequestGrant, Denied { why, used_up, view }) => {
-                self.denied(id, (why, used_up, view), now);
+                self.denied(id, why, used_up, view, now);
             }
             (ClaimStep::RequestDisruption, Granted) => {
                 self.works.entry(id.clone()).or_default().drain.granted = true;
@@ -162,7 +162,7 @@ impl Engine {
                 self.on_launch_refused(id, refusals, now);
             }
             (ClaimStep::Launch, Failed { kind, .. }) => self.launch_failed(id, kind, now),
-            (ClaimStep::MakeNode, answer) => self.made(id, &answer, now),
+            (ClaimStep::MakeNode, result) => self.made(id, &result, now),
             (ClaimStep::Terminate, Terminating(state)) => self.set_state(id, state, now),
             (
                 ClaimStep::Terminate,
@@ -174,8 +174,8 @@ impl Engine {
                 self.set_state(id, InstanceState::Terminated, now);
             }
             (ClaimStep::ListPods, Pods(pods)) => self.pods_listed(id, pods, now),
-            (ClaimStep::ListAttachments, Attachments(all)) => {
-                self.attachments_listed(id, all, now);
+            (ClaimStep::ListAttachments, Attachments(attachments)) => {
+                self.attachments_listed(id, attachments, now);
             }
             (ClaimStep::ListAttachments, Failed { kind, .. }) => {
                 self.attachments_unknown(id, kind, now);
@@ -197,8 +197,8 @@ impl Engine {
     }
 
     fn on_tainted(&mut self, id: &ClaimId, now: Timestamp) {
-        if let Some(work) = self.works.get_mut(id) {
-            work.drain.tainted = Some(now);
+        if let Some(progress) = self.works.get_mut(id) {
+            progress.drain.tainted = Some(now);
         }
         self.succeeded(id);
     }
@@ -212,14 +212,14 @@ impl Engine {
     }
 
     fn failed(&mut self, id: &ClaimId, now: Timestamp) {
-        if let Some(work) = self.works.get_mut(id) {
-            (work.patched, work.removed) = (None, None);
-            work.retry.failed(now, &mut self.rng);
+        if let Some(progress) = self.works.get_mut(id) {
+            (progress.patched, progress.removed) = (None, None);
+            progress.retry.failed(now, &mut self.rng);
         }
     }
 
-    fn made(&mut self, id: &ClaimId, answer: &CommandResult, now: Timestamp) {
-        if self.node_made(id, answer, now) {
+    fn made(&mut self, id: &ClaimId, result: &CommandResult, now: Timestamp) {
+        if self.node_made(id, result, now) {
             self.failed(id, now);
         } else {
             self.succeeded(id);
@@ -231,23 +231,23 @@ impl Engine {
     /// provider would return the old error. If the pool or node class has changed, the pods are
     /// planned again instead.
     fn launch_failed(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
-        let Some(mut work) = self.works.remove(id) else {
+        let Some(mut progress) = self.works.remove(id) else {
             return;
         };
-        work.unsure |= kind == FailureKind::Unknown;
-        work.retry.failed(now, &mut self.rng);
+        progress.unsure |= kind == FailureKind::Unknown;
+        progress.retry.failed(now, &mut self.rng);
         let claim = self.state.ledger.claims.get(id);
-        let spent = !work.unsure && kind != FailureKind::Withdrawn;
+        let spent = !progress.unsure && kind != FailureKind::Withdrawn;
         let Some(mut claim) = claim.filter(|_| spent).cloned() else {
-            self.works.insert(id.clone(), work);
+            self.works.insert(id.clone(), progress);
             return;
         };
         self.state.ledger.remove(id);
-        let own = &claim.record;
-        let pool = self.state.cluster.pool(own.pool.as_str());
+        let record = &claim.record;
+        let pool = self.state.cluster.pool(record.pool.as_str());
         if !pool.is_some_and(|pool| {
             let (of_pool, of_class) = hashes_in(&self.state.cluster, pool);
-            (&of_pool, &of_class) == (&own.pool_hash, &own.node_class_hash)
+            (&of_pool, &of_class) == (&record.pool_hash, &record.node_class_hash)
         }) {
             let (claim, next) = (id.clone(), None);
             self.report(Report::ClaimRenewed { claim, next });
@@ -256,9 +256,9 @@ impl Engine {
         let next = ClaimId::from(self.fresh_id());
         claim.record.id = next.clone();
         (claim.phase, claim.devices) = (ClaimPhase::Planned, None);
-        (work.launch, work.granted) = (None, false);
+        (progress.launch, progress.granted) = (None, false);
         self.state.ledger.insert(claim);
-        self.works.insert(next.clone(), work);
+        self.works.insert(next.clone(), progress);
         let (claim, next) = (id.clone(), Some(next));
         self.report(Report::ClaimRenewed { claim, next });
     }
@@ -269,10 +269,10 @@ impl Engine {
     }
 
     pub(super) fn succeeded(&mut self, id: &ClaimId) {
-        if let Some(work) = self.works.get_mut(id) {
-            work.retry = Default::default();
+        if let Some(progress) = self.works.get_mut(id) {
+            progress.retry = Default::default();
             // The launch parameters are no longer needed.
-            work.launch = None;
+            progress.launch = None;
         }
     }
 
@@ -331,8 +331,8 @@ impl Engine {
         instance.state = instance.state.max(state);
         if instance.state.is_live() {
             // The usage was requested and no longer is in flight: request it again.
-            if let Some(work) = self.works.get_mut(id) {
-                work.retry.failed(now, &mut self.rng);
+            if let Some(progress) = self.works.get_mut(id) {
+                progress.retry.failed(now, &mut self.rng);
             }
         }
     }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
+use crate::engine::backoff::after;
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PodKey};
-use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::plan::{self, Plan};
@@ -75,40 +75,38 @@ impl ConsolidationSchedule {
         }
     }
 
+    /// Returns the first time from `from` at which the cluster has not changed for a while.
+    fn calm_from(&self, from: Timestamp) -> Timestamp {
+        // The last moved pods may have just been bound.
+        let from = self.waited.map_or(from, |at| from.max(after(at, CALM)));
+        match self.stirred {
+            Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),
+            None => from,
+        }
+    }
+
     /// Returns the time of the next run. It is delayed a little while the cluster changes, because
     /// an unfinished change looks like a cluster that can be consolidated.
     fn due(&self, nodes: usize) -> Timestamp {
-        let calm = |from: Timestamp| {
-            // The last moved pods may have just been bound.
-            let from = self.waited.map_or(from, |at| from.max(after(at, CALM)));
-            match self.stirred {
-                Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),
-                None => from,
-            }
-        };
-        let first = self.stirred.map(|own| own.0);
+        let first = self.stirred.map(|(first, _)| first);
         let Some(last) = self.last else {
-            return first.map_or(Timestamp::MIN, calm);
+            return first.map_or(Timestamp::MIN, |at| self.calm_from(at));
         };
         let nodes = i32::try_from(nodes).unwrap_or(i32::MAX);
         let each = APART_EACH.checked_mul(nodes).unwrap_or(REGULARLY);
-        let apart = |doubled: u32| {
-            let apart = APART * 2_i32.pow(doubled.min(APART_DOUBLED_MAX));
-            after(last, apart.saturating_add(each))
-        };
-        let stirred = first.map(|at| calm(at.max(apart(self.vain))));
+        let doubled = APART * 2_i32.pow(self.vain.min(APART_DOUBLED_MAX));
+        let [soonest, doubled] =
+            [APART, doubled].map(|wait| after(last, wait.saturating_add(each)));
+        let stirred = first.map(|at| at.max(doubled));
         // Known future events do not count as guesses, so earlier runs that found nothing do not
         // delay them.
-        let opens = self.opens.map(|at| calm(at.max(apart(0))));
-        let ripens = self.ripens.map(|at| calm(at.max(apart(self.vain))));
-        let sooner = stirred.into_iter().chain(opens).chain(ripens).min();
+        let opens = self.opens.map(|at| at.max(soonest));
+        let ripens = self.ripens.map(|at| at.max(doubled));
+        let times = [stirred, opens, ripens].into_iter().flatten();
+        let sooner = times.map(|at| self.calm_from(at)).min();
         let regularly = after(last, REGULARLY);
         sooner.map_or(regularly, |at| at.min(regularly))
     }
-}
-
-fn after(at: Timestamp, wait: SignedDuration) -> Timestamp {
-    at.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 impl Engine {
@@ -118,10 +116,10 @@ impl Engine {
         let objects = &self.state.objects;
         let stirs = match event {
             Event::Applied(WatchedObject::Pod(pod)) => {
-                let place = |pod: &Pod| (pod.is_terminal(), pod.deleting.is_some());
                 !objects.pods.get(&pod.key).is_some_and(|known| {
                     known.node == pod.node
-                        && place(known) == place(pod)
+                        && known.is_terminal() == pod.is_terminal()
+                        && known.deleting.is_some() == pod.deleting.is_some()
                         && known.labels == pod.labels
                         && known.annotations == pod.annotations
                         && known.requests == pod.requests
@@ -180,8 +178,8 @@ impl Engine {
         );
         self.report_blocked_disruptions(&plan, true);
         self.report_eligible(&plan, &[Reason::Underutilized]);
-        let braked = plan.kept.iter().filter(|own| own.verdict.is_safeguard());
-        let opens = braked.filter_map(|own| own.verdict.until());
+        let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
+        let opens = braked.filter_map(|node| node.verdict.until());
         let opens = opens.chain(self.state.next_back(now));
         let ripens = plan::next_due(&plan.kept)
             .into_iter()
@@ -201,12 +199,15 @@ impl Engine {
             ..self.weighing
         };
         self.stays.weighed(&mut plan);
-        let again = self.weighing.due(self.state.objects.nodes.len());
-        self.wake_at(again, "the cluster is to be weighed");
+        let next = self.weighing.due(self.state.objects.nodes.len());
+        self.wake_at(next, "the cluster is to be weighed");
         if plan.retire.is_empty() {
             return;
         }
-        let claims = plan.retire.iter().filter_map(|own| own.claim.as_ref());
+        let claims = plan
+            .retire
+            .iter()
+            .filter_map(|termination| termination.claim.as_ref());
         if !claims
             .clone()
             .any(|claim| !self.observed_leaving.contains(claim))
@@ -214,14 +215,22 @@ impl Engine {
             return;
         }
         self.weighing.moved = Some(now);
-        let pool = plan.retire.first().map(|own| &own.pool);
+        let pool = plan.retire.first().map(|termination| &termination.pool);
         self.report(Report::Consolidates {
             pool: pool
-                .filter(|pool| plan.retire.iter().all(|own| own.pool == **pool))
+                .filter(|pool| {
+                    plan.retire
+                        .iter()
+                        .all(|termination| termination.pool == **pool)
+                })
                 .cloned(),
             nodes: plan.retire.len(),
             claims: plan.launches.len(),
-            before: plan.retire.iter().filter_map(|own| own.price).sum(),
+            before: plan
+                .retire
+                .iter()
+                .filter_map(|termination| termination.price)
+                .sum(),
             after: plan::cost(&plan.launches),
         });
         self.begin(plan, now);
@@ -247,7 +256,10 @@ impl Engine {
             self.report_possible_moves(plan);
             return;
         }
-        let claims = plan.retire.iter().filter_map(|own| own.claim.clone());
+        let claims = plan
+            .retire
+            .iter()
+            .filter_map(|termination| termination.claim.clone());
         let claims: Vec<ClaimId> = claims.collect();
         self.begin_moves(&plan, now);
         for claim in &claims {
@@ -264,9 +276,9 @@ impl Engine {
 
     /// Reports the nodes that would be disrupted and their replacements.
     fn report_possible_moves(&mut self, plan: Plan) {
-        for own in plan.retire {
-            if let Some(claim) = own.claim.clone() {
-                self.would_retire(claim, own);
+        for termination in plan.retire {
+            if let Some(claim) = termination.claim.clone() {
+                self.would_retire(claim, termination);
             }
         }
         for launch in plan.launches {
@@ -288,24 +300,28 @@ impl Engine {
     /// Cancels the disruption of nodes whose pods no longer fit elsewhere, if a new node for them
     /// would cost too much of the saving. Returns whether any was cancelled: the plan is void then.
     pub(super) fn keep_needed_nodes(&mut self, plan: &Plan, now: Timestamp) -> bool {
-        let unplaced = plan.unplaced.iter().map(|own| (&own.pod, f64::INFINITY));
+        let unplaced = plan
+            .unplaced
+            .iter()
+            .map(|unschedulable| (&unschedulable.pod, f64::INFINITY));
         let launched = plan.launches.iter().flat_map(|launch| {
             let each = self.costs_each(launch);
             launch.pods.iter().map(move |pod| (pod, each))
         });
-        let homeless: BTreeMap<&PodKey, f64> = launched.chain(unplaced).collect();
-        if homeless.is_empty() {
+        let unplaced_costs: BTreeMap<&PodKey, f64> = launched.chain(unplaced).collect();
+        if unplaced_costs.is_empty() {
             return false;
         }
-        let claims = self.state.ledger.claims.iter();
-        let waits = |id: &ClaimId| !self.works.get(id).is_some_and(|own| own.drain.released);
-        let leaving =
-            claims.filter(|(id, own)| own.leaving == Some(Reason::Underutilized) && waits(id));
+        let leaving = self.state.ledger.claims.iter().filter(|(id, claim)| {
+            claim.leaving == Some(Reason::Underutilized) && !self.may_evict(id)
+        });
         let mut needed: Vec<ClaimId> = Vec::new();
         let mut costs: Vec<(ClaimId, f64)> = Vec::new();
-        for (id, own) in leaving {
-            let reschedulable = self.state.reschedulable_of(own, now);
-            let cost: f64 = reschedulable.filter_map(|pod| homeless.get(&pod.key)).sum();
+        for (id, claim) in leaving {
+            let reschedulable = self.state.reschedulable_of(claim, now);
+            let cost: f64 = reschedulable
+                .filter_map(|pod| unplaced_costs.get(&pod.key))
+                .sum();
             if cost > self.may_cost(id) {
                 needed.push(id.clone());
             } else if cost > 0.0 {

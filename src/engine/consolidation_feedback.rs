@@ -50,17 +50,20 @@ impl SavingsTracker {
 impl Engine {
     /// Records the start of a consolidation. The saving is divided among the nodes by their price.
     pub(super) fn begin_moves(&mut self, plan: &Plan, now: Timestamp) {
-        let price = |own: &plan::PlannedTermination| own.price.map_or(0.0, Price::usd_per_h);
-        let before: f64 = plan.retire.iter().map(price).sum();
-        for own in &plan.retire {
-            let Some(id) = own.claim.as_ref().filter(|_| before > 0.0) else {
+        let before: f64 = plan.retire.iter().map(usd_per_h).sum();
+        for termination in &plan.retire {
+            let Some(id) = termination.claim.as_ref().filter(|_| before > 0.0) else {
                 continue;
             };
-            let saves = plan.saves.usd_per_h() * price(own) / before;
-            let share = (own.pool.clone(), saves);
+            let saves = plan.saves.usd_per_h() * usd_per_h(termination) / before;
+            let share = (termination.pool.clone(), saves);
             self.moves.shares.insert(id.clone(), share);
-            let churn = self.moves.pools.entry(own.pool.clone()).or_default();
-            churn.moved(saves, now);
+            let backoff = self
+                .moves
+                .pools
+                .entry(termination.pool.clone())
+                .or_default();
+            backoff.moved(saves, now);
         }
     }
 
@@ -78,8 +81,8 @@ impl Engine {
                 let Some(pool) = moved else {
                     continue;
                 };
-                let churn = self.moves.pools.entry(pool).or_default();
-                churn.lost(each);
+                let backoff = self.moves.pools.entry(pool).or_default();
+                backoff.lost(each);
                 lost = true;
             }
         }
@@ -91,10 +94,10 @@ impl Engine {
     /// Returns the pool of the node that consolidation evicts this pod from. The pod is planned
     /// before it is gone if it has lost its place.
     fn goes_to_save(&self, pod: &PodKey) -> Option<PoolName> {
-        let pod = self.state.objects.pods.get(pod);
+        let pod = self.state.objects.pods.get(pod)?;
         let claim = self
             .state
-            .claim_under(pod.filter(|pod| pod.deleting.is_some())?)?;
+            .claim_under(Some(pod).filter(|pod| pod.deleting.is_some())?)?;
         let moves = claim.leaving == Some(Reason::Underutilized);
         moves.then(|| claim.record.pool.clone())
     }
@@ -121,8 +124,8 @@ impl Engine {
     pub(super) fn saves_less(&mut self, id: &ClaimId, cost: f64) {
         if let Some((pool, saves)) = self.moves.shares.get_mut(id) {
             *saves -= cost;
-            let churn = self.moves.pools.entry(pool.clone()).or_default();
-            churn.stays(cost);
+            let backoff = self.moves.pools.entry(pool.clone()).or_default();
+            backoff.stays(cost);
         }
     }
 
@@ -132,13 +135,13 @@ impl Engine {
         let Some((pool, saves)) = self.moves.shares.remove(id) else {
             return;
         };
-        let released = self.works.get(id).is_some_and(|own| own.drain.released);
-        let churn = self.moves.pools.entry(pool).or_default();
+        let released = self.may_evict(id);
+        let backoff = self.moves.pools.entry(pool).or_default();
         if released {
-            churn.lost(saves);
+            backoff.lost(saves);
             self.rest(now);
         } else {
-            churn.stays(saves);
+            backoff.stays(saves);
         }
     }
 
@@ -163,25 +166,22 @@ impl Engine {
             let Some(until) = until else {
                 continue;
             };
-            let most = self
-                .moves
-                .on_nodes
-                .get(id)
-                .map_or(pods, |own| pods.max(*own));
-            nodes.insert(id.clone(), most);
-            if !have_left(pods, most) {
+            let before = self.moves.on_nodes.get(id).copied().unwrap_or_default();
+            let highest = before.max(pods);
+            nodes.insert(id.clone(), highest);
+            if !have_left(pods, highest) {
                 self.state.fresh.insert(node.clone(), until);
             }
         }
         self.moves.on_nodes = nodes;
         for (pool, pods) in &mut pools {
             let before = self.moves.in_pools.get(pool).copied().unwrap_or_default();
-            let most = before.max(*pods);
-            if have_left(*pods, most) {
+            let highest = before.max(*pods);
+            if have_left(*pods, highest) {
                 self.moves.pools.remove(pool);
                 self.state.resting.remove(pool);
             }
-            *pods = most;
+            *pods = highest;
         }
         self.moves.in_pools = pools;
     }
@@ -189,10 +189,11 @@ impl Engine {
     /// Puts pools in consolidation back-off and reports it.
     fn rest(&mut self, now: Timestamp) {
         let pools = self.moves.pools.iter();
-        let resting = pools.filter_map(|(pool, own)| Some((pool, own, own.rests_until()?)));
-        for (pool, own, until) in resting.filter(|(_, _, until)| *until > now) {
+        let resting =
+            pools.filter_map(|(pool, backoff)| Some((pool, backoff, backoff.rests_until()?)));
+        for (pool, backoff, until) in resting.filter(|(_, _, until)| *until > now) {
             if self.state.resting.insert(pool.clone(), until) != Some(until) {
-                let (saved, lost) = own.figures();
+                let (saved, lost) = backoff.figures();
                 let why = format!(
                     "{saved:.4} $/h were to be saved, and nodes of {lost:.4} $/h had to stay or be \
                      made for the pods that were moved: nothing is moved until {until}"
@@ -207,13 +208,17 @@ impl Engine {
     }
 }
 
-/// Returns until when a node is kept because consolidation recently launched it.
-fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
-    let own = Some(claim)
-        .filter(|claim| is_for_reschedulable(claim) && claim.phase == ClaimPhase::Initialized);
-    own?.record.created.checked_add(FRESH).ok()
+/// Returns the price of a node in $/h, or zero if it is unknown.
+fn usd_per_h(termination: &plan::PlannedTermination) -> f64 {
+    termination.price.map_or(0.0, Price::usd_per_h)
 }
 
-fn have_left(pods: usize, most: usize) -> bool {
-    (most - pods) * LEFT_MANY >= most && most > 0
+/// Returns until when a node is kept because consolidation recently launched it.
+fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
+    let launched = is_for_reschedulable(claim) && claim.phase == ClaimPhase::Initialized;
+    launched.then(|| claim.record.created.checked_add(FRESH).ok())?
+}
+
+fn have_left(pods: usize, highest: usize) -> bool {
+    (highest - pods) * LEFT_MANY >= highest && highest > 0
 }

@@ -28,12 +28,12 @@ impl Engine {
                 continue;
             };
             let key = (instance_type.clone(), image.to_owned());
-            let least = seen.entry(key).or_insert(memory);
-            *least = (*least).min(memory);
+            let smallest = seen.entry(key).or_insert(memory);
+            *smallest = (*smallest).min(memory);
         }
         self.learned.retain(|key, _| seen.contains_key(key));
         for (key, memory) in seen {
-            if self.learned.get(&key).is_some_and(|own| *own <= memory) {
+            if self.learned.get(&key).is_some_and(|known| *known <= memory) {
                 continue;
             }
             self.learned.insert(key.clone(), memory);
@@ -60,22 +60,24 @@ impl Engine {
             return;
         };
         let (has, promised, name) = (&node.capacity, &promised.capacity, &promised.name);
-        let all = [
+        let resources = [
             ("cpu", promised.cpu_milli, has.cpu_milli),
             ("memory", promised.memory, has.memory),
             ("pods", promised.pods, has.pods),
         ];
-        let lacking = all.into_iter().filter(|own| own.2 * 10 < own.1 * 9);
-        let lacking = lacking.map(|(resource, promised, found)| Report::Lacking {
-            node: node.name.clone(),
-            instance_type: name.clone(),
-            resource,
-            promised,
-            found,
-        });
+        let lacking = resources
+            .into_iter()
+            .filter(|(_, promised, found)| found * 10 < promised * 9)
+            .map(|(resource, promised, found)| Report::Lacking {
+                node: node.name.clone(),
+                instance_type: name.clone(),
+                resource,
+                promised,
+                found,
+            });
         let lacking: Vec<Report> = lacking.collect();
-        let said = &mut self.works.entry(id.clone()).or_default().told_lacking;
-        if !lacking.is_empty() && !std::mem::replace(said, true) {
+        let reported = &mut self.works.entry(id.clone()).or_default().told_lacking;
+        if !lacking.is_empty() && !std::mem::replace(reported, true) {
             self.reports.extend(lacking);
         }
     }
@@ -83,11 +85,11 @@ impl Engine {
     /// Returns the instance type and image of a claim's node, and the memory that its kubelet
     /// reports.
     fn reported<'a>(&'a self, claim: &'a NodeClaim) -> Option<(&'a TypeName, &'a str, i64)> {
-        let is_there = matches!(
+        let has_joined = matches!(
             claim.phase,
             ClaimPhase::Registered | ClaimPhase::Initialized
         );
-        let instance = claim.instance.as_ref().filter(|_| is_there)?;
+        let instance = claim.instance.as_ref().filter(|_| has_joined)?;
         let image = instance.facts.as_ref()?.image.as_deref()?;
         let memory = self.node_of(claim)?.capacity.memory;
         (memory > 0).then_some((&instance.offering.instance_type, image, memory))

@@ -104,9 +104,9 @@ impl Engine {
             claim.leaving = Some(reason);
             claim.pods.clear();
         }
-        let work = self.works.entry(id.clone()).or_default();
-        (work.drain, work.told_to_end, work.lingers) = Default::default();
-        work.asked = Some(now);
+        let progress = self.works.entry(id.clone()).or_default();
+        (progress.drain, progress.told_to_end, progress.lingers) = Default::default();
+        progress.asked = Some(now);
         let next = if registered {
             ClaimPhase::Draining
         } else {
@@ -160,7 +160,10 @@ impl Engine {
                 return;
             }
             if !stale {
-                let deadline = self.works.get(id).and_then(|own| own.drain.deadline);
+                let deadline = self
+                    .works
+                    .get(id)
+                    .and_then(|progress| progress.drain.deadline);
                 let patch = taint_patch(&node, reason, deadline);
                 self.works.entry(id.clone()).or_default().drain.sent = Some(now);
                 self.step(id, ClaimStep::Taint, Command::PatchNode(patch), now);
@@ -179,7 +182,10 @@ impl Engine {
                 return;
             }
         }
-        let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
+        let confirmed = self
+            .works
+            .get(id)
+            .and_then(|progress| progress.drain.confirmed);
         if self.is_over(id, now) {
             if reason.ends_at_once() && !self.may_end_undrained(id, now) {
                 return;
@@ -192,7 +198,7 @@ impl Engine {
             self.enter(id, ClaimPhase::Terminating, now);
             return;
         }
-        self.empty(id, (&name, reason), tainted, now);
+        self.empty(id, &name, reason, tainted, now);
     }
 
     /// Returns whether a Node lacks the disrupted taint although the engine has set it.
@@ -208,7 +214,10 @@ impl Engine {
         if labelled && node.annotations.contains_key(DISRUPTION_REASON) {
             return false;
         }
-        let marked = self.works.get(id).and_then(|own| own.drain.marked);
+        let marked = self
+            .works
+            .get(id)
+            .and_then(|progress| progress.drain.marked);
         if let Some(at) = marked.map(|at| at + MARK_AGAIN).filter(|at| *at > now) {
             self.wake_at(at, "what stands beside a taint is to be written again");
             return false;
@@ -224,9 +233,9 @@ impl Engine {
     /// Records that they were restored. If they were removed again during the write, the Node is
     /// unchanged and no new version follows, so the engine must not wait for one.
     pub(super) fn marked(&mut self, id: &ClaimId, now: Timestamp) {
-        if let Some(work) = self.works.get_mut(id) {
-            work.drain.marked = Some(now);
-            work.patched = None;
+        if let Some(progress) = self.works.get_mut(id) {
+            progress.drain.marked = Some(now);
+            progress.patched = None;
         }
         self.succeeded(id);
     }
@@ -235,11 +244,15 @@ impl Engine {
     fn empty(
         &mut self,
         id: &ClaimId,
-        (name, reason): (&NodeName, Reason),
+        name: &NodeName,
+        reason: Reason,
         tainted: Timestamp,
         now: Timestamp,
     ) {
-        let deadline = self.works.get(id).and_then(|own| own.drain.deadline);
+        let deadline = self
+            .works
+            .get(id)
+            .and_then(|progress| progress.drain.deadline);
         if let Some(at) = deadline.filter(|at| *at > now) {
             self.wake_at(at, "the time of a leaving node is up");
         }
@@ -276,7 +289,7 @@ impl Engine {
     /// them has a place elsewhere. The disruption can be cancelled until the first eviction. It is
     /// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
     fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
-        let drain = self.works.get(id).map(|own| &own.drain);
+        let drain = self.works.get(id).map(|progress| &progress.drain);
         let (moved, released) = drain.map_or((false, false), |drain| (drain.moved, drain.released));
         if moved || !(reason.waits_for_places() || reason == Reason::Empty) {
             return true;
@@ -303,7 +316,9 @@ impl Engine {
         }
         // Any pod may have been bound before the taint.
         let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);
-        if let Some(unmanaged_pod) = chosen.and_then(|own| self.state.unmanaged_pod_of(own, now)) {
+        if let Some(unmanaged_pod) =
+            chosen.and_then(|claim| self.state.unmanaged_pod_of(claim, now))
+        {
             let why = format!(
                 "pod {unmanaged_pod} runs on it and has no controller that would recreate it"
             );
@@ -343,7 +358,7 @@ impl Engine {
     fn is_checked(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let node = self.state.ledger.claims.get(id);
         let node = node.and_then(|node| node.node.clone());
-        let drain = self.works.get(id).map(|own| &own.drain);
+        let drain = self.works.get(id).map(|progress| &progress.drain);
         let until = drain.and_then(|drain| drain.checked?.checked_add(CHECKED_MAX).ok());
         let fresh = until.is_some_and(|at| at > now);
         let checked = fresh || drain.is_some_and(|drain| drain.released);
@@ -357,13 +372,13 @@ impl Engine {
     pub(super) fn cancel_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         let times = self.times_withdrawn(id);
         let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));
-        self.keep_for(id, why, (wait, times.saturating_add(1)), now);
+        self.keep_for(id, why, wait, times.saturating_add(1), now);
     }
 
     /// Cancels the disruption of a node for a reason outside the node.
     pub(super) fn postpone_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         let times = self.times_withdrawn(id);
-        self.keep_for(id, why, (WITHDRAWN_MIN, times), now);
+        self.keep_for(id, why, WITHDRAWN_MIN, times, now);
     }
 
     fn times_withdrawn(&self, id: &ClaimId) -> u32 {
@@ -376,7 +391,8 @@ impl Engine {
         &mut self,
         id: &ClaimId,
         why: String,
-        (wait, times): (SignedDuration, u32),
+        wait: SignedDuration,
+        times: u32,
         now: Timestamp,
     ) {
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
@@ -387,12 +403,12 @@ impl Engine {
 
     /// Lists the pods of the node from the API server, because the watch may lag behind.
     fn confirm(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let work = self.works.entry(id.clone()).or_default();
-        if let Some(at) = work.drain.next_list.filter(|at| *at > now) {
+        let progress = self.works.entry(id.clone()).or_default();
+        if let Some(at) = progress.drain.next_list.filter(|at| *at > now) {
             self.wake_at(at, "a drain is to be confirmed");
             return;
         }
-        work.drain.next_list = now.checked_add(LIST_APART).ok();
+        progress.drain.next_list = now.checked_add(LIST_APART).ok();
         self.step(
             id,
             ClaimStep::ListPods,
@@ -411,7 +427,7 @@ impl Engine {
         let objects = &self.state.objects;
         pods.iter_mut()
             .for_each(|pod| objects.note_deletion(pod, now));
-        let come = pods.iter().filter(|pod| pod.holds_node()).count();
+        let bound = pods.iter().filter(|pod| pod.holds_node()).count();
         let held = pods.iter().any(|pod| pod.holds_drain(now));
         let unseen: Vec<&Pod> = pods
             .iter()
@@ -421,20 +437,20 @@ impl Engine {
             let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
             known.is_some_and(|at| at < now)
         });
-        let Some(work) = self.works.get_mut(id) else {
+        let Some(progress) = self.works.get_mut(id) else {
             return;
         };
-        work.retry = Default::default();
-        work.drain.checked = unseen.is_empty().then_some(now);
+        progress.retry = Default::default();
+        progress.drain.checked = unseen.is_empty().then_some(now);
         if is_blind {
-            work.drain.next_list = now.checked_add(REWATCHED).ok();
+            progress.drain.next_list = now.checked_add(REWATCHED).ok();
         }
-        if reason.waits_for_places() && !work.drain.released {
+        if reason.waits_for_places() && !progress.drain.released {
             // No eviction has completed yet.
-        } else if empty && come > 0 {
-            self.keep(id, format!("{come} pods have come to it"), now);
+        } else if empty && bound > 0 {
+            self.keep(id, format!("{bound} pods have come to it"), now);
         } else if !held {
-            work.drain.confirmed = Some(now);
+            progress.drain.confirmed = Some(now);
         }
         if is_blind {
             self.state.views.doubt(ObjectKind::Pod);
@@ -449,19 +465,19 @@ impl Engine {
             return;
         };
         let reason = claim.leaving.take().unwrap_or(Reason::Empty);
-        let work = self.works.entry(id.clone()).or_default();
-        let tainted = work.drain.tainted.is_some();
+        let progress = self.works.entry(id.clone()).or_default();
+        let tainted = progress.drain.tainted.is_some();
         // An unanswered taint may still be in flight.
-        let in_flight = matches!(work.step, Some((_, ClaimStep::Taint)));
+        let in_flight = matches!(progress.step, Some((_, ClaimStep::Taint)));
         let closed = match tainted || in_flight {
             true => Some(now),
-            false => work.drain.sent,
+            false => progress.drain.sent,
         };
         claim.closing_until = closed.and_then(|at| at.checked_add(unseen).ok());
-        let evictions = std::mem::take(&mut work.drain.evictions);
+        let evictions = std::mem::take(&mut progress.drain.evictions);
         self.cancel_queued(
             "its node is kept",
-            |own| match own {
+            |command| match command {
                 Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {
                     evictions.contains_key(pod)
                 }

@@ -57,14 +57,13 @@ impl Engine {
 
     /// Creates the Node of a launched claim, or binds pods to it.
     pub(super) fn bind_early(&mut self, id: &ClaimId, now: Timestamp) {
-        let whole = || self.is_ready() && self.fault(now).is_none();
-        if !self.is_early() || !whole() {
+        if !self.is_early() || !self.is_ready() || self.fault(now).is_some() {
             return;
         }
         let claim = self.state.ledger.claims.get(id);
-        let claim =
-            claim.filter(|claim| claim.phase == ClaimPhase::Launched && claim.leaving.is_none());
-        let Some(claim) = claim else {
+        let Some(claim) =
+            claim.filter(|claim| claim.phase == ClaimPhase::Launched && claim.leaving.is_none())
+        else {
             return;
         };
         match self.node_of(claim) {
@@ -75,20 +74,20 @@ impl Engine {
     }
 
     fn make_node(&mut self, id: &ClaimId, now: Timestamp) {
-        let work = self.works.entry(id.clone()).or_default();
+        let progress = self.works.entry(id.clone()).or_default();
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
         // A missing Node was deleted by a user: its kubelet recreates it.
-        if work.early.made || work.step.is_some() || claim.node.is_some() {
+        if progress.early.made || progress.step.is_some() || claim.node.is_some() {
             return;
         }
-        let to_come = claim
+        let expected = claim
             .instance
             .as_ref()
             .and_then(|instance| instance.node.as_deref());
-        let Some(to_come) = to_come.cloned() else {
-            if !std::mem::replace(&mut work.early.told, true) && !claim.pods.is_empty() {
+        let Some(expected) = expected.cloned() else {
+            if !std::mem::replace(&mut progress.early.told, true) && !claim.pods.is_empty() {
                 let (claim, why) = (id.clone(), "the name of its node is not known");
                 let why = why.to_owned();
                 self.report(Report::NotEarly { claim, why });
@@ -96,11 +95,11 @@ impl Engine {
             return;
         };
         // Names are reused: the Node of a terminated instance may still exist.
-        let taken = self.state.objects.nodes.contains_key(&to_come.name);
+        let taken = self.state.objects.nodes.contains_key(&expected.name);
         if taken || self.bindable(claim).is_empty() {
             return;
         }
-        let Some(node) = self.new_node(claim, to_come) else {
+        let Some(node) = self.new_node(claim, expected) else {
             return;
         };
         let command = Command::CreateNode(Box::new(node));
@@ -113,8 +112,9 @@ impl Engine {
             .as_ref()
             .and_then(|instance| instance.node.as_deref());
         let labels = node.map(|node| self.labels_to_come(claim, node));
-        let has = (&labels.unwrap_or_default(), &self.taints_of(claim)[..]);
-        self.state.bindable(claim, has)
+        let taints = self.taints_of(claim);
+        self.state
+            .bindable(claim, &labels.unwrap_or_default(), &taints)
     }
 
     /// Returns the taints that a claim's node has after its startup.
@@ -127,11 +127,11 @@ impl Engine {
     /// Returns the Node as its kubelet would register it, limited to what matters for pods and for
     /// Outrigger, with a NoSchedule taint. A kubelet that finds its Node keeps its labels and
     /// taints. Source: Kubernetes, kubelet_node_status.go.
-    fn new_node(&self, claim: &NodeClaim, to_come: ExpectedNode) -> Option<NewNode> {
+    fn new_node(&self, claim: &NodeClaim, expected: ExpectedNode) -> Option<NewNode> {
         let key = &claim.instance.as_ref()?.offering;
         let catalog = self.state.catalog_of(&claim.record.pool);
-        let shape = catalog.get(key.instance_type.as_str())?;
-        let labels = self.labels_to_come(claim, &to_come);
+        let instance_type = catalog.get(key.instance_type.as_str())?;
+        let labels = self.labels_to_come(claim, &expected);
         let mut annotations = self.pool_of(claim).annotations.clone();
         for (name, value) in [
             (AWAITING_KUBELET, "true"),
@@ -150,21 +150,21 @@ impl Engine {
             });
         }
         Some(NewNode {
-            name: to_come.name,
-            provider_id: to_come.provider_id,
+            name: expected.name,
+            provider_id: expected.provider_id,
             labels,
             annotations,
             taints,
-            capacity: plain(&shape.capacity),
-            allocatable: plain(&shape.allocatable),
+            capacity: plain(&instance_type.capacity),
+            allocatable: plain(&instance_type.allocatable),
         })
     }
 
     /// Returns the labels of the new Node.
-    fn labels_to_come(&self, claim: &NodeClaim, to_come: &ExpectedNode) -> Labels {
+    fn labels_to_come(&self, claim: &NodeClaim, expected: &ExpectedNode) -> Labels {
         let mut labels = self.labels_of_instance(claim, &Node::default());
         labels.extend(node_labels(claim, &self.pool_of(claim)));
-        labels.insert(HOSTNAME.to_owned(), to_come.name.to_string());
+        labels.insert(HOSTNAME.to_owned(), expected.name.to_string());
         // The Node has all taints from the start, so none that a daemon has removed is added again.
         labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         if let Some(instance) = &claim.instance {
@@ -189,21 +189,21 @@ impl Engine {
     pub(super) fn node_made(
         &mut self,
         id: &ClaimId,
-        answer: &CommandResult,
+        result: &CommandResult,
         now: Timestamp,
     ) -> bool {
-        let kind = match answer {
+        let kind = match result {
             CommandResult::Failed { kind, .. } => Some(*kind),
             _ => None,
         };
         if kind == Some(FailureKind::Denied) {
             self.give_up_early("Nodes may not be made", now);
         }
-        let again = matches!(
+        let retry = matches!(
             kind,
             Some(FailureKind::Throttled | FailureKind::Unknown | FailureKind::Withdrawn)
         );
-        if again {
+        if retry {
             return true;
         }
         // If a Node of this name exists, the watch shows its owner.
@@ -231,13 +231,13 @@ impl Engine {
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         for (pod, uid) in pods {
-            let work = self.works.entry(id.clone()).or_default();
-            let own = work.early.binds.entry(pod.clone()).or_default();
-            if own.begin(&uid, now) {
-                let flight = CommandPurpose::Bind(id.clone(), pod.clone());
+            let progress = self.works.entry(id.clone()).or_default();
+            let attempt = progress.early.binds.entry(pod.clone()).or_default();
+            if attempt.begin(&uid, now) {
+                let purpose = CommandPurpose::Bind(id.clone(), pod.clone());
                 let node = node.clone();
-                self.issue(Command::Bind { pod, uid, node }, flight, now);
-            } else if let Some(at) = own.waits() {
+                self.issue(Command::Bind { pod, uid, node }, purpose, now);
+            } else if let Some(at) = attempt.waits() {
                 self.wake_at(at, "a pod is to be bound");
             }
         }
@@ -248,24 +248,24 @@ impl Engine {
         &mut self,
         id: &ClaimId,
         pod: &PodKey,
-        answer: &CommandResult,
+        result: &CommandResult,
         now: Timestamp,
     ) {
         let denied = matches!(
-            answer,
+            result,
             CommandResult::Failed {
                 kind: FailureKind::Denied,
                 ..
             }
         );
-        let Some(work) = self.works.get_mut(id) else {
+        let Some(progress) = self.works.get_mut(id) else {
             return;
         };
-        let early = &mut work.early;
-        early.bound += usize::from(*answer == CommandResult::Done);
-        self.early_binds |= *answer == CommandResult::Done;
+        let early = &mut progress.early;
+        early.bound += usize::from(*result == CommandResult::Done);
+        self.early_binds |= *result == CommandResult::Done;
         if let Some(bind) = early.binds.get_mut(pod) {
-            bind.end(answer, &mut self.rng, now);
+            bind.end(result, &mut self.rng, now);
         }
         if early.binds.values().all(|bind| !bind.in_flight) {
             let pods = std::mem::take(&mut early.bound);
@@ -318,8 +318,7 @@ impl Engine {
         let id = id.and_then(|id| self.state.ledger.by_instance(id));
         let claim = id.and_then(|id| self.state.ledger.claims.get(id));
         let other = claim.and_then(|claim| self.node_of(claim));
-        let has_come = |other: &Node| other.has_kubelet || other.ready;
-        other.is_some_and(|other| other.name != node.name && has_come(other))
+        other.is_some_and(|other| other.name != node.name && (other.has_kubelet || other.ready))
     }
 
     /// Deletes the pods that are bound to a Node whose kubelet never registered. They have never
@@ -334,34 +333,34 @@ impl Engine {
             .filter(|pod| pod.occupies_node() && pod.owner.is_some() && pod.started.is_none())
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
-        let mut left = false;
+        let mut remain = false;
         for (pod, uid) in pods {
-            let own = self.unbinding.entry(pod.clone()).or_default();
-            if own.begin(&uid, now) {
-                let flight = CommandPurpose::Unbind(pod.clone());
+            let attempt = self.unbinding.entry(pod.clone()).or_default();
+            if attempt.begin(&uid, now) {
+                let purpose = CommandPurpose::Unbind(pod.clone());
                 let grace_seconds = 0;
                 let delete = Command::DeletePod {
                     pod,
                     uid,
                     grace_seconds,
                 };
-                self.issue(delete, flight, now);
-                left = true;
-            } else if !own.over {
-                left = true;
-                if let Some(at) = own.waits() {
+                self.issue(delete, purpose, now);
+                remain = true;
+            } else if !attempt.over {
+                remain = true;
+                if let Some(at) = attempt.waits() {
                     self.wake_at(at, "a pod is to be deleted");
                 }
             }
         }
-        left
+        remain
     }
 
     /// Handles the deletion of a pod whose node never registered.
-    pub(super) fn unbound(&mut self, pod: &PodKey, answer: &CommandResult, now: Timestamp) {
-        if let Some(own) = self.unbinding.get_mut(pod) {
-            own.end(answer, &mut self.rng, now);
-            own.over |= own.tries >= DELETES_MAX;
+    pub(super) fn unbound(&mut self, pod: &PodKey, result: &CommandResult, now: Timestamp) {
+        if let Some(attempt) = self.unbinding.get_mut(pod) {
+            attempt.end(result, &mut self.rng, now);
+            attempt.over |= attempt.tries >= DELETES_MAX;
         }
     }
 }
@@ -380,11 +379,11 @@ impl PodAttempt {
         due
     }
 
-    fn end(&mut self, answer: &CommandResult, rng: &mut fastrand::Rng, now: Timestamp) {
+    fn end(&mut self, result: &CommandResult, rng: &mut fastrand::Rng, now: Timestamp) {
         use FailureKind::{Throttled, Unknown, Withdrawn};
         self.in_flight = false;
         self.tries += 1;
-        match answer {
+        match result {
             CommandResult::Failed {
                 kind: Throttled | Unknown | Withdrawn,
                 ..

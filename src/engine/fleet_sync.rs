@@ -91,12 +91,12 @@ impl Engine {
     /// Records offerings that were refused in other clusters.
     pub(super) fn held_down(
         &mut self,
-        what: Vec<UnavailableKey>,
+        offerings: Vec<UnavailableKey>,
         until: Timestamp,
         now: Timestamp,
     ) {
-        for own in what {
-            self.state.holds.hold(own, until, now);
+        for key in offerings {
+            self.state.holds.hold(key, until, now);
         }
     }
 
@@ -111,24 +111,24 @@ impl Engine {
         let mut by_end: BTreeMap<Timestamp, BTreeSet<UnavailableKey>> = BTreeMap::new();
         for OfferingRefusal { offering, kind } in refusals {
             if *kind == RefusalKind::SpotDenied {
-                let way = offering.capacity_type;
-                let until = self.state.holds.refuse_way(way, now);
+                let capacity_type = offering.capacity_type;
+                let until = self.state.holds.refuse_way(capacity_type, now);
                 by_end
                     .entry(until)
                     .or_default()
-                    .insert(UnavailableKey::Way(way));
+                    .insert(UnavailableKey::Way(capacity_type));
             }
             let general = kind.is_general();
             let class = class.filter(|_| !general);
             let until = self.state.holds.refuse(class, offering, now);
             if general {
-                let own = offering.clone().into();
-                by_end.entry(until).or_default().insert(own);
+                let key = offering.clone().into();
+                by_end.entry(until).or_default().insert(key);
             }
         }
         if self.state.fleet.is_some() {
-            for (until, what) in by_end {
-                let what = what.into_iter().collect();
+            for (until, offerings) in by_end {
+                let what = offerings.into_iter().collect();
                 let command = Command::MarkUnavailable { what, until };
                 self.issue(command, CommandPurpose::MarkUnavailable, now);
             }
@@ -147,14 +147,14 @@ impl Engine {
         }
         let held = self.holdings();
         let whole = self.sharing.told.is_none();
-        let told = self.sharing.told.take().unwrap_or_default();
+        let known = self.sharing.told.take().unwrap_or_default();
         let mut claims: Vec<(ClaimId, Option<ClaimUsage>)> = Vec::new();
-        for (id, own) in &held {
-            if told.get(id) != Some(own) {
-                claims.push((id.clone(), Some(own.clone())));
+        for (id, usage) in &held {
+            if known.get(id) != Some(usage) {
+                claims.push((id.clone(), Some(usage.clone())));
             }
         }
-        let gone = told.keys().filter(|id| !held.contains_key(*id));
+        let gone = known.keys().filter(|id| !held.contains_key(*id));
         claims.extend(gone.map(|id| (id.clone(), None)));
         self.sharing.told = Some(held);
         if whole || !claims.is_empty() {
@@ -171,8 +171,8 @@ impl Engine {
             if claim.foreign {
                 return false;
             }
-            let work = self.works.get(&claim.record.id);
-            claim.phase != ClaimPhase::Planned || work.is_some_and(ClaimProgress::is_asked_for)
+            let progress = self.works.get(&claim.record.id);
+            claim.phase != ClaimPhase::Planned || progress.is_some_and(ClaimProgress::is_asked_for)
         });
         claims
             .map(|claim| (claim.record.id.clone(), self.holding_of(claim)))
@@ -181,12 +181,12 @@ impl Engine {
 
     fn holding_of(&self, claim: &NodeClaim) -> ClaimUsage {
         let reservations = self.state.catalog.reservations();
-        let own = claim.reservation().and_then(|id| reservations.get(id));
+        let reservation = claim.reservation().and_then(|id| reservations.get(id));
         ClaimUsage {
             capacity: self.state.capacity_of(claim),
-            reservation: own.map(|own| SharedReservation {
-                id: own.id.to_string(),
-                count: own.total,
+            reservation: reservation.map(|reservation| SharedReservation {
+                id: reservation.id.to_string(),
+                count: reservation.total,
             }),
         }
     }
@@ -197,7 +197,7 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
         };
-        let granted = self.works.get(id).is_some_and(|work| work.granted);
+        let granted = self.works.get(id).is_some_and(|progress| progress.granted);
         let limited = self
             .state
             .fleet
@@ -211,11 +211,11 @@ impl Engine {
         }
         // A cluster that has not reported its usage gets no grants.
         let may = self.manages() && self.sharing.heard;
-        let Some(told) = self.sharing.told.as_mut().filter(|_| may) else {
+        let Some(reported) = self.sharing.told.as_mut().filter(|_| may) else {
             return true;
         };
         let claim = id.clone();
-        told.insert(claim.clone(), holding.clone());
+        reported.insert(claim.clone(), holding.clone());
         let ask = Box::new(GrantRequest { claim, holding });
         self.step(id, ClaimStep::RequestGrant, Command::RequestGrant(ask), now);
         true
@@ -224,9 +224,9 @@ impl Engine {
     /// Handles a grant for a claim.
     pub(super) fn granted(&mut self, id: &ClaimId, now: Timestamp) {
         self.sharing.denials = Backoff::default();
-        if let Some(work) = self.works.get_mut(id) {
-            work.granted = true;
-            work.retry = Backoff::default();
+        if let Some(progress) = self.works.get_mut(id) {
+            progress.granted = true;
+            progress.retry = Backoff::default();
         }
         self.wake_at(now, "a claim may be launched");
     }
@@ -235,7 +235,9 @@ impl Engine {
     pub(super) fn denied(
         &mut self,
         id: &ClaimId,
-        (why, used_up, view): (String, bool, Arc<FleetView>),
+        why: String,
+        used_up: bool,
+        view: Arc<FleetView>,
         now: Timestamp,
     ) {
         self.apply_fleet_view(view, now);
@@ -246,7 +248,7 @@ impl Engine {
         // Other clusters use the reservation, or may do so, regardless of the catalog. The pods are
         // planned with the next cheapest offering immediately.
         let held = reserved
-            .map(|own| own.offerings.clone())
+            .map(|claim| claim.offerings.clone())
             .unwrap_or_default();
         let goes_on = !held.is_empty();
         for offering in held {
@@ -307,30 +309,30 @@ impl Engine {
             .candidates
             .retain(|candidate| candidate.claim.is_none_or(|claim| !claim.foreign));
         let (nodes, disrupted) = Budgets::new(&disruption_view, now).counted();
-        let all: usize = disruption_view.leaving.values().sum();
-        let unready = disrupted.saturating_sub(all);
+        let being_disrupted: usize = disruption_view.leaving.values().sum();
+        let unready = disrupted.saturating_sub(being_disrupted);
         let (mut leaving, mut let_go) = (BTreeSet::new(), BTreeMap::new());
         for (id, claim) in &self.state.ledger.claims {
             let Some(reason) = claim.leaving.filter(|_| claim.node.is_some()) else {
                 continue;
             };
             // A disruption that was not requested yet does not count against the budget.
-            let work = self.works.get(id);
-            let asked = |own: &ClaimProgress| {
-                own.step
-                    .is_some_and(|(_, step)| step == ClaimStep::RequestDisruption)
-            };
+            let is_counted = self.works.get(id).is_some_and(|progress| {
+                progress.drain.granted
+                    || progress.drain.cleared
+                    || matches!(progress.step, Some((_, ClaimStep::RequestDisruption)))
+            });
             if !reason.is_budgeted() {
                 leaving.insert(id.clone());
-            } else if work.is_some_and(|own| own.drain.granted || own.drain.cleared || asked(own)) {
+            } else if is_counted {
                 leaving.insert(id.clone());
                 let_go.insert(id.clone(), (claim.since, reason));
             }
         }
-        let since = longest.and_then(|own| now.checked_sub(own).ok());
-        let noted = self.state.notes.let_go.iter();
-        let noted = noted.filter(|(_, own)| since.is_some_and(|since| own.at > since));
-        let_go.extend(noted.map(|(id, own)| (id.clone(), (own.at, own.reason))));
+        let since = longest.and_then(|period| now.checked_sub(period).ok());
+        let recorded = self.state.notes.let_go.iter();
+        let recorded = recorded.filter(|(_, record)| since.is_some_and(|since| record.at > since));
+        let_go.extend(recorded.map(|(id, record)| (id.clone(), (record.at, record.reason))));
         if longest.is_none() {
             let_go.clear();
         }
@@ -343,9 +345,9 @@ impl Engine {
     }
 
     /// Handles the result of a report. A failed report is repeated.
-    pub(super) fn on_disruptions_reported(&mut self, answer: &CommandResult, now: Timestamp) {
+    pub(super) fn on_disruptions_reported(&mut self, result: &CommandResult, now: Timestamp) {
         self.sharing.reporting_disruptions = false;
-        if *answer == CommandResult::Done {
+        if *result == CommandResult::Done {
             self.sharing.report_disruptions_again = Backoff::default();
         } else {
             self.sharing.disruption_usage = None;
@@ -362,7 +364,10 @@ impl Engine {
         reason: Reason,
         now: Timestamp,
     ) -> bool {
-        let granted = self.works.get(id).is_some_and(|own| own.drain.granted);
+        let granted = self
+            .works
+            .get(id)
+            .is_some_and(|progress| progress.drain.granted);
         let mut budgets = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         if granted || !budgets.any(|budget| names(&budget.reasons, reason)) {
             return false;
@@ -382,9 +387,9 @@ impl Engine {
     }
 
     /// Handles the result of a usage report. After a failure, all claims are reported again.
-    pub(super) fn accounted(&mut self, answer: &CommandResult, now: Timestamp) {
+    pub(super) fn accounted(&mut self, result: &CommandResult, now: Timestamp) {
         self.sharing.telling = false;
-        self.sharing.heard = *answer == CommandResult::Done;
+        self.sharing.heard = *result == CommandResult::Done;
         if self.sharing.heard {
             self.sharing.retry = Backoff::default();
         } else {
@@ -396,14 +401,15 @@ impl Engine {
 
 /// Returns whether the fleet has more capacity of any kind than before.
 fn has_more(old: &FleetView, new: &FleetView) -> bool {
-    let amount = |own: &Limits, name: &str| {
-        let mut capacity = own.capacity.iter();
-        let found = capacity.find(|(other, _)| other == name);
-        found.map_or(i64::MAX, |(_, amount)| *amount)
-    };
-    let nodes = |own: &Limits| own.nodes.unwrap_or(u32::MAX);
-    let mut names = old.share.capacity.iter().map(|(name, _)| name.as_str());
+    let (before, now) = (&old.share, &new.share);
+    let mut names = before.capacity.iter().map(|(name, _)| name);
     (old.closed.is_some() && new.closed.is_none())
-        || nodes(&new.share) > nodes(&old.share)
-        || names.any(|name| amount(&new.share, name) > amount(&old.share, name))
+        || now.nodes.unwrap_or(u32::MAX) > before.nodes.unwrap_or(u32::MAX)
+        || names.any(|name| amount_of(now, name) > amount_of(before, name))
+}
+
+/// Returns the limit of a resource, or the highest amount if it is not limited.
+fn amount_of(limits: &Limits, name: &str) -> i64 {
+    let found = limits.capacity.iter().find(|(other, _)| other == name);
+    found.map_or(i64::MAX, |(_, amount)| *amount)
 }

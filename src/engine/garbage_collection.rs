@@ -58,18 +58,18 @@ impl Engine {
                 continue;
             }
             let orphan = self.orphans.get_mut(&node);
-            if orphan.is_some_and(|own| !std::mem::replace(&mut own.is_told, true)) {
+            if orphan.is_some_and(|orphan| !std::mem::replace(&mut orphan.is_told, true)) {
                 self.report(Report::Orphan { node: node.clone() });
             }
             if self.manages()
                 && !self.is_removing(&node)
                 && !(for_sure && self.unbind_pods(&node, now))
             {
-                let flight = CommandPurpose::Orphan(node.clone());
+                let purpose = CommandPurpose::Orphan(node.clone());
                 let finalized = self.state.objects.nodes.get(&node).and_then(released);
                 let command =
                     finalized.map_or_else(|| Command::DeleteNode { node, uid }, Command::PatchNode);
-                self.issue(command, flight, now);
+                self.issue(command, purpose, now);
             }
         }
     }
@@ -77,6 +77,6 @@ impl Engine {
     fn is_removing(&self, node: &NodeName) -> bool {
         self.flights
             .values()
-            .any(|flight| flight.kind == CommandPurpose::Orphan(node.clone()))
+            .any(|in_flight| in_flight.kind == CommandPurpose::Orphan(node.clone()))
     }
 }

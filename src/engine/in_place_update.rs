@@ -55,9 +55,9 @@ impl TemplateState {
             ..record.clone()
         };
         let mut tags = cluster.tags_of(pool.node_class.as_ref());
-        let own = record.tags().into_iter();
         let stamped = [TAG_EXPIRE, TAG_GRACE, TAG_POOL_HASH, TAG_NODE_CLASS_HASH];
-        tags.extend(own.filter(|(key, _)| stamped.contains(&key.as_str())));
+        let record_tags = record.tags().into_iter();
+        tags.extend(record_tags.filter(|(key, _)| stamped.contains(&key.as_str())));
         // A launch omits the tag if nodes never expire. An existing instance needs its value
         // changed.
         tags.insert(TAG_EXPIRE_HARD.to_owned(), seconds(pool.expire_hard_after));
@@ -79,8 +79,8 @@ impl TemplateState {
 
     /// Returns whether a Node matches its pool.
     fn is_on(&self, node: &Node) -> bool {
-        let has = |key: &str, value: &String| node.annotations.get(key) == Some(value);
-        has(POOL_HASH, &self.pool_hash) && has(NODE_CLASS_HASH, &self.node_class_hash)
+        node.annotations.get(POOL_HASH) == Some(&self.pool_hash)
+            && node.annotations.get(NODE_CLASS_HASH) == Some(&self.node_class_hash)
     }
 }
 
@@ -100,41 +100,45 @@ impl Engine {
             let Some(pool) = pool.filter(|_| stays && self.may_stamp(id, now)) else {
                 continue;
             };
-            let update_in_place = stamps
+            let template = stamps
                 .entry(&pool.name)
                 .or_insert_with(|| TemplateState::of(&self.state.cluster, pool));
-            if !update_in_place.is_due(&claim.record) {
+            if !template.is_due(&claim.record) {
                 continue;
             }
-            let node = self.node_of(claim).filter(|node| !self.is_stale(id, node));
             // Held nodes keep their previous settings, above all their maximum age.
-            let unaccepted = self.state.unaccepted.as_ref();
-            let is_held = |own: &&Node| unaccepted.is_some_and(|all| all.nodes.contains(&own.name));
-            let node = node.filter(|node| !is_held(node));
+            let held = self
+                .state
+                .unaccepted
+                .as_ref()
+                .map(|approval| &approval.nodes);
+            let node = self
+                .node_of(claim)
+                .filter(|node| !self.is_stale(id, node))
+                .filter(|node| !held.is_some_and(|held| held.contains(&node.name)));
             let (Some(node), Some(instance)) = (node, &claim.instance) else {
                 continue;
             };
-            if update_in_place.is_on(node) {
-                let own = update_in_place.tags(&self.state.cluster, pool, &claim.record);
-                let one = (id.clone(), instance.id.clone());
-                tags.entry(own).or_default().push(one);
+            if template.is_on(node) {
+                let claim_tags = template.tags(&self.state.cluster, pool, &claim.record);
+                let tagged = tags.entry(claim_tags).or_default();
+                tagged.push((id.clone(), instance.id.clone()));
             } else {
-                patches.push((id.clone(), patch(claim, node, pool, update_in_place)));
+                patches.push((id.clone(), patch(claim, node, pool, template)));
             }
         }
-        let node_patch_for = |step: &Option<_>| matches!(step, Some((_, ClaimStep::Stamp)));
         let under_way = self
             .works
             .values()
-            .filter(|own| node_patch_for(&own.step))
+            .filter(|progress| matches!(progress.step, Some((_, ClaimStep::Stamp))))
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         for (id, patch) in patches.into_iter().take(free) {
             self.step(&id, ClaimStep::Stamp, Command::PatchNode(patch), now);
         }
-        for (tags, all) in tags {
-            for some in all.chunks(TAGGED_MAX) {
-                self.tag(some, &tags, now);
+        for (tags, instances) in tags {
+            for chunk in instances.chunks(TAGGED_MAX) {
+                self.tag(chunk, &tags, now);
             }
         }
     }
@@ -142,24 +146,27 @@ impl Engine {
     /// Returns the patch that makes a claim's Node match its pool.
     pub(super) fn node_patch_for(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str())?;
-        let update_in_place = TemplateState::of(&self.state.cluster, pool);
-        Some(patch(claim, node, pool, &update_in_place))
+        let template = TemplateState::of(&self.state.cluster, pool);
+        Some(patch(claim, node, pool, &template))
     }
 
     fn may_stamp(&self, id: &ClaimId, now: Timestamp) -> bool {
-        !self.works.get(id).is_some_and(|own| {
-            let waits = !own.retry.is_due(now) || !own.tag_again.is_due(now);
-            own.step.is_some() || own.tagging || waits
+        !self.works.get(id).is_some_and(|progress| {
+            let waits = !progress.retry.is_due(now) || !progress.tag_again.is_due(now);
+            progress.step.is_some() || progress.tagging || waits
         })
     }
 
-    fn tag(&mut self, all: &[(ClaimId, InstanceId)], tags: &Labels, now: Timestamp) {
-        let claims: Vec<ClaimId> = all.iter().map(|(id, _)| id.clone()).collect();
+    fn tag(&mut self, instances: &[(ClaimId, InstanceId)], tags: &Labels, now: Timestamp) {
+        let claims: Vec<ClaimId> = instances.iter().map(|(id, _)| id.clone()).collect();
         for id in &claims {
             self.works.entry(id.clone()).or_default().tagging = true;
         }
         let command = Command::Tag {
-            instances: all.iter().map(|(_, instance)| instance.clone()).collect(),
+            instances: instances
+                .iter()
+                .map(|(_, instance)| instance.clone())
+                .collect(),
             tags: tags.clone(),
         };
         self.issue(command, CommandPurpose::Tag(claims, tags.clone()), now);
@@ -171,34 +178,34 @@ impl Engine {
         &mut self,
         claims: &[ClaimId],
         tags: &Labels,
-        answer: &CommandResult,
+        result: &CommandResult,
         now: Timestamp,
     ) {
         let never = matches!(
-            answer,
+            result,
             CommandResult::Failed {
                 kind: FailureKind::Invalid,
                 ..
             }
         );
-        let done = never || *answer == CommandResult::Done;
+        let done = never || *result == CommandResult::Done;
         let cluster = self.state.cluster.clone();
         for id in claims {
-            let Some(work) = self.works.get_mut(id) else {
+            let Some(progress) = self.works.get_mut(id) else {
                 continue;
             };
-            work.tagging = false;
+            progress.tagging = false;
             if !done {
-                work.tag_again.failed(now, &mut self.rng);
+                progress.tag_again.failed(now, &mut self.rng);
                 continue;
             }
-            work.tag_again = Default::default();
+            progress.tag_again = Default::default();
             let Some(claim) = self.state.ledger.claims.get_mut(id) else {
                 continue;
             };
-            let mut all = claim.record.tags();
-            all.extend(tags.clone());
-            let record = ClaimRecord::from_tags(&all, &cluster.installation, &cluster.name);
+            let mut merged = claim.record.tags();
+            merged.extend(tags.clone());
+            let record = ClaimRecord::from_tags(&merged, &cluster.installation, &cluster.name);
             if let Ok(record) = record {
                 claim.record = record;
             }
@@ -206,21 +213,21 @@ impl Engine {
     }
 }
 
+/// Returns the changes of a patch that set these labels or annotations.
+pub(super) fn patch_values(values: Labels) -> Vec<(String, Option<String>)> {
+    values
+        .into_iter()
+        .map(|(key, value)| (key, Some(value)))
+        .collect()
+}
+
 /// Returns the patch that sets the labels, annotations and taints of the pool, and the hashes.
 /// Values removed from the pool are kept, because other clients may use them. A taint that evicts
 /// pods is set only on new nodes.
-fn patch(
-    claim: &NodeClaim,
-    node: &Node,
-    pool: &Pool,
-    update_in_place: &TemplateState,
-) -> NodePatch {
+fn patch(claim: &NodeClaim, node: &Node, pool: &Pool, template: &TemplateState) -> NodePatch {
     let mut annotations = pool.annotations.clone();
-    annotations.insert(POOL_HASH.to_owned(), update_in_place.pool_hash.clone());
-    annotations.insert(
-        NODE_CLASS_HASH.to_owned(),
-        update_in_place.node_class_hash.clone(),
-    );
+    annotations.insert(POOL_HASH.to_owned(), template.pool_hash.clone());
+    annotations.insert(NODE_CLASS_HASH.to_owned(), template.node_class_hash.clone());
     let mut taints = node.taints.clone();
     for wanted in pool
         .taints
@@ -233,12 +240,11 @@ fn patch(
             taints.push(wanted.clone());
         }
     }
-    let set = |all: Labels| all.into_iter().map(|(key, value)| (key, Some(value)));
     NodePatch {
         node: node.name.clone(),
         version: node.version.clone(),
-        labels: set(node_labels(claim, pool)).collect(),
-        annotations: set(annotations).collect(),
+        labels: patch_values(node_labels(claim, pool)),
+        annotations: patch_values(annotations),
         taints: (taints != node.taints).then_some(taints),
         ..NodePatch::default()
     }

@@ -62,33 +62,38 @@ impl Engine {
     pub(super) fn notice(
         &mut self,
         instance: InstanceId,
-        (what, at): (Interruption, Timestamp),
+        interruption: Interruption,
+        at: Timestamp,
         now: Timestamp,
     ) {
-        if what == Interruption::Failed {
-            let own = self.failing.entry(instance).or_insert(UnhealthyInstance {
+        if interruption == Interruption::Failed {
+            let unhealthy = self.failing.entry(instance).or_insert(UnhealthyInstance {
                 heard: now,
                 told: false,
                 braked: false,
             });
-            own.heard = now;
+            unhealthy.heard = now;
             return;
         }
         let heeded = false;
-        let new = PendingInterruption { what, at, heeded };
-        let own = self.interrupted.entry(instance).or_insert(new);
-        if what > own.what {
-            *own = new;
+        let new = PendingInterruption {
+            what: interruption,
+            at,
+            heeded,
+        };
+        let known = self.interrupted.entry(instance).or_insert(new);
+        if interruption > known.what {
+            *known = new;
         }
     }
 
     /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice for it. Source:
     /// spec/aws.md §5.11 and §10, 89.
     pub(super) fn leave_blocks(&mut self, now: Timestamp) {
-        let mut over = Vec::new();
+        let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;
         let claims = self.state.ledger.claims.iter();
-        for (id, claim) in claims.filter(|(_, own)| own.instance.is_some()) {
+        for (id, claim) in claims.filter(|(_, claim)| claim.instance.is_some()) {
             let catalog = self.state.catalog_of(&claim.record.pool);
             let block = claim
                 .reservation()
@@ -99,12 +104,12 @@ impl Engine {
                 continue;
             };
             if closes <= now {
-                over.push(id.clone());
+                due.push(id.clone());
             } else {
-                next = Some(next.map_or(closes, |own| own.min(closes)));
+                next = Some(next.map_or(closes, |earliest| earliest.min(closes)));
             }
         }
-        for id in over {
+        for id in due {
             self.let_go(&id, Reason::Interrupted, now);
         }
         if let Some(at) = next {
@@ -121,14 +126,14 @@ impl Engine {
             return false;
         };
         let noticed = self.interrupted.get(&instance.id);
-        noticed.is_some_and(|own| {
-            let is_such = match own.what {
+        noticed.is_some_and(|notice| {
+            let is_such = match notice.what {
                 Interruption::Spot => instance.offering.capacity_type == CapacityType::Spot,
                 Interruption::Reservation => instance.offering.reservation.is_some(),
                 Interruption::Stopping => true,
                 _ => false,
             };
-            let until = own.at.checked_add(TAKEN_BACK_MAX).unwrap_or(now);
+            let until = notice.at.checked_add(TAKEN_BACK_MAX).unwrap_or(now);
             is_such && now < until
         })
     }
@@ -149,20 +154,20 @@ impl Engine {
     /// Disrupts the nodes of interrupted instances immediately and without budgets.
     pub(super) fn handle_interruptions(&mut self, now: Timestamp) {
         let ledger = &self.state.ledger;
-        let known = self.interrupted.iter().filter_map(|(instance, own)| {
+        let known = self.interrupted.iter().filter_map(|(instance, notice)| {
             let claim = ledger.by_instance(instance.as_str())?;
-            Some((claim.clone(), instance.clone(), *own))
+            Some((claim.clone(), instance.clone(), *notice))
         });
         let known: Vec<(ClaimId, InstanceId, PendingInterruption)> = known.collect();
-        for (id, instance, own) in known {
-            let ignored = own.what == Interruption::Rebalance && self.ignores_rebalance();
-            if !own.heeded {
-                self.report_interruption(&id, &instance, own.what, ignored, now);
+        for (id, instance, notice) in known {
+            let ignored = notice.what == Interruption::Rebalance && self.ignores_rebalance();
+            if !notice.heeded {
+                self.report_interruption(&id, &instance, notice.what, ignored, now);
             }
-            if let Some(own) = self.interrupted.get_mut(&instance) {
-                own.heeded = true;
+            if let Some(notice) = self.interrupted.get_mut(&instance) {
+                notice.heeded = true;
             }
-            let waits = match own.what {
+            let waits = match notice.what {
                 Interruption::Rebalance => self.replaces_on_advice(),
                 // Maintenance is announced days ahead, so each pod gets a place first.
                 Interruption::Maintenance => true,
@@ -172,14 +177,14 @@ impl Engine {
                 continue;
             }
             if !ignored {
-                self.let_go(&id, own.what.reason(), now);
+                self.let_go(&id, notice.what.reason(), now);
             }
         }
         // A notice may arrive before the listing that shows its instance.
         let ledger = &self.state.ledger;
-        self.interrupted.retain(|instance, own| {
-            let over = own.at.checked_add(NOTICE_KEPT).unwrap_or(now);
-            now < over || ledger.by_instance(instance.as_str()).is_some()
+        self.interrupted.retain(|instance, notice| {
+            let until = notice.at.checked_add(NOTICE_KEPT).unwrap_or(now);
+            now < until || ledger.by_instance(instance.as_str()).is_some()
         });
         self.handle_failing_instances(now);
     }
@@ -190,7 +195,7 @@ impl Engine {
     /// was out of sync are also ignored until they are reported again.
     fn handle_failing_instances(&mut self, now: Timestamp) {
         self.failing
-            .retain(|_, own| now.duration_since(own.heard) < FAILS_UNTIL);
+            .retain(|_, unhealthy| now.duration_since(unhealthy.heard) < FAILS_UNTIL);
         if self.failing.is_empty() {
             return;
         }
@@ -201,8 +206,8 @@ impl Engine {
             let instance = claim.instance.as_ref();
             let fails = instance.is_some_and(|instance| self.failing.contains_key(&instance.id));
             leaving += usize::from(claim.leaving == Some(Reason::Unhealthy));
-            let own = pools.entry(claim.record.pool.clone()).or_default();
-            *own = (own.0 + usize::from(fails), own.1 + 1);
+            let counts = pools.entry(claim.record.pool.clone()).or_default();
+            *counts = (counts.0 + usize::from(fails), counts.1 + 1);
         }
         let known = self.failing.keys().filter_map(|instance| {
             let id = ledger.by_instance(instance.as_str())?;
@@ -214,16 +219,20 @@ impl Engine {
         });
         let known: Vec<_> = known.collect();
         for (instance, id, pool) in known {
-            if self.failing.get(&instance).is_some_and(|own| !own.told) {
+            if self
+                .failing
+                .get(&instance)
+                .is_some_and(|unhealthy| !unhealthy.told)
+            {
                 self.report_interruption(&id, &instance, Interruption::Failed, false, now);
             }
             let stays = pool.and_then(|pool| safeguard(pool, FAILING_MIN, leaving));
-            let Some(own) = self.failing.get_mut(&instance) else {
+            let Some(unhealthy) = self.failing.get_mut(&instance) else {
                 continue;
             };
-            own.told = true;
+            unhealthy.told = true;
             match stays {
-                Some(why) if !std::mem::replace(&mut own.braked, true) => {
+                Some(why) if !std::mem::replace(&mut unhealthy.braked, true) => {
                     self.report(Report::Kept {
                         claim: id,
                         reason: Reason::Unhealthy,
@@ -266,24 +275,24 @@ impl Engine {
     pub(super) fn leave_replaced(&mut self, now: Timestamp) {
         let claims = self.state.ledger.claims.values();
         let going = claims.filter(|claim| claim.leaving.is_none());
-        let going = going.filter_map(|own| {
-            let since = own.replaced_since?;
-            let reschedulable = self.state.reschedulable_of(own, now);
+        let going = going.filter_map(|claim| {
+            let since = claim.replaced_since?;
+            let reschedulable = self.state.reschedulable_of(claim, now);
             let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
-            Some((own.record.id.clone(), since, reschedulable))
+            Some((claim.record.id.clone(), since, reschedulable))
         });
         let going: Vec<_> = going.collect();
-        let mut over = Vec::new();
+        let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;
         for (id, since, reschedulable) in going {
             let until = since.checked_add(REPLACED_MAX).unwrap_or(now);
             if until <= now || self.have_places(&reschedulable, now) {
-                over.push(id);
+                due.push(id);
             } else {
-                next = Some(next.map_or(until, |own| own.min(until)));
+                next = Some(next.map_or(until, |earliest| earliest.min(until)));
             }
         }
-        for id in over {
+        for id in due {
             self.let_go(&id, Reason::Interrupted, now);
         }
         if let Some(at) = next {
@@ -303,7 +312,7 @@ impl Engine {
         &mut self,
         id: &ClaimId,
         instance: &InstanceId,
-        what: Interruption,
+        interruption: Interruption,
         ignored: bool,
         now: Timestamp,
     ) {
@@ -319,11 +328,11 @@ impl Engine {
             claim: id.clone(),
             node,
             instance: instance.clone(),
-            what,
+            what: interruption,
             ignored,
         });
-        let gone = matches!(what, Interruption::Spot | Interruption::Reservation);
-        if let Some(offering) = offering.filter(|_| gone) {
+        let is_reclaimed = matches!(interruption, Interruption::Spot | Interruption::Reservation);
+        if let Some(offering) = offering.filter(|_| is_reclaimed) {
             self.hold_down(offering, now);
         }
     }
@@ -333,7 +342,7 @@ impl Engine {
         match claim.and_then(|claim| claim.leaving.as_mut()) {
             // If status checks fail, the deadline is now, regardless of other notices.
             Some(Reason::Unhealthy) => {}
-            Some(own) => *own = reason,
+            Some(leaving) => *leaving = reason,
             None => self.retire(id, reason, now),
         }
     }

@@ -53,14 +53,14 @@ impl LeaseSync {
     /// Records these blocked disruptions as reported. Returns the new ones.
     pub(super) fn news(
         &mut self,
-        shut: BTreeMap<(PoolName, Reason, &'static str), String>,
+        blocked: BTreeMap<(PoolName, Reason, &'static str), String>,
         is_weighed: bool,
     ) -> Vec<(PoolName, Reason, String)> {
         let known = self.shut.clone();
         self.shut
-            .retain(|own| (own.1 == Reason::Underutilized) != is_weighed);
-        self.shut.extend(shut.keys().cloned());
-        let new = shut.into_iter().filter(|(key, _)| !known.contains(key));
+            .retain(|key| (key.1 == Reason::Underutilized) != is_weighed);
+        self.shut.extend(blocked.keys().cloned());
+        let new = blocked.into_iter().filter(|(key, _)| !known.contains(key));
         new.map(|((pool, reason, _), why)| (pool, reason, why))
             .collect()
     }
@@ -104,9 +104,9 @@ impl Engine {
     }
 
     /// Records the content of the Lease, or why it is unknown.
-    pub(super) fn lease_read(&mut self, answer: CommandResult, now: Timestamp) {
+    pub(super) fn lease_read(&mut self, result: CommandResult, now: Timestamp) {
         self.noting.busy = false;
-        match answer {
+        match result {
             CommandResult::Lease(lease) => {
                 self.noting.retry = Backoff::default();
                 self.take_lease(lease.as_ref(), now);
@@ -154,11 +154,11 @@ impl Engine {
                 self.report(Report::Paused { pool, until, why });
             }
         }
-        let over = self.state.notes.pauses.values();
-        let over = over
-            .filter(|own| own.holds(now))
-            .filter_map(|own| own.until);
-        if let Some(at) = over.min() {
+        let ends = self.state.notes.pauses.values();
+        let ends = ends
+            .filter(|pause| pause.holds(now))
+            .filter_map(|pause| pause.until);
+        if let Some(at) = ends.min() {
             self.wake_at(at, "a pause is over");
         }
     }
@@ -166,7 +166,10 @@ impl Engine {
     /// Returns whether a disrupted node may be tainted. A pause blocks it, and a disruption counted
     /// by a rate must be recorded first. A node at its hard maximum age waits for neither.
     pub(super) fn is_cleared(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
-        let cleared = self.works.get(id).is_some_and(|own| own.drain.cleared);
+        let cleared = self
+            .works
+            .get(id)
+            .is_some_and(|progress| progress.drain.cleared);
         if cleared || !reason.is_budgeted() {
             return true;
         }
@@ -194,7 +197,9 @@ impl Engine {
         if self.request_disruption(id, reason, now) {
             return false;
         }
-        let counted = self.rated(&pool).any(|own| own.rate_for(reason).is_some());
+        let counted = self
+            .rated(&pool)
+            .any(|budget| budget.rate_for(reason).is_some());
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         (drain.cleared, drain.to_note) = (!counted, counted);
         !counted
@@ -203,10 +208,10 @@ impl Engine {
     /// Returns all budgets that count nodes of a pool.
     fn rated(&self, pool: &PoolName) -> impl Iterator<Item = &Budget> {
         let cluster = &self.state.cluster;
-        let own = cluster.pool(pool.as_str()).into_iter();
-        let own = own.flat_map(|own| &own.disruption.budgets);
+        let pool_budgets = cluster.pool(pool.as_str()).into_iter();
+        let pool_budgets = pool_budgets.flat_map(|pool| &pool.disruption.budgets);
         let fleet = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
-        own.chain(&cluster.disruption.budgets).chain(fleet)
+        pool_budgets.chain(&cluster.disruption.budgets).chain(fleet)
     }
 
     /// Returns the start of the longest rate period: older records are not needed. Rates of the
@@ -216,9 +221,9 @@ impl Engine {
         let pools = cluster.pools.iter().map(|pool| &pool.disruption.budgets);
         let fleet = self.state.fleet.iter().map(|fleet| &fleet.budgets);
         let budgets = pools.chain(fleet).chain([&cluster.disruption.budgets]);
-        let rates = budgets.flatten().filter_map(|own| own.rate);
+        let rates = budgets.flatten().filter_map(|budget| budget.rate);
         let longest = rates.map(|rate| rate.per).max();
-        let since = longest.and_then(|own| now.checked_sub(own).ok());
+        let since = longest.and_then(|period| now.checked_sub(period).ok());
         since.unwrap_or(now)
     }
 
@@ -263,17 +268,17 @@ impl Engine {
                 (DISRUPTED_NODES_FORMER.to_owned(), None),
             ],
         };
-        let flight = CommandPurpose::NoteLetGo(more.into_keys().collect());
-        self.issue(Command::PatchLease(patch), flight, now);
+        let purpose = CommandPurpose::NoteLetGo(more.into_keys().collect());
+        self.issue(Command::PatchLease(patch), purpose, now);
     }
 
     /// Returns whether a disruption waits for its record.
     fn is_unnoted(&self, id: &ClaimId) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let leaving = claim.and_then(|claim| claim.leaving);
-        let work = self.works.get(id);
+        let progress = self.works.get(id);
         leaving.is_some_and(Reason::is_budgeted)
-            && work.is_some_and(|own| own.drain.to_note && !own.drain.cleared)
+            && progress.is_some_and(|progress| progress.drain.to_note && !progress.drain.cleared)
     }
 
     /// Returns the waiting disruptions that the current records permit, and why each other one is
@@ -311,18 +316,18 @@ impl Engine {
     pub(super) fn let_go_noted(
         &mut self,
         claims: &[ClaimId],
-        answer: CommandResult,
+        result: CommandResult,
         now: Timestamp,
     ) {
         self.noting.busy = false;
-        match answer {
+        match result {
             CommandResult::Lease(Some(lease)) => {
                 self.noting.retry = Backoff::default();
                 self.take_lease(Some(&lease), now);
                 for id in claims {
                     let kept = self.state.notes.let_go.contains_key(id);
-                    if let Some(work) = self.works.get_mut(id).filter(|_| kept) {
-                        work.drain.cleared = work.drain.to_note;
+                    if let Some(progress) = self.works.get_mut(id).filter(|_| kept) {
+                        progress.drain.cleared = progress.drain.to_note;
                     }
                 }
             }

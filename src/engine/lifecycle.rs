@@ -37,9 +37,10 @@ const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 impl Engine {
     /// Links Nodes to claims by instance ID.
     pub(super) fn join_nodes(&mut self, now: Timestamp) {
-        let is_joined = |own: &NodeClaim| self.node_of(own).is_some_and(|node| !node.is_awaited());
-        let mut claims = self.state.ledger.claims.values();
-        if claims.all(|claim| claim.instance.is_none() || is_joined(claim)) {
+        if self.state.ledger.claims.values().all(|claim| {
+            let node = self.node_of(claim);
+            claim.instance.is_none() || node.is_some_and(|node| !node.is_awaited())
+        }) {
             return;
         }
         let mut found: Vec<(ClaimId, NodeName)> = Vec::new();
@@ -50,17 +51,17 @@ impl Engine {
             };
             // A kubelet may register with a name different from the expected one.
             let claim = self.state.ledger.claims.get(id);
-            let lacks = |known: Option<&Node>| {
+            if claim.is_some_and(|claim| {
+                let known = self.node_of(claim);
                 known.is_none_or(|known| known.is_awaited() && !node.is_awaited())
-            };
-            if claim.is_some_and(|claim| lacks(self.node_of(claim))) {
+            }) {
                 found.push((id.clone(), node.name.clone()));
             }
         }
         for (id, node) in found {
             let claim = self.state.ledger.claims.get(&id);
             let awaited = claim.and_then(|claim| self.node_of(claim));
-            if awaited.is_some_and(|own| own.name != node && own.is_awaited()) {
+            if awaited.is_some_and(|awaited| awaited.name != node && awaited.is_awaited()) {
                 self.misnamed(&id, now);
             }
             if let Some(claim) = self.state.ledger.claims.get_mut(&id) {
@@ -74,17 +75,21 @@ impl Engine {
     pub(super) fn advance_claims(&mut self, now: Timestamp) {
         self.take_back_ends(now);
         let whole = self.is_ready();
-        let all = self.state.ledger.claims.iter();
-        let ids: Vec<ClaimId> = all
+        let claims = self.state.ledger.claims.iter();
+        let ids: Vec<ClaimId> = claims
             .filter(|(_, claim)| whole || claim.leaving == Some(Reason::Interrupted))
             .map(|(id, _)| id.clone())
             .collect();
         for id in ids {
-            let work = self.works.entry(id.clone()).or_default();
-            if work.step.is_some() {
+            let progress = self.works.entry(id.clone()).or_default();
+            if progress.step.is_some() {
                 continue;
             }
-            if let Some(at) = work.retry.next().filter(|_| !work.retry.is_due(now)) {
+            if let Some(at) = progress
+                .retry
+                .next()
+                .filter(|_| !progress.retry.is_due(now))
+            {
                 self.wake_at(at, "a step is to be tried again");
                 continue;
             }
@@ -132,15 +137,15 @@ impl Engine {
         if !self.manages() {
             return;
         }
-        let flight = CommandPurpose::Step(id.clone());
+        let purpose = CommandPurpose::Step(id.clone());
         let patched = match &command {
             Command::PatchNode(patch) => Some(patch.version.clone()),
             _ => None,
         };
-        let command = self.issue(command, flight, now);
-        let work = self.works.entry(id.clone()).or_default();
-        work.step = Some((command, step));
-        work.patched = patched.or(work.patched.take());
+        let command = self.issue(command, purpose, now);
+        let progress = self.works.entry(id.clone()).or_default();
+        progress.step = Some((command, step));
+        progress.patched = patched.or(progress.patched.take());
     }
 
     /// Moves a claim to a phase.
@@ -152,10 +157,10 @@ impl Engine {
         let node = claim.node.clone();
         let (pool, born) = (claim.record.pool.clone(), claim.record.created);
         let is_old = self.state.started.is_some_and(|at| born < at);
-        let work = self.works.entry(id.clone()).or_default();
-        work.overdue = None;
-        let found = phase == ClaimPhase::Registered && is_old && work.patched.is_none();
-        let asked = work.asked.filter(|_| phase == ClaimPhase::Gone);
+        let progress = self.works.entry(id.clone()).or_default();
+        progress.overdue = None;
+        let found = phase == ClaimPhase::Registered && is_old && progress.patched.is_none();
+        let asked = progress.asked.filter(|_| phase == ClaimPhase::Gone);
         if let Some((node, asked)) = node.clone().zip(asked) {
             let (took, age) = (now.duration_since(asked), now.duration_since(born));
             self.report(Report::Ended {
@@ -222,9 +227,11 @@ impl Engine {
             return;
         }
         let timeout = self.pool_of(claim).launch_timeout;
-        let work = self.works.get(id);
+        let progress = self.works.get(id);
         // A claim whose instance may exist must not be forgotten: a retry or a listing shows it.
-        let grace = work.filter(|work| work.unsure).map(|_| UNSURE_MAX);
+        let grace = progress
+            .filter(|progress| progress.unsure)
+            .map(|_| UNSURE_MAX);
         let deadline = self.overdue(claim, timeout + grace.unwrap_or_default());
         if deadline <= now {
             self.report(Report::Retire {
@@ -238,7 +245,8 @@ impl Engine {
             self.forget_claim(id);
             return;
         }
-        let is_begun = work.is_some_and(|own| own.launch.is_some() || own.granted);
+        let is_begun =
+            progress.is_some_and(|progress| progress.launch.is_some() || progress.granted);
         self.wake_at(deadline, "a launch is overdue");
         if !is_begun && !self.narrow(id, now) || self.ask(id, now) {
             return;
@@ -246,7 +254,10 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
-        let known = self.works.get(id).and_then(|work| work.launch.clone());
+        let known = self
+            .works
+            .get(id)
+            .and_then(|progress| progress.launch.clone());
         let launch = known.unwrap_or_else(|| {
             let pool = self.pool_of(claim);
             Box::new(self.launch_of(claim.clone(), &pool))
@@ -288,8 +299,9 @@ impl Engine {
 
     /// Returns whether the watch shows a Node older than the engine's last change.
     pub(super) fn is_stale(&self, id: &ClaimId, node: &Node) -> bool {
-        let work = self.works.get(id);
-        work.and_then(|work| work.patched.as_ref())
+        let progress = self.works.get(id);
+        progress
+            .and_then(|progress| progress.patched.as_ref())
             .is_some_and(|version| *version == node.version)
     }
 
@@ -336,8 +348,8 @@ impl Engine {
         };
         let runs = runs(claim);
         if runs && !self.may_end(claim, now) {
-            let work = self.works.entry(id.clone()).or_default();
-            work.drain.confirmed = None;
+            let progress = self.works.entry(id.clone()).or_default();
+            progress.drain.confirmed = None;
             self.enter(id, ClaimPhase::Draining, now);
             return;
         }
@@ -381,8 +393,8 @@ impl Engine {
             Some((node, _)) if self.unbind_pods(&node, now) => {}
             Some((node, uid)) if !self.is_deleted(id, &uid) => {
                 self.looking.gone_nodes.insert(node.clone());
-                if let Some(work) = self.works.get_mut(id) {
-                    work.removed = Some(uid.clone());
+                if let Some(progress) = self.works.get_mut(id) {
+                    progress.removed = Some(uid.clone());
                 }
                 self.step(
                     id,
@@ -408,12 +420,20 @@ impl Engine {
             .as_ref()
             .filter(|instance| instance.state.is_live());
         reason != Reason::Interrupted
-            && live.is_some_and(|own| self.state.objects.node_instances.is_shared(own.id.as_str()))
+            && live.is_some_and(|instance| {
+                self.state
+                    .objects
+                    .node_instances
+                    .is_shared(instance.id.as_str())
+            })
     }
 
     /// Returns whether the pods of a disrupted node were evicted, or their time is up.
     fn was_drained(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
+        let confirmed = self
+            .works
+            .get(id)
+            .and_then(|progress| progress.drain.confirmed);
         let reason = self
             .state
             .ledger
@@ -431,9 +451,9 @@ impl Engine {
             return;
         };
         let instance = instance.id.clone();
-        let work = self.works.entry(id.clone()).or_default();
-        let since = *work.told_to_end.get_or_insert(now);
-        let lingers = &mut work.lingers;
+        let progress = self.works.entry(id.clone()).or_default();
+        let since = *progress.told_to_end.get_or_insert(now);
+        let lingers = &mut progress.lingers;
         let next = lingers.next(since, LINGERS_AFTER);
         if next > now {
             self.wake_at(next, "an instance is to have ended");
@@ -450,7 +470,7 @@ impl Engine {
     fn is_deleted(&self, id: &ClaimId, uid: &str) -> bool {
         self.works
             .get(id)
-            .is_some_and(|work| work.removed.as_deref() == Some(uid))
+            .is_some_and(|progress| progress.removed.as_deref() == Some(uid))
     }
 
     /// Returns whether pods may run on the node of a claim. A node counts even if the watch does
@@ -458,11 +478,10 @@ impl Engine {
     /// bound to it. A Node created for early binding counts while the cluster state is incomplete,
     /// because its kubelet may have registered.
     pub(super) fn may_run_pods(&self, id: &ClaimId, node: &Node, now: Timestamp) -> bool {
-        let whole = || self.is_ready() && self.fault(now).is_none();
         node.may_run_pods()
             || self.is_stale(id, node)
             || match node.is_awaited() {
-                true => !whole(),
+                true => !self.is_ready() || self.fault(now).is_some(),
                 false => self.has_pods(&node.name),
             }
     }
@@ -475,8 +494,9 @@ impl Engine {
             .filter(|node| self.may_run_pods(&claim.record.id, node, now));
         let confirmed = self.confirmation(claim, now);
         node.is_none_or(Node::has_disrupted_taint)
-            && confirmed
-                .is_none_or(|own| own.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX))
+            && confirmed.is_none_or(|confirmed| {
+                confirmed.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX)
+            })
     }
 
     /// Returns when the drain was confirmed, if the termination of the instance requires that. The
@@ -487,7 +507,11 @@ impl Engine {
         let id = &claim.record.id;
         let node = self.node_of(claim)?;
         let relies = self.may_run_pods(id, node, now) && !self.is_over(id, now);
-        relies.then(|| self.works.get(id).and_then(|own| own.drain.confirmed))
+        relies.then(|| {
+            self.works
+                .get(id)
+                .and_then(|progress| progress.drain.confirmed)
+        })
     }
 
     /// Returns until when a command may be sent, because decisions become outdated. A termination
@@ -495,8 +519,8 @@ impl Engine {
     pub fn not_after(&self, command: &Command, now: Timestamp) -> Timestamp {
         let (from, span) = match command {
             Command::Terminate { claim, .. } => {
-                let own = self.state.ledger.claims.get(claim);
-                let relied_on = own.and_then(|own| self.confirmation(own, now));
+                let claim = self.state.ledger.claims.get(claim);
+                let relied_on = claim.and_then(|claim| self.confirmation(claim, now));
                 (relied_on.flatten().unwrap_or(now), CONFIRMED_MAX)
             }
             _ => (now, SENT_MAX),
@@ -507,26 +531,31 @@ impl Engine {
     /// Cancels queued terminations that are no longer permitted: a different client removed the
     /// taint, or the confirmation is too old.
     fn take_back_ends(&mut self, now: Timestamp) {
-        let claim_of = |command: &Command| match command {
-            Command::Terminate { claim, .. } => Some(claim.clone()),
-            _ => None,
-        };
-        let waiting = self.commands.iter();
-        let waiting = waiting.filter_map(|own| claim_of(&own.command));
-        let barred: BTreeSet<ClaimId> = waiting
+        let queued = self.commands.iter();
+        let terminated = queued.filter_map(|issued| terminated_claim(&issued.command));
+        let barred: BTreeSet<ClaimId> = terminated
             .filter(|id| {
-                let claim = self.state.ledger.claims.get(id);
+                let claim = self.state.ledger.claims.get(*id);
                 claim.is_some_and(|claim| runs(claim) && !self.may_end(claim, now))
             })
+            .cloned()
             .collect();
         if !barred.is_empty() {
             let why = "the node must not be terminated any more";
             self.cancel_queued(
                 why,
-                |own| claim_of(own).is_some_and(|id| barred.contains(&id)),
+                |command| terminated_claim(command).is_some_and(|id| barred.contains(id)),
                 now,
             );
         }
+    }
+}
+
+/// Returns the claim whose instance a command terminates.
+fn terminated_claim(command: &Command) -> Option<&ClaimId> {
+    match command {
+        Command::Terminate { claim, .. } => Some(claim),
+        _ => None,
     }
 }
 

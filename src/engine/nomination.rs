@@ -93,40 +93,44 @@ impl Engine {
             return;
         }
         let pods = &self.state.objects.pods;
-        self.hints.retain(|key, hint| {
-            let pod = pods.get(key).filter(|pod| pod.uid == hint.uid);
-            hint.here = pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&hint.node));
-            hint.shown |= hint.here;
-            hint.out || pod.is_some_and(Pod::is_waiting)
+        self.hints.retain(|key, nomination| {
+            let pod = pods.get(key).filter(|pod| pod.uid == nomination.uid);
+            nomination.here =
+                pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&nomination.node));
+            nomination.shown |= nomination.here;
+            nomination.out || pod.is_some_and(Pod::is_waiting)
         });
         if !self.gives_hints() {
             self.groups.clear();
             return;
         }
-        let unseen = self.hints.values().filter(|hint| !hint.out && !hint.shown);
-        let seen = unseen.filter_map(|own| own.at.checked_add(SHOWN_MAX).ok());
+        let unseen = self
+            .hints
+            .values()
+            .filter(|nomination| !nomination.out && !nomination.shown);
+        let seen = unseen.filter_map(|nomination| nomination.at.checked_add(SHOWN_MAX).ok());
         if let Some(at) = seen.filter(|at| *at > now).min() {
             self.wake_at(at, "what pods were told is to be seen");
         }
-        let (groups, mut news) = self.to_tell(now);
+        let (groups, mut changes) = self.to_tell(now);
         self.groups = groups;
-        news.tells.sort_unstable_by(|one, other| {
+        changes.tells.sort_unstable_by(|one, other| {
             (one.version, &one.pod).cmp(&(other.version, &other.pod))
         });
-        for tell in news.tells {
-            let work = self.works.entry(tell.claim.clone()).or_default();
-            work.hinting.get_or_insert(now);
+        for tell in changes.tells {
+            let progress = self.works.entry(tell.claim.clone()).or_default();
+            progress.hinting.get_or_insert(now);
             self.tell(tell, now);
         }
-        for pod in news.stale {
+        for pod in changes.stale {
             self.take_back(pod, now);
         }
-        for (claim, pod) in news.refused {
+        for (claim, pod) in changes.refused {
             if let Some(claim) = self.state.ledger.claims.get_mut(&claim) {
                 claim.pods.remove(&pod);
             }
         }
-        if let Some(at) = news.due {
+        if let Some(at) = changes.due {
             self.wake_at(at, "a pod is refused by its node");
         }
     }
@@ -156,8 +160,8 @@ impl Engine {
                 let key = self.group_of(claim);
                 let known = self.groups.get(&key);
                 let group = groups.entry(key).or_insert_with(|| OpeningGroup {
-                    since: known.and_then(|own| own.since),
-                    told: known.and_then(|own| own.told),
+                    since: known.and_then(|group| group.since),
+                    told: known.and_then(|group| group.told),
                     ..OpeningGroup::default()
                 });
                 group.since = group.since.or(well.map(|_| now));
@@ -175,26 +179,25 @@ impl Engine {
         {
             group.told.get_or_insert(now);
         }
-        let mut news = News::default();
+        let mut changes = News::default();
         for (claim, node, closed, needs) in ready {
             let group = groups.get(&self.group_of(claim)).filter(|_| closed);
             // While other pods are nominated, the scheduler may retry this pod once more.
             let again = group.is_none_or(|group| !group.is_telling(now));
             for (pod, need) in needs {
                 let (key, id) = (pod.key.clone(), claim.record.id.clone());
-                let refused = self
-                    .hints
-                    .get(&key)
-                    .filter(|hint| !closed && hint.node == node.name && !over_hosts(pod));
+                let refused = self.hints.get(&key).filter(|nomination| {
+                    !closed && nomination.node == node.name && !over_hosts(pod)
+                });
                 let since = refused.and_then(Nomination::refused_since);
-                let over = since.and_then(|at| at.checked_add(REFUSED_MAX).ok());
-                if over.is_some_and(|at| at <= now) {
-                    news.refused.push((id, key));
+                let ends = since.and_then(|at| at.checked_add(REFUSED_MAX).ok());
+                if ends.is_some_and(|at| at <= now) {
+                    changes.refused.push((id, key));
                     continue;
                 }
-                news.due = news.due.into_iter().chain(over).min();
+                changes.due = changes.due.into_iter().chain(ends).min();
                 if need == Need::First || (need == Need::Again && again) {
-                    news.tells.push(PendingNomination {
+                    changes.tells.push(PendingNomination {
                         version: pod.version,
                         pod: key,
                         uid: pod.uid.clone(),
@@ -205,22 +208,23 @@ impl Engine {
                 }
             }
         }
-        news.stale = self.stale(&wanted, now);
-        (groups, news)
+        changes.stale = self.stale(&wanted, now);
+        (groups, changes)
     }
 
     /// Returns the pods whose nomination is outdated.
     fn stale(&self, wanted: &HashSet<&PodKey>, now: Timestamp) -> Vec<PodKey> {
-        let stale = self.hints.iter().filter(|(key, hint)| {
-            let free = !hint.out && now.duration_since(hint.at) >= SHOWN_MAX;
+        let stale = self.hints.iter().filter(|(key, nomination)| {
+            let free = !nomination.out && now.duration_since(nomination.at) >= SHOWN_MAX;
+            let is_outdated =
+                nomination.here && free && nomination.tells <= TELLS_MAX && !wanted.contains(key);
             // The scheduler may have set it: it preempts pods there, for this pod or a different
             // one.
-            let makes_room = || {
-                let mut others = self.state.objects.pods_on(hint.node.as_str());
-                others.any(|pod| pod.deleting.is_some() && !pod.is_terminal())
-            };
-            let over = hint.here && free && hint.tells <= TELLS_MAX && !wanted.contains(key);
-            over && !makes_room()
+            is_outdated
+                && !self
+                    .state
+                    .objects
+                    .has_terminating_pods(nomination.node.as_str())
         });
         stale.map(|(key, _)| key.clone()).collect()
     }
@@ -237,10 +241,9 @@ impl Engine {
             .collect();
         needs.sort_by_key(|(pod, _)| pod.version);
         let mut alike: BTreeMap<(&str, &Labels), u32> = BTreeMap::new();
-        let kin = |pod: &'p Pod| (pod.key.namespace.as_str(), &pod.labels);
         for (pod, need) in &needs {
             if matches!(need, Need::Nothing | Need::Answer { .. }) && ahead_max(pod).is_some() {
-                *alike.entry(kin(pod)).or_insert(0) += 1;
+                *alike.entry(likeness(pod)).or_insert(0) += 1;
             }
         }
         for (pod, need) in &mut needs {
@@ -248,9 +251,9 @@ impl Engine {
             else {
                 continue;
             };
-            let told = alike.entry(kin(pod)).or_insert(0);
-            if *told < max {
-                *told += 1;
+            let nominated = alike.entry(likeness(pod)).or_insert(0);
+            if *nominated < max {
+                *nominated += 1;
             } else {
                 *need = Need::Nothing;
             }
@@ -259,26 +262,40 @@ impl Engine {
     }
 
     fn need(&self, pod: &Pod, node: &NodeName, now: Timestamp) -> Need {
-        let hint = self.hints.get(&pod.key).filter(|hint| hint.node == *node);
-        match hint {
-            Some(hint) if hint.out => hint.answer(),
+        let nomination = self
+            .hints
+            .get(&pod.key)
+            .filter(|nomination| nomination.node == *node);
+        match nomination {
+            Some(nomination) if nomination.out => nomination.answer(),
             // A nomination by a different client must not be changed.
             _ if pod.nominated_node.is_some() => Need::Nothing,
             None => Need::First,
-            Some(hint) if hint.tells >= TELLS_MAX => Need::Nothing,
-            Some(hint) if hint.shown || now.duration_since(hint.at) >= SHOWN_MAX => Need::Again,
+            Some(nomination) if nomination.tells >= TELLS_MAX => Need::Nothing,
+            Some(nomination)
+                if nomination.shown || now.duration_since(nomination.at) >= SHOWN_MAX =>
+            {
+                Need::Again
+            }
             // The scheduler sees the nomination no sooner than this watch does.
-            Some(hint) => hint.answer(),
+            Some(nomination) => nomination.answer(),
         }
     }
 
     fn tell(&mut self, tell: PendingNomination, now: Timestamp) {
         let PendingNomination { pod, uid, node, .. } = tell;
-        let known = self.hints.get(&pod).filter(|hint| hint.node == node);
-        let tells = known.map_or(0, |hint| hint.tells) + 1;
+        let known = self
+            .hints
+            .get(&pod)
+            .filter(|nomination| nomination.node == node);
+        let tells = known.map_or(0, |nomination| nomination.tells) + 1;
         let refused = known.filter(|_| tell.open);
-        let refused = refused.map(|hint| hint.refused.map_or((now, 1), |(at, n)| (at, n + 1)));
-        let hint = Nomination {
+        let refused = refused.map(|nomination| {
+            nomination
+                .refused
+                .map_or((now, 1), |(at, times)| (at, times + 1))
+        });
+        let nomination = Nomination {
             node: node.clone(),
             uid: uid.clone(),
             out: true,
@@ -288,35 +305,39 @@ impl Engine {
             tells,
             refused,
         };
-        self.hints.insert(pod.clone(), hint);
-        let flight = CommandPurpose::Nominate(pod.clone());
-        self.issue(Command::Nominate { pod, uid, node }, flight, now);
+        self.hints.insert(pod.clone(), nomination);
+        let purpose = CommandPurpose::Nominate(pod.clone());
+        self.issue(Command::Nominate { pod, uid, node }, purpose, now);
     }
 
     fn take_back(&mut self, pod: PodKey, now: Timestamp) {
-        let Some(hint) = self.hints.get_mut(&pod) else {
+        let Some(nomination) = self.hints.get_mut(&pod) else {
             return;
         };
-        (hint.out, hint.at) = (true, now);
-        hint.tells += 1;
-        let (uid, node) = (hint.uid.clone(), hint.node.clone());
-        let flight = CommandPurpose::ClearNomination(pod.clone());
-        self.issue(Command::ClearNomination { pod, uid, node }, flight, now);
+        (nomination.out, nomination.at) = (true, now);
+        nomination.tells += 1;
+        let (uid, node) = (nomination.uid.clone(), nomination.node.clone());
+        let purpose = CommandPurpose::ClearNomination(pod.clone());
+        self.issue(Command::ClearNomination { pod, uid, node }, purpose, now);
     }
 
     /// Handles the result of a nomination.
-    pub(super) fn hinted(&mut self, pod: &PodKey, answer: &CommandResult, now: Timestamp) {
-        if let Some(hint) = self.hints.get_mut(pod) {
-            (hint.out, hint.at) = (false, now);
+    pub(super) fn hinted(&mut self, pod: &PodKey, result: &CommandResult, now: Timestamp) {
+        if let Some(nomination) = self.hints.get_mut(pod) {
+            (nomination.out, nomination.at) = (false, now);
         }
-        match answer {
+        match result {
             CommandResult::Failed {
                 kind: FailureKind::Denied,
                 ..
             } if !self.hints_denied.holds() => {
                 self.hints_denied.set(now);
                 let why = "nominations are not permitted";
-                self.cancel_queued(why, |own| matches!(own, Command::Nominate { .. }), now);
+                self.cancel_queued(
+                    why,
+                    |command| matches!(command, Command::Nominate { .. }),
+                    now,
+                );
             }
             // The command was not sent.
             CommandResult::Failed {
@@ -331,17 +352,17 @@ impl Engine {
     pub(super) fn on_nomination_cleared(
         &mut self,
         pod: &PodKey,
-        answer: &CommandResult,
+        result: &CommandResult,
         now: Timestamp,
     ) {
-        let over = !matches!(answer, CommandResult::Failed { kind, .. } if !matches!(
+        let is_removed = !matches!(result, CommandResult::Failed { kind, .. } if !matches!(
             kind,
             FailureKind::Conflict | FailureKind::Gone
         ));
-        if over {
+        if is_removed {
             self.hints.remove(pod);
-        } else if let Some(hint) = self.hints.get_mut(pod) {
-            (hint.out, hint.at) = (false, now);
+        } else if let Some(nomination) = self.hints.get_mut(pod) {
+            (nomination.out, nomination.at) = (false, now);
         }
     }
 
@@ -388,8 +409,8 @@ impl Engine {
             return true;
         }
         // If many other pods are being nominated, the time for these pods has not started.
-        let work = self.works.entry(id.clone()).or_default();
-        let begun = *work.hinting.get_or_insert(now);
+        let progress = self.works.entry(id.clone()).or_default();
+        let begun = *progress.hinting.get_or_insert(now);
         let latest = begun.checked_add(HINTS_MAX).ok().filter(|at| now < *at);
         if let Some(at) = latest {
             self.wake_at(at, "pods are told of their node");
@@ -398,17 +419,22 @@ impl Engine {
     }
 }
 
+/// Returns the namespace and labels of a pod. Pods with the same ones are similar.
+fn likeness(pod: &Pod) -> (&str, &Labels) {
+    (&pod.key.namespace, &pod.labels)
+}
+
 /// Returns whether a pod has a hard topology spread over hosts.
 fn over_hosts(pod: &Pod) -> bool {
     let mut hard = pod.spread.iter().filter(|spread| spread.is_hard);
-    hard.any(|own| own.topology_key == HOSTNAME)
+    hard.any(|spread| spread.topology_key == HOSTNAME)
 }
 
 /// Returns the number of similar pods, including this one, that may be nominated for one node.
 /// `None` if the pod has no hard topology spread.
 fn ahead_max(pod: &Pod) -> Option<u32> {
     let hard = pod.spread.iter().filter(|spread| spread.is_hard);
-    hard.map(|own| own.max_skew.max(1)).min()
+    hard.map(|spread| spread.max_skew.max(1)).min()
 }
 
 impl Need {
@@ -435,24 +461,26 @@ impl Nomination {
 impl OpeningGroup {
     /// Returns whether the group waits for nodes or for first nominations.
     fn is_telling(&self, now: Timestamp) -> bool {
-        let own = Self {
+        let without_removals = Self {
             bereft: false,
             ..*self
         };
-        own.until(now).is_some()
+        without_removals.until(now).is_some()
     }
 
     /// Returns until when ready nodes wait for the other nodes of the group. `None` if they do not
     /// wait. If nodes were untainted one by one, the scheduler would bind pods to nodes that were
     /// planned for other pods.
     fn until(&self, now: Timestamp) -> Option<Timestamp> {
-        let after = |from: Option<Timestamp>, wait, waits: bool| {
-            let until = from.and_then(|at| at.checked_add(wait).ok());
-            until.filter(|_| waits)
-        };
-        let until = after(self.since, TOGETHER_MAX, self.coming)
-            .max(after(self.since, HINTS_MAX, self.telling))
-            .max(after(self.told, AGAIN_MAX, self.bereft));
-        until.filter(|at| *at > now)
+        let waits = [
+            (self.coming, self.since, TOGETHER_MAX),
+            (self.telling, self.since, HINTS_MAX),
+            (self.bereft, self.told, AGAIN_MAX),
+        ];
+        waits
+            .into_iter()
+            .filter_map(|(waits, from, wait)| from.filter(|_| waits)?.checked_add(wait).ok())
+            .filter(|at| *at > now)
+            .max()
     }
 }

@@ -29,14 +29,15 @@ impl Engine {
             return true;
         }
         let class = claim.record.node_class.clone();
-        let tries = |own: &ClaimId| own != id && self.is_trying(own);
         let access: Vec<Access> = claim
             .offerings
             .iter()
             .map(|offering| {
                 self.state
                     .holds
-                    .access(class.as_ref(), offering, now, tries)
+                    .access(class.as_ref(), offering, now, |other| {
+                        other != id && self.is_trying(other)
+                    })
             })
             .collect();
         let waits = match access.first() {
@@ -47,7 +48,7 @@ impl Engine {
                 self.forget_claim(id);
                 return false;
             }
-            Some(own) => *own == Access::Tried,
+            Some(access) => *access == Access::Tried,
         };
         let until = claim.since.checked_add(TRIED_MAX).unwrap_or(now);
         if waits && now < until {
@@ -62,14 +63,14 @@ impl Engine {
         };
         let mut access = access.iter();
         claim.offerings.retain(|_| {
-            access.next().is_some_and(|own| match own {
+            access.next().is_some_and(|access| match access {
                 Access::Free => true,
                 Access::Tried => waits || is_varied,
                 Access::Held => is_varied,
             })
         });
-        for own in to_buy(&claim.offerings, is_varied) {
-            self.state.holds.asked(class.as_ref(), own, id, now);
+        for offering in to_buy(&claim.offerings, is_varied) {
+            self.state.holds.asked(class.as_ref(), offering, id, now);
         }
         true
     }

@@ -26,9 +26,9 @@ impl Placements {
 
     /// Adds a plan of some pods to the last full plan.
     pub(super) fn planned_too(&mut self, plan: &Plan) {
-        let anew = plan.pods();
+        let planned = plan.pods();
         let before = self.planned.values_mut();
-        before.for_each(|own| own.retain(|pod| !anew.contains(pod)));
+        before.for_each(|pods| pods.retain(|pod| !planned.contains(pod)));
         self.add(plan);
     }
 

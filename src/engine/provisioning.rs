@@ -47,18 +47,20 @@ impl Engine {
         self.weigh_change(now);
         let disruption_view = self.state.disruption_view(now);
         let mut plan = plan::sweep(&disruption_view, now);
-        let told = std::mem::replace(&mut self.misreads, disruption_view.misreads);
-        let news = self.misreads.difference(&told).cloned();
+        let reported = std::mem::replace(&mut self.misreads, disruption_view.misreads);
+        let news = self.misreads.difference(&reported).cloned();
         self.reports.extend(news.map(Report::Misread));
         self.check_cluster_health(plan.ailing, now);
         if let Some(until) = self.unread_until(now) {
-            plan.retire.retain(|own| own.reason != Reason::Empty);
+            plan.retire
+                .retain(|termination| termination.reason != Reason::Empty);
             self.wake_at(until, "empty nodes may leave whatever buffers there are");
         }
-        let retire = plan.retire.iter();
-        let is_news = |own: &Self, claim: &ClaimId| !own.observed_leaving.contains(claim);
-        let mut claims = retire.filter(|own| own.reason == Reason::Empty);
-        let empty = claims.any(|claim| claim.claim.as_ref().is_some_and(|id| is_news(self, id)));
+        let empty = plan.retire.iter().any(|termination| {
+            let claim = termination.claim.as_ref();
+            let is_news = claim.is_some_and(|id| !self.observed_leaving.contains(id));
+            termination.reason == Reason::Empty && is_news
+        });
         if empty && self.state.buffers().next().is_some() {
             // The last plan may be out of date.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;
@@ -85,7 +87,10 @@ impl Engine {
                 self.wake_at(until, "pods are to come to an empty node");
                 continue;
             }
-            if let Some(why) = retire.cause.filter(|_| is_news(self, &claim)) {
+            if let Some(why) = retire
+                .cause
+                .filter(|_| !self.observed_leaving.contains(&claim))
+            {
                 let node = retire.node.clone();
                 self.report(Report::Drifted { node, why });
             }
@@ -98,15 +103,15 @@ impl Engine {
     }
 
     /// In observe mode, reports once that a node would be disrupted.
-    pub(super) fn would_retire(&mut self, claim: ClaimId, own: PlannedTermination) {
+    pub(super) fn would_retire(&mut self, claim: ClaimId, termination: PlannedTermination) {
         if self.observed_leaving.insert(claim.clone()) {
             self.report(Report::Retire {
                 pool: self.state.ledger.pool_of(&claim),
                 claim,
-                node: Some(own.node),
-                reason: own.reason,
-                price: own.price,
-                pods: own.pods,
+                node: Some(termination.node),
+                reason: termination.reason,
+                price: termination.price,
+                pods: termination.pods,
             });
         }
     }
@@ -133,23 +138,23 @@ impl Engine {
     /// blocked until a certain time or an approval. Each pool, reason and kind of verdict is
     /// reported once.
     pub(super) fn report_blocked_disruptions(&mut self, plan: &Plan, is_weighed: bool) {
-        let mut shut = BTreeMap::new();
+        let mut blocked = BTreeMap::new();
         for kept in plan
             .kept
             .iter()
-            .filter(|own| own.verdict.is_told(own.reason))
+            .filter(|kept| kept.verdict.is_told(kept.reason))
         {
             let node = self.state.objects.nodes.get(&kept.node);
             let Some(pool) = node.and_then(|node| node.pool()) else {
                 continue;
             };
             let key = (pool, kept.reason, kept.verdict.code());
-            shut.entry(key).or_insert_with(|| match kept.verdict {
+            blocked.entry(key).or_insert_with(|| match kept.verdict {
                 Verdict::Blocked(_) => format!("node {}: {}", kept.node, kept.verdict),
                 _ => kept.verdict.to_string(),
             });
         }
-        for (pool, reason, why) in self.noting.news(shut, is_weighed) {
+        for (pool, reason, why) in self.noting.news(blocked, is_weighed) {
             self.report(Report::Shut { pool, reason, why });
         }
     }
@@ -180,8 +185,8 @@ impl Engine {
         // Pending pods are planned first, and soon.
         let room = self.numbers.room_due(&self.state);
         let Some(due) = pods.or(room).into_iter().chain(numbers).min() else {
-            let over = self.numbers.over();
-            self.reports.extend(over.into_iter().map(Report::Enough));
+            let ended = self.numbers.over();
+            self.reports.extend(ended.into_iter().map(Report::Enough));
             return;
         };
         if due > now {
@@ -206,8 +211,8 @@ impl Engine {
         if !self.manages() && !self.numbers.is_news(&lacking) {
             plan.launches.retain(|launch| !launch.pods.is_empty());
         }
-        let news = whole && self.report_unplaced(&plan);
-        self.report_round(pending, (news, whole), &plan);
+        let changed = whole && self.report_unplaced(&plan);
+        self.report_round(pending, changed, whole, &plan);
         if self.manages() {
             self.attribute_losses(&plan, now);
         }
@@ -224,9 +229,13 @@ impl Engine {
         }
         let lacking = self.state.lacking();
         self.numbers.planned(lacking.clone(), now);
-        let again = self.batch.due(&self.state.cluster.batching);
-        let again = again.or(self.numbers.room_due(&self.state));
-        if let Some(next) = again.into_iter().chain(self.numbers.due(&lacking)).min() {
+        let next_pods = self.batch.due(&self.state.cluster.batching);
+        let next_pods = next_pods.or(self.numbers.room_due(&self.state));
+        if let Some(next) = next_pods
+            .into_iter()
+            .chain(self.numbers.due(&lacking))
+            .min()
+        {
             self.wake_at(
                 next,
                 "pods still wait, or room and nodes are to be looked after",
@@ -280,7 +289,8 @@ impl Engine {
     /// Reports the startup time of a pod, if this change shows it running.
     fn report_pod_start(&mut self, pod: &Pod, now: Timestamp) {
         let known = self.state.objects.pods.get(&pod.key);
-        let waited = known.is_some_and(|own| own.uid == pod.uid && own.phase == PodPhase::Pending);
+        let waited =
+            known.is_some_and(|known| known.uid == pod.uid && known.phase == PodPhase::Pending);
         let made = pod
             .created
             .filter(|_| waited && pod.phase == PodPhase::Running);
@@ -291,29 +301,29 @@ impl Engine {
 
     /// Reports unschedulable pods. Returns whether they changed.
     fn report_unplaced(&mut self, plan: &Plan) -> bool {
-        let mut news = false;
-        let mut told = BTreeMap::new();
+        let mut changed = false;
+        let mut reported = BTreeMap::new();
         for UnschedulablePod { pod, reasons } in &plan.unplaced {
             if self.told.get(pod) != Some(reasons) {
-                news = true;
+                changed = true;
                 let unplaced = UnschedulablePod {
                     pod: pod.clone(),
                     reasons: reasons.clone(),
                 };
                 self.report(Report::Unplaced(unplaced));
             }
-            told.insert(pod.clone(), reasons.clone());
+            reported.insert(pod.clone(), reasons.clone());
         }
         // Pods that are no longer unschedulable are only counted.
-        news |= self.told.keys().any(|pod| !told.contains_key(pod));
-        self.told = told;
-        news
+        changed |= self.told.keys().any(|pod| !reported.contains_key(pod));
+        self.told = reported;
+        changed
     }
 
-    fn report_round(&mut self, pending: usize, (news, whole): (bool, bool), plan: &Plan) {
-        let (short, over) = self.numbers.news(&plan.short, whole);
+    fn report_round(&mut self, pending: usize, changed: bool, whole: bool, plan: &Plan) {
+        let (short, ended) = self.numbers.news(&plan.short, whole);
         self.reports.extend(short.into_iter().map(Report::Short));
-        self.reports.extend(over.into_iter().map(Report::Enough));
+        self.reports.extend(ended.into_iter().map(Report::Enough));
         for finding in &plan.findings {
             self.report(Report::Failed {
                 command: "plan",
@@ -321,12 +331,12 @@ impl Engine {
                 text: finding.clone(),
             });
         }
-        if news || !plan.launches.is_empty() {
+        if changed || !plan.launches.is_empty() {
             let price: f64 = plan
                 .launches
                 .iter()
                 .filter_map(cheapest)
-                .map(|(_, p)| p.usd_per_h())
+                .map(|(_, price)| price.usd_per_h())
                 .sum();
             self.report(Report::Planned {
                 pending,
@@ -341,9 +351,9 @@ impl Engine {
     pub(super) fn carry_out(&mut self, plan: Plan, reason: &str, now: Timestamp) {
         let until = now.checked_add(NOMINATED).unwrap_or(now);
         // Places in earlier plans are no longer valid.
-        let anew = plan.pods();
+        let planned = plan.pods();
         let claims = self.state.ledger.claims.values_mut();
-        claims.for_each(|claim| claim.pods.retain(|pod| !anew.contains(pod)));
+        claims.for_each(|claim| claim.pods.retain(|pod| !planned.contains(pod)));
         for (host, pods) in plan.placed {
             match host {
                 NodeRef::Node(node) => {
@@ -359,7 +369,7 @@ impl Engine {
         }
         let command_id = self.fresh_id();
         for launch in plan.launches {
-            self.plan_claim(launch, (reason, &command_id), now);
+            self.plan_claim(launch, reason, &command_id, now);
         }
         self.wake_at(now, "claims are planned");
     }
@@ -369,11 +379,11 @@ impl Engine {
     /// recorded. The others are bound immediately or not at all, and must not be planned again
     /// repeatedly.
     fn promise(&mut self, node: &NodeName, pods: Vec<PodKey>, now: Timestamp) {
-        let moves = |key: &PodKey| {
-            let pod = self.state.objects.pods.get(key);
+        let reschedulable = pods.iter().filter(|key| {
+            let pod = self.state.objects.pods.get(*key);
             pod.is_some_and(|pod| self.state.is_mover(pod, now))
-        };
-        let reschedulable: Vec<PodKey> = pods.iter().filter(|key| moves(key)).cloned().collect();
+        });
+        let reschedulable: Vec<PodKey> = reschedulable.cloned().collect();
         let mut claims = self.state.ledger.claims.values_mut();
         let Some(claim) = claims.find(|claim| claim.node.as_ref() == Some(node)) else {
             return;
@@ -385,7 +395,8 @@ impl Engine {
     fn plan_claim(
         &mut self,
         mut launch: NewNodeClaim,
-        (reason, command_id): (&str, &str),
+        reason: &str,
+        command_id: &str,
         now: Timestamp,
     ) {
         let Some(pool) = self.state.cluster.pool(launch.pool.as_str()) else {

@@ -1,13 +1,12 @@
 //! From a launched instance to an initialized node, and its checks afterwards.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::drain::deadline::unfinished;
 use crate::engine::in_flight::{ClaimStep, CommandPurpose};
+use crate::engine::in_place_update::patch_values;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName};
@@ -61,8 +60,8 @@ impl Engine {
             let unplaced = self.awaits_partition(claim);
             // A node that is ready is registered and untainted in one step.
             let held = self.is_held(claim, now);
-            let shut = held || self.wants_hints(claim);
-            let closed = shut && (!ready || !self.may_open(id, now));
+            let stays_tainted = held || self.wants_hints(claim);
+            let closed = stays_tainted && (!ready || !self.may_open(id, now));
             let waits = unplaced || (ready && closed && !held);
             self.wake_at(deadline, "a registration is overdue");
             if !waits {
@@ -92,10 +91,11 @@ impl Engine {
             return false;
         };
         let catalog = self.state.catalog_of(&claim.record.pool);
-        let own = catalog.get(unseen.offering.instance_type.as_str());
-        let partitions = own.and_then(|it| it.requirements.get(PLACEMENT_GROUP_PARTITION));
+        let instance_type = catalog.get(unseen.offering.instance_type.as_str());
+        let partitions = instance_type
+            .and_then(|instance_type| instance_type.requirements.get(PLACEMENT_GROUP_PARTITION));
         let several = partitions.and_then(|partition| partition.values());
-        several.is_some_and(|all| all.len() > 1)
+        several.is_some_and(|values| values.len() > 1)
             && !claim.labels.contains_key(PLACEMENT_GROUP_PARTITION)
     }
 
@@ -103,18 +103,18 @@ impl Engine {
     /// exist although the watch does not show it.
     fn is_confirmed_missing(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let resets = self.looking.listings(ObjectKind::Node);
-        let work = self.works.entry(id.clone()).or_default();
-        if work.overdue.is_some_and(|(_, before)| resets > before) {
+        let progress = self.works.entry(id.clone()).or_default();
+        if progress.overdue.is_some_and(|(_, before)| resets > before) {
             return true;
         }
         // The requested listing may be lost, so request it again.
-        let asked = work.overdue.map(|(asked, _)| asked);
+        let asked = progress.overdue.map(|(asked, _)| asked);
         let next = asked.and_then(|at| at.checked_add(LOOK_AGAIN).ok());
         if let Some(at) = next.filter(|at| *at > now) {
             self.wake_at(at, "nodes are to be listed once more");
             return false;
         }
-        work.overdue = Some((now, resets));
+        progress.overdue = Some((now, resets));
         let rewatch = Command::Rewatch {
             kind: ObjectKind::Node,
         };
@@ -135,8 +135,8 @@ impl Engine {
         let patch = self.registration(claim, node, closed, now);
         let unguarded = !node.is_registered() && !node.has_unregistered_taint();
         let node = node.name.clone();
-        let said = &mut self.works.entry(id.clone()).or_default().told_unguarded;
-        if unguarded && !std::mem::replace(said, true) {
+        let reported = &mut self.works.entry(id.clone()).or_default().told_unguarded;
+        if unguarded && !std::mem::replace(reported, true) {
             self.report(Report::Unguarded { node });
         }
         self.step(id, ClaimStep::Register, Command::PatchNode(patch), now);
@@ -150,27 +150,32 @@ impl Engine {
         };
         let catalog = self.state.catalog_of(&claim.record.pool);
         let key = &instance.offering;
-        let own = catalog.get(key.instance_type.as_str());
-        let of_type = own.into_iter().flat_map(|own| own.requirements.iter());
-        let mut all: Labels = of_type
+        let instance_type = catalog.get(key.instance_type.as_str());
+        let of_type = instance_type
+            .into_iter()
+            .flat_map(|instance_type| instance_type.requirements.iter());
+        let mut labels: Labels = of_type
             .filter(|(key, _)| !OF_OFFERINGS.contains(key))
-            .filter_map(|(key, own)| {
-                let only = own.values().filter(|all| all.len() == 1)?.first()?;
+            .filter_map(|(key, requirement)| {
+                let only = requirement
+                    .values()
+                    .filter(|values| values.len() == 1)?
+                    .first()?;
                 Some((key.to_owned(), only.clone()))
             })
             .collect();
-        all.insert(ZONE.to_owned(), key.zone.to_string());
+        labels.insert(ZONE.to_owned(), key.zone.to_string());
         let zone_id = catalog.zone_ids().get(&key.zone);
         let zone_id = zone_id.filter(|id| !id.is_empty());
-        all.extend(zone_id.map(|id| (ZONE_ID.to_owned(), id.clone())));
+        labels.extend(zone_id.map(|id| (ZONE_ID.to_owned(), id.clone())));
         let partition = instance.facts.as_deref().and_then(|fact| fact.partition);
         let partition = partition.map(|partition| partition.to_string());
-        all.extend(partition.map(|partition| (PLACEMENT_GROUP_PARTITION.to_owned(), partition)));
+        labels.extend(partition.map(|partition| (PLACEMENT_GROUP_PARTITION.to_owned(), partition)));
         let reservation = key.reservation.as_deref();
         let reservation = reservation.and_then(|id| catalog.reservations().get(id));
-        all.extend(reservation.map(Reservation::labels).into_iter().flatten());
-        all.retain(|key, _| !node.labels.contains_key(key));
-        all
+        labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
+        labels.retain(|key, _| !node.labels.contains_key(key));
+        labels
     }
 
     /// Returns the one patch that registers a node: labels, annotations and taints. It removes the
@@ -220,21 +225,16 @@ impl Engine {
             labels.insert(INITIALIZED.to_owned(), "true".to_owned());
             annotations.insert(INITIALIZED_AT.to_owned(), now.to_string());
         }
-        let set = |all: BTreeMap<String, String>| {
-            all.into_iter()
-                .map(|(key, value)| (key, Some(value)))
-                .collect()
-        };
-        let mut annotations: Vec<_> = set(annotations);
+        let mut annotations = patch_values(annotations);
         let awaiting = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
         let present = awaiting
             .into_iter()
-            .filter(|own| node.annotations.contains_key(*own));
-        annotations.extend(present.map(|own| (own.to_owned(), None)));
+            .filter(|key| node.annotations.contains_key(*key));
+        annotations.extend(present.map(|key| (key.to_owned(), None)));
         NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
-            labels: set(labels),
+            labels: patch_values(labels),
             annotations,
             taints: Some(taints),
             finalizers: self.finalizers_of(node),
@@ -253,8 +253,8 @@ impl Engine {
             .finalizers
             .iter()
             .filter(|finalizer| *finalizer != FINALIZER);
-        let own = wanted.then(|| FINALIZER.to_owned());
-        Some(others.cloned().chain(own).collect())
+        let finalizer = wanted.then(|| FINALIZER.to_owned());
+        Some(others.cloned().chain(finalizer).collect())
     }
 
     pub(super) fn initialize(&mut self, id: &ClaimId, now: Timestamp) {
@@ -309,12 +309,12 @@ impl Engine {
         taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
         let started = self.has_started(claim, node, &taints);
         let label = (INITIALIZED.to_owned(), Some("true".to_owned()));
-        let update_in_place = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
+        let annotation = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
         Some(NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
             labels: Vec::from_iter(started.then_some(label)),
-            annotations: Vec::from_iter(started.then_some(update_in_place)),
+            annotations: Vec::from_iter(started.then_some(annotation)),
             taints: Some(taints),
             ..NodePatch::default()
         })
@@ -323,24 +323,25 @@ impl Engine {
     /// Returns whether a node is initialized: it is ready, has no temporary taints and has every
     /// extended resource that its pods request. Source: spec/disruption.md §3.7.
     pub(super) fn has_started(&self, claim: &NodeClaim, node: &Node, taints: &[Taint]) -> bool {
-        let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
+        let startup = &claim.record.startup_taints;
         let pods = claim.pods.iter();
         let mut pods = pods.filter_map(|key| self.state.objects.pods.get(key));
-        // Nodes do not show the resources of a DeviceClass (KEP-5004). The scheduler binds the pods
-        // anyway.
-        let is_served = |name: &String| {
-            let mut there = self.state.objects.pods_on(node.name.as_str());
-            there.any(|pod| pod.occupies_node() && pod.requests.get(name) > 0)
-        };
         node.ready
-            && !taints
-                .iter()
-                .any(|taint| taint.is_ephemeral() || starts(taint))
+            && !taints.iter().any(|taint| {
+                taint.is_ephemeral() || startup.iter().any(|startup| startup.matches(taint))
+            })
             && !pods.any(|pod| {
                 pod.requests.extended.iter().any(|(name, amount)| {
-                    *amount > 0 && node.allocatable.get(name) <= 0 && !is_served(name)
+                    *amount > 0 && node.allocatable.get(name) <= 0 && !self.has_user_of(node, name)
                 })
             })
+    }
+
+    /// Returns whether a pod on a node requests a resource. Nodes do not show the resources of a
+    /// DeviceClass (KEP-5004), but the scheduler binds the pods anyway.
+    fn has_user_of(&self, node: &Node, resource: &str) -> bool {
+        let mut pods = self.state.objects.pods_on(node.name.as_str());
+        pods.any(|pod| pod.occupies_node() && pod.requests.get(resource) > 0)
     }
 
     pub(super) fn guard(&mut self, id: &ClaimId, now: Timestamp) {
@@ -349,8 +350,9 @@ impl Engine {
         }
         let claim = self.state.ledger.claims.get(id);
         let known = claim.and_then(|claim| Some((claim, self.node_of(claim)?)));
-        let stays = |node: &Node| node.deleting.is_none() && !self.is_stale(id, node);
-        let Some((claim, node)) = known.filter(|(_, node)| stays(node)) else {
+        let Some((claim, node)) =
+            known.filter(|(_, node)| node.deleting.is_none() && !self.is_stale(id, node))
+        else {
             return;
         };
         let finalizers = self.finalizers_of(node);
@@ -398,11 +400,11 @@ impl Engine {
             }
             return false;
         }
-        let anew = node.is_some_and(|node| !node.is_registered() && !self.is_stale(id, node));
-        if anew {
+        let has_reset = node.is_some_and(|node| !node.is_registered() && !self.is_stale(id, node));
+        if has_reset {
             self.enter(id, ClaimPhase::Launched, now);
         }
-        !anew
+        !has_reset
     }
 
     /// Returns whether a registered claim's Node is gone. Its instance is terminated after a while,
@@ -413,15 +415,15 @@ impl Engine {
         };
         if self.node_of(claim).is_some() {
             let leaves = claim.leaving.is_some();
-            if let Some(work) = self.works.get_mut(id) {
-                let was_missed = work.node_missed.take().is_some();
-                work.overdue = None;
+            if let Some(progress) = self.works.get_mut(id) {
+                let was_missed = progress.node_missed.take().is_some();
+                progress.overdue = None;
                 if was_missed && !leaves {
-                    let told = std::mem::take(&mut work.drain.evictions);
+                    let evictions = std::mem::take(&mut progress.drain.evictions);
                     self.cancel_queued(
                         "the node is ready again",
-                        |own| match own {
-                            Command::Evict { pod, .. } => told.contains_key(pod),
+                        |command| match command {
+                            Command::Evict { pod, .. } => evictions.contains_key(pod),
                             _ => false,
                         },
                         now,
@@ -431,22 +433,25 @@ impl Engine {
             return false;
         }
         let bound = claim.node.clone().filter(|name| self.has_pods(name));
-        let work = self.works.entry(id.clone()).or_default();
-        let since = *work.node_missed.get_or_insert(now);
+        let progress = self.works.entry(id.clone()).or_default();
+        let since = *progress.node_missed.get_or_insert(now);
         let due = self.deadline(since, NODE_MISSED_MAX);
         let evicts = bound
             .as_ref()
-            .is_some_and(|name| self.evict_of_vanished(id, (name, since), now));
+            .is_some_and(|name| self.evict_of_vanished(id, name, since, now));
         if due > now {
             self.wake_at(due, "a node has vanished");
         } else if evicts {
-            let again = self.deadline(now, PODS_LEFT_AGAIN);
-            self.wake_at(again, "the pods of a node that was deleted are evicted");
+            let next_check = self.deadline(now, PODS_LEFT_AGAIN);
+            self.wake_at(
+                next_check,
+                "the pods of a node that was deleted are evicted",
+            );
         } else if bound.is_some_and(|name| !self.looking.gone_nodes.contains(&name)) {
             // The Node may exist although the listing lacks it, because pods are bound to it. A
             // probe checks it.
-            let again = self.deadline(now, PODS_LEFT_AGAIN);
-            self.wake_at(again, "pods are bound to a node that has vanished");
+            let next_check = self.deadline(now, PODS_LEFT_AGAIN);
+            self.wake_at(next_check, "pods are bound to a node that has vanished");
         } else if self.is_ready() && self.is_confirmed_missing(id, now) {
             self.end(id, Reason::Orphaned, now);
         }
@@ -462,7 +467,8 @@ impl Engine {
     fn evict_of_vanished(
         &mut self,
         id: &ClaimId,
-        (node, since): (&NodeName, Timestamp),
+        node: &NodeName,
+        since: Timestamp,
         now: Timestamp,
     ) -> bool {
         let (from, until) = (
@@ -475,8 +481,8 @@ impl Engine {
         }
         let claim = self.state.ledger.claims.get(id);
         let accepted = claim.is_some_and(|claim| self.is_accepted(claim));
-        let gone = self.looking.gone_nodes.contains(node);
-        let may = gone && self.manages() && self.is_ready() && until > now;
+        let is_deleted = self.looking.gone_nodes.contains(node);
+        let may = is_deleted && self.manages() && self.is_ready() && until > now;
         may && (accepted || self.is_within_safeguard(id, now))
             && self.is_confirmed_missing(id, now)
             && self.move_pods(id, node, now)
@@ -511,17 +517,17 @@ fn demotion(claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
     if bought != CapacityType::OnDemand {
         return None;
     }
-    let said = node.labels.get(CAPACITY_TYPE).map(String::as_str);
+    let label = node.labels.get(CAPACITY_TYPE).map(String::as_str);
     let mut keys = OF_RESERVATIONS.iter();
-    let is_reserved = said == Some(CapacityType::Reserved.as_str())
+    let is_reserved = label == Some(CapacityType::Reserved.as_str())
         || keys.any(|key| node.labels.contains_key(*key));
     is_reserved.then(|| {
-        let says = (CAPACITY_TYPE.to_owned(), Some(bought.as_str().to_owned()));
-        let gone = OF_RESERVATIONS.map(|key| (key.to_owned(), None));
+        let capacity_type = (CAPACITY_TYPE.to_owned(), Some(bought.as_str().to_owned()));
+        let removed = OF_RESERVATIONS.map(|key| (key.to_owned(), None));
         NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
-            labels: [says].into_iter().chain(gone).collect(),
+            labels: [capacity_type].into_iter().chain(removed).collect(),
             ..NodePatch::default()
         }
     })

@@ -77,15 +77,16 @@ impl Wait {
     fn grow(
         &mut self,
         launched: Timestamp,
-        (free, first): (u32, SignedDuration),
+        free: u32,
+        first: SignedDuration,
         now: Timestamp,
     ) -> bool {
         let counts = launched >= self.since;
         if counts {
             self.failures = self.failures.saturating_add(1);
             let doublings = self.failures.checked_sub(free + 1);
-            let wait = doublings.map_or(SignedDuration::ZERO, |own| {
-                first.saturating_mul(1 << own.min(16)).min(WAIT_MAX)
+            let wait = doublings.map_or(SignedDuration::ZERO, |doublings| {
+                first.saturating_mul(1 << doublings.min(16)).min(WAIT_MAX)
             });
             self.since = now;
             self.until = now.checked_add(wait).unwrap_or(now);
@@ -97,8 +98,8 @@ impl Wait {
 impl Engine {
     /// Handles a node that did not register in time.
     pub(super) fn note_unregistered(&mut self, id: &ClaimId, now: Timestamp) {
-        let work = self.works.entry(id.clone()).or_default();
-        if std::mem::replace(&mut work.unregistered, true) || !self.manages() {
+        let progress = self.works.entry(id.clone()).or_default();
+        if std::mem::replace(&mut progress.unregistered, true) || !self.manages() {
             return;
         }
         let Some((pool, zone, claim)) = self.site_of(id) else {
@@ -139,13 +140,13 @@ impl Engine {
             *failing.types.entry(name).or_insert(0) += 1;
         }
         // Another zone is tried immediately.
-        failing.all.grow(launched, (1, first), now);
-        let own = failing.zones.entry(zone.clone());
-        let own = own.or_insert_with(|| Wait::none(now));
-        if !own.grow(launched, (0, first), now) {
+        failing.all.grow(launched, 1, first, now);
+        let wait = failing.zones.entry(zone.clone());
+        let wait = wait.or_insert_with(|| Wait::none(now));
+        if !wait.grow(launched, 0, first, now) {
             return;
         }
-        let (failures, until) = (own.failures, own.until);
+        let (failures, until) = (wait.failures, wait.until);
         self.report(Report::Unregistered {
             pool,
             zone,
@@ -161,9 +162,9 @@ impl Engine {
         };
         let launched = claim.record.created;
         let known = &mut self.unregistered;
-        let own = known.registered.entry((pool.clone(), zone.clone()));
-        let own = own.or_insert(launched);
-        *own = (*own).max(launched);
+        let youngest = known.registered.entry((pool.clone(), zone.clone()));
+        let youngest = youngest.or_insert(launched);
+        *youngest = (*youngest).max(launched);
         let Some(failing) = known.failing.get_mut(&pool) else {
             return;
         };
@@ -182,9 +183,13 @@ impl Engine {
     /// Ends the launch back-off in a zone. The waiting pods are planned.
     fn end_wait(&mut self, pool: PoolName, zone: Zone, now: Timestamp) {
         let failing = &mut self.unregistered.failing;
-        failing.retain(|_, own| !own.zones.is_empty());
-        let left = failing.values().map(|own| own.zones.len()).sum();
-        self.report(Report::Registers { pool, zone, left });
+        failing.retain(|_, failing| !failing.zones.is_empty());
+        let remaining = failing.values().map(|failing| failing.zones.len()).sum();
+        self.report(Report::Registers {
+            pool,
+            zone,
+            left: remaining,
+        });
         self.plan_again(now);
     }
 
@@ -211,8 +216,8 @@ impl Engine {
     pub(super) fn shut_zones(&mut self, now: Timestamp) {
         self.forget_waits(now);
         let waits = self.unregistered.failing.values();
-        let waits = waits.flat_map(|own| own.zones.values().chain([&own.all]));
-        let next = waits.map(|own| own.until).filter(|at| *at > now).min();
+        let waits = waits.flat_map(|failing| failing.zones.values().chain([&failing.all]));
+        let next = waits.map(|wait| wait.until).filter(|at| *at > now).min();
         if let Some(next) = next {
             self.wake_at(next, "a node is tried where none registers");
         }
@@ -229,12 +234,14 @@ impl Engine {
         let failing = &self.unregistered.failing;
         self.state.holds.untried = failing
             .iter()
-            .map(|(pool, own)| {
-                let waits = own.zones.iter().filter(|(_, own)| own.until > now);
-                let until = waits.map(|(zone, own)| (zone.clone(), own.until)).collect();
-                let proven = own.proven.clone();
-                let all_until = Some(own.all.until).filter(|at| *at > now && proven.is_empty());
-                let tried = self.is_tried(pool, &own.proven, now);
+            .map(|(pool, failing)| {
+                let waits = failing.zones.iter().filter(|(_, wait)| wait.until > now);
+                let until = waits
+                    .map(|(zone, wait)| (zone.clone(), wait.until))
+                    .collect();
+                let proven = failing.proven.clone();
+                let all_until = Some(failing.all.until).filter(|at| *at > now && proven.is_empty());
+                let tried = self.is_tried(pool, &failing.proven, now);
                 let untried = Untried {
                     until,
                     all_until,
@@ -248,21 +255,19 @@ impl Engine {
 
     /// Forgets old entries, and entries of pools and node classes that changed.
     fn forget_waits(&mut self, now: Timestamp) {
-        let mut over = Vec::new();
-        for (pool, own) in &self.unregistered.failing {
-            let is_same = self.hashes_of(pool).as_ref() == Some(&own.hashes);
-            let is_tried = self.is_tried(pool, &own.proven, now).is_some();
-            let is_long_ago = |wait: &Wait| {
-                let until = wait.until.max(own.all.until).checked_add(MEMORY);
-                !is_tried && until.is_ok_and(|at| at <= now)
-            };
-            let zones = own.zones.iter();
-            let zones = zones.filter(|(_, wait)| !is_same || is_long_ago(wait));
-            over.extend(zones.map(|(zone, _)| (pool.clone(), zone.clone())));
+        let mut expired = Vec::new();
+        for (pool, failing) in &self.unregistered.failing {
+            let is_same = self.hashes_of(pool).as_ref() == Some(&failing.hashes);
+            let is_tried = self.is_tried(pool, &failing.proven, now).is_some();
+            let zones = failing.zones.iter().filter(|(_, wait)| {
+                let until = wait.until.max(failing.all.until).checked_add(MEMORY);
+                !is_same || (!is_tried && until.is_ok_and(|at| at <= now))
+            });
+            expired.extend(zones.map(|(zone, _)| (pool.clone(), zone.clone())));
         }
-        for (pool, zone) in over {
-            if let Some(own) = self.unregistered.failing.get_mut(&pool) {
-                own.zones.remove(&zone);
+        for (pool, zone) in expired {
+            if let Some(failing) = self.unregistered.failing.get_mut(&pool) {
+                failing.zones.remove(&zone);
             }
             self.end_wait(pool, zone, now);
         }
@@ -282,27 +287,27 @@ impl Engine {
         let claims = self.state.ledger.claims.values();
         let starting =
             claims.filter(|claim| claim.leaving.is_none() && claim.phase <= ClaimPhase::Launched);
-        let tried = starting.filter(|own| {
-            let known = own.instance.as_ref().map(|instance| &instance.offering);
-            let mut offerings = known.into_iter().chain(&own.offerings);
-            own.record.pool == *pool && offerings.any(|offering| !proven.contains(&offering.zone))
+        let tried = starting.filter(|claim| {
+            let known = claim.instance.as_ref().map(|instance| &instance.offering);
+            let mut offerings = known.into_iter().chain(&claim.offerings);
+            claim.record.pool == *pool && offerings.any(|offering| !proven.contains(&offering.zone))
         });
         // The result of an overdue node is known, even if its termination is blocked.
         tried
-            .map(|own| self.overdue(own, self.pool_of(own).registration_timeout))
-            .filter(|by| *by > now)
+            .map(|claim| self.overdue(claim, self.pool_of(claim).registration_timeout))
+            .filter(|deadline| *deadline > now)
             .max()
     }
 
     /// Includes the zones in which a test node may be launched. Returns their pools.
     pub(super) fn open_untried(&mut self) -> BTreeSet<PoolName> {
         let untried = self.state.holds.untried.iter_mut();
-        let free = untried.filter(|(_, own)| own.tried.is_none());
-        let free = free.map(|(pool, own)| {
-            own.tried = Some(Timestamp::MIN);
+        let free = untried.filter(|(_, untried)| untried.tried.is_none());
+        free.map(|(pool, untried)| {
+            untried.tried = Some(Timestamp::MIN);
             pool.clone()
-        });
-        free.collect()
+        })
+        .collect()
     }
 
     /// Keeps one launch per pool in zones with a due test node: first the instance type with the
@@ -311,19 +316,25 @@ impl Engine {
     pub(super) fn try_one_each(&self, plan: &mut Plan, pools: &BTreeSet<PoolName>) -> bool {
         let failing = &self.unregistered.failing;
         let mut untried: BTreeMap<PoolName, Vec<(u32, Reverse<usize>, usize)>> = BTreeMap::new();
-        for (at, own) in plan.launches.iter_mut().enumerate() {
-            let Some(failing) = failing.get(&own.pool) else {
+        for (index, launch) in plan.launches.iter_mut().enumerate() {
+            let Some(failing) = failing.get(&launch.pool) else {
                 continue;
             };
-            let is_proven = |zone: &Zone| failing.proven.contains(zone);
-            if own.offerings.iter().any(|(key, _)| is_proven(&key.zone)) {
-                own.offerings.retain(|(key, _)| is_proven(&key.zone));
+            let proven = &failing.proven;
+            if launch
+                .offerings
+                .iter()
+                .any(|(key, _)| proven.contains(&key.zone))
+            {
+                launch
+                    .offerings
+                    .retain(|(key, _)| proven.contains(&key.zone));
                 continue;
             }
-            let of_type = own.offerings.first().map(|(key, _)| &key.instance_type);
-            let failures = of_type.and_then(|own| failing.types.get(own)).copied();
-            let rank = (failures.unwrap_or(0), Reverse(own.pods.len()), at);
-            untried.entry(own.pool.clone()).or_default().push(rank);
+            let of_type = launch.offerings.first().map(|(key, _)| &key.instance_type);
+            let failures = of_type.and_then(|name| failing.types.get(name)).copied();
+            let rank = (failures.unwrap_or(0), Reverse(launch.pods.len()), index);
+            untried.entry(launch.pool.clone()).or_default().push(rank);
         }
         let mut left_out: BTreeSet<usize> = BTreeSet::new();
         for (pool, mut ranks) in untried {
@@ -331,9 +342,9 @@ impl Engine {
             let tried = usize::from(pools.contains(&pool));
             left_out.extend(ranks.iter().skip(tried).map(|rank| rank.2));
         }
-        let mut at = 0..;
+        let mut indexes = 0..;
         plan.launches
-            .retain(|_| at.next().is_some_and(|at| !left_out.contains(&at)));
+            .retain(|_| indexes.next().is_some_and(|at| !left_out.contains(&at)));
         !left_out.is_empty()
     }
 }

@@ -11,7 +11,7 @@ use crate::model::node::Node;
 /// from a Node. `None` if the Node has nothing that blocks it.
 pub fn release(node: &Node, installation: &str) -> Option<NodePatch> {
     let managed_by = node.labels.get(MANAGED_BY);
-    let ours = managed_by.is_some_and(|own| own == installation);
+    let ours = managed_by.is_some_and(|manager| manager == installation);
     let closed = node.is_marked() || node.has_unregistered_taint();
     let finalizers = released(node).and_then(|patch| patch.finalizers);
     if !ours || !(closed || finalizers.is_some()) {
@@ -25,7 +25,7 @@ pub fn release(node: &Node, installation: &str) -> Option<NodePatch> {
     if closed {
         patch = untaint_patch(node);
         let taints = patch.taints.iter_mut();
-        taints.for_each(|all| all.retain(|own| own.key != TAINT_UNREGISTERED));
+        taints.for_each(|taints| taints.retain(|taint| taint.key != TAINT_UNREGISTERED));
     }
     patch.finalizers = finalizers;
     Some(patch)

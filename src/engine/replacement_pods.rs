@@ -52,6 +52,13 @@ struct EvictedPod {
     place: Option<ClaimId>,
 }
 
+impl EvictedPod {
+    /// Returns whether a new pod may still be its replacement.
+    fn is_recent(&self, now: Timestamp) -> bool {
+        now.duration_since(self.at) < RETURNS
+    }
+}
+
 /// Replacement pods that a claim's node waits for.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
@@ -77,50 +84,59 @@ pub(super) struct ReplacementPods {
 impl ReplacementPods {
     /// Returns whether a claim's node waits for replacement pods, so that other pods wait.
     fn is_awaited(&self, claim: &ClaimId, now: Timestamp) -> bool {
-        let own = self.awaited.get(claim);
-        own.is_some_and(|own| own.count > 0 && now < own.held)
+        self.awaited
+            .get(claim)
+            .is_some_and(|awaited| awaited.count > 0 && now < awaited.held)
     }
 
     /// Returns until when a claim's node is needed for expected replacement pods.
     pub(super) fn needed_until(&self, claim: &ClaimId, now: Timestamp) -> Option<Timestamp> {
-        let own = self.awaited.get(claim).filter(|own| own.count > 0);
-        own.map(|own| own.needed).filter(|until| now < *until)
+        let awaited = self.awaited.get(claim).filter(|awaited| awaited.count > 0);
+        awaited
+            .map(|awaited| awaited.needed)
+            .filter(|until| now < *until)
     }
 
-    fn record_eviction(&mut self, own: EvictedPod, owner: String) {
-        if let Some(claim) = &own.place {
-            let until = |from: Timestamp| from.checked_add(REPLACEMENT_MAX).unwrap_or(from);
-            let (held, gone) = (until(own.at), own.pod.ends_by().unwrap_or(own.at));
+    fn record_eviction(&mut self, evicted: EvictedPod, owner: String) {
+        if let Some(claim) = &evicted.place {
+            let gone = evicted.pod.ends_by().unwrap_or(evicted.at);
+            let [held, needed] =
+                [evicted.at, gone].map(|from| from.checked_add(REPLACEMENT_MAX).unwrap_or(from));
             let awaited = self.awaited.entry(claim.clone()).or_insert(Awaited {
                 count: 0,
                 held,
                 needed: held,
             });
             awaited.count += 1;
-            (awaited.held, awaited.needed) = (held, awaited.needed.max(until(gone)));
+            (awaited.held, awaited.needed) = (held, awaited.needed.max(needed));
         }
-        self.departed.entry(owner).or_default().push(own);
+        self.departed.entry(owner).or_default().push(evicted);
     }
 
     /// Handles a new pod, which may replace an evicted pod. It inherits that pod's place if the two
     /// are alike.
     fn come(&mut self, pod: &Pod, now: Timestamp) {
         let owner = pod.owner.as_ref();
-        let Some(all) = owner.and_then(|owner| self.departed.get_mut(&owner.uid)) else {
+        let Some(departed) = owner.and_then(|owner| self.departed.get_mut(&owner.uid)) else {
             return;
         };
-        let same = all.iter().position(|own| own.pod.key == pod.key);
-        let Some(at) = same
-            .or_else(|| all.iter().position(|own| own.pod.is_like(pod)))
-            .or(all.len().checked_sub(1))
+        let same = departed
+            .iter()
+            .position(|evicted| evicted.pod.key == pod.key);
+        let Some(index) = same
+            .or_else(|| departed.iter().position(|evicted| evicted.pod.is_like(pod)))
+            .or(departed.len().checked_sub(1))
         else {
             return;
         };
-        let own = all.swap_remove(at);
-        let gone = own.pod.ends_by().map_or(own.at, |by| by.max(own.at));
+        let evicted = departed.swap_remove(index);
+        let gone = evicted
+            .pod
+            .ends_by()
+            .map_or(evicted.at, |by| by.max(evicted.at));
         let is_late = now.duration_since(gone) >= REPLACEMENT_MAX;
-        let is_like = own.pod.is_like(pod);
-        self.replacements.insert(pod.key.clone(), own);
+        let is_like = evicted.pod.is_like(pod);
+        self.replacements.insert(pod.key.clone(), evicted);
         if is_late || !is_like {
             self.place(&pod.key);
         }
@@ -149,23 +165,22 @@ impl ReplacementPods {
     /// Returns the pool whose consolidation requires a new node for this pod: the pod replaces a
     /// moved pod, or such a replacement has taken its place.
     pub(super) fn attribute_cost(&mut self, pod: &PodKey) -> Option<PoolName> {
-        let ousted = self.ousted.remove(pod).map(|(pool, _)| pool);
-        self.settle(pod).or(ousted)
+        let displaced = self.ousted.remove(pod).map(|(pool, _)| pool);
+        self.settle(pod).or(displaced)
     }
 
     /// Forgets old entries.
     pub(super) fn expire(&mut self, now: Timestamp) {
-        let fresh = |own: &EvictedPod| now.duration_since(own.at) < RETURNS;
-        self.departed.retain(|_, all| {
-            all.retain(fresh);
-            !all.is_empty()
+        self.departed.retain(|_, evicted| {
+            evicted.retain(|evicted| evicted.is_recent(now));
+            !evicted.is_empty()
         });
         self.replacements
-            .retain(|_, replacement| fresh(replacement));
+            .retain(|_, evicted| evicted.is_recent(now));
         self.ousted
             .retain(|_, (_, at)| now.duration_since(*at) < RETURNS);
         self.awaited
-            .retain(|_, own| own.count > 0 && now < own.needed);
+            .retain(|_, awaited| awaited.count > 0 && now < awaited.needed);
     }
 }
 
@@ -183,7 +198,7 @@ impl Engine {
             self.transfer_placement(pod, now);
             return;
         }
-        if known.is_none_or(|own| own.uid != pod.uid) {
+        if known.is_none_or(|known| known.uid != pod.uid) {
             self.replacements.come(pod, now);
         }
         if pod.node.is_some()
@@ -192,12 +207,12 @@ impl Engine {
             self.displace(pod, &pool, now);
         }
         let place = pod.is_waiting().then(|| self.replacements.place(&pod.key));
-        let Some((claim, was)) = place.flatten() else {
+        let Some((claim, evicted)) = place.flatten() else {
             return;
         };
         let claim = self.state.ledger.claims.get_mut(&claim);
         if let Some(claim) = claim.filter(|claim| claim.takes_pods()) {
-            claim.pods.remove(&was);
+            claim.pods.remove(&evicted);
             claim.pods.insert(pod.key.clone());
         }
     }
@@ -209,16 +224,16 @@ impl Engine {
         let Some(claim) = claim.filter(|claim| !claim.pods.contains(&pod.key)) else {
             return;
         };
-        let ousted = claim.pods.iter().cloned();
-        let ousted = ousted.map(|key| (key, (pool.clone(), now)));
-        self.replacements.ousted.extend(ousted);
+        let displaced = claim.pods.iter().cloned();
+        let displaced = displaced.map(|key| (key, (pool.clone(), now)));
+        self.replacements.ousted.extend(displaced);
     }
 
     /// Handles the deletion of a pod.
     pub(super) fn gone(&mut self, pod: &PodKey, now: Timestamp) {
         let known = self.state.objects.pods.get(pod);
         // Most pods were seen terminating before.
-        let known = known.filter(|own| own.deleting.is_none());
+        let known = known.filter(|known| known.deleting.is_none());
         if let Some(known) = known.cloned() {
             self.transfer_placement(&known, now);
         }
@@ -229,19 +244,20 @@ impl Engine {
     fn transfer_placement(&mut self, pod: &Pod, now: Timestamp) {
         self.replacements.settle(&pod.key);
         let known = self.state.objects.pods.get(&pod.key);
-        let known = known.filter(|own| own.deleting.is_none());
-        let Some((owner, known)) = known.and_then(|own| Some((own.owner.as_ref()?, own))) else {
+        let known = known.filter(|known| known.deleting.is_none());
+        let Some((owner, known)) = known.and_then(|known| Some((known.owner.as_ref()?, known)))
+        else {
             return;
         };
         let owner = owner.uid.clone();
         let from = self.state.claim_under(known);
-        let Some(from) = from.filter(|own| own.leaving.is_some()) else {
+        let Some(from) = from.filter(|claim| claim.leaving.is_some()) else {
             return;
         };
         if from.leaving == Some(Reason::Underutilized) {
             let mut claims = self.state.ledger.claims.iter();
-            let place = claims.find(|(_, own)| {
-                is_for_reschedulable(own) && own.takes_pods() && own.pods.contains(&known.key)
+            let place = claims.find(|(_, claim)| {
+                is_for_reschedulable(claim) && claim.takes_pods() && claim.pods.contains(&known.key)
             });
             let departed = EvictedPod {
                 pool: from.record.pool.clone(),
@@ -254,29 +270,28 @@ impl Engine {
         // If the node is untainted already, the replacement pod is bound immediately or elsewhere.
         let claims = self.state.ledger.claims.values_mut();
         let open = claims.filter(|claim| claim.phase == ClaimPhase::Initialized);
-        open.for_each(|own| _ = own.pods.remove(&pod.key));
+        open.for_each(|claim| _ = claim.pods.remove(&pod.key));
     }
 
     /// Returns whether a node remains tainted for pods that still have to be evicted from their
     /// nodes or were just evicted.
     pub(super) fn is_held(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        let lasts = |since: Timestamp, most| now.duration_since(since) < most;
         if !self.may_be_held(claim, now) {
             return false;
         }
         let since = self.waves.since(&claim.record.id);
-        let over = since.is_some_and(|at| !lasts(at, LEAVING_MAX));
-        let pods = claim.pods.iter();
-        let pods = pods.filter_map(|key| self.state.objects.pods.get(key));
+        let has_timed_out = since.is_some_and(|at| now.duration_since(at) >= LEAVING_MAX);
+        let pods = &self.state.objects.pods;
         let mut leaves = false;
-        for pod in pods {
-            if pod.is_waiting() && pod.created.is_some_and(|at| !lasts(at, WAITS_MAX)) {
+        for pod in claim.pods.iter().filter_map(|key| pods.get(key)) {
+            let is_old = |at| now.duration_since(at) >= WAITS_MAX;
+            if pod.is_waiting() && pod.created.is_some_and(is_old) {
                 return false;
             }
             leaves |= !pod.is_waiting() && self.state.is_mover(pod, now);
         }
         if leaves {
-            !over
+            !has_timed_out
         } else {
             self.replacements.is_awaited(&claim.record.id, now)
         }

@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use crate::disruption::budgets::Budgets;
 use crate::disruption::config_impact::due;
 use crate::engine::Engine;
-use crate::engine::in_flight::ClaimProgress;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Cluster;
-use crate::model::id::{ClaimId, NodeName, PoolName};
+use crate::model::id::{ClaimId, PoolName};
 use crate::model::pool::Reason;
 use crate::model::template_hash::change_id;
 use crate::state::candidates::{DisruptionView, NodeHealth, PendingApproval};
+use crate::state::node_claims::NodeClaim;
 
 /// The state of the safeguards.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl Engine {
     pub(super) fn check_accepted_change(&mut self) {
         let accepted = &self.state.notes.accepted;
         let unaccepted = &mut self.state.unaccepted;
-        if let Some(held) = unaccepted.take_if(|own| accepted.contains(&own.id)) {
+        if let Some(held) = unaccepted.take_if(|approval| accepted.contains(&approval.id)) {
             self.unhold(held);
         }
     }
@@ -62,14 +62,14 @@ impl Engine {
             return;
         }
         self.safeguard.weighed = true;
-        let (before, was) = (self.safeguard.before.take(), self.state.unaccepted.take());
-        self.state.unaccepted = self.too_much(before.as_deref(), was.as_ref(), now);
-        match (&self.state.unaccepted, was) {
-            (Some(hold), was) if was.as_ref() != Some(hold) => {
-                let hold = hold.clone();
-                self.report(Report::Held(hold));
+        let (before, held) = (self.safeguard.before.take(), self.state.unaccepted.take());
+        self.state.unaccepted = self.too_much(before.as_deref(), held.as_ref(), now);
+        match (&self.state.unaccepted, held) {
+            (Some(approval), held) if held.as_ref() != Some(approval) => {
+                let approval = approval.clone();
+                self.report(Report::Held(approval));
             }
-            (None, Some(was)) => self.unhold(was),
+            (None, Some(held)) => self.unhold(held),
             _ => {}
         }
     }
@@ -78,11 +78,11 @@ impl Engine {
     fn too_much(
         &self,
         before: Option<&Cluster>,
-        was: Option<&PendingApproval>,
+        held: Option<&PendingApproval>,
         now: Timestamp,
     ) -> Option<PendingApproval> {
         let id = change_id(&self.state.cluster);
-        let most = self.state.cluster.safeguards.max_disrupted_per_reload?;
+        let limit = self.state.cluster.safeguards.max_disrupted_per_reload?;
         if self.state.notes.accepted.contains(&id) {
             return None;
         }
@@ -97,34 +97,31 @@ impl Engine {
                 },
                 now,
             );
-            let was_held = |node: &NodeName| was.is_some_and(|own| own.nodes.contains(node));
-            nodes.retain(|node| was_held(node) || !allowed.contains(node));
+            nodes.retain(|node| {
+                held.is_some_and(|approval| approval.nodes.contains(node))
+                    || !allowed.contains(node)
+            });
         }
-        (nodes.len() > most.of(total)).then_some(PendingApproval { id, nodes, total })
+        (nodes.len() > limit.of(total)).then_some(PendingApproval { id, nodes, total })
     }
 
-    fn unhold(&mut self, hold: PendingApproval) {
-        let nodes = hold.nodes.len();
-        self.report(Report::Unheld { id: hold.id, nodes });
+    fn unhold(&mut self, approval: PendingApproval) {
+        let nodes = approval.nodes.len();
+        self.report(Report::Unheld {
+            id: approval.id,
+            nodes,
+        });
     }
 
     /// Cancels disruptions without a taint if there are too many now, because nodes were lost or
     /// disrupted meanwhile. Taints in flight were checked when they were sent.
     pub(super) fn recheck_disruptions(&mut self, now: Timestamp) {
-        let lost = |id: &ClaimId| {
-            let claim = self.state.ledger.claims.get(id);
-            let node = claim.and_then(|claim| self.state.node_of(claim));
-            node.is_some_and(|node| self.has_lost_taint(id, node))
-        };
-        let is_open = |id: &ClaimId| {
-            let work = self.works.get(id);
-            let bears = |own: &ClaimProgress| own.drain.tainted.is_some() && !lost(id);
-            !work.is_some_and(|own| own.drain.released || own.step.is_some() || bears(own))
-        };
-        let leaving = self.state.ledger.claims.iter().filter_map(|(id, own)| {
-            let reason = own.leaving.filter(|reason| reason.is_budgeted())?;
-            let waits = own.phase == ClaimPhase::Draining && is_open(id) && !own.has_to_leave(now);
-            waits.then(|| (id.clone(), own.record.pool.clone(), reason))
+        let leaving = self.state.ledger.claims.iter().filter_map(|(id, claim)| {
+            let reason = claim.leaving.filter(|reason| reason.is_budgeted())?;
+            let waits = claim.phase == ClaimPhase::Draining
+                && self.is_untainted(id, claim)
+                && !claim.has_to_leave(now);
+            waits.then(|| (id.clone(), claim.record.pool.clone(), reason))
         });
         let leaving: Vec<(ClaimId, PoolName, Reason)> = leaving.collect();
         if leaving.is_empty() {
@@ -132,43 +129,53 @@ impl Engine {
         }
         let disruption_view = self.state.disruption_view(now);
         let mut budgets = Budgets::new(&disruption_view, now);
-        let mut back = Vec::new();
+        let mut postponed = Vec::new();
         for (id, pool, reason) in leaving {
             if let Some(verdict) = budgets.overrun(&pool, reason) {
                 budgets.spare(&pool);
-                back.push((id, verdict.to_string()));
+                postponed.push((id, verdict.to_string()));
             }
         }
-        for (id, why) in back {
+        for (id, why) in postponed {
             self.postpone_drain(&id, why, now);
         }
+    }
+
+    /// Returns whether a disrupted node has no taint, none in flight, and no evicted pod.
+    fn is_untainted(&self, id: &ClaimId, claim: &NodeClaim) -> bool {
+        self.works.get(id).is_none_or(|progress| {
+            let node = self.state.node_of(claim);
+            let lost = || node.is_some_and(|node| self.has_lost_taint(id, node));
+            !progress.drain.released
+                && progress.step.is_none()
+                && (progress.drain.tainted.is_none() || lost())
+        })
     }
 
     /// Reports once that voluntary disruption is suspended, and once that it resumes. Cancels
     /// disruptions of tainted nodes from which no pod was evicted.
     pub(super) fn check_cluster_health(&mut self, ailing: Option<NodeHealth>, now: Timestamp) {
-        let was = std::mem::replace(&mut self.safeguard.ailing, ailing.is_some());
+        let was_ailing = std::mem::replace(&mut self.safeguard.ailing, ailing.is_some());
         let Some(health) = ailing else {
-            if was {
+            if was_ailing {
                 self.report(Report::Well(self.state.disruption_view(now).health));
             }
             return;
         };
-        if was {
+        if was_ailing {
             return;
         }
         self.report(Report::Ailing(health));
-        let waits = |id: &ClaimId, reason: Reason| {
-            let released = self.works.get(id).is_some_and(|own| own.drain.released);
-            reason.waits_for_places() && !released
-        };
         let claims = self.state.ledger.claims.iter();
-        let claims = claims.filter(|(_, own)| own.phase == ClaimPhase::Draining);
-        let back: Vec<ClaimId> = claims
-            .filter(|(id, own)| own.leaving.is_some_and(|reason| waits(id, reason)))
+        let cancelled: Vec<ClaimId> = claims
+            .filter(|(id, claim)| {
+                claim.phase == ClaimPhase::Draining
+                    && claim.leaving.is_some_and(Reason::waits_for_places)
+                    && !self.may_evict(id)
+            })
             .map(|(id, _)| id.clone())
             .collect();
-        for id in back {
+        for id in cancelled {
             let NodeHealth { unready, total } = health;
             let why = format!("{unready} of {total} nodes in the cluster are not ready");
             self.keep(&id, why, now);

@@ -77,23 +77,25 @@ impl StaticSchedule {
         room: bool,
     ) -> (Vec<Shortfall>, Vec<StaticDemand>) {
         let before = std::mem::take(&mut self.told);
-        let now = short.iter().map(|own| (own.need.clone(), own.clone()));
+        let now = short
+            .iter()
+            .map(|shortfall| (shortfall.need.clone(), shortfall.clone()));
         let still = before
             .iter()
             .filter(|(need, _)| !room && matches!(need, StaticDemand::Room(_)));
         self.told = still
-            .map(|(need, own)| (need.clone(), own.clone()))
+            .map(|(need, shortfall)| (need.clone(), shortfall.clone()))
             .collect();
         self.told.extend(now);
-        let over = before.keys().filter(|need| !self.told.contains_key(*need));
-        let over = over.cloned().collect();
+        let ended = before.keys().filter(|need| !self.told.contains_key(*need));
+        let ended = ended.cloned().collect();
         (
             short
                 .iter()
-                .filter(|own| before.get(&own.need) != Some(*own))
+                .filter(|shortfall| before.get(&shortfall.need) != Some(*shortfall))
                 .cloned()
                 .collect(),
-            over,
+            ended,
         )
     }
 

@@ -49,7 +49,11 @@ impl Engine {
                 if self.looking.ready && self.looking.frozen.is_none() {
                     self.report(Report::Frozen(why));
                     self.looking.frozen = Some(now);
-                    self.cancel_queued("cluster state is out of sync", |own| !own.is_look(), now);
+                    self.cancel_queued(
+                        "cluster state is out of sync",
+                        |command| !command.is_look(),
+                        now,
+                    );
                 }
             }
             None => self.whole(now),
@@ -195,9 +199,9 @@ impl Engine {
     /// elsewhere. A stalled watch is tolerated longer for everything that disrupts no pod. If it is
     /// not recent, the next activity of the watch starts a pass.
     pub(super) fn sees_places(&mut self, now: Timestamp) -> bool {
-        let views = &self.state.views;
-        let is_recent = |kind| views.is_recent(kind, now, RECENT_MAX);
-        let recent = is_recent(ObjectKind::Pod) && is_recent(ObjectKind::Node);
+        let recent = [ObjectKind::Pod, ObjectKind::Node]
+            .into_iter()
+            .all(|kind| self.state.views.is_recent(kind, now, RECENT_MAX));
         self.looking.awaits_sign |= !recent;
         recent
     }
@@ -208,7 +212,7 @@ impl Engine {
                 continue;
             };
             let mut flights = self.flights.values();
-            let is_asked = flights.any(|flight| flight.kind == CommandPurpose::Probe(kind));
+            let is_asked = flights.any(|purpose| purpose.kind == CommandPurpose::Probe(kind));
             let retry = self.looking.probing.entry(kind).or_default();
             if is_asked {
                 continue;
@@ -234,7 +238,7 @@ impl Engine {
     fn watch_anew(&mut self, now: Timestamp) {
         for kind in [ObjectKind::Pod, ObjectKind::Node] {
             let mut flights = self.flights.values();
-            let is_asked = flights.any(|flight| flight.kind == CommandPurpose::Rewatch(kind));
+            let is_asked = flights.any(|purpose| purpose.kind == CommandPurpose::Rewatch(kind));
             let is_probed = self.looking.doubts.contains_key(&kind);
             if is_asked || is_probed || !self.state.views.is_doubted(kind) {
                 continue;
@@ -257,7 +261,7 @@ impl Engine {
     /// accepted.
     pub(super) fn probed(&mut self, kind: ObjectKind, alive: Option<usize>, now: Timestamp) {
         let asked = self.looking.probes.remove(&kind);
-        let asked = asked.filter(|own| own.0 == self.looking.listings(kind));
+        let asked = asked.filter(|(listings, _)| *listings == self.looking.listings(kind));
         match (alive, asked) {
             // A later listing may lack other objects: the next probe checks those.
             (Some(0), None) => {}

@@ -75,25 +75,21 @@ impl Engine {
     pub(super) fn count_missing_nodes(&mut self, now: Timestamp) {
         self.note_used();
         let (state, known) = (&self.state, &self.undrained);
-        let overdue = |claim: &NodeClaim| {
-            let age = now.duration_since(claim.record.created);
-            age >= self.pool_of(claim).registration_timeout
-        };
         let old: Option<BTreeSet<ClaimId>> = (!self.looking.ready).then(|| {
-            let old = state.running_claims().filter(|own| overdue(own));
-            old.map(|own| own.record.id.clone()).collect()
+            let old = state.running_claims().filter(|claim| {
+                let age = now.duration_since(claim.record.created);
+                age >= self.pool_of(claim).registration_timeout
+            });
+            old.map(|claim| claim.record.id.clone()).collect()
         });
         let nodes = state.instances_of_nodes(false);
-        let has_node = |claim: &NodeClaim| {
-            let instance = claim.instance.as_ref().map(|instance| instance.id.as_str());
-            instance.is_some_and(|instance| nodes.contains(instance))
-        };
-        let is_old = |id: &ClaimId| old.as_ref().unwrap_or(&known.old).contains(id);
         let mut missing: BTreeMap<ClaimId, Timestamp> = BTreeMap::new();
         for claim in state.running_claims() {
             let id = &claim.record.id;
-            let had_node = claim.node.is_some() || is_old(id);
-            if claim.leaving.is_some() || !had_node || has_node(claim) || self.is_accepted(claim) {
+            let had_node = claim.node.is_some() || old.as_ref().unwrap_or(&known.old).contains(id);
+            let instance = claim.instance.as_ref();
+            let has_node = instance.is_some_and(|instance| nodes.contains(instance.id.as_str()));
+            if claim.leaving.is_some() || !had_node || has_node || self.is_accepted(claim) {
                 continue;
             }
             let since = known.missing.get(id).copied();
@@ -117,12 +113,12 @@ impl Engine {
     /// Releases the claims of approved IDs. Each occasion has a new ID.
     fn release_accepted_ends(&mut self) {
         let ids = &self.state.notes.accepted;
-        let (taken, left): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
+        let (taken, others): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
             std::mem::take(&mut self.undrained.offers)
                 .into_iter()
-                .partition(|own| ids.contains(&own.id));
-        self.undrained.offers = left;
-        for claim in taken.into_iter().flat_map(|own| own.claims) {
+                .partition(|offer| ids.contains(&offer.id));
+        self.undrained.offers = others;
+        for claim in taken.into_iter().flat_map(|offer| offer.claims) {
             self.undrained.missing.remove(&claim);
             self.undrained.accepted.insert(claim);
         }
@@ -138,7 +134,7 @@ impl Engine {
             claims,
         };
         let offers = &mut self.undrained.offers;
-        if !offers.iter().any(|own| own.id == offer.id) {
+        if !offers.iter().any(|known| known.id == offer.id) {
             offers.push_back(offer.clone());
             let extra = offers.len().saturating_sub(OFFERS);
             offers.drain(..extra);
@@ -151,11 +147,10 @@ impl Engine {
     /// may be deleted before a listing shows it.
     pub(super) fn missing_nodes(&mut self) -> Option<Mismatch> {
         let asked = self.looking.listing_answered?;
-        let is_sure = |since: &Timestamp| {
-            !self.looking.ready || asked.duration_since(*since) >= LISTING_APART
-        };
         let missing = self.undrained.missing.iter();
-        let sure = missing.filter(|(_, since)| is_sure(since));
+        let sure = missing.filter(|(_, since)| {
+            !self.looking.ready || asked.duration_since(**since) >= LISTING_APART
+        });
         let claims: BTreeSet<ClaimId> = sure.clone().map(|(id, _)| id.clone()).collect();
         let since = sure.map(|(_, since)| *since).min();
         let total = self.state.running_claims().count();
@@ -191,11 +186,11 @@ impl Engine {
     /// Returns how many of `total` instances may be terminated without a drain within [`COUNTED`].
     /// A percentage is rounded down.
     fn undrained_max(&self, total: usize) -> usize {
-        let most = match self.state.cluster.safeguards.undrained_max {
+        let limit = match self.state.cluster.safeguards.undrained_max {
             BudgetNodes::Nodes(count) => count as usize,
             BudgetNodes::Percent(percent) => total * usize::from(percent) / 100,
         };
-        most.max(1)
+        limit.max(1)
     }
 
     /// Returns whether the instance of a claim may be terminated without a drain now. Recent
@@ -204,7 +199,10 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
         };
-        let granted = self.works.get(id).is_some_and(|own| own.undrained);
+        let granted = self
+            .works
+            .get(id)
+            .is_some_and(|progress| progress.undrained);
         if !is_live(claim) || granted || self.never_came(claim) || self.is_accepted(claim) {
             return true;
         }
@@ -251,24 +249,24 @@ impl Engine {
     /// or it was never ready and had only daemon pods. The safeguard does not count such an
     /// instance.
     fn never_came(&self, claim: &NodeClaim) -> bool {
-        let since = |at: Option<Timestamp>| at.is_none_or(|at| claim.record.created >= at);
-        let watched = self.state.started.is_some() && since(self.state.started);
-        // A Node created for early binding whose kubelet never registered does not count.
-        let awaited = self.state.node_of(claim).is_some_and(Node::is_awaited);
-        let none_came = claim.node.is_none() || awaited;
+        let created = claim.record.created;
+        let watched = self.state.started.is_some_and(|at| created >= at);
         let node = self.state.node_of(claim);
+        // A Node created for early binding whose kubelet never registered does not count.
+        let none_came = claim.node.is_none() || node.is_some_and(Node::is_awaited);
         let idle = node.is_some_and(|node| !node.ready && !self.has_pods(&node.name));
         let unused = idle && !self.undrained.used.contains(&claim.record.id);
-        let whole = since(self.looking.gap) && self.looking.frozen.is_none();
+        let whole =
+            self.looking.gap.is_none_or(|at| created >= at) && self.looking.frozen.is_none();
         watched && whole && (none_came || unused)
     }
 
     /// Returns whether a user has approved this termination, or this API server for instances with
     /// a different cluster UID. A ready Node proves that the instance belongs to this cluster.
     pub(super) fn is_accepted(&self, claim: &NodeClaim) -> bool {
-        let own = self.undrained.accepted.contains(&claim.record.id);
+        let approved = self.undrained.accepted.contains(&claim.record.id);
         let other = self.state.is_of_accepted_cluster(claim);
-        (own || other) && !self.is_well(claim)
+        (approved || other) && !self.is_well(claim)
     }
 
     /// Returns whether a claim has a ready Node.
@@ -303,7 +301,7 @@ impl Engine {
             return;
         }
         let held = self.undrained.held.as_ref();
-        if held.is_some_and(|own| own.claims.is_superset(&refused)) {
+        if held.is_some_and(|held| held.claims.is_superset(&refused)) {
             return;
         }
         let held = self.offer(refused, now);

@@ -37,7 +37,7 @@ pub(super) fn ahead<'s, 'a>(
         if let Some(own) = reserved.and_then(|id| ahead.reservations.get_mut(id)) {
             own.left = own.left.saturating_sub(1);
         }
-        let room = room_to_come(host(at), pool, (&offerings, catalog), &claim.labels);
+        let room = room_to_come(host(at), pool, &offerings, catalog, &claim.labels);
         if let Some(mut room) = room {
             room.free.subtract(&claim.requests);
             room.daemons = daemons_of(&room, &snapshot.daemon_sets);

@@ -43,10 +43,10 @@ impl BoundPods {
     /// Counts a pod in.
     pub(super) fn add(&mut self, pod: &Pod) {
         let Some(node) = home(pod) else { return };
-        let homes = self.groups.entry(PodGroupKey::of(pod)).or_default();
-        match homes.get_mut(node) {
+        let nodes = self.groups.entry(PodGroupKey::of(pod)).or_default();
+        match nodes.get_mut(node) {
             Some(count) => *count = count.saturating_add(1),
-            None => drop(homes.insert(node.clone(), 1)),
+            None => drop(nodes.insert(node.clone(), 1)),
         }
     }
 
@@ -54,14 +54,14 @@ impl BoundPods {
     pub(super) fn remove(&mut self, pod: &Pod) {
         let Some(node) = home(pod) else { return };
         let group = PodGroupKey::of(pod);
-        let Some(homes) = self.groups.get_mut(&group) else {
+        let Some(nodes) = self.groups.get_mut(&group) else {
             return;
         };
-        match homes.get_mut(node) {
+        match nodes.get_mut(node) {
             Some(count) if *count > 1 => *count -= 1,
-            _ => drop(homes.remove(node)),
+            _ => drop(nodes.remove(node)),
         }
-        if homes.is_empty() {
+        if nodes.is_empty() {
             self.groups.remove(&group);
         }
     }
@@ -78,24 +78,25 @@ impl BoundPods {
             anti_affinity: Vec::new(),
             deleting: false,
         };
-        let own = self.groups.range(first.clone()..);
-        let own = own.take_while(move |(group, _)| group.namespace == first.namespace);
-        own.map(|(group, homes)| (&group.labels, homes.keys()))
+        self.groups
+            .range(first.clone()..)
+            .take_while(move |(group, _)| group.namespace == first.namespace)
+            .map(|(group, nodes)| (&group.labels, nodes.keys()))
     }
 
     /// Returns all groups with their nodes, in a fixed order, without the given pods.
     pub(super) fn residents(&self, but: &[&Pod]) -> Vec<BoundPodGroup<'_>> {
         let mut absent: BTreeMap<PodGroupKey, BTreeMap<&NodeName, u32>> = BTreeMap::new();
         for (pod, node) in but.iter().filter_map(|pod| Some((pod, home(pod)?))) {
-            let homes = absent.entry(PodGroupKey::of(pod)).or_default();
-            *homes.entry(node).or_insert(0) += 1;
+            let nodes = absent.entry(PodGroupKey::of(pod)).or_default();
+            *nodes.entry(node).or_insert(0) += 1;
         }
         self.groups
             .iter()
-            .filter_map(|(group, homes)| -> Option<BoundPodGroup<'_>> {
-                let (group, homes): (&PodGroupKey, &BTreeMap<NodeName, u32>) = (group, homes);
+            .filter_map(|(group, counts)| -> Option<BoundPodGroup<'_>> {
+                let (group, counts): (&PodGroupKey, &BTreeMap<NodeName, u32>) = (group, counts);
                 let mut nodes: Vec<(&NodeName, u32)> =
-                    homes.iter().map(|(node, count)| (node, *count)).collect();
+                    counts.iter().map(|(node, count)| (node, *count)).collect();
                 if let Some(absent) = absent.get(group) {
                     for (node, count) in &mut nodes {
                         *count = count.saturating_sub(absent.get(node).copied().unwrap_or(0));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashSet;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::catalog::node_class::Classes;
@@ -140,14 +140,9 @@ impl Candidate<'_> {
     /// Returns the blocker for a reason. Blockers of pods do not count if the node has its full
     /// grace period, because the pods are evicted at its end anyway.
     pub fn blocker_for(&self, reason: Reason) -> Option<&DisruptionBlocker> {
-        let graceful =
-            |own: &&DisruptionBlocker| self.has_grace_for(reason) && own.yields_to_grace();
-        self.blocker.as_ref().filter(|blocker| !graceful(blocker))
-    }
-
-    /// Returns whether disruption for this reason uses a termination grace period.
-    fn has_grace_for(&self, reason: Reason) -> bool {
-        reason.is_eventual() && self.graceful
+        let graceful = reason.is_eventual() && self.graceful;
+        let blocker = self.blocker.as_ref();
+        blocker.filter(|blocker| !(graceful && blocker.yields_to_grace()))
     }
 }
 
@@ -159,14 +154,12 @@ impl State {
     /// its pool aborts drains earlier, because a blocked pod would outlast every attempt.
     pub fn is_graceful(&self, claim: &NodeClaim) -> bool {
         let pool = self.cluster.pool(claim.record.pool.as_str());
-        let aborts = |grace: SignedDuration| {
-            let disruption = pool.map(|pool| &pool.disruption);
-            disruption.is_some_and(|disruption| {
+        claim.record.termination_grace_period.is_some_and(|grace| {
+            !pool.is_some_and(|pool| {
+                let disruption = &pool.disruption;
                 disruption.on_blocked == OnBlocked::Abort && disruption.drain_timeout < grace
             })
-        };
-        let grace = claim.record.termination_grace_period;
-        grace.is_some_and(|grace| !aborts(grace))
+        })
     }
 
     /// Returns the disruption view of this time.
@@ -182,29 +175,27 @@ impl State {
         let claims = self.ledger.claims.values();
         let claims: Vec<Owned<'_>> = claims.map(|claim| (claim, self.node_of(claim))).collect();
         for (claim, node) in &claims {
-            let pool = || claim.record.pool.clone();
+            let (id, pool) = (&claim.record.id, &claim.record.pool);
             if claim.leaving.is_some() && node.is_some_and(Node::is_initialized) {
-                *leaving.entry(pool()).or_insert(0) += 1;
+                *leaving.entry(pool.clone()).or_insert(0) += 1;
             }
-            if let Some(reason) = claim.leaving.filter(|own| own.is_budgeted()) {
-                let id = claim.record.id.clone();
-                let pool = pool();
-                let one = DisruptionRecord {
-                    pool,
+            if let Some(reason) = claim.leaving.filter(|reason| reason.is_budgeted()) {
+                let record = DisruptionRecord {
+                    pool: pool.clone(),
                     reason,
                     at: now,
                 };
-                let_go.entry(id).or_insert(one);
+                let_go.entry(id.clone()).or_insert(record);
             }
             let launched = claim.instance.as_ref().map(|instance| instance.launched);
             recent.launched = recent.launched.max(launched);
             let gone = claim.leaving.zip(*node);
-            going.extend(gone.map(|(reason, node)| (&claim.record.pool, node, reason)));
-            let own = self.cluster.pool(claim.record.pool.as_str());
-            let fixed = own.is_some_and(|pool| pool.replicas.is_some());
-            if fixed && claim.takes_pods() && node.is_none() {
-                let one = (claim.phase, claim.record.id.clone());
-                coming.entry(pool()).or_default().push(one);
+            going.extend(gone.map(|(reason, node)| (pool, node, reason)));
+            let configured = self.cluster.pool(pool.as_str());
+            let is_static = configured.is_some_and(|pool| pool.replicas.is_some());
+            if is_static && claim.takes_pods() && node.is_none() {
+                let claims = coming.entry(pool.clone()).or_default();
+                claims.push((claim.phase, id.clone()));
             }
         }
         for pool in self.lone_nodes(&claims).filter_map(Node::pool) {
@@ -263,7 +254,7 @@ impl State {
 
     fn candidates<'a>(&'a self, claims: &[Owned<'a>], now: Timestamp) -> Vec<Candidate<'a>> {
         let pdb_index = PdbIndex::new(&self.objects);
-        let mut all: Vec<Candidate<'_>> = claims
+        let mut candidates: Vec<Candidate<'_>> = claims
             .iter()
             .filter(|(claim, _)| claim.leaving.is_none() && claim.phase <= ClaimPhase::Initialized)
             // A node that waits for its replacement is disrupted later and does not count now.
@@ -273,8 +264,8 @@ impl State {
             .chain(self.claimless_nodes().map(|node| (node, None)))
             .map(|(node, claim)| self.candidate(node, claim, &pdb_index, now))
             .collect();
-        all.sort_by(|a, b| a.node.name.cmp(&b.node.name));
-        all
+        candidates.sort_by(|one, other| one.node.name.cmp(&other.node.name));
+        candidates
     }
 
     /// Builds the candidate of a node.
@@ -304,7 +295,7 @@ impl State {
             None
         };
         let started = self.started.filter(|_| claim.is_some());
-        let disruption_cost_of = self.objects.disruption_cost_of(name);
+        let totals = self.objects.disruption_cost_of(name);
         let promised = claim.is_some_and(|claim| self.expects_pods(claim, now));
         let nominated = self.nominated_until(&node.name);
         Candidate {
@@ -318,9 +309,9 @@ impl State {
                 .pods_changed(name)
                 .max(initialized)
                 .max(started),
-            pods: disruption_cost_of.holding(),
-            cost: 1.0 + disruption_cost_of.cost() as f64 / COST_OF_ONE as f64,
-            utilization: disruption_cost_of.utilization(&node.allocatable),
+            pods: totals.holding(),
+            cost: 1.0 + totals.cost() as f64 / COST_OF_ONE as f64,
+            utilization: totals.utilization(&node.allocatable),
             nominated: promised || nominated.is_some_and(|until| until > now),
             graceful: claim.is_some_and(|claim| self.is_graceful(claim)),
             blocker: self.first_blocker(node, claim, pdb_index, now),

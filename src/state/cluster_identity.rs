@@ -180,8 +180,9 @@ impl State {
         };
         let lease = self.cluster.lease.to_string();
         if let Some((launched_for, instances)) = self.foreign(
-            |own| {
-                own.cluster_uid
+            |origin| {
+                origin
+                    .cluster_uid
                     .as_ref()
                     .map(|cluster_uid| cluster_uid.0.clone())
             },
@@ -194,7 +195,9 @@ impl State {
                 instances,
             });
         }
-        if let Some((launched_under, instances)) = self.foreign(|own| own.lease.clone(), &lease) {
+        if let Some((launched_under, instances)) =
+            self.foreign(|origin| origin.lease.clone(), &lease)
+        {
             return Some(Mismatch::OtherLease {
                 id: self.identity_id(&launched_under)?,
                 launched_under,
@@ -207,15 +210,15 @@ impl State {
 
     /// Returns the ID to approve so that instances with this value belong to this cluster. A
     /// different UID or Lease has a different ID.
-    fn identity_id(&self, said: &str) -> Option<String> {
+    fn identity_id(&self, value: &str) -> Option<String> {
         let here = self.cluster_uid()?;
         let lease = self.cluster.lease.to_string();
-        let parts = [said, here.as_str(), &lease];
+        let parts = [value, here.as_str(), &lease];
         Some(accept_id(&self.cluster.name, "identity", parts))
     }
 
-    fn is_accepted(&self, said: &str) -> bool {
-        let id = self.identity_id(said);
+    fn is_accepted(&self, value: &str) -> bool {
+        let id = self.identity_id(value);
         id.is_some_and(|id| self.notes.accepted.contains(&id))
     }
 
@@ -224,7 +227,7 @@ impl State {
     pub fn is_of_accepted_cluster(&self, claim: &NodeClaim) -> bool {
         let launched_for = claim.record.origin.cluster_uid.as_ref();
         let here = self.cluster_uid();
-        launched_for.is_some_and(|own| Some(own) != here.as_ref() && self.is_accepted(own.as_str()))
+        launched_for.is_some_and(|uid| Some(uid) != here.as_ref() && self.is_accepted(uid.as_str()))
     }
 
     /// Returns the first foreign value that no person has accepted, and how many running claims
@@ -232,16 +235,16 @@ impl State {
     fn foreign(
         &self,
         value: impl Fn(&ClaimOrigin) -> Option<String>,
-        here: &str,
+        actual: &str,
     ) -> Option<(String, usize)> {
-        let mut all: BTreeMap<String, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for claim in self.running_claims() {
-            if let Some(value) = value(&claim.record.origin).filter(|value| value != here) {
-                *all.entry(value).or_default() += 1;
+            if let Some(value) = value(&claim.record.origin).filter(|value| value != actual) {
+                *counts.entry(value).or_default() += 1;
             }
         }
-        let instances = all.values().sum();
-        let first = all.into_keys().find(|own| !self.is_accepted(own))?;
+        let instances = counts.values().sum();
+        let first = counts.into_keys().find(|value| !self.is_accepted(value))?;
         Some((first, instances))
     }
 
@@ -273,8 +276,8 @@ impl State {
         }
         let silent = ready == 0 && listed == 0 && unlisted.len() >= SILENT_MIN;
         let total = if silent { unlisted.len() } else { ready };
-        unlisted.retain(|own| silent || own.ready);
-        let parts = unlisted.iter().map(|own| own.uid.as_str());
+        unlisted.retain(|node| silent || node.ready);
+        let parts = unlisted.iter().map(|node| node.uid.as_str());
         let id = accept_id(&self.cluster.name, "nodes", parts);
         let nodes = unlisted.len();
         let wrong = nodes * UNLISTED_SHARE_MAX > total && !self.notes.accepted.contains(&id);
@@ -294,9 +297,9 @@ impl State {
         let ready = self.instances_of_nodes(true);
         let mut unmarked = self
             .running_claims()
-            .filter(|own| own.record.origin.cluster_uid.is_none());
-        unmarked.any(|own| {
-            let instance = own.instance.as_ref();
+            .filter(|claim| claim.record.origin.cluster_uid.is_none());
+        unmarked.any(|claim| {
+            let instance = claim.instance.as_ref();
             instance.is_some_and(|instance| ready.contains(instance.id.as_str()))
         })
     }

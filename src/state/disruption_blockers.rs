@@ -10,7 +10,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 use crate::model::eviction::{AutoscalerRisk, misreads_of_node};
-use crate::model::id::{NodeName, ObjectKey, PodKey};
+use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::{
     DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SAFE_TO_EVICT, SCALE_DOWN_DISABLED,
 };
@@ -67,13 +67,16 @@ pub enum PodBlocker {
 }
 
 impl PodBlocker {
-    fn of_cover(cover: PdbMatch<'_>, pod: &Pod) -> Option<Self> {
-        let name = |key: &ObjectKey| key.name.clone();
-        cover.keeps(pod).then(|| match cover {
-            PdbMatch::Many(one, other) => Self::Budgets(name(&one.key), name(&other.key)),
-            PdbMatch::One(pdb) if pdb.blocks_for_ever() => Self::BudgetForEver(name(&pdb.key)),
+    fn of_cover(pdbs: PdbMatch<'_>, pod: &Pod) -> Option<Self> {
+        pdbs.keeps(pod).then(|| match pdbs {
+            PdbMatch::Many(one, other) => {
+                Self::Budgets(one.key.name.clone(), other.key.name.clone())
+            }
+            PdbMatch::One(pdb) if pdb.blocks_for_ever() => {
+                Self::BudgetForEver(pdb.key.name.clone())
+            }
             PdbMatch::One(pdb) => Self::Budget {
-                pdb: name(&pdb.key),
+                pdb: pdb.key.name.clone(),
                 healthy: (pdb.current_healthy, pdb.desired_healthy),
             },
         })
@@ -134,7 +137,7 @@ impl DisruptionBlocker {
             Self::Annotated(_) => "do_not_disrupt",
             Self::SameInstance(_) => "same_instance",
             Self::Withdrawn(_) => "withdrawn",
-            Self::Pod(_, hold) => hold.code(),
+            Self::Pod(_, blocker) => blocker.code(),
         }
     }
 
@@ -180,7 +183,7 @@ impl fmt::Display for DisruptionBlocker {
             Self::Withdrawn(until) => {
                 write!(f, "its disruption was canceled; next attempt at {until}")
             }
-            Self::Pod(pod, hold) => write!(f, "pod {pod} {hold}"),
+            Self::Pod(pod, blocker) => write!(f, "pod {pod} {blocker}"),
         }
     }
 }
@@ -211,11 +214,12 @@ impl State {
         let safety = self.safety_of(node);
         let pods = self.objects.pods_on(node.name.as_str());
         let pods = pods.filter_map(move |pod| {
-            let hold = self.hold(pod, safety, self.objects.cover(pod), now)?;
-            Some(DisruptionBlocker::Pod(pod.key.clone(), hold))
+            let blocker = self.hold(pod, safety, self.objects.cover(pod), now)?;
+            Some(DisruptionBlocker::Pod(pod.key.clone(), blocker))
         });
-        let own = self.blocker_of_node(node, claim, now);
-        own.into_iter().chain(pods)
+        self.blocker_of_node(node, claim, now)
+            .into_iter()
+            .chain(pods)
     }
 
     /// Returns the first blocker, using the index of all PodDisruptionBudgets.
@@ -226,20 +230,20 @@ impl State {
         pdb_index: &PdbIndex<'_>,
         now: Timestamp,
     ) -> Option<DisruptionBlocker> {
-        if let Some(own) = self.blocker_of_node(node, claim, now) {
-            return Some(own);
+        if let Some(blocker) = self.blocker_of_node(node, claim, now) {
+            return Some(blocker);
         }
-        let disruption_cost_of = self.objects.disruption_cost_of(node.name.as_str());
+        let totals = self.objects.disruption_cost_of(node.name.as_str());
         let safety = self.safety_of(node);
-        let feared = safety == Safety::Conservative && disruption_cost_of.is_risky();
+        let feared = safety == Safety::Conservative && totals.is_risky();
         // Most nodes have no such pod, so their pods need no check.
-        if !disruption_cost_of.is_guarded() && !feared && !pdb_index.are_over(&node.name) {
+        if !totals.is_guarded() && !feared && !pdb_index.are_over(&node.name) {
             return None;
         }
         let mut pods = self.objects.pods_on(node.name.as_str());
         pods.find_map(|pod| {
-            let hold = self.hold(pod, safety, pdb_index.cover(pod), now)?;
-            Some(DisruptionBlocker::Pod(pod.key.clone(), hold))
+            let blocker = self.hold(pod, safety, pdb_index.cover(pod), now)?;
+            Some(DisruptionBlocker::Pod(pod.key.clone(), blocker))
         })
     }
 
@@ -276,24 +280,26 @@ impl State {
         &self,
         pod: &Pod,
         safety: Safety,
-        cover: Option<PdbMatch<'_>>,
+        pdbs: Option<PdbMatch<'_>>,
         now: Timestamp,
     ) -> Option<PodBlocker> {
         if let Some(protection) = pod.protection(now) {
-            let until = |lasts| pod.started.and_then(|at| at.checked_add(lasts).ok());
             return Some(match protection.lasts {
                 None => PodBlocker::Annotated(protection.key),
-                Some(lasts) => PodBlocker::Until(protection.key, until(lasts)),
+                Some(lasts) => {
+                    let until = pod.started.and_then(|at| at.checked_add(lasts).ok());
+                    PodBlocker::Until(protection.key, until)
+                }
             });
         }
         if pod.is_unsafe_to_evict() {
             return Some(PodBlocker::NotSafe);
         }
         let evictable = pod.is_evictable(now);
-        if let Some(own) = cover.filter(|_| evictable) {
-            let hold = PodBlocker::of_cover(own, pod);
-            if hold.is_some() {
-                return hold;
+        if let Some(pdbs) = pdbs.filter(|_| evictable) {
+            let blocker = PodBlocker::of_cover(pdbs, pod);
+            if blocker.is_some() {
+                return blocker;
             }
         }
         if safety == Safety::Standard {
@@ -316,32 +322,29 @@ impl State {
         &'a self,
         nodes: impl Iterator<Item = &'a Node>,
     ) -> BTreeSet<InvalidInput> {
-        let pdbs = self.objects.pdbs.values();
-        let pdbs = pdbs.flat_map(|pdb| {
-            let told = pdb.defects.iter();
-            told.map(|why| {
+        let pdbs = self.objects.pdbs.values().flat_map(|pdb| {
+            pdb.defects.iter().map(|why| {
                 InvalidInput::new(format!("PodDisruptionBudget {}", pdb.key), why.clone())
             })
         });
-        let nodes = nodes.flat_map(|node| self.misreads_on(node));
-        let mut all = pdbs.chain(nodes);
-        let mut told: BTreeSet<InvalidInput> = all.by_ref().take(MISREADS_MAX).collect();
+        let mut all = pdbs.chain(nodes.flat_map(|node| self.misreads_on(node)));
+        let mut reported: BTreeSet<InvalidInput> = all.by_ref().take(MISREADS_MAX).collect();
         if all.next().is_some() {
             let why = format!("has more than {MISREADS_MAX} invalid values");
-            told.insert(InvalidInput::new("the cluster".to_owned(), why));
+            reported.insert(InvalidInput::new("the cluster".to_owned(), why));
         }
-        told
+        reported
     }
 
     /// Returns invalid values of one node and its pods.
     pub fn misreads_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = InvalidInput> + 'a {
-        let own = misreads_of_node(&node.annotations);
-        let own = own.map(|why| InvalidInput::new(format!("node {}", node.name), why));
+        let of_node = misreads_of_node(&node.annotations)
+            .map(|why| InvalidInput::new(format!("node {}", node.name), why));
         let odd = self.objects.disruption_cost_of(node.name.as_str()).is_odd();
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
-        own.chain(pods.into_iter().flatten().flat_map(|pod| {
-            let all = pod.misreads();
-            all.map(|why| InvalidInput::new(format!("pod {}", pod.key), why))
+        of_node.chain(pods.into_iter().flatten().flat_map(|pod| {
+            let values = pod.misreads();
+            values.map(|why| InvalidInput::new(format!("pod {}", pod.key), why))
         }))
     }
 }

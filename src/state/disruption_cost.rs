@@ -55,21 +55,18 @@ impl DisruptionCost {
         if pod.is_terminal() {
             return;
         }
-        let count = |own: &mut usize, counts: bool| {
-            let step = usize::from(counts);
-            *own = if comes {
-                *own + step
-            } else {
-                own.saturating_sub(step)
+        let guarded = pod.may_be_protected() || pod.is_unsafe_to_evict();
+        for (counter, counts) in [
+            (&mut self.holding, pod.holds_node()),
+            (&mut self.guarded, guarded),
+            (&mut self.risky, pod.risk().is_some()),
+            (&mut self.odd, pod.misreads().next().is_some()),
+        ] {
+            *counter = match comes {
+                true => *counter + usize::from(counts),
+                false => counter.saturating_sub(usize::from(counts)),
             };
-        };
-        count(&mut self.holding, pod.holds_node());
-        count(
-            &mut self.guarded,
-            pod.may_be_protected() || pod.is_unsafe_to_evict(),
-        );
-        count(&mut self.risky, pod.risk().is_some());
-        count(&mut self.odd, pod.misreads().next().is_some());
+        }
         let sign = if comes { 1 } else { -1 };
         if pod.holds_node() {
             self.cost += sign * pod.eviction_cost();
@@ -108,14 +105,16 @@ impl DisruptionCost {
     /// Returns the utilization of cpu or memory without DaemonSet and static pods, whichever is
     /// higher, in per cent rounded down. `None` if there is neither resource.
     pub(super) fn utilization(&self, allocatable: &Resources) -> Option<u32> {
-        let share = |used: i128, there: i64| {
-            let there = Some(i128::from(there)).filter(|own| *own > 0)?;
-            let share = used.max(0).saturating_mul(100) / there;
-            Some(u32::try_from(share).unwrap_or(u32::MAX))
-        };
-        let cpu = share(self.cpu_milli, allocatable.cpu_milli);
-        cpu.max(share(self.memory, allocatable.memory))
+        let cpu = percent(self.cpu_milli, allocatable.cpu_milli);
+        cpu.max(percent(self.memory, allocatable.memory))
     }
+}
+
+/// Returns the used share of a quantity in per cent, rounded down. `None` if there is none of it.
+fn percent(used: i128, allocatable: i64) -> Option<u32> {
+    let allocatable = Some(i128::from(allocatable)).filter(|quantity| *quantity > 0)?;
+    let percent = used.max(0).saturating_mul(100) / allocatable;
+    Some(u32::try_from(percent).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

@@ -60,10 +60,10 @@ impl fmt::Display for DrainBlocker {
             Self::Protected(pod) => write!(f, "pod {pod} must not be disrupted"),
             Self::Budget { pod, budgets } => {
                 let names: Vec<String> = budgets.iter().map(ToString::to_string).collect();
-                let s = if names.len() == 1 { "" } else { "s" };
+                let plural = if names.len() == 1 { "" } else { "s" };
                 write!(
                     f,
-                    "pod {pod} is protected by PodDisruptionBudget{s} {}",
+                    "pod {pod} is protected by PodDisruptionBudget{plural} {}",
                     names.join(", ")
                 )
             }
@@ -75,12 +75,16 @@ impl fmt::Display for DrainBlocker {
                 write!(f, "pod {pod} should terminate by {until}")?;
                 match &finalizers[..] {
                     [] => Ok(()),
-                    all => write!(f, " and has the finalizers {}", all.join(", ")),
+                    names => write!(f, " and has the finalizers {}", names.join(", ")),
                 }
             }
             Self::Pod(pod) => write!(f, "pod {pod} is not evicted yet"),
-            Self::Volume(own) => {
-                write!(f, "volume {} is still attached ({})", own.volume, own.name)
+            Self::Volume(attachment) => {
+                write!(
+                    f,
+                    "volume {} is still attached ({})",
+                    attachment.volume, attachment.name
+                )
             }
         }
     }
@@ -120,13 +124,13 @@ impl State {
         let budgets: Vec<&Pdb> = budgets.filter(|budget| budget.covers(pod)).collect();
         match &budgets[..] {
             [] => DrainBlocker::Pod(key),
-            [one] if one.disruptions_allowed > 0 => DrainBlocker::Pod(key),
-            all => DrainBlocker::Budget {
+            [pdb] if pdb.disruptions_allowed > 0 => DrainBlocker::Pod(key),
+            pdbs => DrainBlocker::Budget {
                 pod: key,
-                budgets: all
+                budgets: pdbs
                     .iter()
                     .take(NAMES_MAX)
-                    .map(|own| own.key.clone())
+                    .map(|pdb| pdb.key.clone())
                     .collect(),
             },
         }

@@ -25,21 +25,22 @@ impl State {
     pub fn bindable<'a>(
         &'a self,
         claim: &'a NodeClaim,
-        (labels, taints): (&Labels, &[Taint]),
+        labels: &Labels,
+        taints: &[Taint],
     ) -> Vec<&'a Pod> {
         let instance = claim.instance.as_ref();
         let node = instance.and_then(|instance| instance.node.as_ref());
         let catalog = self.catalog_of(&claim.record.pool);
-        let shape =
+        let instance_type =
             offering_of(claim).and_then(|offering| catalog.get(offering.instance_type.as_str()));
-        let Some((node, shape)) = node.zip(shape) else {
+        let Some((node, instance_type)) = node.zip(instance_type) else {
             return Vec::new();
         };
         let name = node.name.as_str();
         let labels = labels_of(&node.name, labels);
-        let mut free = shape.allocatable.clone();
+        let mut free = instance_type.allocatable.clone();
         free.subtract(&self.objects.load(name).requests());
-        let mut there: Vec<&Pod> = self.objects.pods_on(name).collect();
+        let mut pods_on_node: Vec<&Pod> = self.objects.pods_on(name).collect();
         let mut chosen = Vec::new();
         for pod in self.pods_of(claim) {
             let fits = self.needs_only_room(pod)
@@ -47,11 +48,11 @@ impl State {
                 && pod.requests.fit(&free)
                 && wants(pod, &labels)
                 && repelling(taints, &pod.tolerations).is_none()
-                && is_within_skew(pod, &there);
+                && is_within_skew(pod, &pods_on_node);
             if fits {
                 free.subtract(&pod.requests);
                 chosen.push(pod);
-                there.push(pod);
+                pods_on_node.push(pod);
             }
         }
         chosen
@@ -60,13 +61,8 @@ impl State {
     /// Returns whether the volumes of a pod can be used on a node with these labels. They may have
     /// been provisioned elsewhere after planning.
     fn reaches_volumes(&self, pod: &Pod, labels: &Requirements) -> bool {
-        let own = mounts_of(&self.objects, pod, &BTreeMap::new());
-        own.fault.is_none()
-            && (own.alternatives.is_empty()
-                || own
-                    .alternatives
-                    .iter()
-                    .any(|alternative| labels.compatible(alternative, false).is_ok()))
+        let mounts = mounts_of(&self.objects, pod, &BTreeMap::new());
+        mounts.fault.is_none() && reaches(labels, &mounts.alternatives)
     }
 
     /// Returns whether a pod needs nothing from the scheduler except a node, and has a controller
@@ -77,7 +73,7 @@ impl State {
         let devices = pod.requests.extended.values().any(|amount| *amount > 0);
         let by_default = &self.cluster.scheduling.default_spread;
         let spread = pod.spread.iter().filter(|spread| spread.is_hard);
-        let on_host = |key: &str| key == HOSTNAME;
+
         pod.owner.is_some()
             && !pod.may_be_protected()
             && pod.defects.is_empty()
@@ -96,28 +92,35 @@ impl State {
             && pod
                 .anti_affinity
                 .iter()
-                .all(|anti_affinity| on_host(&anti_affinity.topology_key))
-            && spread.clone().all(|spread| on_host(&spread.topology_key))
-            && (!pod.spread.is_empty() || by_default.iter().all(|own| !own.is_hard))
+                .all(|anti_affinity| anti_affinity.topology_key == HOSTNAME)
+            && spread.clone().all(|spread| spread.topology_key == HOSTNAME)
+            && (!pod.spread.is_empty() || by_default.iter().all(|spread| !spread.is_hard))
     }
+}
+
+/// Returns whether these labels satisfy one of the alternatives, or there is none.
+fn reaches(labels: &Requirements, alternatives: &[Requirements]) -> bool {
+    alternatives.is_empty()
+        || alternatives
+            .iter()
+            .any(|alternative| labels.compatible(alternative, false).is_ok())
 }
 
 /// Returns whether a node with these labels satisfies the node selector and affinity of a pod. The
 /// kubelet rejects other pods.
 fn wants(pod: &Pod, labels: &Requirements) -> bool {
-    let suits = |own: &Requirements| labels.compatible(own, false).is_ok();
-    suits(&Requirements::from_labels(&pod.node_selector))
-        && (pod.node_affinity.is_empty() || pod.node_affinity.iter().any(suits))
+    let selected = Requirements::from_labels(&pod.node_selector);
+    labels.compatible(&selected, false).is_ok() && reaches(labels, &pod.node_affinity)
 }
 
 /// Returns whether a pod may be added to its host wherever its other pods are: the host has no more
 /// of them than the skew allows.
-fn is_within_skew(pod: &Pod, there: &[&Pod]) -> bool {
+fn is_within_skew(pod: &Pod, pods_on_node: &[&Pod]) -> bool {
     pod.spread
         .iter()
         .filter(|spread| spread.is_hard)
         .all(|spread| {
-            let count = there
+            let count = pods_on_node
                 .iter()
                 .filter(|other| {
                     let selector = spread.selector.as_ref();
@@ -213,7 +216,7 @@ mod tests {
             state.objects.apply(pod.clone().into(), NOW);
         }
         let labels = Labels::from([("team".to_owned(), "a".to_owned())]);
-        let all = state.bindable(&own, (&labels, taints));
+        let all = state.bindable(&own, &labels, taints);
         let names: Vec<&str> = all.iter().map(|pod| pod.key.name.as_str()).collect();
         names.join(" ")
     }

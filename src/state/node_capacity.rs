@@ -85,7 +85,9 @@ impl State {
                 room.free.extended.extend(left);
             }
         }
-        rooms.sort_by(|a, b| (!a.initialized, &a.host).cmp(&(!b.initialized, &b.host)));
+        rooms.sort_by(|one, other| {
+            (!one.initialized, &one.host).cmp(&(!other.initialized, &other.host))
+        });
         rooms
     }
 
@@ -109,18 +111,15 @@ impl State {
         let labels = self.labels_of_node(node, claim.filter(|_| open));
         let initialized = node.is_initialized() || claim.is_none();
         let startup = claim.map_or(&[][..], |claim| &claim.record.startup_taints);
-        let goes_by_itself = |taint: &Taint| {
-            open && !initialized
-                && (taint.is_ephemeral()
-                    || (node.is_awaited() && taint.key == UNREACHABLE)
-                    || startup.iter().any(|own| own.matches(taint)))
-        };
-        let taints: Vec<Taint> = node
-            .taints
-            .iter()
-            .filter(|taint| !goes_by_itself(taint))
-            .cloned()
-            .collect();
+        let mut taints = node.taints.clone();
+        if open && !initialized {
+            // Temporary taints are removed by others.
+            taints.retain(|taint| {
+                !taint.is_ephemeral()
+                    && !(node.is_awaited() && taint.key == UNREACHABLE)
+                    && !startup.iter().any(|startup| startup.matches(taint))
+            });
+        }
         let mut free = node.allocatable.clone();
         // Only the CSINode contains the number of attachable volumes.
         free.extended
@@ -179,8 +178,7 @@ impl State {
         let pool = self.cluster.pool(claim.record.pool.as_str())?;
         let catalog = self.catalog_of(&pool.name);
         let host = NodeRef::Claim(claim.record.id.clone());
-        let offers = (offerings_of(claim), catalog);
-        let mut room = room_to_come(host, pool, offers, &claim.labels)?;
+        let mut room = room_to_come(host, pool, offerings_of(claim), catalog, &claim.labels)?;
         self.take_adapters(claim, &mut room.free);
         // Pods may be bound to it before its Node is observed.
         let node = claim
@@ -199,7 +197,7 @@ impl State {
 
     /// Removes network adapters from the capacity of a type if the claim is launched without them:
     /// they depend on the launch template, not on the type alone. Source: spec/aws.md §10, 102.
-    fn take_adapters(&self, claim: &NodeClaim, of: &mut Resources) {
+    fn take_adapters(&self, claim: &NodeClaim, resources: &mut Resources) {
         let mut classes = self.cluster.node_classes.iter();
         let class = classes.find(|class| Some(&class.name) == claim.record.node_class.as_ref());
         let facts = claim
@@ -216,7 +214,7 @@ impl State {
             }
         };
         if lacks {
-            of.extended.remove(EFA);
+            resources.extended.remove(EFA);
         }
     }
 
@@ -227,21 +225,24 @@ impl State {
 }
 
 fn wanting<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
-    let wanted = |pod: &Pod| {
-        let selected = Requirements::from_labels(&pod.node_selector);
-        if pod.node_affinity.is_empty() {
-            return vec![selected];
-        }
-        pod.node_affinity
-            .iter()
-            .map(|term| {
-                let mut both = selected.clone();
-                both.add_all(term);
-                both
-            })
-            .collect()
-    };
-    sets.map(|set| (set, wanted(&set.template))).collect()
+    sets.map(|set| (set, node_requirements(&set.template)))
+        .collect()
+}
+
+/// Returns the alternative label requirements of a pod: its node selector with each affinity term.
+fn node_requirements(pod: &Pod) -> Vec<Requirements> {
+    let selected = Requirements::from_labels(&pod.node_selector);
+    if pod.node_affinity.is_empty() {
+        return vec![selected];
+    }
+    let terms = pod.node_affinity.iter();
+    terms
+        .map(|term| {
+            let mut combined = selected.clone();
+            combined.add_all(term);
+            combined
+        })
+        .collect()
 }
 
 /// Returns the DaemonSets of a node on which no DaemonSet pod is counted yet.
@@ -259,10 +260,10 @@ fn leave_room(room: &mut ExistingNode, coming: &[(&DaemonSet, bool)]) {
 }
 
 fn keys(coming: &[(&DaemonSet, bool)]) -> Vec<(ObjectKey, bool)> {
-    let keys = coming
+    coming
         .iter()
-        .map(|(set, is_sure)| (set.key.clone(), *is_sure));
-    keys.collect()
+        .map(|(set, is_sure)| (set.key.clone(), *is_sure))
+        .collect()
 }
 
 /// Returns the labels of a node after its initialization, which a DaemonSet may require.
@@ -278,36 +279,37 @@ fn started(labels: &Requirements) -> Requirements {
 pub fn room_to_come(
     host: NodeRef,
     pool: &Pool,
-    (offerings, catalog): (&[OfferingKey], &Catalog),
+    offerings: &[OfferingKey],
+    catalog: &Catalog,
     labels: &Labels,
 ) -> Option<ExistingNode> {
     let mut types: Vec<&InstanceType> = offerings
         .iter()
         .filter_map(|offering| catalog.get(offering.instance_type.as_str()))
         .collect();
-    types.dedup_by_key(|it| &it.name);
+    types.dedup_by_key(|instance_type| &instance_type.name);
     let mut free = types.first()?.allocatable.clone();
-    for it in &types {
+    for instance_type in &types {
         let mut excess = free.clone();
-        excess.subtract(&it.allocatable);
+        excess.subtract(&instance_type.allocatable);
         for (name, amount) in excess.iter().filter(|(_, amount)| *amount > 0) {
             lower(&mut free, name, amount);
         }
     }
-    let mut all = claim_labels(pool, offerings, &types);
+    let mut labels_to_come = claim_labels(pool, offerings, &types);
     let ids = offerings
         .iter()
         .map(|offering| catalog.zone_ids().get(&offering.zone));
     if let Some(ids) = ids
         .collect::<Option<BTreeSet<_>>>()
-        .filter(|own| !own.is_empty())
+        .filter(|ids| !ids.is_empty())
     {
-        all.add(ZONE_ID, Requirement::is_in(ids.into_iter().cloned()));
+        labels_to_come.add(ZONE_ID, Requirement::is_in(ids.into_iter().cloned()));
     }
-    all.add_all(&Requirements::from_labels(labels));
+    labels_to_come.add_all(&Requirements::from_labels(labels));
     Some(ExistingNode {
         host,
-        labels: Arc::new(all),
+        labels: Arc::new(labels_to_come),
         taints: pool.taints.clone(),
         free,
         daemons: Vec::new(),
@@ -325,25 +327,32 @@ fn to_come<'a>(
     taints: &[Taint],
     labels: &Requirements,
 ) -> Vec<(&'a DaemonSet, bool)> {
-    let surely = |own: &Requirements| {
-        own.iter().all(|(key, wanted)| match labels.get(key) {
-            Some(label) => label
-                .values()
-                .is_some_and(|all| all.iter().all(|value| wanted.has(value))),
-            None => wanted.allows_absence(),
-        })
-    };
     let mut coming = Vec::new();
     for (set, wanted) in sets {
         let fits = untolerated(taints, &set.template.tolerations).is_none()
             && wanted
                 .iter()
-                .any(|own| labels.compatible(own, false).is_ok());
+                .any(|requirements| labels.compatible(requirements, false).is_ok());
         if fits {
-            coming.push((*set, wanted.iter().any(surely)));
+            let is_sure = wanted
+                .iter()
+                .any(|requirements| are_always_met(requirements, labels));
+            coming.push((*set, is_sure));
         }
     }
     coming
+}
+
+/// Returns whether all values that the labels may have meet the requirements.
+fn are_always_met(requirements: &Requirements, labels: &Requirements) -> bool {
+    requirements
+        .iter()
+        .all(|(key, wanted)| match labels.get(key) {
+            Some(label) => label
+                .values()
+                .is_some_and(|values| values.iter().all(|value| wanted.has(value))),
+            None => wanted.allows_absence(),
+        })
 }
 
 /// Returns the offering of the instance, once it exists.
@@ -356,15 +365,15 @@ pub(super) fn offerings_of(claim: &NodeClaim) -> &[OfferingKey] {
     offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
 }
 
-fn lower(resources: &mut Resources, name: &str, by: i64) {
+fn lower(resources: &mut Resources, name: &str, amount: i64) {
     let mut taken = Resources::default();
     match name {
-        "cpu" => taken.cpu_milli = by,
-        "memory" => taken.memory = by,
-        "ephemeral-storage" => taken.ephemeral_storage = by,
-        "pods" => taken.pods = by,
+        "cpu" => taken.cpu_milli = amount,
+        "memory" => taken.memory = amount,
+        "ephemeral-storage" => taken.ephemeral_storage = amount,
+        "pods" => taken.pods = amount,
         other => {
-            taken.extended.insert(other.to_owned(), by);
+            taken.extended.insert(other.to_owned(), amount);
         }
     }
     resources.subtract(&taken);
@@ -383,22 +392,25 @@ fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType])
         if single
             && types
                 .iter()
-                .all(|it| it.requirements.get(key) == Some(requirement))
+                .all(|instance_type| instance_type.requirements.get(key) == Some(requirement))
         {
             labels.add(key, requirement.clone());
         }
     }
     // If several values are possible, all are listed.
-    for (key, of) in [
+    for (key, value_of) in [
         (
             ZONE,
-            (|o: &OfferingKey| o.zone.as_str()) as fn(&OfferingKey) -> &str,
+            (|offering: &OfferingKey| offering.zone.as_str()) as fn(&OfferingKey) -> &str,
         ),
-        (CAPACITY_TYPE, |o| o.capacity_type.as_str()),
+        (CAPACITY_TYPE, |offering| offering.capacity_type.as_str()),
     ] {
-        labels.add(key, Requirement::is_in(offerings.iter().map(of)));
+        labels.add(key, Requirement::is_in(offerings.iter().map(value_of)));
     }
-    if let Some(id) = offerings.first().and_then(|it| it.reservation.as_ref()) {
+    if let Some(id) = offerings
+        .first()
+        .and_then(|offering| offering.reservation.as_ref())
+    {
         labels.add(RESERVATION_ID, Requirement::is_in([id.as_str()]));
     }
     if let [only] = types {

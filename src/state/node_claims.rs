@@ -25,6 +25,11 @@ fn is_older(instance: &Instance, record: &ClaimRecord) -> bool {
     record.created.duration_since(instance.launched) > OLDER_MAX
 }
 
+/// Returns whether a sorted listing contains an instance.
+fn contains(listed: &ListedInstances, id: &InstanceId) -> bool {
+    listed.binary_search_by(|(other, _)| other.cmp(id)).is_ok()
+}
+
 /// Orders the instances of one claim. The first is the original: it names its fleet, or is older.
 fn rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
     let names_fleet = instance.tags.contains_key(TAG_FLEET);
@@ -199,7 +204,10 @@ impl NodeClaims {
 
     /// Returns whether the last listing contains this instance as live, with or without a claim.
     pub fn is_listed_live(&self, instance: &str) -> bool {
-        let mut listed = self.last_listing.iter().flat_map(|(_, all)| &all[..]);
+        let mut listed = self
+            .last_listing
+            .iter()
+            .flat_map(|(_, instances)| &instances[..]);
         listed.any(|(id, live)| *live && id.as_str() == instance)
     }
 
@@ -252,10 +260,10 @@ impl NodeClaims {
             return left;
         }
         for claim in self.claims.values() {
-            if let Some(own) = claim.reservation().and_then(|id| left.get_mut(id))
-                && claim.is_uncounted(own.counted)
+            if let Some(reservation) = claim.reservation().and_then(|id| left.get_mut(id))
+                && claim.is_uncounted(reservation.counted)
             {
-                own.left = own.left.saturating_sub(1);
+                reservation.left = reservation.left.saturating_sub(1);
             }
         }
         left
@@ -277,9 +285,10 @@ impl NodeClaims {
         now: Timestamp,
     ) -> ListingResult {
         let mut outcome = ListingResult::default();
-        let listed = instances.iter();
-        let mut listed: Vec<(&InstanceId, bool)> =
-            listed.map(|own| (&own.id, own.state.is_live())).collect();
+        let mut listed: Vec<(&InstanceId, bool)> = instances
+            .iter()
+            .map(|instance| (&instance.id, instance.state.is_live()))
+            .collect();
         listed.sort_unstable();
         let last = self.last_listing.as_ref().map(|(_, last)| last);
         let same = last.filter(|last| {
@@ -295,32 +304,30 @@ impl NodeClaims {
                 .collect()
         });
         self.ended.clear();
-        let seen = |id: &InstanceId| {
-            fingerprint
-                .binary_search_by(|fingerprint| fingerprint.0.cmp(id))
-                .is_ok()
-        };
-        self.foreign_instances.retain(seen);
-        let mut news = instances;
-        news.retain(|own| !self.is_known(own));
-        let news: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = news
+        self.foreign_instances
+            .retain(|id| contains(&fingerprint, id));
+        let mut changed = instances;
+        changed.retain(|instance| !self.is_known(instance));
+        let changed: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = changed
             .into_iter()
-            .map(|own| {
+            .map(|instance| {
                 let record =
-                    ClaimRecord::from_tags(&own.tags, &cluster.installation, &cluster.name);
-                (own, record)
+                    ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name);
+                (instance, record)
             })
             .collect();
         // An exec provider may launch with several methods.
         self.names_fleets |= cluster.exec.is_none()
-            && news.iter().any(|(own, record)| {
-                let is_ours = record.as_ref().is_ok_and(|record| !is_older(own, record));
-                is_ours && own.tags.contains_key(TAG_FLEET)
+            && changed.iter().any(|(instance, record)| {
+                let is_ours = record
+                    .as_ref()
+                    .is_ok_and(|record| !is_older(instance, record));
+                is_ours && instance.tags.contains_key(TAG_FLEET)
             });
-        for (instance, record) in news {
+        for (instance, record) in changed {
             self.take_instance(instance, record, now, &mut outcome);
         }
-        outcome.news |= self.mark_missing(&seen, now, &mut outcome);
+        outcome.news |= self.mark_missing(&fingerprint, now, &mut outcome);
         self.settle(&fingerprint, now);
         outcome
     }
@@ -384,15 +391,15 @@ impl NodeClaims {
             None => self.find(record, instance, now, outcome),
             Some(None) => self.join(&id, instance),
             // The first listing may contain only the copy. Later, no instance takes over a claim.
-            Some(Some(own)) if !self.agreed && rank(&instance) < rank(own) => {
-                let (copy, original) = (own.id.clone(), instance.id.clone());
+            Some(Some(current)) if !self.agreed && rank(&instance) < rank(current) => {
+                let (copy, original) = (current.id.clone(), instance.id.clone());
                 self.remove(&id);
                 self.find(record, instance, now, outcome);
                 let why = format!("claim {id} belongs to the older instance {original}");
                 self.stranger(&copy, why, outcome);
             }
-            Some(Some(own)) => {
-                let why = format!("claim {id} already has instance {}", own.id);
+            Some(Some(current)) => {
+                let why = format!("claim {id} already has instance {}", current.id);
                 self.stranger(&instance.id, why, outcome);
             }
         }
@@ -404,14 +411,13 @@ impl NodeClaims {
         if instance.state == InstanceState::Terminated {
             self.ended.insert(instance.id.clone());
         }
-        let own = self
+        let known = self
             .claims
             .get(id)
             .and_then(|claim| claim.instance.as_ref());
-        let own = own.map_or(instance.state, |own| own.state);
-        let state = match own.is_live() {
-            true => instance.state,
-            false => own.max(instance.state),
+        let state = match known.filter(|known| !known.state.is_live()) {
+            Some(known) => known.state.max(instance.state),
+            None => instance.state,
         };
         self.join(id, Instance { state, ..instance });
     }
@@ -452,7 +458,7 @@ impl NodeClaims {
     /// until a second one, sufficiently apart, confirms it. Returns whether any is missing.
     fn mark_missing(
         &mut self,
-        seen: &impl Fn(&InstanceId) -> bool,
+        listed: &ListedInstances,
         now: Timestamp,
         outcome: &mut ListingResult,
     ) -> bool {
@@ -472,7 +478,7 @@ impl NodeClaims {
             if claim
                 .instance
                 .as_ref()
-                .is_some_and(|instance| !seen(&instance.id))
+                .is_some_and(|instance| !contains(listed, &instance.id))
             {
                 missing.push(claim);
             }

@@ -18,11 +18,10 @@ pub struct NodeInstances {
 impl NodeInstances {
     /// Updates a changed, new or deleted Node.
     pub(super) fn replace(&mut self, before: Option<&Node>, now: Option<&Node>) {
-        let instance = |node: Option<&Node>| {
+        let [before, now] = [before, now].map(|node| {
             let node = node.filter(|node| !node.is_awaited())?;
             Some((InstanceId::from(node.instance_id()?), node.name.clone()))
-        };
-        let (before, now) = (instance(before), instance(now));
+        });
         if before == now {
             return;
         }

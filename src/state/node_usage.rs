@@ -64,9 +64,9 @@ impl NodeUsage {
         self.ephemeral_storage += sign * i128::from(asked.ephemeral_storage);
         self.pods += sign * i128::from(asked.pods);
         for (name, amount) in &asked.extended {
-            let own = self.extended.entry(name.clone()).or_insert(0);
-            *own += sign * i128::from(*amount);
-            if *own == 0 {
+            let sum = self.extended.entry(name.clone()).or_insert(0);
+            *sum += sign * i128::from(*amount);
+            if *sum == 0 {
                 self.extended.remove(name);
             }
         }
@@ -120,9 +120,9 @@ impl NodeUsage {
 
 fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, u32>, key: &K, comes: bool) {
     match (counts.get_mut(key), comes) {
-        (Some(own), true) => *own = own.saturating_add(1),
+        (Some(uses), true) => *uses = uses.saturating_add(1),
         (None, true) => drop(counts.insert(key.clone(), 1)),
-        (Some(own), false) if *own > 1 => *own -= 1,
+        (Some(uses), false) if *uses > 1 => *uses -= 1,
         (_, false) => drop(counts.remove(key)),
     }
 }

@@ -60,29 +60,31 @@ impl State {
         let free = free.filter_map(|key| self.objects.pods.get(key));
         let free = free.filter(|pod| self.is_placed_by_us(pod));
         let reschedulable = reschedulable.iter().filter(|pod| !held.contains(&pod.key));
-        let mut all: Vec<&Pod> = free.chain(reschedulable.copied()).collect();
-        all.retain(|pod| !self.preempts(pod));
-        all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        all
+        let mut pods: Vec<&Pod> = free.chain(reschedulable.copied()).collect();
+        pods.retain(|pod| !self.preempts(pod));
+        pods.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        pods
     }
 
     /// Returns whether the scheduler lags: one of its pods has had no scheduling result for
     /// `least`, but recently enough that one is still expected. Without lag, it responds within
     /// milliseconds.
-    pub fn is_scheduler_behind(&self, least: SignedDuration, now: Timestamp) -> bool {
+    pub fn is_scheduler_behind(&self, min_delay: SignedDuration, now: Timestamp) -> bool {
         let mut untried = self.objects.untried();
         untried.any(|(pod, since)| {
             let waits = now.duration_since(since);
-            waits >= least && waits < UNTRIED_MAX && self.is_placed_by_us(pod)
+            waits >= min_delay && waits < UNTRIED_MAX && self.is_placed_by_us(pod)
         })
     }
 
     /// Returns whether Outrigger provisions for the scheduler of a pod.
     pub(super) fn is_placed_by_us(&self, pod: &Pod) -> bool {
-        let own = &self.cluster.scheduling.schedulers;
+        let schedulers = &self.cluster.scheduling.schedulers;
         match pod.scheduler.as_str() {
-            "" | DEFAULT_SCHEDULER => own.contains("") || own.contains(DEFAULT_SCHEDULER),
-            other => own.contains(other),
+            "" | DEFAULT_SCHEDULER => {
+                schedulers.contains("") || schedulers.contains(DEFAULT_SCHEDULER)
+            }
+            other => schedulers.contains(other),
         }
     }
 
@@ -95,10 +97,7 @@ impl State {
             let claim = node.and_then(|node| self.claim_of(node));
             claim.is_none_or(|claim| !claim.pods.contains(&pod.key))
         });
-        let mut there = node
-            .into_iter()
-            .flat_map(|name| self.objects.pods_on(name.as_str()));
-        there.any(|pod| pod.deleting.is_some() && !pod.is_terminal())
+        node.is_some_and(|name| self.objects.has_terminating_pods(name.as_str()))
     }
 
     /// Returns the pending pods that a claim is planned for.
@@ -225,8 +224,8 @@ impl State {
         let claims = self.ledger.claims.values();
         let ready =
             claims.filter(|claim| claim.phase == ClaimPhase::Initialized && !claim.pods.is_empty());
-        let over = ready.filter_map(|claim| claim.since.checked_add(NOMINATED).ok());
-        over.filter(|at| *at > now).min()
+        let ends = ready.filter_map(|claim| claim.since.checked_add(NOMINATED).ok());
+        ends.filter(|at| *at > now).min()
     }
 }
 

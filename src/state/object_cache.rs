@@ -106,7 +106,7 @@ impl ObjectCache {
             WatchedObject::Namespace(namespace) => {
                 self.namespaces.insert(namespace.name.clone(), namespace);
             }
-            WatchedObject::Selecting(own) => self.selectors.apply(own),
+            WatchedObject::Selecting(selector) => self.selectors.apply(selector),
         }
     }
 
@@ -196,44 +196,37 @@ impl ObjectCache {
         match kind {
             ObjectKind::Pod => self.pods.contains_key(key),
             ObjectKind::Node => self.nodes.contains_key(key.name.as_str()),
-            _ => self.keys(kind).iter().any(|(own, _)| own == key),
+            _ => self.keys(kind).iter().any(|(listed, _)| listed == key),
         }
     }
 
     fn keys(&self, kind: ObjectKind) -> Vec<(ObjectKey, String)> {
-        let bare = |key: &ObjectKey| (key.clone(), String::new());
-        let named = |name: &str| (ObjectKey::new("", name), String::new());
-        match kind {
-            ObjectKind::Pod => self
-                .pods
-                .iter()
-                .map(|(k, pod)| (k.clone(), pod.uid.clone()))
-                .collect(),
-            ObjectKind::Node => self
-                .nodes
-                .values()
-                .map(|node| (ObjectKey::new("", node.name.as_str()), node.uid.clone()))
-                .collect(),
-            ObjectKind::DaemonSet => self.daemon_sets.keys().map(bare).collect(),
-            ObjectKind::Pdb => self.pdbs.keys().map(bare).collect(),
-            ObjectKind::VolumeClaim => self.volume_claims.keys().map(bare).collect(),
-            ObjectKind::Volume => self.volumes.keys().map(|name| named(name)).collect(),
-            ObjectKind::StorageClass => self
-                .storage_classes
-                .keys()
-                .map(|name| named(name))
-                .collect(),
-            ObjectKind::CsiNode => self
-                .csi_nodes
-                .keys()
-                .map(|name| named(name.as_str()))
-                .collect(),
-            ObjectKind::Namespace => self.namespaces.keys().map(|name| named(name)).collect(),
+        let keys: Vec<ObjectKey> = match kind {
+            ObjectKind::Pod => {
+                let pods = self.pods.iter();
+                return pods
+                    .map(|(key, pod)| (key.clone(), pod.uid.clone()))
+                    .collect();
+            }
+            ObjectKind::Node => {
+                let nodes = self.nodes.values();
+                return nodes
+                    .map(|node| (ObjectKey::new("", node.name.as_str()), node.uid.clone()))
+                    .collect();
+            }
+            ObjectKind::DaemonSet => self.daemon_sets.keys().cloned().collect(),
+            ObjectKind::Pdb => self.pdbs.keys().cloned().collect(),
+            ObjectKind::VolumeClaim => self.volume_claims.keys().cloned().collect(),
+            ObjectKind::Volume => cluster_keys(self.volumes.keys()),
+            ObjectKind::StorageClass => cluster_keys(self.storage_classes.keys()),
+            ObjectKind::CsiNode => cluster_keys(self.csi_nodes.keys().map(NodeName::as_str)),
+            ObjectKind::Namespace => cluster_keys(self.namespaces.keys()),
             ObjectKind::Service
             | ObjectKind::ReplicationController
             | ObjectKind::ReplicaSet
-            | ObjectKind::StatefulSet => self.selectors.keys(kind).map(bare).collect(),
-        }
+            | ObjectKind::StatefulSet => self.selectors.keys(kind).cloned().collect(),
+        };
+        keys.into_iter().map(|key| (key, String::new())).collect()
     }
 
     /// Returns the labels of a node as requirements, including its name.
@@ -243,13 +236,16 @@ impl ObjectCache {
 
     /// The pods bound to a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> {
-        let keys = self
-            .by_node
-            .get(node)
-            .map(|reschedulable| &reschedulable.keys);
+        let keys = self.by_node.get(node).map(|pods| &pods.keys);
         keys.into_iter()
             .flatten()
             .filter_map(|key| self.pods.get(key))
+    }
+
+    /// Returns whether pods on a node are being deleted and have not terminated.
+    pub fn has_terminating_pods(&self, node: &str) -> bool {
+        self.pods_on(node)
+            .any(|pod| pod.deleting.is_some() && !pod.is_terminal())
     }
 
     /// Sets `deletion_seen` of a pod that the API server has just listed: when the engine first saw
@@ -260,16 +256,14 @@ impl ObjectCache {
 
     /// Returns the usage of the pods on a node.
     pub(super) fn load(&self, node: &str) -> &NodeUsage {
-        let reschedulable = self.by_node.get(node);
-        reschedulable.map_or(NodeUsage::nothing(), |reschedulable| &reschedulable.load)
+        let pods = self.by_node.get(node);
+        pods.map_or(NodeUsage::nothing(), |pods| &pods.load)
     }
 
     /// Returns the disruption totals of the pods on a node.
     pub(super) fn disruption_cost_of(&self, node: &str) -> &DisruptionCost {
-        let reschedulable = self.by_node.get(node);
-        reschedulable.map_or(DisruptionCost::nothing(), |reschedulable| {
-            &reschedulable.disruption_cost_of
-        })
+        let pods = self.by_node.get(node);
+        pods.map_or(DisruptionCost::nothing(), |pods| &pods.disruption_cost_of)
     }
 
     /// Returns the bound pods.
@@ -323,12 +317,12 @@ impl ObjectCache {
         let old = self.pods.remove(&pod.key);
         pod.deletion_seen = deletion_seen(old.as_ref(), &pod, now);
         if old.as_ref().is_none_or(|old| moved(old, &pod)) {
-            for own in old.iter().chain([&pod]) {
-                self.note_change(own, now);
+            for version in old.iter().chain([&pod]) {
+                self.note_change(version, now);
             }
         }
-        let anew = old.as_ref().is_none_or(|old| counts_anew(old, &pod));
-        if anew {
+        let recounts = old.as_ref().is_none_or(|old| counts_anew(old, &pod));
+        if recounts {
             if let Some(old) = &old {
                 self.count_out(old);
             }
@@ -344,7 +338,7 @@ impl ObjectCache {
         } else {
             self.untried.remove(&pod.key);
         }
-        let sets = old.iter().chain([&pod]).filter(|_| anew);
+        let sets = old.iter().chain([&pod]).filter(|_| recounts);
         let sets: Vec<ObjectKey> = sets.filter_map(set_of).collect();
         self.pods.insert(pod.key.clone(), pod);
         sets.iter().for_each(|set| self.update_requests(set));
@@ -355,8 +349,8 @@ impl ObjectCache {
     fn update_requests(&mut self, key: &ObjectKey) {
         let newest = self.by_set.get(key).and_then(BTreeSet::last);
         let pod = newest.and_then(|(_, pod)| self.pods.get(pod));
-        let both = pod.zip(self.daemon_sets.get(key));
-        let other = both.filter(|(pod, set)| pod.requests != set.template.requests);
+        let pod_and_set = pod.zip(self.daemon_sets.get(key));
+        let other = pod_and_set.filter(|(pod, set)| pod.requests != set.template.requests);
         let Some((pod, set)) = other else {
             self.asking.remove(key);
             return;
@@ -381,10 +375,10 @@ impl ObjectCache {
 
     fn count_in(&mut self, pod: &Pod) {
         let Some(node) = &pod.node else { return };
-        let reschedulable = self.by_node.entry(node.clone()).or_default();
-        reschedulable.keys.insert(pod.key.clone());
-        reschedulable.load.add(pod);
-        reschedulable.disruption_cost_of.add(pod);
+        let pods = self.by_node.entry(node.clone()).or_default();
+        pods.keys.insert(pod.key.clone());
+        pods.load.add(pod);
+        pods.disruption_cost_of.add(pod);
         self.census.add(pod);
         for claim in claims(pod) {
             let users = self.by_claim.entry(claim).or_default();
@@ -399,11 +393,11 @@ impl ObjectCache {
     /// Reverts `count_in` with the properties of the pod at that time.
     fn count_out(&mut self, pod: &Pod) {
         let Some(node) = &pod.node else { return };
-        if let Some(reschedulable) = self.by_node.get_mut(node) {
-            reschedulable.keys.remove(&pod.key);
-            reschedulable.load.remove(pod);
-            reschedulable.disruption_cost_of.remove(pod);
-            if reschedulable.keys.is_empty() {
+        if let Some(pods) = self.by_node.get_mut(node) {
+            pods.keys.remove(&pod.key);
+            pods.load.remove(pod);
+            pods.disruption_cost_of.remove(pod);
+            if pods.keys.is_empty() {
                 self.by_node.remove(node);
             }
         }
@@ -427,19 +421,28 @@ impl ObjectCache {
     }
 }
 
+/// Returns the keys of cluster-scoped objects with these names.
+fn cluster_keys<'a>(
+    names: impl Iterator<Item = &'a (impl AsRef<str> + ?Sized + 'a)>,
+) -> Vec<ObjectKey> {
+    names
+        .map(|name| ObjectKey::new("", name.as_ref()))
+        .collect()
+}
+
 /// Returns the labels of a node as requirements. The node name replaces a missing host name; it is
 /// not a label that a user could set.
 pub(super) fn labels_of(node: &NodeName, labels: &Labels) -> Requirements {
-    let mut all = Requirements::default();
+    let mut requirements = Requirements::default();
     for (key, value) in labels.iter().filter(|(key, _)| *key != NODE_NAME) {
-        all.add(key, Requirement::is_in([value.as_str()]));
+        requirements.add(key, Requirement::is_in([value.as_str()]));
     }
-    let name = || Requirement::is_in([node.as_str()]);
+    let name = Requirement::is_in([node.as_str()]);
     if !labels.contains_key(HOSTNAME) {
-        all.add(HOSTNAME, name());
+        requirements.add(HOSTNAME, name.clone());
     }
-    all.add(NODE_NAME, name());
-    all
+    requirements.add(NODE_NAME, name);
+    requirements
 }
 
 /// Returns the DaemonSet of an active pod.

@@ -60,12 +60,12 @@ impl ObjectCache {
     /// Returns whether the eviction of a pod is blocked until a user changes its annotations, its
     /// PodDisruptionBudgets or its replicas.
     pub fn is_stuck(&self, pod: &Pod, now: Timestamp) -> bool {
-        let asks = || {
-            pod.protection(now)
+        pod.is_active()
+            && pod.holds_drain(now)
+            && (pod
+                .protection(now)
                 .is_some_and(|protection| protection.lasts.is_none())
-        };
-        let stays = || asks() || self.blocks_while(pod, Pdb::wants_all);
-        pod.is_active() && pod.holds_drain(now) && stays()
+                || self.blocks_while(pod, Pdb::wants_all))
     }
 
     fn blocks_while(&self, pod: &Pod, lasts: impl Fn(&Pdb) -> bool) -> bool {
@@ -81,9 +81,9 @@ fn budgets_in<'a>(
     namespace: &str,
 ) -> impl Iterator<Item = &'a Pdb> {
     let first = ObjectKey::new(namespace, "");
-    let own = pdbs.range(first.clone()..);
-    let own = own.take_while(move |(key, _)| key.namespace == first.namespace);
-    own.map(|(_, pdb)| pdb)
+    pdbs.range(first.clone()..)
+        .take_while(move |(key, _)| key.namespace == first.namespace)
+        .map(|(_, pdb)| pdb)
 }
 
 /// All PodDisruptionBudgets that currently block evictions, by namespace and labels of the pods,
@@ -98,13 +98,13 @@ impl<'a> PdbIndex<'a> {
     /// Builds the index from the current objects.
     pub(super) fn new(objects: &'a ObjectCache) -> Self {
         let mut pdb_index = Self::default();
-        let mut all = objects.pdbs.values().peekable();
-        while let Some(first) = all.peek().copied() {
+        let mut pdbs = objects.pdbs.values().peekable();
+        while let Some(first) = pdbs.peek().copied() {
             let namespace = first.key.namespace.as_str();
-            let own = std::iter::from_fn(|| all.next_if(|pdb| pdb.key.namespace == namespace));
-            let template = NamespacePdbs::new(own);
+            let budgets = std::iter::from_fn(|| pdbs.next_if(|pdb| pdb.key.namespace == namespace));
+            let pdbs_by_label = NamespacePdbs::new(budgets);
             for (labels, nodes) in objects.census().homes_in(namespace) {
-                if let Some(cover) = template.cover(labels).filter(|cover| match cover {
+                if let Some(cover) = pdbs_by_label.cover(labels).filter(|cover| match cover {
                     PdbMatch::One(pdb) => pdb.is_shut(),
                     PdbMatch::Many(..) => true,
                 }) {
@@ -138,32 +138,36 @@ struct NamespacePdbs<'a> {
 
 impl<'a> NamespacePdbs<'a> {
     fn new(budgets: impl Iterator<Item = &'a Pdb>) -> Self {
-        let mut template = Self::default();
+        let mut index = Self::default();
         for pdb in budgets {
             let Some(selector) = &pdb.selector else {
                 continue;
             };
-            let mut single = selector.expressions().iter().filter_map(|(key, own)| {
-                let mut values = own.values()?.iter();
-                let value = values.next()?;
-                values
-                    .next()
-                    .is_none()
-                    .then_some((key.as_str(), value.as_str()))
-            });
+            let mut single = selector
+                .expressions()
+                .iter()
+                .filter_map(|(key, requirement)| {
+                    let mut values = requirement.values()?.iter();
+                    let value = values.next()?;
+                    values
+                        .next()
+                        .is_none()
+                        .then_some((key.as_str(), value.as_str()))
+                });
             match single.next() {
-                Some(label) => template.by_label.entry(label).or_default().push(pdb),
-                None => template.others.push(pdb),
+                Some(label) => index.by_label.entry(label).or_default().push(pdb),
+                None => index.others.push(pdb),
             }
         }
-        template
+        index
     }
 
     fn cover(&self, labels: &Labels) -> Option<PdbMatch<'a>> {
-        let under = labels.iter();
-        let under = under.filter_map(|(key, own)| self.by_label.get(&(key.as_str(), own.as_str())));
-        let all = under.flatten().chain(&self.others).copied();
-        PdbMatch::of(all.filter(|pdb| {
+        let by_label = labels
+            .iter()
+            .filter_map(|(key, value)| self.by_label.get(&(key.as_str(), value.as_str())));
+        let pdbs = by_label.flatten().chain(&self.others).copied();
+        PdbMatch::of(pdbs.filter(|pdb| {
             let selector = pdb.selector.as_ref();
             selector.is_some_and(|selector| selector.matches(labels))
         }))

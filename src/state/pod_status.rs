@@ -44,13 +44,13 @@ impl State {
     pub fn standing(&self, pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> PodDisposition {
         let waits = snapshot
             .pending
-            .binary_search_by(|own| own.key.cmp(&pod.key));
+            .binary_search_by(|other| other.key.cmp(&pod.key));
         if waits.is_ok() {
             let leaves = pod.node.clone();
             return PodDisposition::Waits { leaves };
         }
         let expected = self.expected(now).into_iter();
-        let mut hosts = expected.filter(|(_, pods)| pods.iter().any(|own| own.key == pod.key));
+        let mut hosts = expected.filter(|(_, pods)| pods.iter().any(|other| other.key == pod.key));
         if let Some((host, _)) = hosts.next() {
             return PodDisposition::Expected(host);
         }

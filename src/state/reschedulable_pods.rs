@@ -21,11 +21,12 @@ impl State {
             .filter(|node| node.leaves())
             .map(|node| (node, TerminationMode::Drained));
         let nodes = leaving.chain(offline);
-        let pods = nodes.flat_map(|(node, notice)| {
-            let pods = self.objects.pods_on(node.name.as_str());
-            pods.filter(move |pod| self.will_return(pod, notice, now))
-        });
-        pods.collect()
+        nodes
+            .flat_map(|(node, mode)| {
+                let pods = self.objects.pods_on(node.name.as_str());
+                pods.filter(move |pod| self.will_return(pod, mode, now))
+            })
+            .collect()
     }
 
     /// Returns whether a pod is reschedulable. An offline plan has no claims being disrupted.
@@ -54,7 +55,7 @@ impl State {
     }
 
     fn moves_from(&self, claim: &NodeClaim, pod: &Pod, now: Timestamp) -> bool {
-        notice(claim).is_some_and(|notice| self.will_return(pod, notice, now))
+        notice(claim).is_some_and(|mode| self.will_return(pod, mode, now))
     }
 
     fn pods_under(&self, claim: &NodeClaim) -> impl Iterator<Item = &Pod> {
@@ -92,13 +93,13 @@ impl State {
     }
 
     /// Returns whether a bound pod will be recreated after its termination.
-    fn will_return(&self, pod: &Pod, notice: TerminationMode, now: Timestamp) -> bool {
+    fn will_return(&self, pod: &Pod, mode: TerminationMode, now: Timestamp) -> bool {
         // A pod that must not be disrupted, or that a PodDisruptionBudget permanently protects, is
         // kept if the disruption is voluntary (spec/disruption.md §6, 12 and 13).
-        let stays = || pod.is_protected(now) || self.objects.is_kept_for_ever(pod, now);
         pod.is_reschedulable()
             && pod.owner.is_some()
-            && (notice == TerminationMode::TakenBack || !stays())
+            && (mode == TerminationMode::TakenBack
+                || !(pod.is_protected(now) || self.objects.is_kept_for_ever(pod, now)))
             && self.is_placed_by_us(pod)
     }
 }

@@ -24,30 +24,33 @@ type ByLabel = BTreeMap<String, BTreeMap<String, BTreeSet<ObjectKey>>>;
 
 impl WorkloadSelectors {
     /// Adds or replaces a selector.
-    pub fn apply(&mut self, own: WorkloadSelector) {
-        if self.has(&own) {
+    pub fn apply(&mut self, selector: WorkloadSelector) {
+        if self.has(&selector) {
             return;
         }
-        self.delete(own.kind, &own.key);
-        if own.kind == ObjectKind::Service {
-            let by_label = self.services.entry(own.key.namespace.clone()).or_default();
-            if let Some((key, value)) = pairs(&own.selector).min_by_key(|(key, value)| {
+        self.delete(selector.kind, &selector.key);
+        if selector.kind == ObjectKind::Service {
+            let by_label = self
+                .services
+                .entry(selector.key.namespace.clone())
+                .or_default();
+            if let Some((key, value)) = pairs(&selector.selector).min_by_key(|(key, value)| {
                 let known = by_label.get(*key).and_then(|values| values.get(*value));
                 known.map_or(0, BTreeSet::len)
             }) {
                 let values = by_label.entry(key.to_owned()).or_default();
                 let names = values.entry(value.to_owned()).or_default();
-                names.insert(own.key.clone());
+                names.insert(selector.key.clone());
             }
         }
-        let of_kind = self.all.entry(own.kind).or_default();
-        of_kind.insert(own.key, own.selector);
+        let of_kind = self.all.entry(selector.kind).or_default();
+        of_kind.insert(selector.key, selector.selector);
     }
 
     /// Removes a selector.
     pub fn delete(&mut self, kind: ObjectKind, key: &ObjectKey) {
         let of_kind = self.all.get_mut(&kind);
-        let Some(selector) = of_kind.and_then(|own| own.remove(key)) else {
+        let Some(selector) = of_kind.and_then(|selectors| selectors.remove(key)) else {
             return;
         };
         if let Some(by_label) = self
@@ -71,8 +74,8 @@ impl WorkloadSelectors {
     }
 
     /// Returns whether an identical selector exists.
-    pub fn has(&self, own: &WorkloadSelector) -> bool {
-        self.get(own.kind, &own.key) == Some(&own.selector)
+    pub fn has(&self, selector: &WorkloadSelector) -> bool {
+        self.get(selector.kind, &selector.key) == Some(&selector.selector)
     }
 
     /// Returns the keys of a kind.
@@ -102,11 +105,11 @@ impl WorkloadSelectors {
             let key = ObjectKey::new(namespace, owner.name.as_str());
             Some((kind, self.get(kind, &key)?.expressions()))
         });
-        if let Some((kind, own)) = of_owner {
+        if let Some((kind, required)) = of_owner {
             if kind == ObjectKind::ReplicationController {
-                expressions.retain(|(label, _)| own.iter().all(|(other, _)| other != label));
+                expressions.retain(|(label, _)| required.iter().all(|(other, _)| other != label));
             }
-            expressions.extend(own);
+            expressions.extend(required);
         }
         let selector = Selector::new(expressions.into_iter().cloned());
         (!selector.expressions().is_empty()).then_some(selector)
@@ -119,9 +122,11 @@ impl WorkloadSelectors {
         labels: &'a Labels,
     ) -> impl Iterator<Item = &'a Selector> {
         let by_label = self.services.get(namespace);
-        let under = move |(label, value): (&String, &String)| by_label?.get(label)?.get(value);
-        let keys = labels.iter().filter_map(under).flatten();
-        keys.filter_map(|key| self.get(ObjectKind::Service, key))
+        labels
+            .iter()
+            .filter_map(move |(label, value)| by_label?.get(label)?.get(value))
+            .flatten()
+            .filter_map(|key| self.get(ObjectKind::Service, key))
     }
 }
 
@@ -138,8 +143,10 @@ fn controller(kind: &str) -> Option<ObjectKind> {
 
 /// Returns the key-value pairs of an equality-based selector, such as that of a Service.
 fn pairs(selector: &Selector) -> impl Iterator<Item = (&str, &str)> {
-    let all = selector.expressions().iter();
-    all.filter_map(|(label, own)| Some((label.as_str(), own.values()?.first()?.as_str())))
+    let expressions = selector.expressions().iter();
+    expressions.filter_map(|(label, requirement)| {
+        Some((label.as_str(), requirement.values()?.first()?.as_str()))
+    })
 }
 
 #[cfg(test)]

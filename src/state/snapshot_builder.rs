@@ -29,8 +29,8 @@ impl State {
     /// instance counts.
     pub fn node_of(&self, claim: &NodeClaim) -> Option<&Node> {
         let node = self.objects.nodes.get(claim.node.as_ref()?)?;
-        let own = claim.instance.as_ref()?.id.as_str();
-        (node.instance_id() == Some(own)).then_some(node)
+        let instance = claim.instance.as_ref()?.id.as_str();
+        (node.instance_id() == Some(instance)).then_some(node)
     }
 
     /// Returns the snapshot of this time.
@@ -59,7 +59,7 @@ impl State {
             residents: self.objects.census().residents(&reschedulable),
             mounts,
             namespaces: namespaces
-                .map(|(name, own)| (name.as_str(), &own.labels))
+                .map(|(name, namespace)| (name.as_str(), &namespace.labels))
                 .collect(),
             selectors: &self.objects.selectors,
             pending,
@@ -92,8 +92,8 @@ impl State {
             .values()
             .filter(|pod| pod.occupies_node() && pod.deleting.is_none());
         for pod in bound.filter(|pod| !moving.contains(&pod.key)) {
-            if let Some(own) = pod.gang_key().and_then(|key| gangs.get_mut(&key)) {
-                *own += 1;
+            if let Some(count) = pod.gang_key().and_then(|key| gangs.get_mut(&key)) {
+                *count += 1;
             }
         }
         gangs
@@ -130,8 +130,8 @@ impl State {
 
     /// Returns whether a static pool has its number of kept nodes; true for other pools.
     pub fn has_number(&self, pool: &PoolName) -> bool {
-        let own = self.cluster.pool(pool.as_str());
-        let Some(wanted) = own.and_then(|own| own.replicas) else {
+        let configured = self.cluster.pool(pool.as_str());
+        let Some(wanted) = configured.and_then(|pool| pool.replicas) else {
             return true;
         };
         let claims = self.ledger.claims.values();
@@ -148,28 +148,26 @@ impl State {
         let cutoff = self.cluster.scheduling.priority_cutoff;
         let (mut pods, mut wanted) = (Vec::new(), BTreeMap::new());
         for buffer in self.buffers() {
-            let own = buffer.pods(self.objects.pods.values(), now);
-            let count = own
+            let buffer_pods = buffer.pods(self.objects.pods.values(), now);
+            let count = buffer_pods
                 .as_ref()
-                .map(|own| u32::try_from(own.len()).unwrap_or(u32::MAX));
+                .map(|buffer_pods| u32::try_from(buffer_pods.len()).unwrap_or(u32::MAX));
             wanted.insert(buffer.name.clone(), count);
-            let left = VIRTUAL_MAX - pods.len();
-            pods.extend(own.into_iter().flatten().take(left));
+            let remaining = VIRTUAL_MAX - pods.len();
+            pods.extend(buffer_pods.into_iter().flatten().take(remaining));
         }
         for pod in &mut pods {
             pod.priority = cutoff.unwrap_or(pod.priority);
         }
         let mut idle = BTreeSet::new();
-        let fixed = |pool: Option<PoolName>| {
-            let pool = pool.and_then(|pool| self.cluster.pool(pool.as_str()));
-            pool.is_some_and(|pool| pool.replicas.is_some())
-        };
         for node in self.objects.nodes.values().filter(|_| !pods.is_empty()) {
             let name = node.name.as_str();
             let used = self.objects.pods_on(name).any(Pod::occupies_node)
                 || expected.contains_key(&NodeRef::Node(node.name.clone()))
                 || self.nominated_until(&node.name).is_some_and(|at| at > now);
-            if !used && !fixed(node.pool()) {
+            let pool = node.pool();
+            let pool = pool.and_then(|pool| self.cluster.pool(pool.as_str()));
+            if !used && pool.is_none_or(|pool| pool.replicas.is_none()) {
                 idle.insert(node.name.clone());
             }
         }
@@ -179,14 +177,14 @@ impl State {
     pub(super) fn usage(&self) -> BTreeMap<PoolName, Usage> {
         let mut usage: BTreeMap<PoolName, Usage> = BTreeMap::new();
         for claim in self.ledger.claims.values() {
-            let own = usage.entry(claim.record.pool.clone()).or_default();
-            own.nodes += 1;
-            own.capacity.add(&self.capacity_of(claim));
+            let pool_usage = usage.entry(claim.record.pool.clone()).or_default();
+            pool_usage.nodes += 1;
+            pool_usage.capacity.add(&self.capacity_of(claim));
         }
         for node in self.claimless_nodes().chain(self.to_be_adopted()) {
-            let own = usage.entry(node.pool().unwrap_or_default()).or_default();
-            own.nodes += 1;
-            own.capacity.add(&node.capacity);
+            let pool_usage = usage.entry(node.pool().unwrap_or_default()).or_default();
+            pool_usage.nodes += 1;
+            pool_usage.capacity.add(&node.capacity);
         }
         usage
     }
@@ -200,8 +198,10 @@ impl State {
         }
         for node in self.claimless_nodes() {
             let id = node.labels.get(RESERVATION_ID);
-            if let Some(own) = id.and_then(|id| left.get_mut(id.as_str())) {
-                own.left = own.left.saturating_sub(u32::from(own.counted.is_none()));
+            if let Some(reservation) = id.and_then(|id| left.get_mut(id.as_str())) {
+                reservation.left = reservation
+                    .left
+                    .saturating_sub(u32::from(reservation.counted.is_none()));
             }
         }
         left
@@ -213,8 +213,8 @@ impl State {
         let catalog = self.catalog_of(&claim.record.pool);
         for offering in offerings_of(claim) {
             // Until the launched type is known, the largest quantity of each resource counts.
-            if let Some(it) = catalog.get(offering.instance_type.as_str()) {
-                capacity.raise_to(&it.capacity);
+            if let Some(instance_type) = catalog.get(offering.instance_type.as_str()) {
+                capacity.raise_to(&instance_type.capacity);
             }
         }
         if let Some(node) = self.node_of(claim) {
@@ -229,20 +229,20 @@ impl State {
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
         let nodes = self.offline.then(|| self.objects.nodes.values());
         nodes.into_iter().flatten().filter(|node| {
-            let of = |pool: &str| self.is_made_here(node) || self.cluster.pool(pool).is_some();
-            node.labels.get(POOL).is_some_and(|pool| of(pool))
+            node.labels
+                .get(POOL)
+                .is_some_and(|pool| self.is_made_here(node) || self.cluster.pool(pool).is_some())
         })
     }
 
     /// Returns nodes that a different tool launched for a pool with the same name, such as
     /// Karpenter.
     pub fn adoptable_nodes(&self) -> impl Iterator<Item = &Node> {
-        let known = |node: &Node| {
-            let id = node.instance_id();
-            id.is_some_and(|id| self.ledger.by_instance(id).is_some())
-        };
         self.karpenters_nodes(|pool| self.cluster.pool(pool).is_some())
-            .filter(move |node| !known(node))
+            .filter(|node| {
+                let id = node.instance_id();
+                id.is_none_or(|id| self.ledger.by_instance(id).is_none())
+            })
     }
 
     /// Returns the adoptable nodes that will be adopted. They already count for limits and static
@@ -262,10 +262,12 @@ impl State {
     /// the same label but are excluded.
     fn karpenters_nodes(&self, is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Node> {
         self.objects.nodes.values().filter(move |node| {
-            let label = |key: &str| node.labels.get(key).map(String::as_str);
-            label(POOL).is_some_and(&is_wanted)
-                && label(MANAGED_BY).is_none()
-                && label(COMPUTE_TYPE) != Some("auto")
+            let labels = &node.labels;
+            labels.get(POOL).is_some_and(|pool| is_wanted(pool))
+                && !labels.contains_key(MANAGED_BY)
+                && labels
+                    .get(COMPUTE_TYPE)
+                    .is_none_or(|compute| compute != "auto")
         })
     }
 
@@ -308,7 +310,8 @@ impl State {
     }
 }
 
-pub(super) fn host_of(claim: &NodeClaim) -> NodeRef {
+/// Returns the Node of a claim, or the claim until it has one.
+pub(crate) fn host_of(claim: &NodeClaim) -> NodeRef {
     match &claim.node {
         Some(node) => NodeRef::Node(node.clone()),
         None => NodeRef::Claim(claim.record.id.clone()),

@@ -80,8 +80,8 @@ impl<K: Clone + Hash + Ord, V> SortedHashMap<K, V> {
 
     /// Iterates in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        let all = self.order.iter();
-        all.filter_map(|key| Some((key, self.found.get(key)?)))
+        let keys = self.order.iter();
+        keys.filter_map(|key| Some((key, self.found.get(key)?)))
     }
 
     /// Iterates over values in key order.

@@ -46,13 +46,13 @@ pub struct NodeCounts {
 
 impl NodeCounts {
     fn count(&mut self, phase: ClaimPhase, is_ready: bool) {
-        let own = match phase {
+        let counter = match phase {
             ClaimPhase::Initialized if is_ready => &mut self.ready,
             ClaimPhase::Initialized => &mut self.unready,
             ClaimPhase::Draining | ClaimPhase::Terminating | ClaimPhase::Gone => &mut self.leaving,
             _ => &mut self.starting,
         };
-        *own += 1;
+        *counter += 1;
     }
 
     /// Returns the total number.
@@ -111,32 +111,32 @@ impl State {
     /// Returns statistics of each configured pool, and of removed pools with remaining nodes.
     pub fn holdings(&self) -> BTreeMap<PoolName, PoolStats> {
         let pools = self.cluster.pools.iter();
-        let mut all: BTreeMap<PoolName, PoolStats> = pools
+        let mut pools: BTreeMap<PoolName, PoolStats> = pools
             .map(|pool| (pool.name.clone(), PoolStats::default()))
             .collect();
         for (pool, usage) in self.usage() {
-            all.entry(pool).or_default().usage = usage;
+            pools.entry(pool).or_default().usage = usage;
         }
         for claim in self.ledger.claims.values() {
-            let own = all.entry(claim.record.pool.clone()).or_default();
-            *own.claims.entry(claim.phase).or_insert(0) += 1;
+            let stats = pools.entry(claim.record.pool.clone()).or_default();
+            *stats.claims.entry(claim.phase).or_insert(0) += 1;
             let is_ready = self.node_of(claim).is_some_and(|node| node.ready);
-            own.nodes.count(claim.phase, is_ready);
-            let prices = [Some(own.cost), self.price_of_instance(claim)];
-            own.cost = prices.into_iter().flatten().sum();
+            stats.nodes.count(claim.phase, is_ready);
+            let prices = [Some(stats.cost), self.price_of_instance(claim)];
+            stats.cost = prices.into_iter().flatten().sum();
         }
         for node in self.claimless_nodes() {
-            let own = all.entry(node.pool().unwrap_or_default()).or_default();
+            let stats = pools.entry(node.pool().unwrap_or_default()).or_default();
             let phase = match (node.leaves(), node.is_initialized()) {
                 (true, _) => ClaimPhase::Draining,
                 (false, true) => ClaimPhase::Initialized,
                 (false, false) => ClaimPhase::Registered,
             };
-            own.nodes.count(phase, node.ready);
-            let prices = [Some(own.cost), self.price_of(node, None)];
-            own.cost = prices.into_iter().flatten().sum();
+            stats.nodes.count(phase, node.ready);
+            let prices = [Some(stats.cost), self.price_of(node, None)];
+            stats.cost = prices.into_iter().flatten().sum();
         }
-        all
+        pools
     }
 }
 

@@ -57,12 +57,11 @@ impl Hold {
     }
 
     /// Records a failure. Failures of requests that were sent together count once.
-    fn refused(own: Option<Self>, now: Timestamp) -> Self {
-        let known = own.filter(|own| own.is_known(now));
-        match known {
-            Some(own) if own.until > now => own,
-            Some(own) => {
-                let twice = own.length.saturating_mul(2);
+    fn refused(hold: Option<Self>, now: Timestamp) -> Self {
+        match hold.filter(|hold| hold.is_known(now)) {
+            Some(hold) if hold.until > now => hold,
+            Some(hold) => {
+                let twice = hold.length.saturating_mul(2);
                 let until = now.checked_add(twice.clamp(HOLD, HOLD_MAX));
                 Self::new(until.unwrap_or(now), now)
             }
@@ -136,22 +135,22 @@ impl UnavailableOfferings {
     }
 
     /// Records that a capacity type is unavailable. Returns the end of the back-off.
-    pub fn refuse_way(&mut self, way: CapacityType, now: Timestamp) -> Timestamp {
-        let hold = Hold::refused(self.ways.remove(&way), now);
+    pub fn refuse_way(&mut self, capacity_type: CapacityType, now: Timestamp) -> Timestamp {
+        let hold = Hold::refused(self.ways.remove(&capacity_type), now);
         let until = hold.until;
-        self.ways.insert(way, hold);
+        self.ways.insert(capacity_type, hold);
         until
     }
 
     /// Marks something as unavailable until a time, or until an existing later time.
-    pub fn hold(&mut self, what: impl Into<UnavailableKey>, until: Timestamp, now: Timestamp) {
+    pub fn hold(&mut self, offering: impl Into<UnavailableKey>, until: Timestamp, now: Timestamp) {
         let new = Hold::new(until, now);
-        let own = match what.into() {
+        let hold = match offering.into() {
             UnavailableKey::Offering(offering) => self.general.entry(offering).or_insert(new),
-            UnavailableKey::Way(way) => self.ways.entry(way).or_insert(new),
+            UnavailableKey::Way(capacity_type) => self.ways.entry(capacity_type).or_insert(new),
         };
-        if own.until < until {
-            *own = Hold::new(until, now);
+        if hold.until < until {
+            *hold = Hold::new(until, now);
         }
     }
 
@@ -174,11 +173,10 @@ impl UnavailableOfferings {
     /// Returns whether no node of a pool may be planned in a zone because registration there is
     /// uncertain.
     pub fn is_untried(&self, pool: &PoolName, zone: &Zone) -> bool {
-        let own = self.untried.get(pool);
-        own.is_some_and(|own| {
-            let waits = own.all_until.is_some() || own.until.contains_key(zone);
-            let shut = waits || own.tried != Some(Timestamp::MIN);
-            shut && !own.proven.contains(zone)
+        self.untried.get(pool).is_some_and(|untried| {
+            let waits = untried.all_until.is_some() || untried.until.contains_key(zone);
+            let is_excluded = waits || untried.tried != Some(Timestamp::MIN);
+            is_excluded && !untried.proven.contains(zone)
         })
     }
 
@@ -186,14 +184,15 @@ impl UnavailableOfferings {
     /// launches and missing registrations. `None` if unknown.
     pub fn ends(
         &self,
-        (pool, class): (&PoolName, Option<&NodeClassName>),
+        pool: &PoolName,
+        class: Option<&NodeClassName>,
         offering: &OfferingKey,
     ) -> Option<Timestamp> {
-        let refused = self.until(class, offering);
-        let untried = self.untried.get(pool);
-        let zone = |own: &Untried| own.until.get(&offering.zone).copied();
-        let untried = untried.and_then(|own| zone(own).max(own.all_until).max(own.tried));
-        refused.max(untried)
+        let untried = self.untried.get(pool).and_then(|untried| {
+            let in_zone = untried.until.get(&offering.zone).copied();
+            in_zone.max(untried.all_until).max(untried.tried)
+        });
+        self.until(class, offering).max(untried)
     }
 
     /// Returns whether the offering is unavailable at `now` for a node class.
@@ -218,7 +217,9 @@ impl UnavailableOfferings {
         if self.is_held(class, offering, now) {
             return Access::Held;
         }
-        let on_trial = self.of(class, offering).filter(|own| own.is_on_trial(now));
+        let on_trial = self
+            .of(class, offering)
+            .filter(|hold| hold.is_on_trial(now));
         match on_trial.filter_map(Hold::requesting_claim).any(tries) {
             true => Access::Tried,
             false => Access::Free,
@@ -272,9 +273,11 @@ impl UnavailableOfferings {
         offering: &OfferingKey,
     ) -> impl Iterator<Item = &Hold> {
         let by_class = class.and_then(|class| self.by_class.get(class));
-        let own = by_class.and_then(|holds| holds.get(offering));
-        let way = self.ways.get(&offering.capacity_type);
-        [self.general.get(offering), own, way].into_iter().flatten()
+        let of_class = by_class.and_then(|holds| holds.get(offering));
+        let of_capacity_type = self.ways.get(&offering.capacity_type);
+        [self.general.get(offering), of_class, of_capacity_type]
+            .into_iter()
+            .flatten()
     }
 
     fn of_mut(
@@ -283,10 +286,10 @@ impl UnavailableOfferings {
         offering: &OfferingKey,
     ) -> impl Iterator<Item = &mut Hold> {
         let by_class = class.and_then(|class| self.by_class.get_mut(class));
-        let own = by_class.and_then(|holds| holds.get_mut(offering));
-        let way = self.ways.get_mut(&offering.capacity_type);
+        let of_class = by_class.and_then(|holds| holds.get_mut(offering));
+        let of_capacity_type = self.ways.get_mut(&offering.capacity_type);
         let general = self.general.get_mut(offering);
-        [general, own, way].into_iter().flatten()
+        [general, of_class, of_capacity_type].into_iter().flatten()
     }
 
     /// Returns when the next offering becomes available again.

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use thiserror::Error;
+
 use crate::model::id::{ObjectKey, PodKey};
 use crate::model::labels::ATTACHABLE;
 use crate::model::pod::Pod;
@@ -26,6 +28,42 @@ const CLAIMS_MAX: usize = 1000;
 /// Maximum number of alternative locations for the volumes of a pod. Zonal volumes leave one. With
 /// a higher number, the volumes restrict each other only slightly.
 const ALTERNATIVES_MAX: usize = 64;
+
+/// Why the volumes of a pod cannot be used now.
+#[derive(Debug, Error)]
+enum VolumeFault {
+    #[error("it has {count} volumes, more than Outrigger evaluates")]
+    TooManyVolumes { count: usize },
+    #[error("PersistentVolumeClaim {key} does not exist")]
+    ClaimMissing { key: ObjectKey },
+    #[error("PersistentVolumeClaim {key} is being deleted")]
+    ClaimDeleting { key: ObjectKey },
+    #[error("PersistentVolumeClaim {key} has lost its volume")]
+    ClaimLost { key: ObjectKey },
+    #[error("PersistentVolumeClaim {key} is ReadWriteOncePod and used by {user}")]
+    ClaimInUse { key: ObjectKey, user: PodKey },
+    #[error("PersistentVolume {volume} of claim {key} does not exist")]
+    VolumeMissing { key: ObjectKey, volume: String },
+    #[error("PersistentVolume {volume} of claim {key} is being deleted")]
+    VolumeDeleting { key: ObjectKey, volume: String },
+    #[error("PersistentVolumeClaim {key} is not yet bound to PersistentVolume {volume}")]
+    NotBoundYet { key: ObjectKey, volume: String },
+    #[error("PersistentVolumeClaim {key} has no storage class and is not bound")]
+    NoStorageClass { key: ObjectKey },
+    #[error("StorageClass {class} of PersistentVolumeClaim {key} does not exist")]
+    StorageClassMissing { key: ObjectKey, class: String },
+    #[error(
+        "PersistentVolumeClaim {key} is not bound yet, though StorageClass {class} provisions \
+        volumes immediately"
+    )]
+    NotProvisionedYet { key: ObjectKey, class: String },
+    #[error("PersistentVolumeClaim {key} is not bound; StorageClass {class} provisions no volumes")]
+    NoProvisioner { key: ObjectKey, class: String },
+    #[error("its volumes allow too many combinations of locations")]
+    TooManyLocations,
+    #[error("no location can use all its volumes")]
+    NoLocation,
+}
 
 /// Returns the volume requirements of these pods. `promised` pods are planned for nodes and may
 /// already use PersistentVolumeClaims.
@@ -78,55 +116,50 @@ pub(super) fn mounts_of(
     first: &BTreeMap<ObjectKey, &Pod>,
 ) -> VolumeRequirements {
     let mut mounts = VolumeRequirements::default();
-    let mut places = BTreeSet::from([Requirements::default()]);
-    let count = pod.volume_claims.len();
-    if count > CLAIMS_MAX {
-        mounts.fault = Some(format!(
-            "it has {count} volumes, more than Outrigger evaluates"
-        ));
-        return mounts;
-    }
-    for key in claim_keys(pod) {
-        let narrowed = match wanted(objects, &key) {
-            Ok(claim) => match used_by(objects, claim, pod, first) {
-                Some(user) => Err(format!(
-                    "PersistentVolumeClaim {key} is ReadWriteOncePod and used by {user}"
-                )),
-                None => alternatives(objects, claim)
-                    .and_then(|alternative| narrow(&places, alternative)),
-            },
-            Err(why) => Err(why),
-        };
-        match narrowed {
-            Ok(narrowed) => places = narrowed,
-            Err(why) => {
-                mounts.fault = Some(why);
-                return mounts;
-            }
-        }
-        if let Some(driver) = driver(objects, &key) {
-            *mounts.attached.entry(attachable(driver)).or_insert(0) += 1;
-        }
-    }
-    // An alternative without requirements matches any node.
-    if !places.iter().any(Requirements::is_empty) {
-        mounts.alternatives = places.into_iter().collect();
+    match locations_of(objects, pod, first, &mut mounts.attached) {
+        // An alternative without requirements matches any node.
+        Ok(locations) if locations.iter().any(Requirements::is_empty) => {}
+        Ok(locations) => mounts.alternatives = locations.into_iter().collect(),
+        Err(fault) => mounts.fault = Some(fault.to_string()),
     }
     mounts
 }
 
+/// Returns the locations where all volumes of a pod can be used, and counts its volumes by driver
+/// in `attached`.
+fn locations_of(
+    objects: &ObjectCache,
+    pod: &Pod,
+    first: &BTreeMap<ObjectKey, &Pod>,
+    attached: &mut BTreeMap<String, i64>,
+) -> Result<BTreeSet<Requirements>, VolumeFault> {
+    let count = pod.volume_claims.len();
+    if count > CLAIMS_MAX {
+        return Err(VolumeFault::TooManyVolumes { count });
+    }
+    let mut locations = BTreeSet::from([Requirements::default()]);
+    for key in claim_keys(pod) {
+        let claim = wanted(objects, &key)?;
+        if let Some(user) = used_by(objects, claim, pod, first) {
+            let user = user.clone();
+            return Err(VolumeFault::ClaimInUse { key, user });
+        }
+        locations = narrow(&locations, alternatives(objects, claim)?)?;
+        if let Some(driver) = driver(objects, &key) {
+            *attached.entry(attachable(driver)).or_insert(0) += 1;
+        }
+    }
+    Ok(locations)
+}
+
 /// Returns a usable PersistentVolumeClaim. Source: spec/scheduling.md §1.4 (c).
-fn wanted<'o>(objects: &'o ObjectCache, key: &ObjectKey) -> Result<&'o VolumeClaim, String> {
-    let Some(claim) = objects.volume_claims.get(key) else {
-        return Err(format!("PersistentVolumeClaim {key} does not exist"));
-    };
-    if claim.deleting {
-        return Err(format!("PersistentVolumeClaim {key} is being deleted"));
+fn wanted<'o>(objects: &'o ObjectCache, key: &ObjectKey) -> Result<&'o VolumeClaim, VolumeFault> {
+    match objects.volume_claims.get(key) {
+        None => Err(VolumeFault::ClaimMissing { key: key.clone() }),
+        Some(claim) if claim.deleting => Err(VolumeFault::ClaimDeleting { key: key.clone() }),
+        Some(claim) if claim.phase == "Lost" => Err(VolumeFault::ClaimLost { key: key.clone() }),
+        Some(claim) => Ok(claim),
     }
-    if claim.phase == "Lost" {
-        return Err(format!("PersistentVolumeClaim {key} has lost its volume"));
-    }
-    Ok(claim)
 }
 
 /// Returns a different pod that uses, or will first use, a ReadWriteOncePod claim. Source:
@@ -151,78 +184,71 @@ fn used_by<'o>(
 fn alternatives<'o>(
     objects: &'o ObjectCache,
     claim: &'o VolumeClaim,
-) -> Result<&'o [Requirements], String> {
-    let (key, volume) = (&claim.key, &claim.volume);
+) -> Result<&'o [Requirements], VolumeFault> {
+    let (volume, class) = (&claim.volume, &claim.storage_class);
     if claim.is_bound {
         // A local volume keeps the name of its node. The scheduler accepts no other node, not even
         // a replacement with the same role.
-        return match objects.volumes.get(volume) {
-            Some(own) if own.deleting => Err(format!(
-                "PersistentVolume {volume} of claim {key} is being deleted"
-            )),
-            Some(own) => Ok(&own.node_affinity),
-            None => Err(format!(
-                "PersistentVolume {volume} of claim {key} does not exist"
-            )),
-        };
+        let existing = objects.volumes.get(volume);
+        if let Some(existing) = existing.filter(|existing| !existing.deleting) {
+            return Ok(&existing.node_affinity);
+        }
+        let (key, volume) = (claim.key.clone(), volume.clone());
+        return Err(match existing {
+            Some(_) => VolumeFault::VolumeDeleting { key, volume },
+            None => VolumeFault::VolumeMissing { key, volume },
+        });
     }
-    let class = &claim.storage_class;
+    let key = claim.key.clone();
     if !volume.is_empty() {
-        return Err(format!(
-            "PersistentVolumeClaim {key} is not yet bound to PersistentVolume {volume}"
-        ));
+        let volume = volume.clone();
+        return Err(VolumeFault::NotBoundYet { key, volume });
     }
     if class.is_empty() {
-        return Err(format!(
-            "PersistentVolumeClaim {key} has no storage class and is not bound"
-        ));
+        return Err(VolumeFault::NoStorageClass { key });
     }
-    let Some(class) = objects.storage_classes.get(class) else {
-        return Err(format!(
-            "StorageClass {class} of PersistentVolumeClaim {key} does not exist"
-        ));
-    };
-    let name = &class.name;
-    if !class.waits_for_consumer {
-        return Err(format!(
-            "PersistentVolumeClaim {key} is not bound yet, though StorageClass {name} provisions \
-             volumes immediately"
-        ));
+    let name = class.clone();
+    match objects.storage_classes.get(class) {
+        None => Err(VolumeFault::StorageClassMissing { key, class: name }),
+        Some(class) if !class.waits_for_consumer => {
+            Err(VolumeFault::NotProvisionedYet { key, class: name })
+        }
+        Some(class) if class.provisioner == NO_PROVISIONER => {
+            Err(VolumeFault::NoProvisioner { key, class: name })
+        }
+        Some(class) => Ok(&class.allowed_topologies),
     }
-    if class.provisioner == NO_PROVISIONER {
-        return Err(format!(
-            "PersistentVolumeClaim {key} is not bound; StorageClass {name} provisions no volumes"
-        ));
-    }
-    Ok(&class.allowed_topologies)
 }
 
 /// Returns the locations that satisfy both the previous volumes and this one.
 fn narrow(
-    places: &BTreeSet<Requirements>,
+    locations: &BTreeSet<Requirements>,
     volume: &[Requirements],
-) -> Result<BTreeSet<Requirements>, String> {
+) -> Result<BTreeSet<Requirements>, VolumeFault> {
     if volume.is_empty() {
-        return Ok(places.clone());
+        return Ok(locations.clone());
     }
-    let mut both = BTreeSet::new();
-    for (place, own) in places
+    let mut combined = BTreeSet::new();
+    for (location, topology) in locations
         .iter()
-        .flat_map(|place| volume.iter().map(move |volume| (place, volume)))
+        .flat_map(|location| volume.iter().map(move |topology| (location, topology)))
     {
-        let mut narrowed = place.clone();
-        narrowed.add_all(own);
-        if !narrowed.iter().any(|(_, own)| own.is_impossible()) {
-            both.insert(narrowed);
+        let mut narrowed = location.clone();
+        narrowed.add_all(topology);
+        if !narrowed
+            .iter()
+            .any(|(_, requirement)| requirement.is_impossible())
+        {
+            combined.insert(narrowed);
         }
-        if both.len() > ALTERNATIVES_MAX {
-            return Err("its volumes allow too many combinations of locations".to_owned());
+        if combined.len() > ALTERNATIVES_MAX {
+            return Err(VolumeFault::TooManyLocations);
         }
     }
-    if both.is_empty() {
-        return Err("no location can use all its volumes".to_owned());
+    if combined.is_empty() {
+        return Err(VolumeFault::NoLocation);
     }
-    Ok(both)
+    Ok(combined)
 }
 
 /// Returns the CSI driver that attaches the volume of a claim, if known. Source: spec/scheduling.md
@@ -264,17 +290,15 @@ pub(super) fn attachable_left(
     if left.is_empty() {
         return BTreeMap::new();
     }
-    let mut count = |claim: &ObjectKey| {
-        let known = driver(objects, claim).and_then(|driver| left.get_mut(driver));
-        if let Some((_, own)) = known {
-            *own = (*own - 1).max(0);
-        }
-    };
     let load = objects.load(node.name.as_str());
-    load.claims().for_each(&mut count);
     let keys = coming.iter().flat_map(|pod| claim_keys(pod));
     let others: BTreeSet<ObjectKey> = keys.filter(|key| !load.has_claim(key)).collect();
-    others.iter().for_each(&mut count);
+    for claim in load.claims().chain(&others) {
+        let known = driver(objects, claim).and_then(|driver| left.get_mut(driver));
+        if let Some((_, remaining)) = known {
+            *remaining = (*remaining - 1).max(0);
+        }
+    }
     left.into_values().collect()
 }
 

@@ -74,12 +74,12 @@ impl WatchHealth {
 
     /// Returns whether the watch is, or may be, incomplete.
     pub fn is_doubted(&self, kind: ObjectKind) -> bool {
-        self.kinds.get(&kind).is_some_and(|own| own.doubted)
+        self.kinds.get(&kind).is_some_and(|status| status.doubted)
     }
 
     /// Returns whether the watch was active within this time.
     pub fn is_recent(&self, kind: ObjectKind, now: Timestamp, within: SignedDuration) -> bool {
-        let seen = self.kinds.get(&kind).and_then(|own| own.seen);
+        let seen = self.kinds.get(&kind).and_then(|status| status.seen);
         seen.is_some_and(|at| now.duration_since(at) <= within)
     }
 
@@ -88,7 +88,7 @@ impl WatchHealth {
     pub fn seen_least(&self, kinds: &[ObjectKind]) -> Option<Timestamp> {
         kinds
             .iter()
-            .filter_map(|kind| self.kinds.get(kind).and_then(|own| own.seen))
+            .filter_map(|kind| self.kinds.get(kind).and_then(|status| status.seen))
             .min()
     }
 

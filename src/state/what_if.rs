@@ -45,22 +45,22 @@ impl State {
     pub fn field(&self, now: Timestamp) -> WhatIf<'_> {
         let claims = self.ledger.claims.values();
         let taken = claims.filter(|claim| claim.takes_pods());
-        let taken = taken.filter_map(|own| Some((self.node_of(own)?, Some(own))));
+        let taken = taken.filter_map(|claim| Some((self.node_of(claim)?, Some(claim))));
         let claimless = self
             .claimless_nodes()
             .filter(|node| !node.leaves())
-            .map(|own| (own, None));
-        let mut own: Vec<(&NodeName, NodeRemoval<'_>)> = taken
+            .map(|node| (node, None));
+        let mut removals: Vec<(&NodeName, NodeRemoval<'_>)> = taken
             .chain(claimless)
             .map(|(node, claim)| (&node.name, self.tenancy(node, claim)))
             .collect();
-        own.sort_by_key(|own| own.0);
-        own.dedup_by_key(|own| own.0);
-        let reschedulable = self.take_pods(&mut own, now);
+        removals.sort_by_key(|removal| removal.0);
+        removals.dedup_by_key(|removal| removal.0);
+        let reschedulable = self.take_pods(&mut removals, now);
         let pods: Vec<&Pod> = reschedulable.iter().map(|(pod, _)| *pod).collect();
         WhatIf {
             snapshot: self.view(&pods, now),
-            tenancies: own.into_iter().collect(),
+            tenancies: removals.into_iter().collect(),
             reschedulable,
         }
     }
@@ -81,10 +81,13 @@ impl State {
     /// takes far longer.
     fn take_pods<'a>(
         &'a self,
-        all: &mut [(&'a NodeName, NodeRemoval<'a>)],
+        removals: &mut [(&'a NodeName, NodeRemoval<'a>)],
         now: Timestamp,
     ) -> Vec<(&'a Pod, usize)> {
-        let names = all.iter().enumerate().map(|(at, own)| (own.0, at));
+        let names = removals
+            .iter()
+            .enumerate()
+            .map(|(index, removal)| (removal.0, index));
         let places: HashMap<&NodeName, usize> = names.collect();
         let mut reschedulable = Vec::new();
         for pod in self.objects.pods.values() {
@@ -92,12 +95,12 @@ impl State {
             let Some(place) = place.copied() else {
                 continue;
             };
-            let own = &mut all[place].1;
+            let removal = &mut removals[place].1;
             if self.is_tenant(pod, now) {
-                own.pods.push(pod);
+                removal.pods.push(pod);
                 reschedulable.push((pod, place));
             } else if pod.occupies_node() && pod.deleting.is_none() {
-                own.unmanaged_pod.get_or_insert_with(|| pod.key.clone());
+                removal.unmanaged_pod.get_or_insert_with(|| pod.key.clone());
             }
         }
         reschedulable
@@ -109,9 +112,9 @@ impl<'a> WhatIf<'a> {
     /// are to be placed. Unschedulable pods are excluded, because their result does not depend on
     /// the removed nodes. Nodes in `closed` and nodes that are still starting accept no pods.
     pub fn without(&self, nodes: &HashSet<&NodeName>, closed: &HashSet<&NodeName>) -> Snapshot<'a> {
-        let own = &self.snapshot;
+        let before = &self.snapshot;
         let mut snapshot = Snapshot {
-            rooms: own
+            rooms: before
                 .rooms
                 .iter()
                 .filter(|room| match &room.host {
@@ -127,31 +130,31 @@ impl<'a> WhatIf<'a> {
                     }
                 })
                 .collect(),
-            residents: own
+            residents: before
                 .residents
                 .iter()
-                .filter_map(|own| {
-                    let stay = own.nodes.iter().filter(|(name, _)| !nodes.contains(name));
+                .filter_map(|group| {
+                    let stay = group.nodes.iter().filter(|(name, _)| !nodes.contains(name));
                     let nodes: Vec<(&NodeName, u32)> = stay.copied().collect();
-                    (!nodes.is_empty()).then_some(BoundPodGroup { nodes, ..*own })
+                    (!nodes.is_empty()).then_some(BoundPodGroup { nodes, ..*group })
                 })
                 .collect(),
             pending: self.pending_without(nodes),
             reschedulable: Vec::new(),
-            promised: own.promised.clone(),
-            mounts: own.mounts.clone(),
-            namespaces: own.namespaces.clone(),
-            daemon_sets: own.daemon_sets.clone(),
-            usage: own.usage.clone(),
-            gangs: own.gangs.clone(),
-            reservations: own.reservations.clone(),
+            promised: before.promised.clone(),
+            mounts: before.mounts.clone(),
+            namespaces: before.namespaces.clone(),
+            daemon_sets: before.daemon_sets.clone(),
+            usage: before.usage.clone(),
+            gangs: before.gangs.clone(),
+            reservations: before.reservations.clone(),
             lacking: BTreeMap::new(),
             spare: BufferPods {
                 pods: Vec::new(),
                 wanted: BTreeMap::new(),
-                idle: own.spare.idle.clone(),
+                idle: before.spare.idle.clone(),
             },
-            ..*own
+            ..*before
         };
         let leave = self.tenancies.iter();
         for (_, tenancy) in leave.filter(|(name, _)| nodes.contains(*name)) {

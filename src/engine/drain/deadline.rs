@@ -34,11 +34,11 @@ impl Engine {
         // run.
         let fails = reason == Reason::Unhealthy || reason == Reason::TimedOut && !node.ready;
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        let given = grace.filter(|_| drain.began.is_none());
-        let given = given.and_then(|grace| now.checked_add(grace).ok());
+        let configured = grace.filter(|_| drain.began.is_none());
+        let configured = configured.and_then(|grace| now.checked_add(grace).ok());
         drain.began.get_or_insert(now);
-        let all = [drain.deadline, written, given, fails.then_some(now)];
-        drain.deadline = all.into_iter().flatten().min();
+        let deadlines = [drain.deadline, written, configured, fails.then_some(now)];
+        drain.deadline = deadlines.into_iter().flatten().min();
     }
 
     /// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
@@ -46,12 +46,12 @@ impl Engine {
     pub(crate) fn writes_deadline(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|claim| self.node_of(claim));
-        let drain = self.works.get(id).map(|own| &own.drain);
+        let drain = self.works.get(id).map(|progress| &progress.drain);
         let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {
             return false;
         };
-        let says = node.deadline().is_some_and(|deadline| deadline <= at);
-        if !says && !self.is_stale(id, node) {
+        let is_written = node.deadline().is_some_and(|deadline| deadline <= at);
+        if !is_written && !self.is_stale(id, node) {
             let patch = NodePatch {
                 node: node.name.clone(),
                 version: node.version.clone(),
@@ -60,7 +60,7 @@ impl Engine {
             };
             self.step(id, ClaimStep::Deadline, Command::PatchNode(patch), now);
         }
-        !says
+        !is_written
     }
 
     /// Returns whether the deadline of a disrupted node has passed, and its annotation has it. A
@@ -71,10 +71,15 @@ impl Engine {
         else {
             return false;
         };
-        let leaves = claim.leaving.is_some_and(|own| own != Reason::Empty);
-        let known = self.works.get(id).and_then(|own| own.drain.deadline);
-        let passed = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-        leaves && node.has_disrupted_taint() && passed(known) && passed(node.deadline())
+        let leaves = claim.leaving.is_some_and(|reason| reason != Reason::Empty);
+        let known = self
+            .works
+            .get(id)
+            .and_then(|progress| progress.drain.deadline);
+        let deadlines = [known, node.deadline()];
+        leaves
+            && node.has_disrupted_taint()
+            && deadlines.iter().all(|at| at.is_some_and(|at| at <= now))
     }
 
     /// Applies `on_blocked` of the pool to a drain that is blocked for too long. Returns whether it
@@ -85,7 +90,7 @@ impl Engine {
         reason: Reason,
         now: Timestamp,
     ) -> bool {
-        let (Some(claim), Some(work)) = (self.state.ledger.claims.get(id), self.works.get(id))
+        let (Some(claim), Some(progress)) = (self.state.ledger.claims.get(id), self.works.get(id))
         else {
             return false;
         };
@@ -93,14 +98,16 @@ impl Engine {
             let pool = self.pool_of(claim);
             (pool.disruption.on_blocked, pool.disruption.drain_timeout)
         };
-        let stays = reason.is_voluntary() && !work.drain.forced && !claim.has_to_leave(now);
+        let stays = reason.is_voluntary() && !progress.drain.forced && !claim.has_to_leave(now);
         let may = match policy {
             // Without a deadline it would wait forever, and so would other nodes.
-            OnBlocked::Wait => stays && work.drain.deadline.is_none() && self.is_stuck(claim, now),
+            OnBlocked::Wait => {
+                stays && progress.drain.deadline.is_none() && self.is_stuck(claim, now)
+            }
             OnBlocked::Abort => stays,
-            OnBlocked::Force => !work.drain.forces,
+            OnBlocked::Force => !progress.drain.forces,
         };
-        let Some(began) = work.drain.began.filter(|_| may) else {
+        let Some(began) = progress.drain.began.filter(|_| may) else {
             return false;
         };
         let until = self.deadline(began, timeout);
@@ -146,7 +153,12 @@ impl Engine {
     /// Cancels a voluntary disruption, unless all remaining pods are terminating already.
     fn abort(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
         let mut held = self.obstacles(id, now);
-        held.retain(|own| !matches!(own, DrainBlocker::Ending { .. } | DrainBlocker::Volume(_)));
+        held.retain(|blocker| {
+            !matches!(
+                blocker,
+                DrainBlocker::Ending { .. } | DrainBlocker::Volume(_)
+            )
+        });
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         drain.aborts = !held.is_empty();
         if held.is_empty() {
@@ -156,8 +168,8 @@ impl Engine {
             return true;
         }
         let (first, more) = held.split_at(held.len().min(TOLD_MAX));
-        let told = listed(first, more.len());
-        let why = format!("it was not drained within {timeout:#}: {told}");
+        let blockers = listed(first, more.len());
+        let why = format!("it was not drained within {timeout:#}: {blockers}");
         self.state.recent.failed = Some(now);
         self.cancel_drain(id, why, now);
         true

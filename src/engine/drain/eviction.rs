@@ -39,29 +39,31 @@ impl Engine {
     pub(crate) fn move_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let pods = self.state.objects.pods_on(node.as_str());
-        let left: Vec<&Pod> = pods.filter(|pod| pod.holds_drain(now)).collect();
-        let is_left = |key: &PodKey| left.iter().any(|pod| pod.key == *key);
-        drain
-            .evictions
-            .retain(|key, own| own.in_flight || is_left(key));
+        let remaining: Vec<&Pod> = pods.filter(|pod| pod.holds_drain(now)).collect();
+        drain.evictions.retain(|key, eviction| {
+            eviction.in_flight || remaining.iter().any(|pod| pod.key == *key)
+        });
         let (until, forces) = (drain.deadline, drain.forces);
-        let (late, rest): (Vec<&Pod>, Vec<&Pod>) = left
+        let (late, others): (Vec<&Pod>, Vec<&Pod>) = remaining
             .iter()
             .copied()
             .partition(|pod| until.is_some_and(|at| is_late(pod, at, forces, now)));
         // The next pods have their turn when the previous ones no longer exist, not when they are
         // evicted.
-        let turn = rest.iter().map(|pod| pod.turn()).min();
-        let due = rest.iter().filter(|pod| {
+        let turn = others.iter().map(|pod| pod.turn()).min();
+        let due = others.iter().filter(|pod| {
             let is_due = Some(pod.turn()) == turn && !self.waves.is_later(&pod.key);
             is_due && pod.deleting.is_none()
         });
         let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
             due.copied().partition(|pod| pod.is_protected(now));
-        let spared = spared.iter().filter_map(|pod| pod.protected_until(now));
-        let spared = spared.min();
-        let given = |pod: &&Pod| Some(grace_of(pod, until.unwrap_or(now), now));
-        let late = late.iter().map(|pod| (*pod, given(pod)));
+        let spared = spared
+            .iter()
+            .filter_map(|pod| pod.protected_until(now))
+            .min();
+        let late = late
+            .iter()
+            .map(|pod| (*pod, Some(grace_of(pod, until.unwrap_or(now), now))));
         let mut in_flight = drain
             .evictions
             .values()
@@ -70,26 +72,26 @@ impl Engine {
         let mut due = Vec::new();
         let mut wake: Option<Timestamp> = None;
         for (pod, grace) in late.chain(evicted.iter().map(|pod| (*pod, None))) {
-            let own = drain.evictions.entry(pod.key.clone()).or_default();
-            if own.uid != pod.uid {
-                *own = Default::default();
-                own.uid.clone_from(&pod.uid);
+            let eviction = drain.evictions.entry(pod.key.clone()).or_default();
+            if eviction.uid != pod.uid {
+                *eviction = Default::default();
+                eviction.uid.clone_from(&pod.uid);
             }
-            if grace.is_some() && !std::mem::replace(&mut own.deletes, true) {
+            if grace.is_some() && !std::mem::replace(&mut eviction.deletes, true) {
                 // The refusal of the eviction does not apply to the deletion.
-                (own.retry, own.refused) = Default::default();
+                (eviction.retry, eviction.refused) = Default::default();
             }
-            if own.in_flight || in_flight >= EVICTIONS_MAX || drain.aborts {
+            if eviction.in_flight || in_flight >= EVICTIONS_MAX || drain.aborts {
                 continue;
             }
-            let refused = own.refused.filter(|_| grace.is_none());
+            let refused = eviction.refused.filter(|_| grace.is_none());
             let kept = refused.filter(|_| self.state.objects.blocks_eviction(pod));
             let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
-            if let Some(at) = kept.max(own.retry.next()).filter(|at| *at > now) {
-                wake = Some(wake.map_or(at, |own| own.min(at)));
+            if let Some(at) = kept.max(eviction.retry.next()).filter(|at| *at > now) {
+                wake = Some(wake.map_or(at, |earliest| earliest.min(at)));
                 continue;
             }
-            own.in_flight = true;
+            eviction.in_flight = true;
             in_flight += 1;
             drain.forced |= grace.is_some();
             due.push(EvictionTarget {
@@ -99,10 +101,10 @@ impl Engine {
             });
         }
         drain.moved |= !due.is_empty();
-        let next = next_late(&rest, until, now);
-        let holds = !left.is_empty();
+        let next = next_late(&others, until, now);
+        let holds = !remaining.is_empty();
         due.into_iter()
-            .for_each(|own| self.issue_eviction(id, own, now));
+            .for_each(|target| self.issue_eviction(id, target, now));
         if let Some(at) = wake.into_iter().chain(next).chain(spared).min() {
             self.wake_at(at, "a pod is to be told to go");
         }
@@ -111,7 +113,7 @@ impl Engine {
 
     fn issue_eviction(&mut self, id: &ClaimId, going: EvictionTarget, now: Timestamp) {
         let EvictionTarget { pod, uid, grace } = going;
-        let flight = CommandPurpose::Evict(id.clone(), pod.clone());
+        let purpose = CommandPurpose::Evict(id.clone(), pod.clone());
         let command = match grace {
             None => Command::Evict { pod, uid },
             Some(grace_seconds) => Command::DeletePod {
@@ -120,7 +122,7 @@ impl Engine {
                 grace_seconds,
             },
         };
-        self.issue(command, flight, now);
+        self.issue(command, purpose, now);
     }
 
     /// Handles the result of an eviction. While the pod exists the eviction is repeated at growing
@@ -129,7 +131,7 @@ impl Engine {
         &mut self,
         id: &ClaimId,
         pod: &PodKey,
-        answer: CommandResult,
+        result: CommandResult,
         now: Timestamp,
     ) {
         let reason = self
@@ -138,20 +140,21 @@ impl Engine {
             .claims
             .get(id)
             .and_then(|claim| claim.leaving);
-        let work = self.works.get_mut(id);
-        let Some(own) = work.and_then(|work| work.drain.evictions.get_mut(pod)) else {
+        let progress = self.works.get_mut(id);
+        let Some(eviction) = progress.and_then(|progress| progress.drain.evictions.get_mut(pod))
+        else {
             return;
         };
-        own.in_flight = false;
-        own.retry.evicted(now, &mut self.rng);
-        own.refused = matches!(answer, CommandResult::EvictRefused(_)).then_some(now);
-        if answer == CommandResult::Done && !std::mem::replace(&mut own.taken, true) {
+        eviction.in_flight = false;
+        eviction.retry.evicted(now, &mut self.rng);
+        eviction.refused = matches!(result, CommandResult::EvictRefused(_)).then_some(now);
+        if result == CommandResult::Done && !std::mem::replace(&mut eviction.taken, true) {
             let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Orphaned));
             self.report(Report::Evicted { pod, reason });
             return;
         }
-        if let CommandResult::EvictRefused(text) = answer
-            && !std::mem::replace(&mut own.told, true)
+        if let CommandResult::EvictRefused(text) = result
+            && !std::mem::replace(&mut eviction.told, true)
         {
             let pod = pod.clone();
             self.report(Report::EvictRefused { pod, text });
@@ -165,14 +168,14 @@ impl Engine {
         let pods = node.map(|node| self.state.obstacles(node.as_str(), now));
         let volumes = self.works.get(id).into_iter();
         let volumes = volumes.flat_map(|volume| volume.drain.detach.left.iter().cloned());
-        let mut all = pods.unwrap_or_default();
-        all.extend(volumes.map(DrainBlocker::Volume));
-        all
+        let mut blockers = pods.unwrap_or_default();
+        blockers.extend(volumes.map(DrainBlocker::Volume));
+        blockers
     }
 
     /// Reports what blocks a drain, after a while.
     pub(crate) fn report_blocked_drain(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let Some(drain) = self.works.get_mut(id).map(|own| &mut own.drain) else {
+        let Some(drain) = self.works.get_mut(id).map(|progress| &mut progress.drain) else {
             return;
         };
         let Some(began) = drain.began else {
@@ -210,10 +213,10 @@ impl Engine {
     }
 }
 
-fn shown(mut all: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize) {
-    let more = all.len().saturating_sub(HELD_SHOWN);
-    all.truncate(HELD_SHOWN);
-    (all, more)
+fn shown(mut blockers: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize) {
+    let more = blockers.len().saturating_sub(HELD_SHOWN);
+    blockers.truncate(HELD_SHOWN);
+    (blockers, more)
 }
 
 /// Returns whether a pod with its own grace period would outlast the node's deadline. Such a pod is
@@ -244,8 +247,8 @@ fn next_late(pods: &[&Pod], until: Option<Timestamp>, now: Timestamp) -> Option<
 /// Returns the grace period of a pod: its own, or the time until the deadline, but at least one
 /// second, because two pods of one name could run otherwise. Source: spec/disruption.md §6, 64.
 fn grace_of(pod: &Pod, until: Timestamp, now: Timestamp) -> u32 {
-    let own = u32::try_from(pod.grace_seconds).unwrap_or(0);
-    seconds(until, now).min(own).max(1)
+    let grace = u32::try_from(pod.grace_seconds).unwrap_or(0);
+    seconds(until, now).min(grace).max(1)
 }
 
 /// Returns the whole seconds until `until`.

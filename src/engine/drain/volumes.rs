@@ -22,8 +22,8 @@ impl Engine {
     /// Returns whether the wait for the volumes of a drained node is over: none is attached, or the
     /// time is up. If the pods had no volumes, the API server is not called.
     pub(crate) fn is_detached(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
-        let detach = self.works.get(id).map(|own| &own.drain.detach);
-        if self.state.objects.volumes.is_empty() || detach.is_some_and(|own| own.over) {
+        let detach = self.works.get(id).map(|progress| &progress.drain.detach);
+        if self.state.objects.volumes.is_empty() || detach.is_some_and(|detach| detach.over) {
             return true;
         }
         let until = {
@@ -54,29 +54,31 @@ impl Engine {
     pub(crate) fn attachments_listed(
         &mut self,
         id: &ClaimId,
-        all: Vec<Attachment>,
+        attachments: Vec<Attachment>,
         now: Timestamp,
     ) {
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|claim| claim.node.as_ref());
         let kept = node.map_or_else(BTreeSet::new, |node| self.volumes_kept(node, now));
-        let left: Vec<Attachment> = all
+        let remaining: Vec<Attachment> = attachments
             .into_iter()
-            .filter(|own| !own.volume.is_empty() && !kept.contains(&own.volume))
+            .filter(|attachment| {
+                !attachment.volume.is_empty() && !kept.contains(&attachment.volume)
+            })
             .collect();
-        if let Some(work) = self.works.get_mut(id) {
-            work.retry = Default::default();
-            work.drain.detach.over = left.is_empty();
-            work.drain.detach.left = left;
+        if let Some(progress) = self.works.get_mut(id) {
+            progress.retry = Default::default();
+            progress.drain.detach.over = remaining.is_empty();
+            progress.drain.detach.left = remaining;
         }
     }
 
     /// Handles a failed listing of attachments. If the permission is missing, it is reported and
     /// the termination does not wait. Other failures are retried.
     pub(crate) fn attachments_unknown(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
-        if let Some(work) = self.works.get_mut(id) {
-            work.drain.detach.over |= kind == FailureKind::Denied;
-            work.retry.failed(now, &mut self.rng);
+        if let Some(progress) = self.works.get_mut(id) {
+            progress.drain.detach.over |= kind == FailureKind::Denied;
+            progress.retry.failed(now, &mut self.rng);
         }
     }
 

@@ -80,9 +80,8 @@ impl Waves {
 impl Engine {
     /// Starts the next wave when the previous one is over.
     pub(crate) fn start_next_wave(&mut self, now: Timestamp) {
-        let shut = self.shut_ones(now);
-        let is_shut = |id: &ClaimId| shut.iter().any(|own| own.id == *id);
-        let lasts = |since: Timestamp, most| now.duration_since(since) < most;
+        let held = self.shut_ones(now);
+
         let state = &self.state;
         let mut is_over = true;
         self.waves.begun.retain(|id, at| {
@@ -95,28 +94,30 @@ impl Engine {
                 return false;
             };
             if is_closed_yet(claim) {
-                let waits = lasts(*at, WAVE_MAX);
+                let waits = now.duration_since(*at) < WAVE_MAX;
                 is_over &= !waits;
                 // The start is kept, or the node would be held again.
-                return waits || is_shut(id);
+                return waits || held.iter().any(|node| node.id == *id);
             }
-            let comes = lasts(claim.since, SETTLES_MAX) && state.pods_of(claim).next().is_some();
+            let comes = now.duration_since(claim.since) < SETTLES_MAX
+                && state.pods_of(claim).next().is_some();
             is_over &= !comes;
             comes
         });
-        let next = shut.iter();
-        let next = next.filter(|own| !self.waves.begun.contains_key(&own.id));
+        let next = held
+            .iter()
+            .filter(|node| !self.waves.begun.contains_key(&node.id));
         let next: Vec<&HeldNode> = next.collect();
-        let all: usize = next.iter().map(|own| own.reschedulable.len()).sum();
-        let most = PODS_MIN.max(all.div_ceil(WAVES_MAX));
-        let mut room = if is_over { most } else { 0 };
+        let total: usize = next.iter().map(|node| node.reschedulable.len()).sum();
+        let wave_size = PODS_MIN.max(total.div_ceil(WAVES_MAX));
+        let mut room = if is_over { wave_size } else { 0 };
         self.waves.later.clear();
-        for own in next {
-            if own.may_leave && room > 0 {
-                room = room.saturating_sub(own.reschedulable.len());
-                self.waves.begun.insert(own.id.clone(), now);
+        for node in next {
+            if node.may_leave && room > 0 {
+                room = room.saturating_sub(node.reschedulable.len());
+                self.waves.begun.insert(node.id.clone(), now);
             } else {
-                self.waves.later.extend(own.reschedulable.iter().cloned());
+                self.waves.later.extend(node.reschedulable.iter().cloned());
             }
         }
         if self.waves.are_left() {
@@ -133,31 +134,34 @@ impl Engine {
             let (held, prepared) = (self.is_held(claim, now), self.is_prepared(claim));
             (claim, held, prepared)
         });
-        let mut shut: Vec<(&NodeClaim, bool, bool)> = closed.filter(|own| own.1 || own.2).collect();
+        let mut shut: Vec<(&NodeClaim, bool, bool)> = closed
+            .filter(|(_, held, prepared)| *held || *prepared)
+            .collect();
         if shut.is_empty() {
             return Vec::new();
         }
-        shut.sort_by_key(|(own, ..)| (own.since, &own.record.id));
+        shut.sort_by_key(|(claim, ..)| (claim.since, &claim.record.id));
         // Pods with existing places go first, or other pods would take these places.
-        let moves = |key: &&PodKey| self.can_wait(key, now);
-        let open = self.state.ledger.claims.values();
-        let open = open.filter(|own| own.phase == ClaimPhase::Initialized && own.takes_pods());
-        let open = open.flat_map(|own| &own.pods);
-        let none_first = !self
-            .places
-            .on_nodes()
-            .chain(open)
-            .any(|key| moves(&key) && (self.is_free(key) || !self.is_tied(key, now)));
+        let claims = self.state.ledger.claims.values();
+        let open = claims
+            .filter(|claim| claim.phase == ClaimPhase::Initialized && claim.takes_pods())
+            .flat_map(|claim| &claim.pods);
+        let none_first =
+            !self.places.on_nodes().chain(open).any(|key| {
+                self.can_wait(key, now) && (self.is_free(key) || !self.is_tied(key, now))
+            });
         shut.into_iter()
-            .map(|(own, held, prepared)| {
-                let reschedulable: Vec<PodKey> = own.pods.iter().filter(moves).cloned().collect();
-                let late = now.duration_since(own.since) >= FREE_MAX;
-                let free = || none_first && reschedulable.iter().all(|key| self.is_free(key));
-                let may_leave = held && prepared && (late || free());
+            .map(|(claim, held, prepared)| {
+                let pods = claim.pods.iter().filter(|key| self.can_wait(key, now));
+                let reschedulable: Vec<PodKey> = pods.cloned().collect();
+                let late = now.duration_since(claim.since) >= FREE_MAX;
                 HeldNode {
-                    id: own.record.id.clone(),
+                    id: claim.record.id.clone(),
+                    may_leave: held
+                        && prepared
+                        && (late
+                            || none_first && reschedulable.iter().all(|key| self.is_free(key))),
                     reschedulable,
-                    may_leave,
                 }
             })
             .collect()
@@ -177,7 +181,10 @@ impl Engine {
     /// Returns whether all pods of a disrupted node belong to later waves. The deadline of the node
     /// does not run meanwhile.
     pub(crate) fn waits_for_wave(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let moved = self.works.get(id).is_some_and(|own| own.drain.moved);
+        let moved = self
+            .works
+            .get(id)
+            .is_some_and(|progress| progress.drain.moved);
         let claim = self.state.ledger.claims.get(id).filter(|_| !moved);
         let node = claim.and_then(|claim| claim.node.as_ref());
         let pods = node.map(|node| self.state.objects.pods_on(node.as_str()));
@@ -201,8 +208,14 @@ impl Engine {
     fn is_free(&self, pod: &PodKey) -> bool {
         let pod = self.state.objects.pods.get(pod);
         let claim = pod.and_then(|pod| self.state.claim_under(pod));
-        let work = claim.and_then(|claim| self.works.get(&claim.record.id));
-        work.is_some_and(|own| own.drain.released)
+        claim.is_some_and(|claim| self.may_evict(&claim.record.id))
+    }
+
+    /// Returns whether the pods of a claim's node may be evicted.
+    pub(crate) fn may_evict(&self, id: &ClaimId) -> bool {
+        self.works
+            .get(id)
+            .is_some_and(|progress| progress.drain.released)
     }
 }
 

@@ -13,12 +13,14 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
+use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::plan::Plan;
 use crate::scheduling::PoolRejection;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::NodeRef;
+use crate::state::snapshot_builder::host_of;
 
 /// Maximum number of listed nodes; further nodes are only counted. A screen shows a hundred, and a
 /// response of this size is parsed within a few milliseconds.
@@ -146,22 +148,22 @@ impl RetainedNodes {
 
     /// Returns the most informative entry of each node. Expired entries are ignored.
     fn by_node(&self, now: Timestamp) -> BTreeMap<&NodeName, &RetainedNode> {
-        let mut all: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
-        let told = self.swept.iter().chain(&self.weighed);
-        for own in told.filter(|own| own.verdict.until().is_none_or(|at| at > now)) {
-            let known = all.entry(&own.node).or_insert(own);
-            if closeness(own) < closeness(known) {
-                *known = own;
+        let mut by_node: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
+        let entries = self.swept.iter().chain(&self.weighed);
+        for kept in entries.filter(|kept| kept.verdict.until().is_none_or(|at| at > now)) {
+            let known = by_node.entry(&kept.node).or_insert(kept);
+            if closeness(kept) < closeness(known) {
+                *known = kept;
             }
         }
-        all
+        by_node
     }
 }
 
 /// Rank of an entry: the lower, the closer the node was to disruption. The order is: due nodes,
 /// empty nodes, nodes that consolidation considered, nodes with only a general verdict.
-fn closeness(own: &RetainedNode) -> u8 {
-    match (own.reason, &own.verdict) {
+fn closeness(kept: &RetainedNode) -> u8 {
+    match (kept.reason, &kept.verdict) {
         (_, Verdict::InUse { .. } | Verdict::Empty) => 3,
         (Reason::Underutilized, _) => 2,
         (Reason::Empty, _) => 1,
@@ -173,47 +175,47 @@ impl Engine {
     /// Returns the current inventory.
     pub fn inventory(&self, wanted: &Columns, now: Timestamp) -> Inventory {
         let state = &self.state;
-        let mut told = Inventory {
+        let mut inventory = Inventory {
             amounts: vec![Amount::default(); wanted.resources.len()],
             ..Inventory::default()
         };
         let claims = state.ledger.claims.values();
         let coming = claims.filter(|claim| claim.phase < ClaimPhase::Draining);
         let mut rows: Vec<NodeRow> = coming
-            .filter(|own| state.node_of(own).is_none())
-            .map(|own| self.coming_node(own, wanted))
+            .filter(|claim| state.node_of(claim).is_none())
+            .map(|claim| self.coming_node(claim, wanted))
             .collect();
         let stays = self.stays.by_node(now);
         for node in state.objects.nodes.values() {
             let claim = state.claim_of(node);
             let taken = state.taken_on(node);
             let pods = usize::try_from(taken.pods).unwrap_or(0);
-            told.bound_pods += pods;
+            inventory.bound_pods += pods;
             let amounts = amounts(&taken, &node.allocatable, wanted);
-            for (sum, own) in told.amounts.iter_mut().zip(&amounts) {
-                sum.taken = sum.taken.saturating_add(own.taken);
-                sum.there = sum.there.saturating_add(own.there);
+            for (sum, amount) in inventory.amounts.iter_mut().zip(&amounts) {
+                sum.taken = sum.taken.saturating_add(amount.taken);
+                sum.there = sum.there.saturating_add(amount.there);
             }
             let price = state.price_of(node, claim);
-            told.price = [told.price].into_iter().chain(price).sum();
+            inventory.price = [inventory.price].into_iter().chain(price).sum();
             if rows.len() < NODES_MAX {
                 let kept = stays.get(&node.name);
                 rows.push(NodeRow {
                     amounts,
                     pods,
                     price,
-                    kept: kept.map(|own| (own.reason, own.verdict.clone())),
+                    kept: kept.map(|kept| (kept.reason, kept.verdict.clone())),
                     ..seen_node(node, claim, wanted)
                 });
             } else {
-                told.more_nodes += 1;
+                inventory.more_nodes += 1;
             }
         }
-        told.more_nodes += rows.len().saturating_sub(NODES_MAX);
+        inventory.more_nodes += rows.len().saturating_sub(NODES_MAX);
         rows.truncate(NODES_MAX);
-        told.nodes = rows;
-        self.add_pods(&mut told, now);
-        told
+        inventory.nodes = rows;
+        self.add_pods(&mut inventory, now);
+        inventory
     }
 
     /// Returns the row of a claim without a Node.
@@ -239,49 +241,53 @@ impl Engine {
     }
 
     /// Adds the pending pods.
-    fn add_pods(&self, told: &mut Inventory, now: Timestamp) {
+    fn add_pods(&self, inventory: &mut Inventory, now: Timestamp) {
         let state = &self.state;
         let (waiting, expected) = state.waiting_and_expected(now);
         let hosts: BTreeMap<&PodKey, &NodeClaim> = expected
             .iter()
             .flat_map(|(claim, pods)| pods.iter().map(|pod| (&pod.key, *claim)))
             .collect();
-        let hope = |key: &PodKey| {
-            let has_turn = || waiting.binary_search_by(|own| own.key.cmp(key)).is_ok();
-            match (self.told.get(key), hosts.get(key)) {
-                (_, Some(claim)) => PendingPodOutcome::Host(match &claim.node {
-                    Some(node) => NodeRef::Node(node.clone()),
-                    None => NodeRef::Claim(claim.record.id.clone()),
-                }),
-                (Some(reasons), None) => PendingPodOutcome::None(reasons.clone()),
-                (None, None) if has_turn() => PendingPodOutcome::Turn,
-                (None, None) => PendingPodOutcome::Others,
-            }
-        };
-        let keys = state.objects.waiting().iter();
-        let pods = keys.filter_map(|key| state.objects.pods.get(key));
+        let keys = state.objects.waiting();
+        let pods = keys.iter().filter_map(|key| state.objects.pods.get(key));
         let pods = pods.take(PODS_MAX).map(|pod| SeenPod {
             key: pod.key.clone(),
             since: pod.created,
-            hope: hope(&pod.key),
+            hope: match hosts.get(&pod.key) {
+                Some(claim) => PendingPodOutcome::Host(host_of(claim)),
+                None => self.outcome_of(&pod.key, &waiting),
+            },
         });
-        told.pods = pods.collect();
-        let all = state.objects.waiting().len();
-        told.more_pods = all.saturating_sub(told.pods.len());
+        inventory.pods = pods.collect();
+        inventory.more_pods = keys.len().saturating_sub(inventory.pods.len());
+    }
+
+    /// Returns the expected outcome of a pod that no claim is planned for.
+    fn outcome_of(&self, key: &PodKey, waiting: &[&Pod]) -> PendingPodOutcome {
+        match self.told.get(key) {
+            Some(reasons) => PendingPodOutcome::None(reasons.clone()),
+            None if waiting.binary_search_by(|pod| pod.key.cmp(key)).is_ok() => {
+                PendingPodOutcome::Turn
+            }
+            None => PendingPodOutcome::Others,
+        }
     }
 }
 
 /// Returns the row of a Node and its claim.
 fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRow {
-    let label = |key: &str| node.labels.get(key).cloned();
     let leaving = claim.and_then(|claim| claim.leaving);
     NodeRow {
         name: node.name.to_string(),
-        pool: label(POOL),
-        instance_type: label(INSTANCE_TYPE),
-        zone: label(ZONE),
-        capacity_type: label(CAPACITY_TYPE),
-        labels: wanted.labels.iter().map(|own| label(own)).collect(),
+        pool: label_of(node, POOL),
+        instance_type: label_of(node, INSTANCE_TYPE),
+        zone: label_of(node, ZONE),
+        capacity_type: label_of(node, CAPACITY_TYPE),
+        labels: wanted
+            .labels
+            .iter()
+            .map(|key| label_of(node, key))
+            .collect(),
         born: claim.map(|claim| claim.record.created).or(node.created),
         ready: Some(node.ready),
         cordoned: node.unschedulable,
@@ -292,12 +298,16 @@ fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRo
     }
 }
 
-fn amounts(taken: &Resources, there: &Resources, wanted: &Columns) -> Vec<Amount> {
+fn label_of(node: &Node, key: &str) -> Option<String> {
+    node.labels.get(key).cloned()
+}
+
+fn amounts(taken: &Resources, allocatable: &Resources, wanted: &Columns) -> Vec<Amount> {
     let names = wanted.resources.iter();
     names
         .map(|name| Amount {
             taken: taken.get(name),
-            there: there.get(name),
+            there: allocatable.get(name),
         })
         .collect()
 }

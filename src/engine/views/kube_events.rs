@@ -59,15 +59,16 @@ impl Engine {
             ..
         } = report
         {
-            let (of, zone) = (&offering.instance_type, &offering.zone);
-            let note = format!("planned for claim {claim}: {of} in {zone} for pool {pool}");
+            let (instance_type, zone) = (&offering.instance_type, &offering.zone);
+            let note =
+                format!("planned for claim {claim}: {instance_type} in {zone} for pool {pool}");
             return pods
                 .iter()
                 .filter_map(|pod| self.about_pod(pod, false, ("Nominated", PROVISION), &note))
                 .collect();
         }
-        let one = self.of_pod(report).or_else(|| self.of_node(report));
-        one.into_iter().collect()
+        let event = self.of_pod(report).or_else(|| self.of_node(report));
+        event.into_iter().collect()
     }
 
     /// Returns the event of a report about one pod.
@@ -143,17 +144,17 @@ impl Engine {
         let (node, warns, why, note) = match report {
             Report::Interrupted {
                 node,
-                what,
+                what: notice,
                 ignored,
                 ..
             } => {
-                let (reason, warns) = interruption(*what);
+                let (reason, warns) = interruption(*notice);
                 let then = if *ignored {
                     "ignored"
                 } else {
                     "disrupting node"
                 };
-                let note = format!("received interruption notice {}: {then}", what.as_str());
+                let note = format!("received interruption notice {}: {then}", notice.as_str());
                 (node.as_ref()?, warns, (reason, DISRUPT), note)
             }
             Report::Lacking {
@@ -190,7 +191,8 @@ impl Engine {
     ) -> Option<KubeEvent> {
         let uid = self.state.objects.pods.get(key)?.uid.clone();
         Some(notice(
-            (InvolvedObject::Pod(key.clone()), uid),
+            InvolvedObject::Pod(key.clone()),
+            uid,
             warns,
             why,
             note,
@@ -206,7 +208,8 @@ impl Engine {
     ) -> Option<KubeEvent> {
         let uid = self.state.objects.nodes.get(name)?.uid.clone();
         Some(notice(
-            (InvolvedObject::Node(name.clone()), uid),
+            InvolvedObject::Node(name.clone()),
+            uid,
             warns,
             why,
             note,
@@ -215,8 +218,8 @@ impl Engine {
 }
 
 /// Returns Karpenter's reason, and whether the event is a warning.
-fn interruption(what: Interruption) -> (&'static str, bool) {
-    match what {
+fn interruption(notice: Interruption) -> (&'static str, bool) {
+    match notice {
         Interruption::Rebalance => ("SpotRebalanceRecommendation", false),
         Interruption::Maintenance => ("InstanceUnhealthy", true),
         Interruption::Reservation => ("CapacityReservationInstanceInterrupted", true),
@@ -227,11 +230,13 @@ fn interruption(what: Interruption) -> (&'static str, bool) {
 }
 
 fn notice(
-    (about, uid): (InvolvedObject, String),
+    about: InvolvedObject,
+    uid: String,
     warns: bool,
-    (reason, action): EventReason,
+    why: EventReason,
     note: &str,
 ) -> KubeEvent {
+    let (reason, action) = why;
     let mut line = String::with_capacity(note.len().min(NOTE_BYTES));
     for letter in note.chars() {
         let letter = if letter.is_control() { ' ' } else { letter };

@@ -100,28 +100,31 @@ pub struct Unaccepted {
 }
 
 impl Engine {
+    /// Returns the active pause of a pool, or of the whole cluster.
+    fn active_pause(&self, pool: Option<&PoolName>, now: Timestamp) -> Option<Paused> {
+        let pause = self.state.notes.pauses.get(&pool.cloned());
+        pause.filter(|pause| pause.holds(now)).map(Paused::from)
+    }
+
     /// Returns the current status.
     pub fn status(&self, now: Timestamp) -> ClusterStatus {
         let state = &self.state;
-        let pause_of = |pool: Option<&PoolName>| {
-            let pause = state.notes.pauses.get(&pool.cloned());
-            pause.filter(|pause| pause.holds(now)).map(Paused::from)
-        };
-        let unaccepted = state.unaccepted.as_ref().map(|own| Unaccepted {
-            id: own.id.clone(),
-            nodes: own.nodes.len(),
-            total: own.total,
+
+        let unaccepted = state.unaccepted.as_ref().map(|approval| Unaccepted {
+            id: approval.id.clone(),
+            nodes: approval.nodes.len(),
+            total: approval.total,
         });
-        let held_ends = self.held_ends().map(|own| Unaccepted {
-            id: own.id.clone(),
-            nodes: own.claims.len(),
-            total: own.total,
+        let held_ends = self.held_ends().map(|held| Unaccepted {
+            id: held.id.clone(),
+            nodes: held.claims.len(),
+            total: held.total,
         });
         let mut cost_per_hour = 0.0;
         let holdings = state.holdings().into_iter();
         let pools = holdings.map(|(name, held)| {
             let pool = state.cluster.pool(name.as_str());
-            let own = PoolStatus {
+            let status = PoolStatus {
                 name: name.to_string(),
                 configured: pool.is_some(),
                 ready: held.nodes.ready,
@@ -130,10 +133,10 @@ impl Engine {
                 leaving: held.nodes.leaving,
                 limit: pool.and_then(|pool| pool.replicas.or(pool.limits.nodes)),
                 cost_per_hour: held.cost.usd_per_h(),
-                paused: pause_of(Some(&name)),
+                paused: self.active_pause(Some(&name), now),
             };
-            cost_per_hour += own.cost_per_hour;
-            own
+            cost_per_hour += status.cost_per_hour;
+            status
         });
         let pools = pools.collect();
         let waiting = state.waiting(now);
@@ -149,7 +152,7 @@ impl Engine {
                 .filter(|pod| self.told.contains_key(&pod.key))
                 .count(),
             cost_per_hour,
-            paused: pause_of(None),
+            paused: self.active_pause(None, now),
             unaccepted,
             held_ends,
             mismatch: self.mismatch().map(|mismatch| mismatch.code().to_owned()),

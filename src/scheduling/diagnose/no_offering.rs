@@ -35,7 +35,10 @@ pub(crate) fn held_down<'s>(
     Some(RejectionDetail::Held {
         offerings: held.len(),
         first: held.first()?.clone(),
-        until: held.iter().filter_map(|own| holds.ends(of, own)).min(),
+        until: held
+            .iter()
+            .filter_map(|own| holds.ends(of.0, of.1, own))
+            .min(),
         unregistered: held.iter().any(|own| holds.is_untried(of.0, &own.zone)),
     })
 }
