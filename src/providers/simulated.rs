@@ -216,8 +216,8 @@ impl CloudTask {
     fn terminate(&mut self, instance: &InstanceId, of: &(String, ClusterName)) -> CommandResult {
         let tags = self.cloud.get(instance.as_str()).map(|it| &it.truth().tags);
         let is = |tag: &str, value: &str| {
-            let own = tags.and_then(|tags| tags.get(tag));
-            own.is_none_or(|own| own == value)
+            let value_of_tag = tags.and_then(|tags| tags.get(tag));
+            value_of_tag.is_none_or(|known| known == value)
         };
         if !is(TAG_INSTALLATION, &of.0) || !is(TAG_CLUSTER, of.1.as_str()) {
             return CommandResult::Failed {
@@ -286,7 +286,7 @@ impl Provider for InProcess {
                 Command::Terminate { instance, .. } => {
                     self.cloud.terminate(instance, self.of()).await
                 }
-                Command::Adopt(own) => self.cloud.adopt(own, self.home.clone()).await,
+                Command::Adopt(adoption) => self.cloud.adopt(adoption, self.home.clone()).await,
                 Command::ListInstances => {
                     let of = self.of();
                     self.cloud

@@ -28,7 +28,7 @@ impl CleanupScope {
         Self {
             led: led.to_vec(),
             is_whole: true,
-            configured: led.iter().map(|own| own.name.clone()).collect(),
+            configured: led.iter().map(|cluster| cluster.name.clone()).collect(),
         }
     }
 
@@ -38,11 +38,11 @@ impl CleanupScope {
         let mut named = self
             .configured
             .iter()
-            .filter(|own| spelt(own.as_str()) == part)
+            .filter(|cluster| spelt(cluster.as_str()) == part)
             .peekable();
         match named.peek() {
             None => self.is_whole,
-            Some(_) => named.all(|name| self.led.iter().any(|own| own.name == *name)),
+            Some(_) => named.all(|name| self.led.iter().any(|cluster| cluster.name == *name)),
         }
     }
 }

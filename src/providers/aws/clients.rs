@@ -53,7 +53,7 @@ impl AccountKey {
     /// limits and queues are shared per account and region. The account of the daemon's own
     /// identity is unknown here.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        let market = |own: &Self| CapacityScope::region(&own.region, own.role.as_deref());
+        let market = |key: &Self| CapacityScope::region(&key.region, key.role.as_deref());
         market(self) == market(other)
     }
 }
@@ -221,16 +221,16 @@ impl Accounts {
     /// Returns the clients of an account and region.
     pub(crate) async fn get(&self, key: &AccountKey) -> Arc<AwsClients> {
         let mut known = self.0.lock().await;
-        if let Some(own) = known.get(key) {
-            return own.clone();
+        if let Some(account) = known.get(key) {
+            return account.clone();
         }
-        let mut own = AwsClients::new(key.clone()).await;
+        let mut account = AwsClients::new(key.clone()).await;
         if let Some(beside) = known.values().find(|it| it.key.is_beside(key)) {
-            own.buckets = beside.buckets.clone();
+            account.buckets = beside.buckets.clone();
         }
-        let own = Arc::new(own);
-        known.insert(key.clone(), own.clone());
-        own
+        let account = Arc::new(account);
+        known.insert(key.clone(), account.clone());
+        account
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
     async fn roles_of_one_account_and_region_have_the_same_buckets() {
         let key = |region: &str, role: Option<&str>| AccountKey {
             region: region.to_owned(),
-            role: role.map(|own| format!("arn:aws:iam::{own}")),
+            role: role.map(|role| format!("arn:aws:iam::{role}")),
         };
         let accounts = Accounts::default();
         let one = accounts.get(&key("eu-west-1", Some("1:role/a"))).await;

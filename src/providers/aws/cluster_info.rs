@@ -69,7 +69,7 @@ impl ClusterInfoCache {
         account: Arc<AwsClients>,
     ) {
         let whom = (cluster.name.clone(), session);
-        if self.whom.values().any(|own| *own == whom) {
+        if self.whom.values().any(|reading| *reading == whom) {
             return;
         }
         let task = self.asking.spawn(async move {
@@ -81,7 +81,7 @@ impl ClusterInfoCache {
 
     /// A cluster has changed. The result of the read in progress is ignored.
     pub(crate) fn forget(&mut self, cluster: &ClusterName) {
-        self.whom.retain(|_, (own, _)| own != cluster);
+        self.whom.retain(|_, (name, _)| name != cluster);
     }
 
     /// Returns the next result. Waits forever if no read is in progress.
@@ -124,7 +124,7 @@ pub(crate) async fn home(
         ca: authorities(&connection.authorities),
         service_cidr,
         dns,
-        ipv6: dns.is_some_and(|own| own.is_ipv6()),
+        ipv6: dns.is_some_and(|address| address.is_ipv6()),
         version: format!("{}.{minor}", version.major),
     };
     if let Some(eks) = &cluster.eks {
@@ -151,8 +151,8 @@ pub(crate) async fn describe(account: &AwsClients, name: &str) -> Result<Listed,
 }
 
 fn cidr(listed: &Listed) -> Option<String> {
-    let own = listed.kubernetes_network_config()?;
-    let cidr = own.service_ipv4_cidr().or(own.service_ipv6_cidr());
+    let network = listed.kubernetes_network_config()?;
+    let cidr = network.service_ipv4_cidr().or(network.service_ipv6_cidr());
     cidr.map(str::to_owned)
 }
 
@@ -196,9 +196,9 @@ async fn ask<T>(
 /// Certificates in kubeconfig format: base64 of PEM.
 fn authorities(all: &[Vec<u8>]) -> String {
     let mut pem = String::new();
-    for own in all {
+    for certificate in all {
         pem.push_str("-----BEGIN CERTIFICATE-----\n");
-        let text = base64::encode(own);
+        let text = base64::encode(certificate);
         let mut rest = text.as_str();
         while !rest.is_empty() {
             let (line, more) = rest.split_at(rest.len().min(PEM_LINE));

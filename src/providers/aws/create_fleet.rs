@@ -77,23 +77,23 @@ pub(crate) async fn configs(
     request: &FleetRequest,
 ) -> Result<Vec<FleetLaunchTemplateConfigRequest>, AwsError> {
     let mut configs = Vec::with_capacity(request.configs.len());
-    for own in &request.configs {
-        templates.ensure(account, &own.template).await?;
-        configs.push(config(own));
+    for template_config in &request.configs {
+        templates.ensure(account, &template_config.template).await?;
+        configs.push(config(template_config));
     }
     Ok(configs)
 }
 
 /// A template by name, with its alternatives.
-pub(crate) fn config(own: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
+pub(crate) fn config(config: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
     let template = FleetLaunchTemplateSpecificationRequest::builder()
-        .launch_template_name(own.template.name())
+        .launch_template_name(config.template.name())
         // Each template has one version, because its name contains the content hash.
         .version("$Latest")
         .build();
     FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(template)
-        .set_overrides(Some(own.overrides.iter().map(alternative).collect()))
+        .set_overrides(Some(config.overrides.iter().map(alternative).collect()))
         .build()
 }
 
@@ -141,13 +141,15 @@ pub(crate) fn call(
     }
 }
 
-fn alternative(own: &Override) -> FleetLaunchTemplateOverridesRequest {
+fn alternative(launch_option: &Override) -> FleetLaunchTemplateOverridesRequest {
     FleetLaunchTemplateOverridesRequest::builder()
-        .instance_type(InstanceType::from(own.offering.instance_type.as_str()))
-        .subnet_id(&own.subnet)
-        .availability_zone(own.offering.zone.as_str())
-        .image_id(&own.image)
-        .priority(own.priority)
+        .instance_type(InstanceType::from(
+            launch_option.offering.instance_type.as_str(),
+        ))
+        .subnet_id(&launch_option.subnet)
+        .availability_zone(launch_option.offering.zone.as_str())
+        .image_id(&launch_option.image)
+        .priority(launch_option.priority)
         .build()
 }
 
@@ -157,16 +159,18 @@ fn launched(
     answer: &CreateFleetOutput,
     request: &FleetRequest,
 ) -> Option<(Instance, Option<String>)> {
-    let own = answer.instances().first()?;
-    let id = own.instance_ids().first()?;
-    let said = own
+    let fleet_instance = answer.instances().first()?;
+    let id = fleet_instance.instance_ids().first()?;
+    let said = fleet_instance
         .launch_template_and_overrides()
         .and_then(|launch_template_and_override| launch_template_and_override.overrides());
-    let kind = own
+    let kind = fleet_instance
         .instance_type()
-        .or(said.and_then(|own| own.instance_type()));
-    let zone = said.and_then(|own| own.availability_zone());
-    let subnet = said.and_then(|own| own.subnet_id()).or(own.subnet_id());
+        .or(said.and_then(|overrides| overrides.instance_type()));
+    let zone = said.and_then(|overrides| overrides.availability_zone());
+    let subnet = said
+        .and_then(|overrides| overrides.subnet_id())
+        .or(fleet_instance.subnet_id());
     let chosen = request
         .overrides()
         .find(|it| {
@@ -175,7 +179,7 @@ fn launched(
                 && subnet.is_none_or(|subnet| subnet == it.subnet)
         })
         .or(request.overrides().next())?;
-    let capacity_type = match own.lifecycle() {
+    let capacity_type = match fleet_instance.lifecycle() {
         Some(InstanceLifecycle::Spot) => CapacityType::Spot,
         _ => chosen.offering.capacity_type,
     };
@@ -194,19 +198,21 @@ fn launched(
     Some((instance, subnet.map(str::to_owned)))
 }
 
-fn error(own: &Listed) -> FleetError {
-    let said = own
+fn error(fleet_error: &Listed) -> FleetError {
+    let said = fleet_error
         .launch_template_and_overrides()
         .and_then(|launch_template_and_override| launch_template_and_override.overrides());
     FleetError {
-        code: own.error_code().unwrap_or_default().to_owned(),
-        message: own.error_message().unwrap_or_default().to_owned(),
+        code: fleet_error.error_code().unwrap_or_default().to_owned(),
+        message: fleet_error.error_message().unwrap_or_default().to_owned(),
         instance_type: said
-            .and_then(|own| own.instance_type())
+            .and_then(|overrides| overrides.instance_type())
             .map(|it| it.as_str().to_owned()),
         zone: said
-            .and_then(|own| own.availability_zone())
+            .and_then(|overrides| overrides.availability_zone())
             .map(str::to_owned),
-        subnet: said.and_then(|own| own.subnet_id()).map(str::to_owned),
+        subnet: said
+            .and_then(|overrides| overrides.subnet_id())
+            .map(str::to_owned),
     }
 }

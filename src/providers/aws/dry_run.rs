@@ -54,12 +54,12 @@ impl DryRuns {
     pub(crate) async fn of(
         &mut self,
         (account, templates): (&AwsClients, &Templates),
-        (own, home): (&Cluster, &ClusterEndpoint),
+        (cluster, home): (&Cluster, &ClusterEndpoint),
         ready: &LaunchableClass,
     ) -> Option<NodeClassCondition> {
-        let requests = requests((own, home), ready);
+        let requests = requests((cluster, home), ready);
         let what = fingerprint(requests.first()?, ready);
-        let place = (own.name.clone(), ready.class.name.clone());
+        let place = (cluster.name.clone(), ready.class.name.clone());
         let now = clock::monotonic();
         let known = self.0.get(&place);
         if let Some(known) = known.filter(|it| it.what == what && now < it.until) {
@@ -79,13 +79,13 @@ impl DryRuns {
                 (AGAIN, Some(NodeClassCondition::unmet(kind, cause, why)))
             }
             DryRunResult::Open(why) => {
-                let (cluster, node_class) = (&own.name, &ready.class.name);
+                let (cluster, node_class) = (&cluster.name, &ready.class.name);
                 tracing::info!(%cluster, %node_class, why, "not tested by a dry run");
                 (AGAIN, None)
             }
         };
         // Results of unused classes expire.
-        self.0.retain(|_, own| now < own.until);
+        self.0.retain(|_, tried| now < tried.until);
         let tried = Tried {
             what,
             until: now + span,
@@ -98,23 +98,23 @@ impl DryRuns {
 
 /// The test launches of a class: for its first pool with offerings.
 pub(crate) fn requests(
-    (own, home): (&Cluster, &ClusterEndpoint),
+    (cluster, home): (&Cluster, &ClusterEndpoint),
     ready: &LaunchableClass,
 ) -> Vec<FleetRequest> {
     let Ok(supply) = &ready.supply.supply else {
         return Vec::new();
     };
-    let mut pools = own.pools.iter();
+    let mut pools = cluster.pools.iter();
     let found = pools.find_map(|pool| {
         if pool.node_class.as_ref() != Some(&ready.class.name) {
             return None;
         }
         let offerings = dry_run::offerings(pool, &supply.catalog).into_iter();
         let requests = offerings.filter_map(|offering| {
-            let launch = dry_run::launch(own, pool, offering);
+            let launch = dry_run::launch(cluster, pool, offering);
             // No subnet capacity is reserved.
             let mut subnets = Subnets::default();
-            let request = ready.request(&launch, (own, home), Some(STAND_IN), &mut subnets);
+            let request = ready.request(&launch, (cluster, home), Some(STAND_IN), &mut subnets);
             request.ok()
         });
         Some(requests.collect::<Vec<_>>()).filter(|all| !all.is_empty())
@@ -235,7 +235,7 @@ async fn run(
     request: &FleetRequest,
     from: DryRunSource,
 ) -> Result<(), AwsError> {
-    let Some((config, own)) = request
+    let Some((config, launch_option)) = request
         .configs
         .first()
         .and_then(|config| Some((config, config.overrides.first()?)))
@@ -249,7 +249,7 @@ async fn run(
             .set_interface_type(it.kind.map(|kind| kind.as_str().to_owned()))
             .set_associate_public_ip_address(it.public_ip)
             .set_groups(Some(it.groups.clone()))
-            .subnet_id(&own.subnet)
+            .subnet_id(&launch_option.subnet)
             .build()
     });
     account.buckets.fleet.turn().await;
@@ -264,10 +264,10 @@ async fn run(
         DryRunSource::Nothing => {
             let profile = config.template.profile.as_ref();
             let profile = profile.map(|name| {
-                let own = IamInstanceProfileSpecification::builder().name(name);
-                own.build()
+                let profile = IamInstanceProfileSpecification::builder().name(name);
+                profile.build()
             });
-            call.image_id(&own.image)
+            call.image_id(&launch_option.image)
                 .set_iam_instance_profile(profile)
                 .user_data(base64::encode(config.template.user_data.bytes()))
         }
@@ -275,7 +275,9 @@ async fn run(
     let mut call = call
         .min_count(1)
         .max_count(1)
-        .instance_type(InstanceType::from(own.offering.instance_type.as_str()))
+        .instance_type(InstanceType::from(
+            launch_option.offering.instance_type.as_str(),
+        ))
         .set_network_interfaces(Some(interfaces.collect()));
     for kind in [
         ResourceType::Instance,
@@ -339,12 +341,16 @@ mod tests {
                 .insert(operation, (code, message));
         }
         let keepers = idle_calls::keepers(&counts, &no);
-        let mut own = idle_calls::cluster(0);
-        own.disable_dry_run = disable;
-        let own = Arc::new(own);
-        let provider = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+        let mut cluster = idle_calls::cluster(0);
+        cluster.disable_dry_run = disable;
+        let cluster = Arc::new(cluster);
+        let provider = Ec2::new(
+            cluster.clone(),
+            idle_calls::api(),
+            keepers.of(&cluster).await,
+        );
         let (events, mut inbox) = mpsc::channel(64);
-        provider.attend(own, Some(events)).await;
+        provider.attend(cluster, Some(events)).await;
         let began = clock::monotonic();
         let span = Duration::from_secs(60 * minutes);
         let mut all: Vec<Option<String>> = Vec::new();

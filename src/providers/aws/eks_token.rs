@@ -120,8 +120,8 @@ mod tests {
         );
         let provider = SharedCredentialsProvider::new(credentials);
         let config = SdkConfig::builder().credentials_provider(provider).build();
-        let own = token(&config, "eu-west-1", "prod").await.expect("a token");
-        let text = own.text.strip_prefix("k8s-aws-v1.").expect("its version");
+        let prod = token(&config, "eu-west-1", "prod").await.expect("a token");
+        let text = prod.text.strip_prefix("k8s-aws-v1.").expect("its version");
         assert!(!text.contains(['=', '+', '/']), "{text}");
         let mut padded = text.replace('-', "+").replace('_', "/");
         while padded.len() % 4 > 0 {
@@ -141,6 +141,6 @@ mod tests {
             assert!(url.contains(part), "{part} in {url}");
         }
         let other = token(&config, "eu-west-1", "other").await.expect("a token");
-        assert_ne!(own.text, other.text, "it is signed for the cluster");
+        assert_ne!(prod.text, other.text, "it is signed for the cluster");
     }
 }

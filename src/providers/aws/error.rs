@@ -49,12 +49,14 @@ impl AwsError {
         SdkError<E, HttpResponse>: RequestId,
     {
         let request = error.request_id().map(str::to_owned);
-        let status = error.raw_response().map(|own| own.status().as_u16());
+        let status = error
+            .raw_response()
+            .map(|response| response.status().as_u16());
         let (code, message) = match &error {
             SdkError::ServiceError(answer) => {
-                let own = answer.err();
-                let code = own.code().unwrap_or("Unknown").to_owned();
-                let message = own.message().unwrap_or("no message").to_owned();
+                let service_error = answer.err();
+                let code = service_error.code().unwrap_or("Unknown").to_owned();
+                let message = service_error.message().unwrap_or("no message").to_owned();
                 (Some(code), message)
             }
             // The body may be an HTML page.
@@ -107,10 +109,10 @@ where
     let mut source = std::error::Error::source(error);
     // Bounded, in case the error chain is cyclic.
     for _ in 0..8 {
-        let Some(own) = source else { break };
+        let Some(cause) = source else { break };
         text.push_str(": ");
-        text.push_str(&own.to_string());
-        source = own.source();
+        text.push_str(&cause.to_string());
+        source = cause.source();
     }
     text
 }

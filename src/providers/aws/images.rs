@@ -160,15 +160,15 @@ impl Images {
                 .set_values(Some(some.to_vec()));
             let found = list(account, Vec::new(), vec![ids.build()]).await?;
             for id in some {
-                let own = found.iter().find(|own| own.id == *id);
-                self.by_id.insert(id.clone(), (now, own.cloned()));
+                let image = found.iter().find(|image| image.id == *id);
+                self.by_id.insert(id.clone(), (now, image.cloned()));
             }
         }
         let known = ids.iter().filter_map(|(id, variants)| {
-            let (_, own) = self.by_id.get(id)?;
-            let own = own.clone()?;
+            let (_, image) = self.by_id.get(id)?;
+            let image = image.clone()?;
             let variants = variants.clone();
-            Some(Image { variants, ..own })
+            Some(Image { variants, ..image })
         });
         Ok(known.collect())
     }
@@ -222,27 +222,27 @@ async fn list(
     let now = clock::now();
     let mut all = Vec::new();
     paginate::each(account, "DescribeImages", pages, |page| {
-        all.extend(page.images().iter().filter_map(|own| image(own, now)));
+        all.extend(page.images().iter().filter_map(|listed| image(listed, now)));
     })
     .await?;
     Ok(all)
 }
 
 /// Converts an image. `None` for unsupported hardware.
-fn image(own: &Listed, now: Timestamp) -> Option<Image> {
+fn image(listed: &Listed, now: Timestamp) -> Option<Image> {
     let time = |text: Option<&str>| text.and_then(|text| text.parse::<Timestamp>().ok());
-    let arch = match own.architecture()? {
+    let arch = match listed.architecture()? {
         ArchitectureValues::X8664 => Arch::Amd64,
         ArchitectureValues::Arm64 => Arch::Arm64,
         _ => return None,
     };
     Some(Image {
-        id: own.image_id()?.to_owned(),
-        name: own.name().unwrap_or_default().to_owned(),
+        id: listed.image_id()?.to_owned(),
+        name: listed.name().unwrap_or_default().to_owned(),
         arch,
         variants: Vec::new(),
-        created: time(own.creation_date()),
-        deprecated: time(own.deprecation_time()).is_some_and(|at| at <= now),
+        created: time(listed.creation_date()),
+        deprecated: time(listed.deprecation_time()).is_some_and(|at| at <= now),
     })
 }
 

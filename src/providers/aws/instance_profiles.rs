@@ -68,13 +68,13 @@ impl Profiles {
     pub(crate) async fn of(
         &mut self,
         account: &AwsClients,
-        (own, acts): (&Cluster, bool),
+        (cluster, acts): (&Cluster, bool),
         class: &NodeClass,
     ) -> ListResult<String> {
         match &class.identity {
             Some(NodeIdentity::Profile(name)) => Ok(name.clone()),
-            Some(NodeIdentity::Role(role)) if acts => self.of_role(account, own, role).await,
-            Some(NodeIdentity::Role(role)) => Ok(name(own, role)),
+            Some(NodeIdentity::Role(role)) if acts => self.of_role(account, cluster, role).await,
+            Some(NodeIdentity::Role(role)) => Ok(name(cluster, role)),
             None => Err(ResolveError {
                 cause: Cause::InstanceProfileNotFound,
                 text: "the node class has neither a role nor an instance profile".to_owned(),
@@ -269,8 +269,10 @@ async fn ensure(
         .await;
     let roles = match known {
         Ok(answer) => {
-            let own = answer.instance_profile();
-            let roles = own.map(|own| own.roles().to_vec()).unwrap_or_default();
+            let profile = answer.instance_profile();
+            let roles = profile
+                .map(|profile| profile.roles().to_vec())
+                .unwrap_or_default();
             roles
                 .iter()
                 .map(|role| role.role_name().to_owned())
@@ -285,7 +287,7 @@ async fn ensure(
             Vec::<String>::new()
         }
     };
-    if roles.iter().any(|own| own == role) {
+    if roles.iter().any(|attached| attached == role) {
         return Ok(());
     }
     for other in roles {

@@ -32,16 +32,16 @@ pub(crate) async fn ailing(account: &AwsClients) -> Result<Vec<StatusRow>, AwsEr
     Ok(all)
 }
 
-fn row(own: &InstanceStatus) -> Option<StatusRow> {
-    let events = own.events().iter().map(|event| Scheduled {
+fn row(status: &InstanceStatus) -> Option<StatusRow> {
+    let events = status.events().iter().map(|event| Scheduled {
         code: event.code().map_or("", |code| code.as_str()).to_owned(),
         description: event.description().unwrap_or_default().to_owned(),
         not_before: event.not_before().and_then(time),
     });
-    let mut checks = checks(own.instance_status());
-    checks.extend(self::checks(own.system_status()));
+    let mut checks = checks(status.instance_status());
+    checks.extend(self::checks(status.system_status()));
     Some(StatusRow {
-        instance: InstanceId::from(own.instance_id()?),
+        instance: InstanceId::from(status.instance_id()?),
         checks,
         events: events.collect(),
     })

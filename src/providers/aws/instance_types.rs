@@ -51,10 +51,10 @@ pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, 
         .send();
     let mut all = Vec::new();
     paginate::each(account, "DescribeInstanceTypeOfferings", pages, |page| {
-        let own = page.instance_type_offerings().iter();
-        all.extend(own.filter_map(|own| {
-            let name = own.instance_type()?.as_str();
-            Some((TypeName::from(name), Zone::from(own.location()?)))
+        let offerings = page.instance_type_offerings().iter();
+        all.extend(offerings.filter_map(|offering| {
+            let name = offering.instance_type()?.as_str();
+            Some((TypeName::from(name), Zone::from(offering.location()?)))
         }));
     })
     .await?;
@@ -62,17 +62,17 @@ pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, 
 }
 
 /// Converts a type. `None` if required fields are missing or it is not usable for nodes.
-fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
-    let name = own.instance_type().map(InstanceType::as_str)?;
-    let processor = own.processor_info()?;
+fn shape(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
+    let name = info.instance_type().map(InstanceType::as_str)?;
+    let processor = info.processor_info()?;
     let arch = processor.supported_architectures().iter().find_map(arch)?;
-    let vcpu = count(own.v_cpu_info()?.default_v_cpus())?;
-    let memory_mib = u32::try_from(own.memory_info()?.size_in_mib()?).ok()?;
+    let vcpu = count(info.v_cpu_info()?.default_v_cpus())?;
+    let memory_mib = u32::try_from(info.memory_info()?.size_in_mib()?).ok()?;
     let mut shape = InstanceTypeSpec::new(name, arch, vcpu, memory_mib);
-    let usage = own.supported_usage_classes();
+    let usage = info.supported_usage_classes();
     shape.on_demand = usage.contains(&UsageClassType::OnDemand);
     shape.spot = usage.contains(&UsageClassType::Spot);
-    shape.bare_metal = own.bare_metal().unwrap_or(false);
+    shape.bare_metal = info.bare_metal().unwrap_or(false);
     shape.cpu_manufacturer = processor.manufacturer().map(str::to_owned);
     shape.clock_mhz = processor.sustained_clock_speed_in_ghz().and_then(mhz);
     shape.nested_virtualization = Some(
@@ -80,12 +80,12 @@ fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
             .supported_features()
             .contains(&SupportedAdditionalProcessorFeature::NestedVirtualization),
     );
-    shape.hypervisor = Some(own.hypervisor().map_or("", |it| it.as_str()).to_owned());
-    shape.enclaves = Some(own.nitro_enclaves_support() == Some(&NitroEnclavesSupport::Supported));
-    if let Some(network) = own.network_info() {
+    shape.hypervisor = Some(info.hypervisor().map_or("", |it| it.as_str()).to_owned());
+    shape.enclaves = Some(info.nitro_enclaves_support() == Some(&NitroEnclavesSupport::Supported));
+    if let Some(network) = info.network_info() {
         take_network(&mut shape, network);
     }
-    if let Some(ebs) = own.ebs_info()
+    if let Some(ebs) = info.ebs_info()
         && ebs.ebs_optimized_support() == Some(&EbsOptimizedSupport::Default)
     {
         let most = ebs
@@ -93,7 +93,7 @@ fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
             .and_then(|it| it.maximum_bandwidth_in_mbps());
         shape.ebs_mbps = count(most);
     }
-    if let Some(disks) = own.instance_storage_info() {
+    if let Some(disks) = info.instance_storage_info() {
         shape.disk_gb = disks
             .total_size_in_gb()
             .and_then(|it| u32::try_from(it).ok());
@@ -101,12 +101,12 @@ fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
             .nvme_support()
             .is_some_and(|it| *it != EphemeralNvmeSupport::Unsupported);
     }
-    let strategies = own.placement_group_info();
+    let strategies = info.placement_group_info();
     shape.placement = strategies.map(|strategy| {
         let names = strategy.supported_strategies().iter();
         names.map(|name| name.as_str().to_owned()).collect()
     });
-    take_accelerators(&mut shape, own);
+    take_accelerators(&mut shape, info);
     Some(shape)
 }
 
@@ -128,9 +128,9 @@ fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
     shape.encryption_in_transit = network.encryption_in_transit_supported();
 }
 
-fn take_accelerators(shape: &mut InstanceTypeSpec, own: &InstanceTypeInfo) {
+fn take_accelerators(shape: &mut InstanceTypeSpec, info: &InstanceTypeInfo) {
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    let gpus = own
+    let gpus = info
         .gpu_info()
         .map(|gpu_info| gpu_info.gpus())
         .unwrap_or_default();
@@ -143,7 +143,7 @@ fn take_accelerators(shape: &mut InstanceTypeSpec, own: &InstanceTypeInfo) {
             memory_mib: count(gpu.memory_info().and_then(|it| it.size_in_mib())).unwrap_or(0),
         })
         .collect();
-    let neurons = own
+    let neurons = info
         .neuron_info()
         .map(|neuron_info| neuron_info.neuron_devices());
     shape.neurons = neurons
@@ -159,7 +159,7 @@ fn take_accelerators(shape: &mut InstanceTypeSpec, own: &InstanceTypeInfo) {
             }
         })
         .collect();
-    let accelerators = own
+    let accelerators = info
         .inference_accelerator_info()
         .map(|inference_accelerator_info| inference_accelerator_info.accelerators());
     shape.accelerators = accelerators
@@ -173,8 +173,8 @@ fn take_accelerators(shape: &mut InstanceTypeSpec, own: &InstanceTypeInfo) {
         .collect();
 }
 
-fn arch(own: &ArchitectureType) -> Option<Arch> {
-    match own {
+fn arch(architecture: &ArchitectureType) -> Option<Arch> {
+    match architecture {
         ArchitectureType::X8664 => Some(Arch::Amd64),
         ArchitectureType::Arm64 => Some(Arch::Arm64),
         _ => None,
@@ -228,8 +228,8 @@ mod tests {
             (Some(EbsOptimizedSupport::Unsupported), None),
             (None, None),
         ] {
-            let own = shape(&described(support.clone())).expect("a type");
-            assert_eq!(own.ebs_mbps, expect, "{support:?}");
+            let spec = shape(&described(support.clone())).expect("a type");
+            assert_eq!(spec.ebs_mbps, expect, "{support:?}");
         }
     }
 }

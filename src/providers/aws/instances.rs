@@ -64,12 +64,12 @@ impl Lister {
     ) -> Result<Vec<Instance>, AwsError> {
         // Concurrent callers wait for the same listing.
         let mut known = self.0.lock().await;
-        let own = listing(&mut known, account, installation, |own, age| {
-            age <= SHARED && !own.spent.contains(cluster)
+        let shared = listing(&mut known, account, installation, |cached, age| {
+            age <= SHARED && !cached.spent.contains(cluster)
         })
         .await?;
-        own.spent.insert(cluster.clone());
-        Ok(own
+        shared.spent.insert(cluster.clone());
+        Ok(shared
             .all
             .iter()
             .filter(|it| {
@@ -89,12 +89,12 @@ impl Lister {
         instance: &InstanceId,
     ) -> Result<Option<Instance>, AwsError> {
         let mut known = self.0.lock().await;
-        let own = listing(&mut known, account, installation, |own, age| {
-            let shows = own.all.iter().any(|it| it.id == *instance);
-            shows || (!own.old && age <= FRESH)
+        let shared = listing(&mut known, account, installation, |cached, age| {
+            let shows = cached.all.iter().any(|it| it.id == *instance);
+            shows || (!cached.old && age <= FRESH)
         })
         .await?;
-        Ok(own.all.iter().find(|it| it.id == *instance).cloned())
+        Ok(shared.all.iter().find(|it| it.id == *instance).cloned())
     }
 
     /// Returns the Node of a just launched instance. EC2 provides the data only in listings, and
@@ -110,7 +110,7 @@ impl Lister {
             // Earlier listings are outdated.
             self.changed(cluster).await;
             let found = self.find(account, installation, instance).await;
-            if let Ok(Some(node)) = found.map(|own| own.and_then(|own| own.node)) {
+            if let Ok(Some(node)) = found.map(|found| found.and_then(|instance| instance.node)) {
                 return Some(node);
             }
         }
@@ -120,9 +120,9 @@ impl Lister {
     /// Records that a cluster has launched or terminated an instance, which makes earlier listings
     /// outdated.
     pub(crate) async fn changed(&self, cluster: &ClusterName) {
-        for own in self.0.lock().await.values_mut() {
-            own.spent.insert(cluster.clone());
-            own.old = true;
+        for shared in self.0.lock().await.values_mut() {
+            shared.spent.insert(cluster.clone());
+            shared.old = true;
         }
     }
 }
@@ -136,8 +136,8 @@ async fn listing<'k>(
 ) -> Result<&'k mut SharedListing, AwsError> {
     let now = clock::monotonic();
     let last = known.remove(installation);
-    let own = match last.filter(|own| usable(own, now.duration_since(own.began))) {
-        Some(own) => own,
+    let shared = match last.filter(|cached| usable(cached, now.duration_since(cached.began))) {
+        Some(cached) => cached,
         None => SharedListing {
             began: now,
             all: list(account, installation).await?,
@@ -145,7 +145,7 @@ async fn listing<'k>(
             old: false,
         },
     };
-    Ok(known.entry(installation.to_owned()).or_insert(own))
+    Ok(known.entry(installation.to_owned()).or_insert(shared))
 }
 
 /// Returns any instance by id. `None` if it does not exist.
@@ -176,63 +176,67 @@ async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>,
         .send();
     let mut all = Vec::new();
     paginate::each(account, "DescribeInstances", pages, |page| {
-        let own = page.reservations().iter().flat_map(|it| it.instances());
-        all.extend(own.filter_map(instance));
+        let instances = page.reservations().iter().flat_map(|it| it.instances());
+        all.extend(instances.filter_map(instance));
     })
     .await?;
     Ok(all)
 }
 
 /// Converts an instance. `None` if required fields are missing.
-fn instance(own: &Listed) -> Option<Instance> {
-    let zone = own.placement()?.availability_zone()?;
-    let is_spot = own.instance_lifecycle() == Some(&InstanceLifecycleType::Spot);
-    let wanted = own.capacity_reservation_specification();
+fn instance(listed: &Listed) -> Option<Instance> {
+    let zone = listed.placement()?.availability_zone()?;
+    let is_spot = listed.instance_lifecycle() == Some(&InstanceLifecycleType::Spot);
+    let wanted = listed.capacity_reservation_specification();
     let bought = Bought {
-        spot_request: own.spot_instance_request_id().or(is_spot.then_some("")),
-        reservation: own.capacity_reservation_id(),
+        spot_request: listed.spot_instance_request_id().or(is_spot.then_some("")),
+        reservation: listed.capacity_reservation_id(),
         preference: wanted
-            .and_then(|own| own.capacity_reservation_preference())
-            .map(|own| own.as_str()),
+            .and_then(|specification| specification.capacity_reservation_preference())
+            .map(|preference| preference.as_str()),
     };
-    let id = InstanceId::from(own.instance_id()?);
+    let id = InstanceId::from(listed.instance_id()?);
     // The hostname type of the subnet, address or id, determines the node name of the kubelet.
-    let name = own.private_dns_name().filter(|name| !name.is_empty());
+    let name = listed.private_dns_name().filter(|name| !name.is_empty());
     let node = name.map(|name| ExpectedNode::of_ec2(name, &zone.into(), &id));
     Some(Instance {
         id,
-        offering: purchase_option::offering(own.instance_type()?.as_str(), zone, bought),
-        state: state(own.state()?.name()?)?,
-        launched: own
+        offering: purchase_option::offering(listed.instance_type()?.as_str(), zone, bought),
+        state: state(listed.state()?.name()?)?,
+        launched: listed
             .launch_time()
             .and_then(time)
             .unwrap_or(Timestamp::UNIX_EPOCH),
-        tags: labels(own.tags()).into(),
+        tags: labels(listed.tags()).into(),
         node: node.map(Box::new),
-        facts: Some(Box::new(facts(own))),
+        facts: Some(Box::new(facts(listed))),
     })
 }
 
 /// The fields for drift detection.
-fn facts(own: &Listed) -> InstanceFacts {
+fn facts(listed: &Listed) -> InstanceFacts {
     let text = |text: Option<&str>| text.map(str::to_owned);
-    let groups = own.security_groups().iter();
-    let interfaces = own.network_interfaces().iter();
+    let groups = listed.security_groups().iter();
+    let interfaces = listed.network_interfaces().iter();
     let kinds = interfaces.filter_map(|interface| interface.interface_type());
     let adapters = kinds.filter(|kind| matches!(*kind, "efa" | "efa-only"));
-    let known = !own.network_interfaces().is_empty();
-    let partition = own
+    let known = !listed.network_interfaces().is_empty();
+    let partition = listed
         .placement()
         .and_then(|placement| placement.partition_number());
     InstanceFacts {
-        image: text(own.image_id()),
-        subnet: text(own.subnet_id()),
+        image: text(listed.image_id()),
+        subnet: text(listed.subnet_id()),
         security_groups: groups.filter_map(|group| text(group.group_id())).collect(),
-        placement_group: text(own.placement().and_then(|placement| placement.group_id())),
+        placement_group: text(
+            listed
+                .placement()
+                .and_then(|placement| placement.group_id()),
+        ),
         partition: partition
             .and_then(|number| u32::try_from(number).ok())
             .filter(|number| *number > 0),
-        reservation: own.capacity_reservation_id().map(ReservationId::from),
+        reservation: listed.capacity_reservation_id().map(ReservationId::from),
         adapters: u32::try_from(adapters.count()).ok().filter(|_| known),
     }
 }
@@ -279,9 +283,9 @@ pub(crate) async fn terminate(
         .set_instance_ids(Some(ids));
     let answer = call.send().await;
     let answer = answer.map_err(|error| AwsError::new("TerminateInstances", error))?;
-    let own = answer.terminating_instances().iter().filter_map(|it| {
+    let changes = answer.terminating_instances().iter().filter_map(|it| {
         let id = InstanceId::from(it.instance_id()?);
         Some((id, state(it.current_state()?.name()?)?))
     });
-    Ok(own.collect())
+    Ok(changes.collect())
 }

@@ -189,14 +189,14 @@ impl Listener {
     async fn deliver(&self, notice: &InterruptionMessage, fences: &mut Vec<Fence>) -> MessageFate {
         let mut fate = MessageFate::Delete;
         for instance in &notice.instances {
-            let own = match self.cluster_of(instance).await {
+            let instance_fate = match self.cluster_of(instance).await {
                 Ok(None) => continue,
                 Ok(Some(cluster)) => self.tell(&cluster, instance, notice, fences).await,
                 // The cluster of the instance is not known yet.
                 Err(_) => MessageFate::Leave,
             };
-            if own != MessageFate::Delete {
-                fate = own;
+            if instance_fate != MessageFate::Delete {
+                fate = instance_fate;
             }
         }
         fate
@@ -213,7 +213,7 @@ impl Listener {
             .engines
             .lock()
             .ok()
-            .and_then(|own| own.get(cluster).cloned());
+            .and_then(|engines| engines.get(cluster).cloned());
         let Some((engine, fence)) = engine else {
             return self.not_ours();
         };
@@ -230,8 +230,8 @@ impl Listener {
     /// Handles a message for a cluster that this host does not lead. A suspended host with an
     /// expired Lease may change nothing, including the queue.
     fn not_ours(&self) -> MessageFate {
-        let in_time = self.engines.lock().is_ok_and(|own| {
-            !own.is_empty() && !own.values().any(|(_, fence)| fence.has_run_out())
+        let in_time = self.engines.lock().is_ok_and(|engines| {
+            !engines.is_empty() && !engines.values().any(|(_, fence)| fence.has_run_out())
         });
         if in_time {
             MessageFate::GiveBack
@@ -244,11 +244,11 @@ impl Listener {
     /// cluster that it leads. A host that leads no cluster deletes nothing, because an active
     /// Karpenter may read the same queue.
     fn of_nobody(&self, fences: &mut Vec<Fence>) -> MessageFate {
-        let led = |own: &BTreeMap<_, (_, Fence)>| {
-            let mut all = own.values().map(|(_, fence)| fence);
-            all.find(|own| own.is_open()).cloned()
+        let led = |engines: &BTreeMap<_, (_, Fence)>| {
+            let mut all = engines.values().map(|(_, fence)| fence);
+            all.find(|fence| fence.is_open()).cloned()
         };
-        match self.engines.lock().ok().and_then(|own| led(&own)) {
+        match self.engines.lock().ok().and_then(|engines| led(&engines)) {
             Some(fence) => {
                 fences.push(fence);
                 MessageFate::Delete
@@ -263,7 +263,7 @@ impl Listener {
             .lister
             .find(&self.account, &self.installation, instance)
             .await?;
-        let cluster = known.and_then(|own| own.tags.get(TAG_CLUSTER).cloned());
+        let cluster = known.and_then(|known| known.tags.get(TAG_CLUSTER).cloned());
         Ok(cluster.map(ClusterName))
     }
 }

@@ -141,8 +141,7 @@ async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretErr
 
 /// Creates a bootstrap token. The cluster deletes it after its expiry.
 async fn mint(client: &Client) -> Result<String, SecretError> {
-    let [id, secret] = [letters(6), letters(16)].map(|own| own.map_err(SecretError::invalid));
-    let (id, secret) = (id?, secret?);
+    let (id, secret) = (letters(6)?, letters(16)?);
     let ends = clock::now().checked_add(LIFE);
     let ends = ends.map_err(|_| SecretError::invalid("the clock is out of range".to_owned()))?;
     // Kubernetes parses whole seconds.
@@ -188,14 +187,14 @@ async fn mint(client: &Client) -> Result<String, SecretError> {
 }
 
 /// Random letters and digits, uniformly distributed.
-fn letters(count: usize) -> Result<String, String> {
+fn letters(count: usize) -> Result<String, SecretError> {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     /// The largest multiple of the alphabet size in a byte. Higher values would bias the result.
     const EVEN: u8 = 252;
     let mut text = String::new();
     while text.len() < count {
         let mut drawn = [0; 32];
-        clock::unguessable(&mut drawn)?;
+        clock::unguessable(&mut drawn).map_err(SecretError::invalid)?;
         let even = drawn.iter().filter(|byte| **byte < EVEN);
         let more = even.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
         text.extend(more.take(count - text.len()));

@@ -226,8 +226,8 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
         .placement(placement(&template.placement))
         .enclave_options(EnclaveRequest::builder().enabled(template.enclave).build())
         .capacity_reservation_specification(reservation(template.reservation.as_deref()))
-        .set_instance_market_options(template.market.map(|own| {
-            let market = MarketType::from(own.as_str());
+        .set_instance_market_options(template.market.map(|market| {
+            let market = MarketType::from(market.as_str());
             MarketRequest::builder().market_type(market).build()
         }))
         .set_tag_specifications(Some(
@@ -244,61 +244,61 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
         .build()
 }
 
-fn interface(own: &Interface) -> InterfaceRequest {
-    let tracking = own.tracking.map(|own| {
+fn interface(interface: &Interface) -> InterfaceRequest {
+    let tracking = interface.tracking.map(|tracking| {
         TrackingRequest::builder()
-            .set_tcp_established_timeout(own.tcp_established)
-            .set_udp_stream_timeout(own.udp_stream)
-            .set_udp_timeout(own.udp)
+            .set_tcp_established_timeout(tracking.tcp_established)
+            .set_udp_stream_timeout(tracking.udp_stream)
+            .set_udp_timeout(tracking.udp)
             .build()
     });
     InterfaceRequest::builder()
-        .set_network_card_index(own.card)
-        .device_index(own.device)
-        .set_interface_type(own.kind.map(|kind| kind.as_str().to_owned()))
-        .set_groups(Some(own.groups.clone()))
-        .set_associate_public_ip_address(own.public_ip)
-        .set_ipv4_prefix_count(own.ipv4_prefixes)
-        .set_ipv6_prefix_count(own.ipv6_prefixes)
-        .set_primary_ipv6(own.ipv6.map(|(primary, _)| primary))
-        .set_ipv6_address_count(own.ipv6.map(|(_, count)| count))
+        .set_network_card_index(interface.card)
+        .device_index(interface.device)
+        .set_interface_type(interface.kind.map(|kind| kind.as_str().to_owned()))
+        .set_groups(Some(interface.groups.clone()))
+        .set_associate_public_ip_address(interface.public_ip)
+        .set_ipv4_prefix_count(interface.ipv4_prefixes)
+        .set_ipv6_prefix_count(interface.ipv6_prefixes)
+        .set_primary_ipv6(interface.ipv6.map(|(primary, _)| primary))
+        .set_ipv6_address_count(interface.ipv6.map(|(_, count)| count))
         .set_connection_tracking_specification(tracking)
         .build()
 }
 
-fn device(own: &Device) -> DeviceRequest {
+fn device(device: &Device) -> DeviceRequest {
     let ebs = EbsRequest::builder()
-        .set_volume_size(own.gib)
-        .set_volume_type(own.volume_type.as_deref().map(VolumeType::from))
-        .set_iops(own.iops)
-        .set_throughput(own.throughput)
-        .set_encrypted(own.encrypted)
-        .set_kms_key_id(own.kms_key_id.clone())
-        .set_snapshot_id(own.snapshot_id.clone())
-        .set_volume_initialization_rate(own.initialization_rate)
-        .set_delete_on_termination(own.delete_on_termination)
+        .set_volume_size(device.gib)
+        .set_volume_type(device.volume_type.as_deref().map(VolumeType::from))
+        .set_iops(device.iops)
+        .set_throughput(device.throughput)
+        .set_encrypted(device.encrypted)
+        .set_kms_key_id(device.kms_key_id.clone())
+        .set_snapshot_id(device.snapshot_id.clone())
+        .set_volume_initialization_rate(device.initialization_rate)
+        .set_delete_on_termination(device.delete_on_termination)
         .build();
     DeviceRequest::builder()
-        .device_name(&own.name)
+        .device_name(&device.name)
         .ebs(ebs)
         .build()
 }
 
-fn metadata(own: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
+fn metadata(metadata: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
     use LaunchTemplateInstanceMetadataEndpointState as Endpoint;
     use LaunchTemplateInstanceMetadataProtocolIpv6 as Ipv6;
     LaunchTemplateInstanceMetadataOptionsRequest::builder()
-        .http_endpoint(if own.endpoint {
+        .http_endpoint(if metadata.endpoint {
             Endpoint::Enabled
         } else {
             Endpoint::Disabled
         })
-        .set_http_protocol_ipv6(own.ipv6.map(|on| match on {
+        .set_http_protocol_ipv6(metadata.ipv6.map(|on| match on {
             true => Ipv6::Enabled,
             false => Ipv6::Disabled,
         }))
-        .http_put_response_hop_limit(own.hop_limit)
-        .http_tokens(if own.tokens_required {
+        .http_put_response_hop_limit(metadata.hop_limit)
+        .http_tokens(if metadata.tokens_required {
             LaunchTemplateHttpTokensState::Required
         } else {
             LaunchTemplateHttpTokensState::Optional
@@ -307,12 +307,12 @@ fn metadata(own: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
         .build()
 }
 
-fn placement(own: &Placement) -> LaunchTemplatePlacementRequest {
-    let tenancy = own.dedicated.then_some(Tenancy::Dedicated);
+fn placement(placement: &Placement) -> LaunchTemplatePlacementRequest {
+    let tenancy = placement.dedicated.then_some(Tenancy::Dedicated);
     LaunchTemplatePlacementRequest::builder()
         .tenancy(tenancy.unwrap_or(Tenancy::Default))
-        .set_group_id(own.group.clone())
-        .set_partition_number(own.partition)
+        .set_group_id(placement.group.clone())
+        .set_partition_number(placement.partition)
         .build()
 }
 

@@ -48,18 +48,18 @@ pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)
         .send();
     let mut all = Vec::new();
     paginate::each(account, "DescribeSubnets", pages, |page| {
-        for own in page.subnets() {
-            let (Some(id), Some(zone)) = (own.subnet_id(), own.availability_zone()) else {
+        for listed in page.subnets() {
+            let (Some(id), Some(zone)) = (listed.subnet_id(), listed.availability_zone()) else {
                 continue;
             };
-            let free = own.available_ip_address_count().unwrap_or(0);
+            let free = listed.available_ip_address_count().unwrap_or(0);
             let subnet = Subnet {
                 id: id.to_owned(),
                 zone: Zone::from(zone),
-                zone_id: own.availability_zone_id().unwrap_or_default().to_owned(),
+                zone_id: listed.availability_zone_id().unwrap_or_default().to_owned(),
                 free: u32::try_from(free).unwrap_or(0),
             };
-            all.push((subnet, labels(own.tags())));
+            all.push((subnet, labels(listed.tags())));
         }
     })
     .await?;
@@ -104,22 +104,22 @@ pub(crate) async fn placement_groups(
     Ok(known.filter_map(placement_group).collect())
 }
 
-fn placement_group(own: &Group) -> Option<(String, PlacementGroup)> {
-    if own.state() != Some(&PlacementGroupState::Available) {
+fn placement_group(group: &Group) -> Option<(String, PlacementGroup)> {
+    if group.state() != Some(&PlacementGroupState::Available) {
         return None;
     }
-    let strategy = match own.strategy()? {
+    let strategy = match group.strategy()? {
         PlacementStrategy::Cluster => PlacementGroupStrategy::Cluster,
         PlacementStrategy::Spread => PlacementGroupStrategy::Spread,
         PlacementStrategy::Partition => PlacementGroupStrategy::Partition(
-            u32::try_from(own.partition_count().unwrap_or(0)).unwrap_or(0),
+            u32::try_from(group.partition_count().unwrap_or(0)).unwrap_or(0),
         ),
         // Unknown strategy: a node class that selects it is reported as not found.
         _ => return None,
     };
-    let id = own.group_id()?.to_owned();
+    let id = group.group_id()?.to_owned();
     Some((
-        own.group_name()?.to_owned(),
+        group.group_name()?.to_owned(),
         PlacementGroup { id, strategy },
     ))
 }
@@ -136,19 +136,19 @@ pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReser
     let now = clock::now();
     let mut all = Vec::new();
     paginate::each(account, "DescribeCapacityReservations", pages, |page| {
-        let own = page.capacity_reservations().iter();
-        all.extend(own.filter_map(|own| reservation(own, now)));
+        let listed = page.capacity_reservations().iter();
+        all.extend(listed.filter_map(|listed| reservation(listed, now)));
     })
     .await?;
     Ok(all)
 }
 
-fn reservation(own: &CapacityReservation, now: Timestamp) -> Option<ListedReservation> {
-    if own.state() != Some(&CapacityReservationState::Active) {
+fn reservation(listed: &CapacityReservation, now: Timestamp) -> Option<ListedReservation> {
+    if listed.state() != Some(&CapacityReservationState::Active) {
         return None;
     }
     let count = |number: Option<i32>| u32::try_from(number.unwrap_or(0)).unwrap_or(0);
-    let kind = match own.reservation_type() {
+    let kind = match listed.reservation_type() {
         None | Some(CapacityReservationType::Default) => ReservationKind::Default,
         Some(CapacityReservationType::CapacityBlock) => ReservationKind::CapacityBlock,
         // Unknown kind, which cannot be launched into (spec/aws.md §13.4).
@@ -156,27 +156,27 @@ fn reservation(own: &CapacityReservation, now: Timestamp) -> Option<ListedReserv
     };
     let reservation = Reservation {
         kind,
-        interruptible: own.interruptible().unwrap_or(false),
-        left: count(own.available_instance_count()),
+        interruptible: listed.interruptible().unwrap_or(false),
+        left: count(listed.available_instance_count()),
         counted: Some(now),
-        ends: own.end_date().and_then(time),
+        ends: listed.end_date().and_then(time),
         ..Reservation::new(
-            own.capacity_reservation_id()?,
-            count(own.total_instance_count()),
+            listed.capacity_reservation_id()?,
+            count(listed.total_instance_count()),
         )
     };
     Some(ListedReservation {
         found: FoundReservation {
-            instance_type: TypeName::from(own.instance_type()?),
-            zone: Zone::from(own.availability_zone()?),
+            instance_type: TypeName::from(listed.instance_type()?),
+            zone: Zone::from(listed.availability_zone()?),
             reservation,
         },
-        owner: own.owner_id().unwrap_or_default().to_owned(),
-        criteria: match own.instance_match_criteria() {
+        owner: listed.owner_id().unwrap_or_default().to_owned(),
+        criteria: match listed.instance_match_criteria() {
             Some(InstanceMatchCriteria::Open) => Some(MatchCriteria::Open),
             Some(InstanceMatchCriteria::Targeted) => Some(MatchCriteria::Targeted),
             _ => None,
         },
-        tags: labels(own.tags()),
+        tags: labels(listed.tags()),
     })
 }

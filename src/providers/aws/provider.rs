@@ -106,17 +106,17 @@ impl Ec2 {
         let mut asked = self.asked.lock().await;
         match &answer {
             CommandResult::Launched(instance) => {
-                if let Some(own) = asked.get_mut(&claim) {
+                if let Some(requested) = asked.get_mut(&claim) {
                     // Drop the large request, which is no longer needed.
-                    own.state = LaunchRecord::Made(Box::new(instance.clone()));
+                    requested.state = LaunchRecord::Made(Box::new(instance.clone()));
                 }
             }
             CommandResult::Failed { kind, .. } => {
                 let lost = *kind == FailureKind::Unknown;
-                let own = asked.get_mut(&claim);
-                let unsure = own.is_some_and(|own| {
-                    own.unsure |= lost;
-                    own.unsure
+                let requested = asked.get_mut(&claim);
+                let unsure = requested.is_some_and(|requested| {
+                    requested.unsure |= lost;
+                    requested.unsure
                 });
                 if !unsure && *kind != FailureKind::Throttled {
                     asked.remove(&claim);
@@ -172,22 +172,25 @@ impl Ec2 {
     async fn known(&self, launch: &Launch) -> Result<Option<LaunchRecord>, Box<CommandResult>> {
         let mut asked = self.asked.lock().await;
         let now = clock::monotonic();
-        asked.retain(|_, own| now.duration_since(own.at) < REPEATS);
+        asked.retain(|_, requested| now.duration_since(requested.at) < REPEATS);
         match asked.get(&launch.claim.id) {
-            Some(own) if own.launch != *launch => Err(Box::new(invalid(
+            Some(requested) if requested.launch != *launch => Err(Box::new(invalid(
                 "the client token was used for a different launch",
             ))),
-            own => Ok(own.map(|own| own.state.clone())),
+            requested => Ok(requested.map(|requested| requested.state.clone())),
         }
     }
 
     /// Returns the instance of a completed launch.
     async fn made_before(&self, instance: Instance) -> CommandResult {
         let listed = self.listed().await;
-        match listed.map(|all| all.into_iter().find(|own| own.id == instance.id)) {
+        match listed.map(|all| all.into_iter().find(|listed| listed.id == instance.id)) {
             // A listing may not yet show an own termination.
-            Ok(own) => match own.filter(|_| instance.state.is_live()).unwrap_or(instance) {
-                own if own.state.is_live() => CommandResult::Launched(own),
+            Ok(listed) => match listed
+                .filter(|_| instance.state.is_live())
+                .unwrap_or(instance)
+            {
+                instance if instance.state.is_live() => CommandResult::Launched(instance),
                 _ => invalid("the client token was used for a terminated instance"),
             },
             Err(fault) => failed(&fault),
@@ -215,14 +218,14 @@ impl Ec2 {
             let subnets = subnets.as_mut().map_err(|_| Box::new(again("a panic")))?;
             Arc::new(ready.request(launch, (&self.cluster, home), secret, subnets)?)
         };
-        let own = RequestedLaunch {
+        let requested = RequestedLaunch {
             at: clock::monotonic(),
             launch: launch.clone(),
             state: LaunchRecord::Open(request.clone()),
             unsure: false,
         };
         let mut asked = self.asked.lock().await;
-        asked.insert(launch.claim.id.clone(), own);
+        asked.insert(launch.claim.id.clone(), requested);
         Ok(request)
     }
 
@@ -232,8 +235,8 @@ impl Ec2 {
         shared.lister.changed(&self.cluster.name).await;
         match state {
             Ok(state) => {
-                for own in self.asked.lock().await.values_mut() {
-                    if let LaunchRecord::Made(made) = &mut own.state
+                for requested in self.asked.lock().await.values_mut() {
+                    if let LaunchRecord::Made(made) = &mut requested.state
                         && made.id == *instance
                     {
                         made.state = state;
@@ -247,15 +250,15 @@ impl Ec2 {
 
     /// Adopts an instance by its tags, if they name Karpenter, this cluster and that pool. The
     /// check is needed because a user who can write Nodes could name any instance.
-    async fn adopt(&self, own: &Adoption) -> CommandResult {
+    async fn adopt(&self, adoption: &Adoption) -> CommandResult {
         let shared = &self.region_handle.shared;
-        let known = instances::describe(&shared.account, &own.instance).await;
+        let known = instances::describe(&shared.account, &adoption.instance).await;
         let tags = match known {
             Ok(Some(known)) if known.state.is_live() => known.tags,
             Ok(_) => {
                 return CommandResult::Failed {
                     kind: FailureKind::Gone,
-                    text: format!("{} no longer exists", own.instance),
+                    text: format!("{} no longer exists", adoption.instance),
                 };
             }
             Err(fault) => return failed(&fault),
@@ -263,20 +266,20 @@ impl Ec2 {
         // A response was lost. The permission covers only instances that are not adopted yet.
         if [TAG_INSTALLATION, TAG_CLUSTER, TAG_CLAIM]
             .into_iter()
-            .all(|key| tags.get(key) == own.tags.get(key))
+            .all(|key| tags.get(key) == adoption.tags.get(key))
         {
             shared.lister.changed(&self.cluster.name).await;
             return CommandResult::Done;
         }
-        if let Err(why) = may_adopt(&tags, &own.tags) {
-            let text = format!("cannot adopt {}: {why}", own.instance);
+        if let Err(why) = may_adopt(&tags, &adoption.tags) {
+            let text = format!("cannot adopt {}: {why}", adoption.instance);
             return CommandResult::Failed {
                 kind: FailureKind::Denied,
                 text,
             };
         }
-        let ids = [own.instance.clone()];
-        let tagged = instances::tag(&shared.account, &ids, &own.tags).await;
+        let ids = [adoption.instance.clone()];
+        let tagged = instances::tag(&shared.account, &ids, &adoption.tags).await;
         shared.lister.changed(&self.cluster.name).await;
         match tagged.map_err(|fault| failed(&fault)) {
             Ok(()) => CommandResult::Done,
@@ -317,7 +320,9 @@ impl Ec2 {
             _ => NodeClassSupply::unasked(),
         };
         let all = cluster.node_classes.iter();
-        let all: ClassSupplies = all.map(|own| (own.name.clone(), supply(own))).collect();
+        let all: ClassSupplies = all
+            .map(|class| (class.name.clone(), supply(class)))
+            .collect();
         if !all.is_empty() {
             drop(events.send(Event::ClassesChanged(Arc::new(all))).await);
         }
@@ -339,7 +344,7 @@ impl Provider for Ec2 {
                     let tagged = instances::tag(account, &instances, &tags).await;
                     tagged.map_or_else(|fault| failed(&fault), |()| CommandResult::Done)
                 }
-                Command::Adopt(own) => self.adopt(&own).await,
+                Command::Adopt(adoption) => self.adopt(&adoption).await,
                 Command::SaveDiscoveredMemory {
                     instance_type,
                     image,
@@ -371,8 +376,8 @@ impl Provider for Ec2 {
                 // A stopping engine receives no messages.
                 match &events {
                     Some(events) => {
-                        let own = (events.clone(), self.connection.fence.of_this_term());
-                        engines.insert(cluster.name.clone(), own);
+                        let engine = (events.clone(), self.connection.fence.of_this_term());
+                        engines.insert(cluster.name.clone(), engine);
                     }
                     None => drop(engines.remove(&cluster.name)),
                 }

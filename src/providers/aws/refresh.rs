@@ -15,22 +15,22 @@ pub(crate) async fn refresh(
 ) -> (bool, Result<(), AwsError>) {
     let mut all = vec![take(&mut found.subnets, network::subnets(account).await)];
     let counted = all[0].is_ok();
-    let own = network::security_groups(account).await;
-    all.push(take(&mut found.security_groups, own));
+    let listed = network::security_groups(account).await;
+    all.push(take(&mut found.security_groups, listed));
     if reservations {
-        let own = network::reservations(account).await;
-        all.push(take(&mut found.reservations, own));
+        let listed = network::reservations(account).await;
+        all.push(take(&mut found.reservations, listed));
     }
     if groups {
-        let own = network::placement_groups(account).await;
-        all.push(take(&mut found.placement_groups, own));
+        let listed = network::placement_groups(account).await;
+        all.push(take(&mut found.placement_groups, listed));
     }
     (counted, all.into_iter().collect())
 }
 
 fn take<T>(known: &mut ListResult<T>, answer: Result<T, AwsError>) -> Result<(), AwsError> {
     match answer {
-        Ok(own) => *known = Ok(own),
+        Ok(listed) => *known = Ok(listed),
         Err(fault) => {
             if known.is_err() {
                 *known = Err(trouble(&fault, "ec2"));

@@ -86,8 +86,8 @@ impl Regions {
     /// Sets the clusters that are configured on this host, running or not.
     pub(crate) fn configure(&self, clusters: BTreeSet<ClusterName>) {
         let mut configured = self.configured.lock();
-        if let Ok(own) = configured.as_deref_mut() {
-            *own = clusters;
+        if let Ok(configured) = configured.as_deref_mut() {
+            *configured = clusters;
         }
     }
 
@@ -95,12 +95,12 @@ impl Regions {
     pub(crate) async fn of(&self, cluster: &Cluster) -> RegionHandle {
         let key = AccountKey::of(cluster);
         let mut known = self.known.lock().await;
-        if let Some(own) = known.get(&key).filter(|own| own.is_well()) {
-            return own.clone();
+        if let Some(handle) = known.get(&key).filter(|handle| handle.is_well()) {
+            return handle.clone();
         }
         let account = self.accounts.get(&key).await;
-        let beside = known.values().find(|own| own.is_beside(&key));
-        let engines = beside.map_or_else(Engines::default, |own| own.shared.engines.clone());
+        let beside = known.values().find(|handle| handle.is_beside(&key));
+        let engines = beside.map_or_else(Engines::default, |handle| handle.shared.engines.clone());
         let shared = Arc::new(RegionState {
             account: account.clone(),
             lister: Arc::<Lister>::default(),
@@ -156,8 +156,12 @@ mod tests {
     #[tokio::test]
     async fn a_keeper_that_has_ended_is_followed_by_another() {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
-        let own = Arc::new(idle_calls::cluster(0));
-        let first = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+        let cluster = Arc::new(idle_calls::cluster(0));
+        let first = Ec2::new(
+            cluster.clone(),
+            idle_calls::api(),
+            keepers.of(&cluster).await,
+        );
         assert!(first.is_well());
         // As after a panic.
         let closed = mpsc::channel(1).0;
@@ -165,12 +169,16 @@ mod tests {
             known.asks = closed.clone();
         }
         let ended = keepers.known.lock().await.values().next().cloned();
-        let second = Ec2::new(own.clone(), idle_calls::api(), ended.expect("one"));
+        let second = Ec2::new(cluster.clone(), idle_calls::api(), ended.expect("one"));
         assert!(!second.is_well());
-        let third = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+        let third = Ec2::new(
+            cluster.clone(),
+            idle_calls::api(),
+            keepers.of(&cluster).await,
+        );
         assert!(third.is_well());
         let (events, mut inbox) = mpsc::channel(64);
-        third.attend(own, Some(events)).await;
+        third.attend(cluster, Some(events)).await;
         sleep(Duration::from_secs(3)).await;
         told(&mut inbox);
     }
@@ -185,8 +193,13 @@ mod tests {
         }
         let classes = last.expect("classes");
         let class = classes.values().next().expect("a class");
-        let own = class.supply.as_ref().expect("it is ready");
-        own.catalog.get("m5.large").expect("a type").capacity.memory
+        let supply = class.supply.as_ref().expect("it is ready");
+        supply
+            .catalog
+            .get("m5.large")
+            .expect("a type")
+            .capacity
+            .memory
     }
 
     /// A connection that never responds.
@@ -200,15 +213,15 @@ mod tests {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
         let mut all = Vec::new();
         for number in 0..6 {
-            let own = Arc::new(idle_calls::cluster(number));
+            let cluster = Arc::new(idle_calls::cluster(number));
             let api = if number < 5 {
                 hanging()
             } else {
                 idle_calls::api()
             };
-            let provider = Ec2::new(own.clone(), api, keepers.of(&own).await);
+            let provider = Ec2::new(cluster.clone(), api, keepers.of(&cluster).await);
             let (events, inbox) = mpsc::channel(64);
-            provider.attend(own, Some(events)).await;
+            provider.attend(cluster, Some(events)).await;
             all.push((provider, inbox));
         }
         sleep(Duration::from_secs(3)).await;
@@ -216,7 +229,7 @@ mod tests {
         while let Ok(event) = all[0].1.try_recv() {
             if let Event::ClassesChanged(classes) = event {
                 assert!(
-                    classes.values().all(|own| own.supply.is_err()),
+                    classes.values().all(|class| class.supply.is_err()),
                     "it is known"
                 );
             }
@@ -228,10 +241,14 @@ mod tests {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
         let mut all = Vec::new();
         for number in 0..2 {
-            let own = Arc::new(idle_calls::cluster(number));
-            let provider = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+            let cluster = Arc::new(idle_calls::cluster(number));
+            let provider = Ec2::new(
+                cluster.clone(),
+                idle_calls::api(),
+                keepers.of(&cluster).await,
+            );
             let (events, inbox) = mpsc::channel(64);
-            provider.attend(own, Some(events)).await;
+            provider.attend(cluster, Some(events)).await;
             all.push((provider, inbox));
         }
         sleep(Duration::from_mins(1)).await;

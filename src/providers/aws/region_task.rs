@@ -178,8 +178,8 @@ impl RegionTask {
                     }
                 }
                 RegionMessage::Leave(name, session) => {
-                    let own = self.members.get(&name);
-                    if own.is_some_and(|own| own.session == session)
+                    let member = self.members.get(&name);
+                    if member.is_some_and(|member| member.session == session)
                         && let Some(old) = self.members.remove(&name)
                     {
                         self.unheard(&old, None);
@@ -242,7 +242,7 @@ impl RegionTask {
         // Only the leader deletes resources.
         let fences: Arc<[Fence]> = self
             .led()
-            .map(|own| own.connection.fence.of_this_term())
+            .map(|member| member.connection.fence.of_this_term())
             .collect();
         if !care.led.is_empty() && self.schedule.begin(RefreshTask::Profiles) {
             let removing = self.unused_profiles(&care);
@@ -287,9 +287,9 @@ impl RegionTask {
         {
             let ids = all
                 .iter()
-                .map(|(own, _)| (own.zone.clone(), own.zone_id.clone()));
+                .map(|(subnet, _)| (subnet.zone.clone(), subnet.zone_id.clone()));
             self.region.set_zone_ids(ids);
-            let all: Vec<_> = all.iter().map(|(own, _)| own.clone()).collect();
+            let all: Vec<_> = all.iter().map(|(subnet, _)| subnet.clone()).collect();
             if let Ok(mut ledger) = self.shared.subnets.lock() {
                 ledger.counted(&all);
             }
@@ -302,10 +302,10 @@ impl RegionTask {
         let mut news = false;
         let members = self.members.values().map(|member| member.cluster.clone());
         let wanted: Vec<Arc<Cluster>> = members.filter(|member| member.zonal_shift).collect();
-        for own in wanted {
-            let Some(eks) = &own.eks else { continue };
+        for member in wanted {
+            let Some(eks) = &member.eks else { continue };
             let account = self.shared.account.clone();
-            let name = eks.name.clone().unwrap_or(own.name.to_string());
+            let name = eks.name.clone().unwrap_or(member.name.to_string());
             let arn = match self.arns.get(&name) {
                 Some(arn) => arn.clone(),
                 None => {
@@ -315,9 +315,9 @@ impl RegionTask {
             };
             self.arns.insert(name, arn.clone());
             let zones = zonal_shift::shifted(&account, &arn).await?;
-            let before = self.shifted.insert(own.name.clone(), zones.clone());
+            let before = self.shifted.insert(member.name.clone(), zones.clone());
             if before.unwrap_or_default() != zones {
-                tracing::warn!(cluster = %own.name, ?zones, "detected zonal shift");
+                tracing::warn!(cluster = %member.name, ?zones, "detected zonal shift");
                 news = true;
             }
         }
@@ -356,21 +356,21 @@ impl RegionTask {
     /// Managed clusters.
     fn managed(&self) -> impl Iterator<Item = &RegionCluster> {
         let all = self.members.values();
-        all.filter(|own| own.cluster.mode == ManagementMode::Manage)
+        all.filter(|member| member.cluster.mode == ManagementMode::Manage)
     }
 
     /// Managed clusters that this host leads.
     fn led(&self) -> impl Iterator<Item = &RegionCluster> {
         self.managed()
-            .filter(|own| own.events.is_some() && own.connection.fence.is_open())
+            .filter(|member| member.events.is_some() && member.connection.fence.is_open())
     }
 
     /// The cleanup scope.
     fn care(&self) -> CleanupScope {
         let configured = self.shared.configured.lock();
-        let configured = configured.map(|own| own.clone());
+        let configured = configured.map(|names| names.clone());
         CleanupScope {
-            led: self.led().map(|own| own.cluster.clone()).collect(),
+            led: self.led().map(|member| member.cluster.clone()).collect(),
             // Without knowledge of other hosts, resources of unknown clusters are not deleted.
             is_whole: configured.is_ok() && self.led().count() == self.managed().count(),
             configured: configured.unwrap_or_default(),
@@ -388,7 +388,8 @@ impl RegionTask {
 
     async fn templates(&mut self, care: &CleanupScope) -> Result<bool, AwsError> {
         let led = care.led.iter();
-        let installations: BTreeSet<&str> = led.map(|own| own.installation.as_str()).collect();
+        let installations: BTreeSet<&str> =
+            led.map(|cluster| cluster.installation.as_str()).collect();
         for installation in installations {
             let (account, templates) = (&self.shared.account, &self.shared.templates);
             let removed = templates.collect(account, installation, care).await?;
@@ -409,9 +410,10 @@ impl RegionTask {
             let Some(member) = self.members.get(&name) else {
                 continue;
             };
-            let (own, account) = (member.cluster.clone(), self.shared.account.clone());
+            let (cluster, account) = (member.cluster.clone(), self.shared.account.clone());
             let connection = member.connection.clone();
-            self.homes.ask((own, member.session), connection, account);
+            self.homes
+                .ask((cluster, member.session), connection, account);
             let home = member.view.borrow().home.clone();
             if home.is_some() {
                 sure &= self.resolve(&name, home).await;
@@ -455,11 +457,11 @@ impl RegionTask {
             return true;
         };
         let base = self.base.clone();
-        let (own, connection) = (member.cluster.clone(), member.connection.clone());
-        let acts = own.mode == ManagementMode::Manage && member.events.is_some();
+        let (cluster, connection) = (member.cluster.clone(), member.connection.clone());
+        let acts = cluster.mode == ManagementMode::Manage && member.events.is_some();
         let (mut sure, mut classes) = (true, BTreeMap::new());
-        for class in &own.node_classes {
-            let ready = self.ready((&own, acts), class, home.as_ref(), &base);
+        for class in &cluster.node_classes {
+            let ready = self.ready((&cluster, acts), class, home.as_ref(), &base);
             // Only the leader creates resources.
             let fence = acts.then(|| connection.fence.of_this_term());
             let ready = match fence {
@@ -484,7 +486,10 @@ impl RegionTask {
         }) else {
             return;
         };
-        for what in missing.iter().filter(|own| !member.missing.contains(own)) {
+        for what in missing
+            .iter()
+            .filter(|known| !member.missing.contains(known))
+        {
             tracing::warn!(cluster = %name, what, "user data lacks cluster data");
         }
         member.missing = missing;
@@ -493,7 +498,7 @@ impl RegionTask {
     /// Resolves a node class. Only the leader creates missing resources.
     async fn ready(
         &mut self,
-        (own, acts): (&Cluster, bool),
+        (cluster, acts): (&Cluster, bool),
         class: &NodeClass,
         home: Option<&ClusterEndpoint>,
         base: &Arc<Catalog>,
@@ -501,11 +506,11 @@ impl RegionTask {
         let account = self.shared.account.clone();
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
-        let profile = self.profiles.of(&account, (own, acts), class).await;
+        let profile = self.profiles.of(&account, (cluster, acts), class).await;
         let mut resolved =
             resolve_node_class::resolve(class, &self.found, images, profile, clock::now());
         let nowhere = BTreeSet::new();
-        let shifted = self.shifted.get(&own.name).unwrap_or(&nowhere);
+        let shifted = self.shifted.get(&cluster.name).unwrap_or(&nowhere);
         resolved.conditions.push(validated(class, &resolved, home));
         let known = (&self.memory, shifted);
         let supply =
@@ -516,10 +521,10 @@ impl RegionTask {
             supply: supply(&resolved),
             resolved,
         };
-        let home = home.filter(|_| acts && !own.disable_dry_run);
+        let home = home.filter(|_| acts && !cluster.disable_dry_run);
         let with = (&*account, &self.shared.templates);
         let unmet = match home {
-            Some(home) => self.trials.of(with, (own, home), &ready).await,
+            Some(home) => self.trials.of(with, (cluster, home), &ready).await,
             None => None,
         };
         if let Some(unmet) = unmet {
@@ -528,7 +533,7 @@ impl RegionTask {
             all.push(unmet);
             ready.supply = supply(&ready.resolved);
         }
-        ready.warn(&own.name);
+        ready.warn(&cluster.name);
         ready
     }
 

@@ -65,7 +65,7 @@ async fn all_of(account: &AwsClients, all: WaitingEnds) {
     // retries if it still may.
     let mut all: WaitingEnds = all
         .into_iter()
-        .filter(|own| fence::lets_pass(&own.1))
+        .filter(|waiting| fence::lets_pass(&waiting.1))
         .collect();
     while !all.is_empty() {
         let rest = all.split_off(all.len().min(MOST));
@@ -77,13 +77,18 @@ async fn all_of(account: &AwsClients, all: WaitingEnds) {
 /// Makes one call. Instances without a result are terminated individually, so that one invalid
 /// instance does not affect others, except after throttling or without a response.
 async fn some(account: &AwsClients, all: WaitingEnds) {
-    let ids: Vec<InstanceId> = all.iter().map(|own| own.0.clone()).collect();
-    let fences: Vec<Fence> = all.iter().flat_map(|own| own.1.iter().cloned()).collect();
+    let ids: Vec<InstanceId> = all.iter().map(|waiting| waiting.0.clone()).collect();
+    let fences: Vec<Fence> = all
+        .iter()
+        .flat_map(|waiting| waiting.1.iter().cloned())
+        .collect();
     let call = fence::within(fences, instances::terminate(account, &ids));
     let (states, fault) = match call.await {
         Ok(Ok(states)) => (states, None),
         // If a fence or deadline blocks one of them, make individual calls.
-        Ok(Err(_)) if !all.iter().all(|own| fence::lets_pass(&own.1)) => (BTreeMap::new(), None),
+        Ok(Err(_)) if !all.iter().all(|waiting| fence::lets_pass(&waiting.1)) => {
+            (BTreeMap::new(), None)
+        }
         Err(_) => (BTreeMap::new(), None),
         Ok(Err(fault)) => (BTreeMap::new(), Some(fault)),
     };
@@ -156,7 +161,7 @@ mod tests {
         let made = call.min_count(count).max_count(count).send();
         let made = fence::without(made).await;
         let made = made.expect("instances").instances.unwrap_or_default();
-        let ids = made.iter().filter_map(|own| own.instance_id());
+        let ids = made.iter().filter_map(|instance| instance.instance_id());
         let mut ids: Vec<InstanceId> = ids.map(InstanceId::from).collect();
         if unknown {
             ids.push("i-0123456789abcdef0".into());
@@ -179,7 +184,8 @@ mod tests {
             assert_eq!(state, InstanceState::ShuttingDown);
         }
         let states = aws.ask(&json!({"do": "instances"}));
-        let lives = |own: &&Value| own["state"] == "running" || own["state"] == "pending";
+        let lives =
+            |instance: &&Value| instance["state"] == "running" || instance["state"] == "pending";
         let lives = states["instances"]
             .as_array()
             .map(|all| all.iter().filter(lives).count());
@@ -212,8 +218,9 @@ mod tests {
         let late = fence.of_this_term().until(Moment::now());
         let id = InstanceId::from("i-0123456789abcdef0");
         aws.ask(&json!({"do": "forget"}));
-        for own in [past, late] {
-            let ended = fence::within([own], TerminateBatcher::default().end(&account, &id)).await;
+        for fence in [past, late] {
+            let ended =
+                fence::within([fence], TerminateBatcher::default().end(&account, &id)).await;
             assert!(!matches!(ended, Ok(Ok(_))), "{ended:?}");
         }
         assert!(

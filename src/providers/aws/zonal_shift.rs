@@ -29,14 +29,15 @@ pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<
         }
     };
     let now = clock::now();
-    let applies = answer.zonal_shifts().iter().filter(|own| {
-        let ends = Timestamp::from_second(own.expiry_time().secs()).unwrap_or(now);
-        *own.applied_status() == AppliedStatus::Applied && ends > now
+    let applies = answer.zonal_shifts().iter().filter(|shift| {
+        let ends = Timestamp::from_second(shift.expiry_time().secs()).unwrap_or(now);
+        *shift.applied_status() == AppliedStatus::Applied && ends > now
     });
-    let mut all: BTreeSet<String> = applies.map(|own| own.away_from().to_owned()).collect();
+    let mut all: BTreeSet<String> = applies.map(|shift| shift.away_from().to_owned()).collect();
     // Autoshifts of AWS have no expiry.
     let auto = answer.autoshifts().iter();
-    let auto = auto.filter(|own| *own.applied_status() == AutoshiftAppliedStatus::Applied);
-    all.extend(auto.map(|own| own.away_from().to_owned()));
+    let auto =
+        auto.filter(|autoshift| *autoshift.applied_status() == AutoshiftAppliedStatus::Applied);
+    all.extend(auto.map(|autoshift| autoshift.away_from().to_owned()));
     Ok(all)
 }

@@ -233,11 +233,11 @@ async fn tags_go_there_and_back(bench: &Bench<'_>) {
     let instance = bench.launched(&wish).await;
     let seen = bench.shows(&instance.id, "is listed", |it| it.is_some());
     let seen = seen.await.expect("it is listed");
-    for (own, whose) in [(&instance, "the answer"), (&seen, "the listing")] {
+    for (reported, whose) in [(&instance, "the answer"), (&seen, "the listing")] {
         for (key, value) in &wish.tags {
-            assert_eq!(own.tags.get(key), Some(value), "{key} in {whose}");
+            assert_eq!(reported.tags.get(key), Some(value), "{key} in {whose}");
         }
-        let claim = ClaimRecord::from_tags(&own.tags, HERE, &CLUSTER.into());
+        let claim = ClaimRecord::from_tags(&reported.tags, HERE, &CLUSTER.into());
         assert_eq!(claim, Ok(wish.claim.clone()), "{whose}");
     }
     bench.done(&instance).await;

@@ -39,13 +39,13 @@ async fn ec2_conforms() {
         return;
     };
     aws.ask(&json!({"do": "outage", "type": "m5.large", "zone": "us-west-2c"}));
-    let own = Arc::new(aws.cluster("conformance", "prod"));
-    let account = AwsClients::of(AccountKey::of(&own), aws.config().await);
+    let cluster = Arc::new(aws.cluster("conformance", "prod"));
+    let account = AwsClients::of(AccountKey::of(&cluster), aws.config().await);
     let keepers = Regions::of_accounts(Accounts::with(account));
-    let region_handle = keepers.of(&own).await;
+    let region_handle = keepers.of(&cluster).await;
     let (events, mut inbox) = mpsc::channel(64);
-    let prod: Arc<dyn Provider> = Arc::new(Ec2::new(own.clone(), api(), region_handle.clone()));
-    prod.attend(own.clone(), Some(events)).await;
+    let prod: Arc<dyn Provider> = Arc::new(Ec2::new(cluster.clone(), api(), region_handle.clone()));
+    prod.attend(cluster.clone(), Some(events)).await;
     // The first event has no results yet, the second has the results of AWS.
     for _ in 0..2 {
         while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
@@ -64,7 +64,7 @@ async fn ec2_conforms() {
         sold_out: key("m5.large", "c"),
         unknown: key("m99.large", "a"),
         nobody: "i-0123456789abcdef0".into(),
-        node_class_hash: node_class_hash(own.node_classes.first()),
+        node_class_hash: node_class_hash(cluster.node_classes.first()),
         lag: Duration::from_secs(5),
         // Only IAM permissions prevent it.
         guards_ends: false,
@@ -105,26 +105,26 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let Some(aws) = Aws::start_or_skip(name) else {
         return;
     };
-    let own = Arc::new(aws.cluster("adoption", "prod"));
-    let account = || async { AwsClients::of(AccountKey::of(&own), aws.config().await) };
+    let cluster = Arc::new(aws.cluster("adoption", "prod"));
+    let account = || async { AwsClients::of(AccountKey::of(&cluster), aws.config().await) };
     let direct = account().await;
     let image = direct.ec2.describe_images().send().await.expect("images");
     let image = image.images().first().and_then(|image| image.image_id());
     let image = image.expect("an image").to_owned();
-    let eks = own.eks.as_ref().and_then(|eks| eks.name.clone());
-    let eks = eks.unwrap_or_else(|| own.name.to_string());
+    let eks = cluster.eks.as_ref().and_then(|eks| eks.name.clone());
+    let eks = eks.unwrap_or_else(|| cluster.name.to_string());
     let theirs = karpenters(&direct, &image, &eks, "general").await;
     let of_other = karpenters(&direct, &image, "another", "general").await;
     let of_pool = karpenters(&direct, &image, &eks, "special").await;
     let keepers = Regions::of_accounts(Accounts::with(account().await));
-    let region_handle = keepers.of(&own).await;
-    let prod = Ec2::new(own.clone(), api(), region_handle);
+    let region_handle = keepers.of(&cluster).await;
+    let prod = Ec2::new(cluster.clone(), api(), region_handle);
     let adopt = async |claim: &str, instance: &InstanceId| {
         let pool = Pool::new("general");
         let reason = ("adopted", "adopted");
-        let claim = record_in(&own, &pool, claim, Timestamp::UNIX_EPOCH, reason);
+        let claim = record_in(&cluster, &pool, claim, Timestamp::UNIX_EPOCH, reason);
         let adoption = Adoption {
-            tags: Launch::tags_of(&own, &claim),
+            tags: Launch::tags_of(&cluster, &claim),
             claim,
             instance: instance.clone(),
             offering: key("m5.large", "a"),
@@ -164,7 +164,7 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     };
     let ours: Vec<_> = all
         .iter()
-        .map(|own| (&own.id, own.tags.get(TAG_CLUSTER)))
+        .map(|instance| (&instance.id, instance.tags.get(TAG_CLUSTER)))
         .collect();
-    assert_eq!(ours, [(&theirs, Some(&own.name.to_string()))]);
+    assert_eq!(ours, [(&theirs, Some(&cluster.name.to_string()))]);
 }

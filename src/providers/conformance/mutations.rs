@@ -134,12 +134,12 @@ impl Bent {
     async fn terminate(&self, claim: ClaimId, instance: InstanceId) -> CommandResult {
         let again = self.done().ended.contains(&instance);
         let all = self.cloud.list(None).await.expect("it lists");
-        let own = all.iter().find(|it| it.id == instance);
-        let of = |tag: &str| own.and_then(|own| own.tags.get(tag)).cloned();
+        let found = all.iter().find(|it| it.id == instance);
+        let of = |tag: &str| found.and_then(|instance| instance.tags.get(tag)).cloned();
         let another = all.iter().find(|it| it.state.is_live());
         let (target, of) = match self.bend {
             Bend::FailsTheSecondEnd if again => return unknown(),
-            Bend::EndsNobody if own.is_none() => {
+            Bend::EndsNobody if found.is_none() => {
                 return CommandResult::Terminating(InstanceState::Terminated);
             }
             Bend::EndsNothing => return CommandResult::Terminating(InstanceState::ShuttingDown),
@@ -170,7 +170,7 @@ impl Bent {
             CommandResult::Instances(mut all) if self.bend == Bend::CutsTags => {
                 for value in all
                     .iter_mut()
-                    .flat_map(|own| Arc::make_mut(&mut own.tags).values_mut())
+                    .flat_map(|instance| Arc::make_mut(&mut instance.tags).values_mut())
                 {
                     *value = value.chars().take(255).collect();
                 }

@@ -13,6 +13,7 @@ use crate::host::text;
 use crate::model::cluster::Exec;
 use crate::model::id::ClusterName;
 use crate::outbound::process_group::ProcessGroup;
+use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::{Lines, ProgramLine};
 
 /// Environment variables that every program gets.
@@ -64,8 +65,9 @@ impl Child {
         exec: &Exec,
         cluster: &ClusterName,
         longest: usize,
-    ) -> Result<Self, String> {
-        let (program, arguments) = exec.command.split_first().ok_or("no program set")?;
+    ) -> Result<Self, ProgramError> {
+        let command = exec.command.split_first();
+        let (program, arguments) = command.ok_or(ProgramError::NoCommand)?;
         let mut process = Command::new(program)
             .args(arguments)
             .env_clear()
@@ -76,7 +78,10 @@ impl Child {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| text::bounded(&format!("cannot start {program}: {error}")))?;
+            .map_err(|error| ProgramError::Start {
+                program: program.clone(),
+                error,
+            })?;
         let group = ProcessGroup::of(&process);
         let pipes = (
             process.stdin.take(),
@@ -84,7 +89,7 @@ impl Child {
             process.stderr.take(),
         );
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(format!("cannot start {program}: no pipes"));
+            return Err(ProgramError::NoPipes(program.clone()));
         };
         Ok(Self {
             stdin,

@@ -25,11 +25,11 @@ impl RegionTask {
             return;
         };
         let is_same =
-            |own: Option<&mpsc::Sender<Event>>| own.is_some_and(|it| it.same_channel(events));
+            |sender: Option<&mpsc::Sender<Event>>| sender.is_some_and(|it| it.same_channel(events));
         let name = &old.cluster.name;
         if let Ok(mut known) = self.shared.engines.lock()
-            && is_same(known.get(name).map(|own| &own.0))
-            && !is_same(new.and_then(|own| own.events.as_ref()))
+            && is_same(known.get(name).map(|engine| &engine.0))
+            && !is_same(new.and_then(|member| member.events.as_ref()))
         {
             known.remove(name);
         }
@@ -38,16 +38,16 @@ impl RegionTask {
     /// Starts one listener per queue of the clusters, for their engines.
     pub(super) fn listen(&mut self) {
         let members = self.members.iter();
-        let engines = members.filter_map(|(name, own)| {
-            let events = own.events.clone().filter(|event| !event.is_closed())?;
-            Some((name, events, &own.connection.fence))
+        let engines = members.filter_map(|(name, member)| {
+            let events = member.events.clone().filter(|event| !event.is_closed())?;
+            Some((name, events, &member.connection.fence))
         });
         if let Ok(mut known) = self.shared.engines.lock() {
-            known.retain(|_, own| !own.0.is_closed());
+            known.retain(|_, engine| !engine.0.is_closed());
             for (name, events, fence) in engines {
                 // An engine that is already known keeps the fence of its own term.
                 let is_known = known.get(name);
-                if !is_known.is_some_and(|own| own.0.same_channel(&events)) {
+                if !is_known.is_some_and(|engine| engine.0.same_channel(&events)) {
                     known.insert(name.clone(), (events, fence.of_this_term()));
                 }
             }
@@ -57,9 +57,9 @@ impl RegionTask {
             .members
             .values()
             .filter(|member| member.events.is_some());
-        let named = led.filter_map(|own| {
-            let queue = own.cluster.interruption.as_ref()?.queue.clone();
-            Some((own.cluster.installation.clone(), queue))
+        let named = led.filter_map(|member| {
+            let queue = member.cluster.interruption.as_ref()?.queue.clone();
+            Some((member.cluster.installation.clone(), queue))
         });
         let wanted: BTreeSet<(String, String)> = named.collect();
         self.queues.retain(|key, task| {

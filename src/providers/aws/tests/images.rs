@@ -31,7 +31,7 @@ fn described(asked: &Asked) -> String {
     let wanted = |id: &str| {
         let by_id = asked.says("Filter.1.Name=image-id");
         let value = format!("={id}");
-        !by_id || asked.body.lines().any(|own| own.ends_with(&value))
+        !by_id || asked.body.lines().any(|line| line.ends_with(&value))
     };
     let items = THERE.iter().filter(|(id, ..)| wanted(id));
     let items = items.map(|(id, arch, deprecated)| {
@@ -54,7 +54,9 @@ fn aws(parameters: &'static [(&'static str, &'static str)]) -> Canned {
             return Reply::Xml(described(asked));
         }
         let mut all = parameters.iter();
-        let held = all.find(|(name, _)| asked.says(name)).map(|own| own.1);
+        let held = all
+            .find(|(name, _)| asked.says(name))
+            .map(|parameter| parameter.1);
         match held {
             Some("no") => Reply::No("AccessDeniedException", ""),
             Some(id) => Reply::Json(format!(r#"{{"Parameter":{{"Value":"{id}"}}}}"#)),
@@ -69,7 +71,7 @@ async fn find(aws: &Canned, terms: &[ImageTerm]) -> ListResult<Vec<Image>> {
 }
 
 fn ids(found: &[Image]) -> Vec<&str> {
-    found.iter().map(|own| own.id.as_str()).collect()
+    found.iter().map(|image| image.id.as_str()).collect()
 }
 
 fn labels(all: &[(&str, &str)]) -> Labels {
@@ -137,16 +139,16 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
         find(&aws, &terms).await.expect("images");
         let asked = aws.asked();
         assert_eq!(asked.len(), expect.len(), "{terms:?}");
-        for (own, (owners, filters)) in asked.iter().zip(expect) {
+        for (request, (owners, filters)) in asked.iter().zip(expect) {
             let said = |name: &str| -> Vec<String> {
-                let own = own.body.lines().filter(|own| own.starts_with(name));
-                let values = own.filter_map(|own| own.split_once('='));
+                let lines = request.body.lines().filter(|line| line.starts_with(name));
+                let values = lines.filter_map(|line| line.split_once('='));
                 values.map(|(_, value)| value.to_owned()).collect()
             };
             assert_eq!(said("Owner."), *owners, "{terms:?}");
             let expect = [*filters, "state available"].join(" ");
             assert_eq!(said("Filter.").join(" "), expect.trim_start(), "{terms:?}");
-            assert!(own.says("IncludeDeprecated=true"), "{own:?}");
+            assert!(request.says("IncludeDeprecated=true"), "{request:?}");
         }
     }
 }
@@ -156,16 +158,16 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
 async fn an_image_is_what_ec2_says_of_it() {
     let found = find(&aws(&[]), &[search(None, Some("me"), &[])]).await;
     let found = found.expect("images");
-    let own = found
+    let images = found
         .iter()
-        .map(|own| (own.id.as_str(), own.arch.as_str(), own.deprecated));
+        .map(|image| (image.id.as_str(), image.arch.as_str(), image.deprecated));
     let expect = [
         ("ami-1", "amd64", false),
         ("ami-2", "arm64", true),
         ("ami-3", "amd64", false),
     ];
-    assert_eq!(own.collect::<Vec<_>>(), expect);
-    assert!(found.iter().all(|own| own.variants.is_empty()));
+    assert_eq!(images.collect::<Vec<_>>(), expect);
+    assert!(found.iter().all(|image| image.variants.is_empty()));
 }
 
 /// Missing parameters are ignored. Access denial is an error, because the parameter might be
@@ -284,11 +286,11 @@ async fn what_was_found_is_believed_for_a_while() {
     // The images in the parameters are requested again, too.
     let latest = [alias(AmiFamily::Al2, "latest")];
     let pinned = [alias(AmiFamily::Al2, "v2025")];
-    let own = [ImageTerm::SsmParameter("/own".to_owned())];
+    let user_terms = [ImageTerm::SsmParameter("/own".to_owned())];
     for (term, keep, parameters) in [
         (&latest, LATEST, 3),
         (&pinned, PINNED, 3),
-        (&own, LATEST, 1),
+        (&user_terms, LATEST, 1),
     ] {
         assert_eq!(
             again(term, keep - Duration::from_secs(1)).await,

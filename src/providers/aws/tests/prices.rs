@@ -8,11 +8,11 @@ use crate::providers::aws::pricing;
 /// A product of the price list.
 fn product(name: &str, currency: &str, price: &str) -> String {
     let unit = json!({ currency: price });
-    let own = json!({
+    let product = json!({
         "product": { "attributes": { "instanceType": name } },
         "terms": { "OnDemand": { "a": { "priceDimensions": { "b": { "pricePerUnit": unit } } } } },
     });
-    own.to_string()
+    product.to_string()
 }
 
 fn page(products: &[String], next: Option<&str>) -> Reply {
@@ -48,12 +48,15 @@ async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
         });
         let (shared, metal) = pricing::list(&aws.account(region)).await.expect("prices");
         let text = |all: Vec<(crate::model::id::TypeName, crate::model::instance::Price)>| {
-            told(all.into_iter().map(|(name, own)| (name, own.usd_per_h())))
+            told(
+                all.into_iter()
+                    .map(|(name, price)| (name, price.usd_per_h())),
+            )
         };
         assert_eq!(text(shared), "m5.large 0.096, m5.xlarge 0.192", "{region}");
         assert_eq!(text(metal), "m5.metal 4.608", "{region}");
         let asked = aws.asked();
-        let words = |own: &Asked, all: &[&str]| all.iter().all(|word| own.says(word));
+        let words = |request: &Asked, all: &[&str]| all.iter().all(|word| request.says(word));
         let region = format!("\"{region}\"");
         let both = [
             "\"Used\"",
@@ -62,7 +65,10 @@ async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
             "\"OnDemand\"",
             region.as_str(),
         ];
-        assert!(asked.iter().all(|own| words(own, &both)), "{asked:?}");
+        assert!(
+            asked.iter().all(|request| words(request, &both)),
+            "{asked:?}"
+        );
         assert!(asked[2].says("\"Dedicated\"") && asked[2].says("bare metal"));
         assert_eq!(asked.len(), 3);
     }
@@ -76,8 +82,8 @@ async fn a_price_list_that_fails_is_none() {
         false => page(&[product("m5.large", "USD", "0.096")], None),
     });
     let fault = pricing::list(&aws.account(REGION)).await;
-    let own = fault.expect_err("a fault").sorted("pricing");
-    assert_eq!(own.sort, crate::ec2::errors::ErrorClass::Throttled);
+    let failure = fault.expect_err("a fault").sorted("pricing");
+    assert_eq!(failure.sort, crate::ec2::errors::ErrorClass::Throttled);
     let aws = Canned::new(|_| Reply::Silent);
     pricing::spot(&aws.account(REGION))
         .await
@@ -124,16 +130,19 @@ async fn spot_prices_are_the_newest_of_each_type_and_zone() {
     let all = pricing::spot(&aws.account(REGION)).await.expect("prices");
     let all = all
         .into_iter()
-        .map(|(name, zone, own)| (format!("{name} {zone}"), own.usd_per_h()));
+        .map(|(name, zone, price)| (format!("{name} {zone}"), price.usd_per_h()));
     let expect = "c5.large us-west-2b 0.02, m5.large us-west-2a 0.04, m5.large us-west-2b 0.03";
     assert_eq!(told(all), expect);
     let asked = aws.asked();
     assert_eq!(asked.len(), 2);
-    for own in asked {
-        assert!(own.says("ProductDescription.1=Linux/UNIX"), "{own:?}");
-        assert!(own.says("ProductDescription.2=Linux/UNIX (Amazon VPC)"));
+    for request in asked {
         assert!(
-            own.body.contains("StartTime="),
+            request.says("ProductDescription.1=Linux/UNIX"),
+            "{request:?}"
+        );
+        assert!(request.says("ProductDescription.2=Linux/UNIX (Amazon VPC)"));
+        assert!(
+            request.body.contains("StartTime="),
             "what was is of no interest"
         );
     }

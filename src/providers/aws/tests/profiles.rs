@@ -43,8 +43,8 @@ struct Iam {
 
 fn parameter(asked: &Asked, name: &str) -> String {
     let mut lines = asked.body.lines();
-    let own = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-    own.unwrap_or_default().to_owned()
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    value.unwrap_or_default().to_owned()
 }
 
 impl Iam {
@@ -88,7 +88,7 @@ impl Iam {
                 Reply::No("EntityAlreadyExists", "it is there")
             }
             "CreateInstanceProfile" => {
-                let pairs = asked.body.lines().filter(|own| own.starts_with("Tags."));
+                let pairs = asked.body.lines().filter(|line| line.starts_with("Tags."));
                 let known = Known {
                     path: parameter(asked, "Path"),
                     roles: Vec::new(),
@@ -103,7 +103,7 @@ impl Iam {
             "ListInstanceProfiles" => {
                 let prefix = parameter(asked, "PathPrefix");
                 let all = self.profiles.iter();
-                let all = all.filter(|(_, own)| own.path.starts_with(&prefix));
+                let all = all.filter(|(_, profile)| profile.path.starts_with(&prefix));
                 let all = all.map(|(name, _)| format!("<member>{}</member>", self.show(name)));
                 let all: String = all.collect();
                 result(&format!(
@@ -120,8 +120,8 @@ impl Iam {
             }
             _ if !self.profiles.contains_key(&name) => none,
             "GetInstanceProfile" => {
-                let own = self.show(&name);
-                result(&format!("<InstanceProfile>{own}</InstanceProfile>"))
+                let roles = self.show(&name);
+                result(&format!("<InstanceProfile>{roles}</InstanceProfile>"))
             }
             "AddRoleToInstanceProfile" if !self.roles.contains(&role) => none,
             "DeleteInstanceProfile" => {
@@ -272,9 +272,9 @@ async fn a_profile_says_whose_it_is() {
     let name = bench.of(&cluster("one", &[]), "node").await;
     let name = name.expect("a profile");
     let iam = bench.iam.lock().expect("no panic");
-    let own = &iam.profiles[&name];
-    assert_eq!(own.path, "/outrigger/us-west-2/here/");
-    let tags = own.tags.join(" ");
+    let profile = &iam.profiles[&name];
+    assert_eq!(profile.path, "/outrigger/us-west-2/here/");
+    let tags = profile.tags.join(" ");
     for (key, value) in [
         ("outrigger.dev/installation", "here"),
         ("outrigger.dev/cluster", "one"),
@@ -368,7 +368,7 @@ async fn each_role_has_a_profile_of_its_own() {
             name.len() <= 128
                 && name
                     .chars()
-                    .all(|own| own.is_ascii_alphanumeric() || "+=,.@-_".contains(own)),
+                    .all(|letter| letter.is_ascii_alphanumeric() || "+=,.@-_".contains(letter)),
             "{name}"
         );
         assert_eq!(bench.roles_of(&name), [role]);

@@ -23,11 +23,11 @@ fn body(kind: &str, detail: &Value) -> String {
         "AWS Health Event" => "aws.health",
         _ => "aws.ec2",
     };
-    let own = json!({
+    let body = json!({
         "version": "0", "source": source, "detail-type": kind, "time": "2026-01-01T00:00:00Z",
         "detail": detail,
     });
-    own.to_string()
+    body.to_string()
 }
 
 fn of_instance(kind: &str, id: &str) -> String {
@@ -153,15 +153,17 @@ async fn heard(messages: &[String], seconds: u64) -> Heard {
 async fn heard_behind(fence: Fence, messages: &[String], seconds: u64) -> Heard {
     let (_, aws) = aws(messages);
     let (events, mut inbox) = mpsc::channel(2000);
-    let own = listener(aws.account(REGION), engines(events, fence));
-    let task = tokio::spawn(own.listen());
+    let reader = listener(aws.account(REGION), engines(events, fence));
+    let task = tokio::spawn(reader.listen());
     sleep(Duration::from_secs(seconds)).await;
     task.abort();
     let asked = aws.asked();
     let places = |operation: &str| {
-        let of = asked.iter().filter(|own| own.operation == operation);
+        let of = asked
+            .iter()
+            .filter(|request| request.operation == operation);
         let place = |at: &usize| format!("\"r{at}.\"");
-        let all: String = of.map(|own| own.body.as_str()).collect();
+        let all: String = of.map(|request| request.body.as_str()).collect();
         let all = (0..messages.len()).filter(|at| all.contains(&place(at)));
         all.collect::<BTreeSet<usize>>()
     };
@@ -211,7 +213,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
         (health(&["i-1", "i-far"]), &[("i-1", Maintenance)], false),
     ];
     for (message, events, deleted) in rows {
-        let own = heard(std::slice::from_ref(&message), 15).await;
+        let outcome = heard(std::slice::from_ref(&message), 15).await;
         let place = BTreeSet::from([0]);
         let events = events.iter().map(|(id, what)| ((*id).to_owned(), *what));
         let expect = Heard {
@@ -219,7 +221,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
             deleted: if deleted { place.clone() } else { [].into() },
             given_back: if deleted { [].into() } else { place },
         };
-        assert_eq!(own, expect, "{message}");
+        assert_eq!(outcome, expect, "{message}");
     }
 }
 
@@ -234,11 +236,11 @@ async fn a_batch_is_taken_in_message_by_message() {
         of_instance(SPOT, "i-far"),
         of_instance(STATE, "i-2"),
     ];
-    let own = heard(&messages, 15).await;
-    let told = own.events.iter().map(|(id, _)| id.as_str());
+    let outcome = heard(&messages, 15).await;
+    let told = outcome.events.iter().map(|(id, _)| id.as_str());
     assert_eq!(told.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
-    assert_eq!(own.deleted, [0, 1, 2, 4].into());
-    assert_eq!(own.given_back, [3].into());
+    assert_eq!(outcome.deleted, [0, 1, 2, 4].into());
+    assert_eq!(outcome.given_back, [3].into());
 }
 
 /// A host that was suspended until its Lease expired may resume with messages in hand: it neither
@@ -251,21 +253,21 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     let now = Moment::now();
     let steady = now.steady.checked_sub(span).expect("a time");
     lapsed.open(Moment { steady, ..now }, span);
-    let own = heard_behind(lapsed, &messages, 60).await;
+    let outcome = heard_behind(lapsed, &messages, 60).await;
     let expect = Heard {
         events: vec![("i-1".to_owned(), Interruption::Spot)],
         ..Heard::default()
     };
-    assert_eq!(own, expect);
+    assert_eq!(outcome, expect);
 
     // A daemon in observe mode leaves all messages to other hosts.
     let observes = Fence::default();
     observes.close();
     let unknown = of_instance(SPOT, "i-unknown");
     let messages = [messages[1].clone(), unknown, "no message".to_owned()];
-    let own = heard_behind(observes, &messages, 15).await;
-    assert_eq!(own.given_back, [0, 1, 2].into());
-    assert_eq!(own.deleted, BTreeSet::new());
+    let outcome = heard_behind(observes, &messages, 15).await;
+    assert_eq!(outcome.given_back, [0, 1, 2].into());
+    assert_eq!(outcome.deleted, BTreeSet::new());
 }
 
 /// A region loses its spot capacity: all messages are received together.
@@ -339,7 +341,7 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
         let tried = aws
             .asked()
             .iter()
-            .filter(|own| own.operation == operation)
+            .filter(|request| request.operation == operation)
             .count();
         assert!((5..=15).contains(&tried), "{tried} times");
         sqs.lock().expect("no panic").fails = None;
