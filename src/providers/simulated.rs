@@ -74,13 +74,13 @@ impl CloudHandle {
     /// Starts an empty cloud with this behavior.
     pub(crate) fn start_with(catalog: Arc<Catalog>, settings: CloudSettings) -> Self {
         let (asks, inbox) = mpsc::channel(QUEUE);
-        let region_handle = CloudTask {
+        let task = CloudTask {
             cloud: Cloud::new(catalog.clone(), settings),
             catalog,
             homes: BTreeMap::new(),
             registering: BTreeMap::new(),
         };
-        tokio::spawn(region_handle.keep(inbox));
+        tokio::spawn(task.keep(inbox));
         Self { asks }
     }
 
@@ -215,11 +215,17 @@ impl CloudTask {
 
     fn terminate(&mut self, instance: &InstanceId, of: &(String, ClusterName)) -> CommandResult {
         let tags = self.cloud.get(instance.as_str()).map(|it| &it.truth().tags);
-        let is = |tag: &str, value: &str| {
-            let value_of_tag = tags.and_then(|tags| tags.get(tag));
-            value_of_tag.is_none_or(|known| known == value)
-        };
-        if !is(TAG_INSTALLATION, &of.0) || !is(TAG_CLUSTER, of.1.as_str()) {
+        let (installation, cluster) = of;
+        let is_foreign = [
+            (TAG_INSTALLATION, installation.as_str()),
+            (TAG_CLUSTER, cluster.as_str()),
+        ]
+        .iter()
+        .any(|(tag, value)| {
+            let known = tags.and_then(|tags| tags.get(*tag));
+            known.is_some_and(|known| known != value)
+        });
+        if is_foreign {
             return CommandResult::Failed {
                 kind: FailureKind::Denied,
                 text: format!("{instance} belongs to a different cluster"),
@@ -288,11 +294,8 @@ impl Provider for InProcess {
                 }
                 Command::Adopt(adoption) => self.cloud.adopt(adoption, self.home.clone()).await,
                 Command::ListInstances => {
-                    let of = self.of();
-                    self.cloud
-                        .list(Some(of))
-                        .await
-                        .map_or_else(closed, CommandResult::Instances)
+                    let listed = self.cloud.list(Some(self.of())).await;
+                    listed.map_or_else(closed, CommandResult::Instances)
                 }
                 other => not_ours(&other),
             }

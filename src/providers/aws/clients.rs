@@ -53,8 +53,9 @@ impl AccountKey {
     /// limits and queues are shared per account and region. The account of the daemon's own
     /// identity is unknown here.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        let market = |key: &Self| CapacityScope::region(&key.region, key.role.as_deref());
-        market(self) == market(other)
+        let [this, other] =
+            [self, other].map(|key| CapacityScope::region(&key.region, key.role.as_deref()));
+        this == other
     }
 }
 
@@ -134,7 +135,7 @@ impl AwsClients {
     pub(crate) fn of(key: AccountKey, config: SdkConfig) -> Self {
         let config = named(config);
         let skew = SkewGauge::default();
-        let recorder = || Recorder {
+        let recorder = Recorder {
             region: key.region.clone(),
             skew: skew.clone(),
         };
@@ -144,38 +145,40 @@ impl AwsClients {
             buckets: RateLimits::default(),
             ec2: aws_sdk_ec2::Client::from_conf(
                 aws_sdk_ec2::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .build(),
             ),
             shift: aws_sdk_arczonalshift::Client::from_conf(
                 aws_sdk_arczonalshift::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .build(),
             ),
             eks: aws_sdk_eks::Client::from_conf(
                 aws_sdk_eks::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .build(),
             ),
             iam: aws_sdk_iam::Client::from_conf(
                 aws_sdk_iam::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .build(),
             ),
-            pricing: aws_sdk_pricing::Client::from_conf(pricing.interceptor(recorder()).build()),
+            pricing: aws_sdk_pricing::Client::from_conf(
+                pricing.interceptor(recorder.clone()).build(),
+            ),
             sqs: aws_sdk_sqs::Client::from_conf(
                 aws_sdk_sqs::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .timeout_config(timeouts(POLL))
                     .build(),
             ),
             ssm: aws_sdk_ssm::Client::from_conf(
                 aws_sdk_ssm::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder)
                     .build(),
             ),
             config,
-            skew: skew.clone(),
+            skew,
             key,
         }
     }
@@ -225,8 +228,8 @@ impl Accounts {
             return account.clone();
         }
         let mut account = AwsClients::new(key.clone()).await;
-        if let Some(beside) = known.values().find(|it| it.key.is_beside(key)) {
-            account.buckets = beside.buckets.clone();
+        if let Some(neighbour) = known.values().find(|it| it.key.is_beside(key)) {
+            account.buckets = neighbour.buckets.clone();
         }
         let account = Arc::new(account);
         known.insert(key.clone(), account.clone());

@@ -77,9 +77,9 @@ pub(crate) async fn configs(
     request: &FleetRequest,
 ) -> Result<Vec<FleetLaunchTemplateConfigRequest>, AwsError> {
     let mut configs = Vec::with_capacity(request.configs.len());
-    for template_config in &request.configs {
-        templates.ensure(account, &template_config.template).await?;
-        configs.push(config(template_config));
+    for wanted in &request.configs {
+        templates.ensure(account, &wanted.template).await?;
+        configs.push(config(wanted));
     }
     Ok(configs)
 }
@@ -161,15 +161,14 @@ fn launched(
 ) -> Option<(Instance, Option<String>)> {
     let fleet_instance = answer.instances().first()?;
     let id = fleet_instance.instance_ids().first()?;
-    let said = fleet_instance
-        .launch_template_and_overrides()
-        .and_then(|launch_template_and_override| launch_template_and_override.overrides());
+    let overrides = fleet_instance.launch_template_and_overrides();
+    let overrides = overrides.and_then(|it| it.overrides());
     let kind = fleet_instance
         .instance_type()
-        .or(said.and_then(|overrides| overrides.instance_type()));
-    let zone = said.and_then(|overrides| overrides.availability_zone());
-    let subnet = said
-        .and_then(|overrides| overrides.subnet_id())
+        .or(overrides.and_then(|it| it.instance_type()));
+    let zone = overrides.and_then(|it| it.availability_zone());
+    let subnet = overrides
+        .and_then(|it| it.subnet_id())
         .or(fleet_instance.subnet_id());
     let chosen = request
         .overrides()
@@ -199,20 +198,17 @@ fn launched(
 }
 
 fn error(fleet_error: &Listed) -> FleetError {
-    let said = fleet_error
-        .launch_template_and_overrides()
-        .and_then(|launch_template_and_override| launch_template_and_override.overrides());
+    let overrides = fleet_error.launch_template_and_overrides();
+    let overrides = overrides.and_then(|it| it.overrides());
     FleetError {
         code: fleet_error.error_code().unwrap_or_default().to_owned(),
         message: fleet_error.error_message().unwrap_or_default().to_owned(),
-        instance_type: said
-            .and_then(|overrides| overrides.instance_type())
+        instance_type: overrides
+            .and_then(|it| it.instance_type())
             .map(|it| it.as_str().to_owned()),
-        zone: said
-            .and_then(|overrides| overrides.availability_zone())
+        zone: overrides
+            .and_then(|it| it.availability_zone())
             .map(str::to_owned),
-        subnet: said
-            .and_then(|overrides| overrides.subnet_id())
-            .map(str::to_owned),
+        subnet: overrides.and_then(|it| it.subnet_id()).map(str::to_owned),
     }
 }

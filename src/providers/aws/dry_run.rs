@@ -53,15 +53,17 @@ impl DryRuns {
     /// block a class.
     pub(crate) async fn of(
         &mut self,
-        (account, templates): (&AwsClients, &Templates),
-        (cluster, home): (&Cluster, &ClusterEndpoint),
+        account: &AwsClients,
+        templates: &Templates,
+        cluster: &Cluster,
+        home: &ClusterEndpoint,
         ready: &LaunchableClass,
     ) -> Option<NodeClassCondition> {
-        let requests = requests((cluster, home), ready);
+        let requests = requests(cluster, home, ready);
         let what = fingerprint(requests.first()?, ready);
-        let place = (cluster.name.clone(), ready.class.name.clone());
+        let key = (cluster.name.clone(), ready.class.name.clone());
         let now = clock::monotonic();
-        let known = self.0.get(&place);
+        let known = self.0.get(&key);
         if let Some(known) = known.filter(|it| it.what == what && now < it.until) {
             return known.unmet.clone();
         }
@@ -91,48 +93,51 @@ impl DryRuns {
             until: now + span,
             unmet: unmet.clone(),
         };
-        self.0.insert(place, tried);
+        self.0.insert(key, tried);
         unmet
     }
 }
 
 /// The test launches of a class: for its first pool with offerings.
 pub(crate) fn requests(
-    (cluster, home): (&Cluster, &ClusterEndpoint),
+    cluster: &Cluster,
+    home: &ClusterEndpoint,
     ready: &LaunchableClass,
 ) -> Vec<FleetRequest> {
     let Ok(supply) = &ready.supply.supply else {
         return Vec::new();
     };
-    let mut pools = cluster.pools.iter();
-    let found = pools.find_map(|pool| {
+    for pool in &cluster.pools {
         if pool.node_class.as_ref() != Some(&ready.class.name) {
-            return None;
+            continue;
         }
         let offerings = dry_run::offerings(pool, &supply.catalog).into_iter();
         let requests = offerings.filter_map(|offering| {
             let launch = dry_run::launch(cluster, pool, offering);
             // No subnet capacity is reserved.
             let mut subnets = Subnets::default();
-            let request = ready.request(&launch, (cluster, home), Some(STAND_IN), &mut subnets);
+            let request = ready.request(&launch, cluster, home, Some(STAND_IN), &mut subnets);
             request.ok()
         });
-        Some(requests.collect::<Vec<_>>()).filter(|all| !all.is_empty())
-    });
-    found.unwrap_or_default()
+        let requests: Vec<FleetRequest> = requests.collect();
+        if !requests.is_empty() {
+            return requests;
+        }
+    }
+    Vec::new()
 }
 
 /// The inputs of a test. Template names contain the content hash.
 fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
-    let names = request.configs.iter().map(|config| config.template.name());
-    let names: Vec<String> = names.collect();
-    let subnets: BTreeSet<&String> = ready
-        .resolved
-        .subnets
-        .iter()
-        .map(|subnet| &subnet.id)
-        .collect();
+    let names = template_names(request);
+    let subnets = ready.resolved.subnets.iter();
+    let subnets: BTreeSet<&String> = subnets.map(|subnet| &subnet.id).collect();
     format!("{names:?} {subnets:?} {:?}", request.context)
+}
+
+fn template_names(request: &FleetRequest) -> Vec<String> {
+    let configs = request.configs.iter();
+    configs.map(|config| config.template.name()).collect()
 }
 
 /// Tests launches in order until one would succeed or is not conclusive. On throttling it stops
@@ -140,16 +145,16 @@ fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
 async fn rehearse(
     account: &AwsClients,
     templates: &Templates,
-    all: &[FleetRequest],
+    requests: &[FleetRequest],
 ) -> DryRunResult {
-    let mut first = None;
-    for request in all {
+    let mut first_refusal = None;
+    for request in requests {
         match attempt(account, templates, request).await {
-            refused @ DryRunResult::Refused(..) => first.get_or_insert(refused),
+            refused @ DryRunResult::Refused(..) => first_refusal.get_or_insert(refused),
             other => return other,
         };
     }
-    first.unwrap_or(DryRunResult::Passed)
+    first_refusal.unwrap_or(DryRunResult::Passed)
 }
 
 async fn attempt(
@@ -157,8 +162,7 @@ async fn attempt(
     templates: &Templates,
     request: &FleetRequest,
 ) -> DryRunResult {
-    let names = request.configs.iter().map(|config| config.template.name());
-    let names: Vec<String> = names.collect();
+    let names = template_names(request);
     let tried = match create_fleet::configs(account, templates, request).await {
         Err(fault) => Err(fault),
         Ok(configs) => match run(account, request, DryRunSource::Template).await {
@@ -194,12 +198,6 @@ pub(crate) async fn untouched(
     account: &AwsClients,
     request: &FleetRequest,
 ) -> [(&'static str, DryRunResult); 3] {
-    let verdict = |tried: Result<(), AwsError>| match tried {
-        Ok(()) => DryRunResult::Passed,
-        // EC2 resolves names only for permitted callers.
-        Err(fault) if fault.is(&ABOUT_NAMES) => DryRunResult::Passed,
-        Err(fault) => said(&fault),
-    };
     let template = match request.configs.first() {
         Some(config) => launch_templates::rehearse(account, &config.template).await,
         None => Ok(()),
@@ -208,10 +206,20 @@ pub(crate) async fn untouched(
     let configs = request.configs.iter().map(create_fleet::config).collect();
     let fleet = fleet(account, request, configs).await;
     [
-        ("ec2:CreateLaunchTemplate", verdict(template)),
-        ("ec2:RunInstances", verdict(run)),
-        ("ec2:CreateFleet", verdict(fleet)),
+        ("ec2:CreateLaunchTemplate", permission(template)),
+        ("ec2:RunInstances", permission(run)),
+        ("ec2:CreateFleet", permission(fleet)),
     ]
+}
+
+/// Returns whether a call is permitted, regardless of the template's existence.
+fn permission(tried: Result<(), AwsError>) -> DryRunResult {
+    match tried {
+        Ok(()) => DryRunResult::Passed,
+        // EC2 resolves names only for permitted callers.
+        Err(fault) if fault.is(&ABOUT_NAMES) => DryRunResult::Passed,
+        Err(fault) => said(&fault),
+    }
 }
 
 fn said(fault: &AwsError) -> DryRunResult {
@@ -235,11 +243,9 @@ async fn run(
     request: &FleetRequest,
     from: DryRunSource,
 ) -> Result<(), AwsError> {
-    let Some((config, launch_option)) = request
-        .configs
-        .first()
-        .and_then(|config| Some((config, config.overrides.first()?)))
-    else {
+    let config = request.configs.first();
+    let launch_option = config.and_then(|config| config.overrides.first());
+    let (Some(config), Some(launch_option)) = (config, launch_option) else {
         return Ok(());
     };
     let interfaces = config.template.interfaces.iter().map(|it| {
@@ -264,8 +270,9 @@ async fn run(
         DryRunSource::Nothing => {
             let profile = config.template.profile.as_ref();
             let profile = profile.map(|name| {
-                let profile = IamInstanceProfileSpecification::builder().name(name);
-                profile.build()
+                IamInstanceProfileSpecification::builder()
+                    .name(name)
+                    .build()
             });
             call.image_id(&launch_option.image)
                 .set_iam_instance_profile(profile)
@@ -289,8 +296,9 @@ async fn run(
     // No retries on throttling, because the test can wait.
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer.map_err(|error| AwsError::new("RunInstances", error))?;
-    Ok(())
+    answer
+        .map(drop)
+        .map_err(|error| AwsError::new("RunInstances", error))
 }
 
 /// Tests CreateFleet with one instance.
@@ -303,8 +311,9 @@ async fn fleet(
     let call = create_fleet::call(account, request, configs).dry_run(true);
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer.map_err(|error| AwsError::new("CreateFleet", error))?;
-    Ok(())
+    answer
+        .map(drop)
+        .map_err(|error| AwsError::new("CreateFleet", error))
 }
 
 #[cfg(test)]

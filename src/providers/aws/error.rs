@@ -54,10 +54,9 @@ impl AwsError {
             .map(|response| response.status().as_u16());
         let (code, message) = match &error {
             SdkError::ServiceError(answer) => {
-                let service_error = answer.err();
-                let code = service_error.code().unwrap_or("Unknown").to_owned();
-                let message = service_error.message().unwrap_or("no message").to_owned();
-                (Some(code), message)
+                let error = answer.err();
+                let message = error.message().unwrap_or("no message").to_owned();
+                (Some(error.code().unwrap_or("Unknown").to_owned()), message)
             }
             // The body may be an HTML page.
             other => (None, sources(other)),
@@ -106,13 +105,11 @@ where
         SdkError::DispatchFailure(_) => "cannot reach AWS".to_owned(),
         _ => "cannot read the response".to_owned(),
     };
-    let mut source = std::error::Error::source(error);
+    let first = std::error::Error::source(error);
     // Bounded, in case the error chain is cyclic.
-    for _ in 0..8 {
-        let Some(cause) = source else { break };
+    for cause in std::iter::successors(first, |cause| (*cause).source()).take(8) {
         text.push_str(": ");
         text.push_str(&cause.to_string());
-        source = cause.source();
     }
     text
 }

@@ -1,6 +1,6 @@
 //! Finds images of a region by id, by name and tags, and by SSM parameters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_ec2::types::{ArchitectureValues, Filter, Image as Listed};
@@ -52,9 +52,9 @@ impl Images {
             match term {
                 ImageTerm::Id(id) => ids.push((id.clone(), Vec::new())),
                 ImageTerm::SsmParameter(name) => {
-                    let held = self.parameter(account, name, (MOVING, false)).await;
-                    let held = held.map_err(|fault| trouble(&fault, "ssm"))?;
-                    ids.extend(held.map(|id| (id, Vec::new())));
+                    let id = self.parameter(account, name, MOVING, false).await;
+                    let id = id.map_err(|fault| trouble(&fault, "ssm"))?;
+                    ids.extend(id.map(|id| (id, Vec::new())));
                 }
                 ImageTerm::Alias {
                     family,
@@ -95,9 +95,9 @@ impl Images {
         let mut ids = Vec::new();
         for path in paths {
             let keep = if path.is_mutable() { MOVING } else { PINNED };
-            let held = self.parameter(account, &path.path, (keep, true)).await;
-            let held = held.map_err(|fault| trouble(&fault, "ssm"))?;
-            ids.extend(held.map(|id| (id, path.variants.clone())));
+            let id = self.parameter(account, &path.path, keep, true).await;
+            let id = id.map_err(|fault| trouble(&fault, "ssm"))?;
+            ids.extend(id.map(|id| (id, path.variants.clone())));
         }
         Ok(ids)
     }
@@ -109,16 +109,17 @@ impl Images {
         &mut self,
         account: &AwsClients,
         name: &str,
-        (keep, published): (Duration, bool),
+        keep: Duration,
+        published: bool,
     ) -> Result<Option<String>, AwsError> {
         let now = clock::monotonic();
         let known = self.parameters.get(name).cloned();
         let last = match known {
-            Some((at, held)) if now.duration_since(at) < keep => return Ok(held),
-            known => known.and_then(|(_, held)| held),
+            Some((read_at, id)) if now.duration_since(read_at) < keep => return Ok(id),
+            known => known.and_then(|(_, id)| id),
         };
         account.buckets.read.turn().await;
-        let held = match account.ssm.get_parameter().name(name).send().await {
+        let value = match account.ssm.get_parameter().name(name).send().await {
             Ok(answer) => answer
                 .parameter()
                 .and_then(|parameter| parameter.value().map(str::to_owned)),
@@ -136,9 +137,9 @@ impl Images {
                 }
             }
         };
-        let held = held.filter(|id| id.starts_with("ami-"));
-        self.parameters.insert(name.to_owned(), (now, held.clone()));
-        Ok(held)
+        let id = value.filter(|value| value.starts_with("ami-"));
+        self.parameters.insert(name.to_owned(), (now, id.clone()));
+        Ok(id)
     }
 
     async fn by_id(
@@ -149,28 +150,29 @@ impl Images {
         let now = clock::monotonic();
         self.by_id
             .retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
-        let unknown = ids.iter().map(|(id, _)| id);
-        let unknown = unknown.filter(|id| !self.by_id.contains_key(*id));
-        let mut unknown: Vec<String> = unknown.cloned().collect();
-        unknown.sort();
-        unknown.dedup();
-        for some in unknown.chunks(IDS) {
+        let unknown: BTreeSet<&String> = ids
+            .iter()
+            .map(|(id, _)| id)
+            .filter(|id| !self.by_id.contains_key(*id))
+            .collect();
+        let unknown: Vec<String> = unknown.into_iter().cloned().collect();
+        for chunk in unknown.chunks(IDS) {
             let ids = Filter::builder()
                 .name("image-id")
-                .set_values(Some(some.to_vec()));
+                .set_values(Some(chunk.to_vec()));
             let found = list(account, Vec::new(), vec![ids.build()]).await?;
-            for id in some {
+            for id in chunk {
                 let image = found.iter().find(|image| image.id == *id);
                 self.by_id.insert(id.clone(), (now, image.cloned()));
             }
         }
-        let known = ids.iter().filter_map(|(id, variants)| {
-            let (_, image) = self.by_id.get(id)?;
-            let image = image.clone()?;
-            let variants = variants.clone();
-            Some(Image { variants, ..image })
+        let found = ids.iter().filter_map(|(id, variants)| {
+            Some(Image {
+                variants: variants.clone(),
+                ..self.by_id.get(id)?.1.clone()?
+            })
         });
-        Ok(known.collect())
+        Ok(found.collect())
     }
 
     async fn search(
@@ -230,7 +232,6 @@ async fn list(
 
 /// Converts an image. `None` for unsupported hardware.
 fn image(listed: &Listed, now: Timestamp) -> Option<Image> {
-    let time = |text: Option<&str>| text.and_then(|text| text.parse::<Timestamp>().ok());
     let arch = match listed.architecture()? {
         ArchitectureValues::X8664 => Arch::Amd64,
         ArchitectureValues::Arm64 => Arch::Arm64,
@@ -241,9 +242,13 @@ fn image(listed: &Listed, now: Timestamp) -> Option<Image> {
         name: listed.name().unwrap_or_default().to_owned(),
         arch,
         variants: Vec::new(),
-        created: time(listed.creation_date()),
-        deprecated: time(listed.deprecation_time()).is_some_and(|at| at <= now),
+        created: timestamp(listed.creation_date()),
+        deprecated: timestamp(listed.deprecation_time()).is_some_and(|at| at <= now),
     })
+}
+
+fn timestamp(text: Option<&str>) -> Option<Timestamp> {
+    text?.parse().ok()
 }
 
 /// The condition of a node class after a failed call.

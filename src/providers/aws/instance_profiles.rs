@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use aws_sdk_iam::types::Tag;
+use aws_sdk_iam::types::{InstanceProfile, Tag};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -68,7 +68,8 @@ impl Profiles {
     pub(crate) async fn of(
         &mut self,
         account: &AwsClients,
-        (cluster, acts): (&Cluster, bool),
+        cluster: &Cluster,
+        acts: bool,
         class: &NodeClass,
     ) -> ListResult<String> {
         match &class.identity {
@@ -90,9 +91,9 @@ impl Profiles {
         account: &AwsClients,
         care: &CleanupScope,
     ) -> Result<usize, AwsError> {
-        let clusters = &care.led;
         let mut removed = 0;
-        let paths: BTreeSet<String> = clusters
+        let paths: BTreeSet<String> = care
+            .led
             .iter()
             .filter(|cluster| roles(cluster).next().is_some())
             .map(|cluster| path(cluster))
@@ -102,39 +103,12 @@ impl Profiles {
             let pages = call.into_paginator().send();
             let mut unused = Vec::new();
             paginate::each(account, "ListInstanceProfiles", pages, |page| {
-                unused.extend(
-                    page.instance_profiles()
-                        .iter()
-                        .filter_map(|instance_profile| {
-                            let age =
-                                clock::now().as_second() - instance_profile.create_date().secs();
-                            let old = u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs());
-                            let cluster = cluster_in(instance_profile.instance_profile_name());
-                            let is_ours =
-                                cluster.is_some_and(|cluster| care.is_for(cluster, spelt));
-                            let unused = old
-                                && is_ours
-                                && !clusters.iter().any(|it| {
-                                    roles(it).any(|role| {
-                                        name(it, role) == instance_profile.instance_profile_name()
-                                    })
-                                });
-                            let roles = instance_profile
-                                .roles()
-                                .iter()
-                                .map(|role| role.role_name().to_owned());
-                            unused.then(|| {
-                                (
-                                    instance_profile.instance_profile_name().to_owned(),
-                                    roles.collect(),
-                                )
-                            })
-                        }),
-                );
+                let profiles = page.instance_profiles().iter();
+                unused.extend(profiles.filter(|profile| is_unused(profile, care)).cloned());
             })
             .await?;
-            for (name, roles) in unused {
-                removed += usize::from(self.remove(account, &name, roles).await?);
+            for profile in unused {
+                removed += usize::from(self.remove(account, &profile).await?);
             }
         }
         Ok(removed)
@@ -143,9 +117,9 @@ impl Profiles {
     async fn remove(
         &mut self,
         account: &AwsClients,
-        name: &str,
-        roles: Vec<String>,
+        profile: &InstanceProfile,
     ) -> Result<bool, AwsError> {
+        let name = profile.instance_profile_name();
         // An instance that loses its profile loses its credentials.
         let pattern = format!("*/{name}");
         let call = account.ec2.describe_instances();
@@ -153,24 +127,18 @@ impl Profiles {
             .filters(filter("iam-instance-profile.arn", &pattern))
             .max_results(5);
         account.buckets.read.turn().await;
-        let used = call.send().await;
-        let used = used.map_err(|error| AwsError::new("DescribeInstances", error))?;
-        if used
+        let users = call.send().await;
+        let users = users.map_err(|error| AwsError::new("DescribeInstances", error))?;
+        if users
             .reservations()
             .iter()
-            .any(|reservation| !reservation.instances().is_empty())
+            .any(|it| !it.instances().is_empty())
         {
             return Ok(false);
         }
         self.0.remove(name);
-        for role in roles {
-            let call = account.iam.remove_role_from_instance_profile();
-            let call = call
-                .instance_profile_name(name)
-                .role_name(role)
-                .send()
-                .await;
-            gone(call.map_err(|error| AwsError::new("RemoveRoleFromInstanceProfile", error)))?;
+        for role in profile.roles() {
+            gone(remove_role(account, name, role.role_name()).await)?;
         }
         let call = account.iam.delete_instance_profile();
         let call = call.instance_profile_name(name).send().await;
@@ -205,6 +173,18 @@ fn gone<T>(answer: Result<T, AwsError>) -> Result<(), AwsError> {
         Err(fault) if !fault.is(&["NoSuchEntity"]) => Err(fault),
         _ => Ok(()),
     }
+}
+
+/// Returns whether a profile in the cleanup scope is old, and no node class uses its role.
+fn is_unused(profile: &InstanceProfile, scope: &CleanupScope) -> bool {
+    let name = profile.instance_profile_name();
+    let age = clock::now().as_second() - profile.create_date().secs();
+    u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs())
+        && cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, spelt))
+        && !scope
+            .led
+            .iter()
+            .any(|cluster| roles(cluster).any(|role| self::name(cluster, role) == name))
 }
 
 /// The roles of a cluster's node classes.
@@ -268,36 +248,21 @@ async fn ensure(
         .send()
         .await;
     let roles = match known {
-        Ok(answer) => {
-            let profile = answer.instance_profile();
-            let roles = profile
-                .map(|profile| profile.roles().to_vec())
-                .unwrap_or_default();
-            roles
-                .iter()
-                .map(|role| role.role_name().to_owned())
-                .collect()
-        }
+        Ok(answer) => answer.instance_profile.map_or(Vec::new(), |it| it.roles),
         Err(error) => {
             let fault = AwsError::new("GetInstanceProfile", error);
             if !fault.is(&["NoSuchEntity"]) {
                 return Err(fault);
             }
             create(account, cluster, name).await?;
-            Vec::<String>::new()
+            Vec::new()
         }
     };
-    if roles.iter().any(|attached| attached == role) {
+    if roles.iter().any(|attached| attached.role_name() == role) {
         return Ok(());
     }
     for other in roles {
-        let call = iam.remove_role_from_instance_profile();
-        let call = call
-            .instance_profile_name(name)
-            .role_name(other)
-            .send()
-            .await;
-        call.map_err(|error| AwsError::new("RemoveRoleFromInstanceProfile", error))?;
+        remove_role(account, name, other.role_name()).await?;
     }
     let call = iam.add_role_to_instance_profile();
     let call = call
@@ -305,8 +270,17 @@ async fn ensure(
         .role_name(role)
         .send()
         .await;
-    call.map_err(|error| AwsError::new("AddRoleToInstanceProfile", error))?;
-    Ok(())
+    call.map(drop)
+        .map_err(|error| AwsError::new("AddRoleToInstanceProfile", error))
+}
+
+async fn remove_role(account: &AwsClients, profile: &str, role: &str) -> Result<(), AwsError> {
+    let call = account.iam.remove_role_from_instance_profile();
+    let call = call.instance_profile_name(profile).role_name(role);
+    let answer = call.send().await;
+    answer
+        .map(drop)
+        .map_err(|error| AwsError::new("RemoveRoleFromInstanceProfile", error))
 }
 
 async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(), AwsError> {

@@ -51,11 +51,11 @@ pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, 
         .send();
     let mut all = Vec::new();
     paginate::each(account, "DescribeInstanceTypeOfferings", pages, |page| {
-        let offerings = page.instance_type_offerings().iter();
-        all.extend(offerings.filter_map(|offering| {
-            let name = offering.instance_type()?.as_str();
-            Some((TypeName::from(name), Zone::from(offering.location()?)))
-        }));
+        for offering in page.instance_type_offerings() {
+            if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
+                all.push((TypeName::from(name.as_str()), Zone::from(zone)));
+            }
+        }
     })
     .await?;
     Ok(all)
@@ -88,10 +88,8 @@ fn shape(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
     if let Some(ebs) = info.ebs_info()
         && ebs.ebs_optimized_support() == Some(&EbsOptimizedSupport::Default)
     {
-        let most = ebs
-            .ebs_optimized_info()
-            .and_then(|it| it.maximum_bandwidth_in_mbps());
-        shape.ebs_mbps = count(most);
+        let bandwidth = ebs.ebs_optimized_info();
+        shape.ebs_mbps = count(bandwidth.and_then(|it| it.maximum_bandwidth_in_mbps()));
     }
     if let Some(disks) = info.instance_storage_info() {
         shape.disk_gb = disks
@@ -116,9 +114,8 @@ fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
         let enis = count(card.maximum_network_interfaces())?;
         Some(NetworkCard { index, enis })
     });
-    let cards: Vec<NetworkCard> = cards.collect();
     let default = count(network.default_network_card_index()).unwrap_or(0);
-    shape.set_cards(default, cards);
+    shape.set_cards(default, cards.collect());
     shape.ips_per_eni = count(network.ipv4_addresses_per_interface()).unwrap_or(0);
     shape.ena = network
         .ena_support()
@@ -129,45 +126,38 @@ fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
 }
 
 fn take_accelerators(shape: &mut InstanceTypeSpec, info: &InstanceTypeInfo) {
-    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    let gpus = info
-        .gpu_info()
-        .map(|gpu_info| gpu_info.gpus())
-        .unwrap_or_default();
+    let gpus = info.gpu_info().map(|it| it.gpus()).unwrap_or_default();
     shape.gpus = gpus
         .iter()
         .map(|gpu| Gpu {
-            name: text(gpu.name()),
-            manufacturer: text(gpu.manufacturer()),
+            name: gpu.name().unwrap_or_default().to_owned(),
+            manufacturer: gpu.manufacturer().unwrap_or_default().to_owned(),
             count: count(gpu.count()).unwrap_or(0),
             memory_mib: count(gpu.memory_info().and_then(|it| it.size_in_mib())).unwrap_or(0),
         })
         .collect();
-    let neurons = info
-        .neuron_info()
-        .map(|neuron_info| neuron_info.neuron_devices());
+    let neurons = info.neuron_info().map(|it| it.neuron_devices());
     shape.neurons = neurons
         .unwrap_or_default()
         .iter()
         .map(|neuron| {
             let devices = count(neuron.count()).unwrap_or(0);
-            let cores = count(neuron.core_info().and_then(|it| it.count())).unwrap_or(0);
+            let cores_per_device = neuron.core_info().and_then(|it| it.count());
             Neuron {
                 name: neuron.name().map(str::to_owned),
                 devices,
-                cores: devices.saturating_mul(cores),
+                cores: devices.saturating_mul(count(cores_per_device).unwrap_or(0)),
             }
         })
         .collect();
-    let accelerators = info
-        .inference_accelerator_info()
-        .map(|inference_accelerator_info| inference_accelerator_info.accelerators());
+    let accelerators = info.inference_accelerator_info();
+    let accelerators = accelerators.map(|it| it.accelerators());
     shape.accelerators = accelerators
         .unwrap_or_default()
         .iter()
         .map(|accelerator| Accelerator {
-            name: text(accelerator.name()),
-            manufacturer: text(accelerator.manufacturer()),
+            name: accelerator.name().unwrap_or_default().to_owned(),
+            manufacturer: accelerator.manufacturer().unwrap_or_default().to_owned(),
             count: count(accelerator.count()).unwrap_or(0),
         })
         .collect();

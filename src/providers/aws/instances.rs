@@ -72,8 +72,8 @@ impl Lister {
         Ok(shared
             .all
             .iter()
-            .filter(|it| {
-                let tag = it.tags.get(TAG_CLUSTER);
+            .filter(|instance| {
+                let tag = instance.tags.get(TAG_CLUSTER);
                 tag.is_some_and(|name| name == cluster.as_str())
             })
             .cloned()
@@ -102,16 +102,18 @@ impl Lister {
     pub(crate) async fn node_of(
         &self,
         account: &AwsClients,
-        (installation, cluster): (&str, &ClusterName),
+        installation: &str,
+        cluster: &ClusterName,
         instance: &InstanceId,
     ) -> Option<Box<ExpectedNode>> {
         for wait in NAME_WAITS {
             sleep(wait).await;
             // Earlier listings are outdated.
             self.changed(cluster).await;
-            let found = self.find(account, installation, instance).await;
-            if let Ok(Some(node)) = found.map(|found| found.and_then(|instance| instance.node)) {
-                return Some(node);
+            if let Ok(Some(found)) = self.find(account, installation, instance).await
+                && found.node.is_some()
+            {
+                return found.node;
             }
         }
         None
@@ -187,12 +189,12 @@ async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>,
 fn instance(listed: &Listed) -> Option<Instance> {
     let zone = listed.placement()?.availability_zone()?;
     let is_spot = listed.instance_lifecycle() == Some(&InstanceLifecycleType::Spot);
-    let wanted = listed.capacity_reservation_specification();
+    let specification = listed.capacity_reservation_specification();
     let bought = Bought {
         spot_request: listed.spot_instance_request_id().or(is_spot.then_some("")),
         reservation: listed.capacity_reservation_id(),
-        preference: wanted
-            .and_then(|specification| specification.capacity_reservation_preference())
+        preference: specification
+            .and_then(|it| it.capacity_reservation_preference())
             .map(|preference| preference.as_str()),
     };
     let id = InstanceId::from(listed.instance_id()?);
@@ -215,29 +217,26 @@ fn instance(listed: &Listed) -> Option<Instance> {
 
 /// The fields for drift detection.
 fn facts(listed: &Listed) -> InstanceFacts {
-    let text = |text: Option<&str>| text.map(str::to_owned);
     let groups = listed.security_groups().iter();
-    let interfaces = listed.network_interfaces().iter();
-    let kinds = interfaces.filter_map(|interface| interface.interface_type());
+    let interfaces = listed.network_interfaces();
+    let kinds = interfaces.iter().filter_map(|it| it.interface_type());
     let adapters = kinds.filter(|kind| matches!(*kind, "efa" | "efa-only"));
-    let known = !listed.network_interfaces().is_empty();
-    let partition = listed
-        .placement()
-        .and_then(|placement| placement.partition_number());
+    let placement = listed.placement();
+    let partition = placement.and_then(|placement| placement.partition_number());
     InstanceFacts {
-        image: text(listed.image_id()),
-        subnet: text(listed.subnet_id()),
-        security_groups: groups.filter_map(|group| text(group.group_id())).collect(),
-        placement_group: text(
-            listed
-                .placement()
-                .and_then(|placement| placement.group_id()),
-        ),
+        image: listed.image_id().map(str::to_owned),
+        subnet: listed.subnet_id().map(str::to_owned),
+        security_groups: groups
+            .filter_map(|group| group.group_id().map(str::to_owned))
+            .collect(),
+        placement_group: placement.and_then(|it| it.group_id()).map(str::to_owned),
         partition: partition
             .and_then(|number| u32::try_from(number).ok())
             .filter(|number| *number > 0),
         reservation: listed.capacity_reservation_id().map(ReservationId::from),
-        adapters: u32::try_from(adapters.count()).ok().filter(|_| known),
+        adapters: u32::try_from(adapters.count())
+            .ok()
+            .filter(|_| !interfaces.is_empty()),
     }
 }
 
@@ -260,14 +259,12 @@ pub(crate) async fn tag(
     wanted: &Labels,
 ) -> Result<(), AwsError> {
     account.buckets.change.turn().await;
-    let ids = instances
-        .iter()
-        .map(|instance| instance.as_str().to_owned());
-    let call = account.ec2.create_tags();
-    let call = call.set_resources(Some(ids.collect()));
+    let ids = instances.iter().map(InstanceId::to_string).collect();
+    let call = account.ec2.create_tags().set_resources(Some(ids));
     let answer = call.set_tags(Some(tags(wanted))).send().await;
-    answer.map_err(|error| AwsError::new("CreateTags", error))?;
-    Ok(())
+    answer
+        .map(drop)
+        .map_err(|error| AwsError::new("CreateTags", error))
 }
 
 /// Terminates instances, and returns the state of each as far as EC2 reports it.
@@ -277,11 +274,8 @@ pub(crate) async fn terminate(
 ) -> Result<BTreeMap<InstanceId, InstanceState>, AwsError> {
     account.buckets.terminate.turn().await;
     let ids = instances.iter().map(InstanceId::to_string).collect();
-    let call = account
-        .ec2
-        .terminate_instances()
-        .set_instance_ids(Some(ids));
-    let answer = call.send().await;
+    let call = account.ec2.terminate_instances();
+    let answer = call.set_instance_ids(Some(ids)).send().await;
     let answer = answer.map_err(|error| AwsError::new("TerminateInstances", error))?;
     let changes = answer.terminating_instances().iter().filter_map(|it| {
         let id = InstanceId::from(it.instance_id()?);

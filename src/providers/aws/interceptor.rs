@@ -20,7 +20,7 @@ use crate::outbound::clock_skew::SkewGauge;
 use crate::outbound::fence;
 
 /// Counts requests, retries included.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     /// The region, as metric label.
     pub(crate) region: String,
@@ -98,10 +98,10 @@ impl Intercept for Recorder {
         if let (Some(answer), Some(sent)) = (context.response(), sent) {
             self.skew.note(answer.headers().get("date"), sent);
         }
-        let refused = context
+        let failed = context
             .response()
             .filter(|response| !response.status().is_success());
-        let body = refused.and_then(|response| response.body().bytes());
+        let body = failed.and_then(|response| response.body().bytes());
         if let (Some(body), Some(call)) = (body, cfg.load::<Metadata>())
             && is_throttled(body)
         {

@@ -77,7 +77,8 @@ impl Listener {
         account: Arc<AwsClients>,
         lister: Arc<Lister>,
         engines: Engines,
-        (installation, queue): (String, String),
+        installation: String,
+        queue: String,
     ) -> Self {
         Self {
             account,
@@ -115,16 +116,16 @@ impl Listener {
 
     /// Processes one batch of messages. Returns whether any was returned to the queue.
     async fn look(&mut self, url: &mut Option<String>) -> Result<bool, AwsError> {
-        let at = match url {
-            Some(at) => at.clone(),
+        let queue_url = match url {
+            Some(known) => known.clone(),
             None => sqs::url(&self.account, &self.queue).await?,
         };
-        *url = Some(at.clone());
+        *url = Some(queue_url.clone());
         // Messages that cannot be deleted are delivered again, so back off.
         while let Some(ended) = self.ending.try_join_next() {
             ended.unwrap_or(Ok(()))?;
         }
-        let messages = sqs::receive(&self.account, &at).await?;
+        let messages = sqs::receive(&self.account, &queue_url).await?;
         let due = clock::monotonic() + KEEP;
         let mut done = Vec::new();
         let mut given_back = false;
@@ -137,7 +138,7 @@ impl Listener {
             match fate {
                 MessageFate::Delete => done.push((message, fences)),
                 MessageFate::GiveBack => {
-                    sqs::give_back(&self.account, &at, &message).await?;
+                    sqs::give_back(&self.account, &queue_url, &message).await?;
                     given_back = true;
                 }
                 MessageFate::Leave => {}
@@ -149,30 +150,26 @@ impl Listener {
         }
         if !done.is_empty() {
             self.ending
-                .spawn(delete(self.account.clone(), at, (done, due)));
+                .spawn(delete(self.account.clone(), queue_url, done, due));
         }
         Ok(given_back)
     }
 
     async fn take(&mut self, message: &Received, fences: &mut Vec<Fence>) -> MessageFate {
-        let kind = |kind: &'static str| {
-            counter!("karpenter_interruption_received_messages_total", "message_type" => kind)
-                .increment(1);
-        };
         match interruption_message::read(message.body().unwrap_or_default(), clock::now()) {
             Ok(Message::NoOp) => {
-                kind("no_op");
+                count_received("no_op");
                 MessageFate::Delete
             }
             Ok(Message::Notice(notice)) => {
-                kind(notice.what.as_str());
+                count_received(notice.what.as_str());
                 let waited = clock::now().duration_since(notice.said);
                 let waited = Duration::try_from(waited).unwrap_or_default();
                 metrics::histogram!(NOTICES).record(waited.as_secs_f64());
                 self.deliver(&notice, fences).await
             }
             Err(why) => {
-                kind("malformed");
+                count_received("malformed");
                 let now = clock::monotonic();
                 if self.told.is_none_or(|at| now.duration_since(at) > TOLD) {
                     self.told = Some(now);
@@ -244,11 +241,11 @@ impl Listener {
     /// cluster that it leads. A host that leads no cluster deletes nothing, because an active
     /// Karpenter may read the same queue.
     fn of_nobody(&self, fences: &mut Vec<Fence>) -> MessageFate {
-        let led = |engines: &BTreeMap<_, (_, Fence)>| {
-            let mut all = engines.values().map(|(_, fence)| fence);
-            all.find(|fence| fence.is_open()).cloned()
-        };
-        match self.engines.lock().ok().and_then(|engines| led(&engines)) {
+        let open = self.engines.lock().ok().and_then(|engines| {
+            let mut led = engines.values().map(|(_, fence)| fence);
+            led.find(|fence| fence.is_open()).cloned()
+        });
+        match open {
             Some(fence) => {
                 fences.push(fence);
                 MessageFate::Delete
@@ -268,17 +265,23 @@ impl Listener {
     }
 }
 
+/// Counts a received message in Karpenter's metric.
+fn count_received(kind: &'static str) {
+    counter!("karpenter_interruption_received_messages_total", "message_type" => kind).increment(1);
+}
+
 /// Deletes accepted messages after their events were processed. A message that cannot be deleted is
 /// delivered again, which is harmless. The same applies to messages of a host that was suspended
 /// and has lost leadership.
 async fn delete(
     account: Arc<AwsClients>,
-    at: String,
-    (done, due): (Vec<TakenMessage>, Instant),
+    queue_url: String,
+    done: Vec<TakenMessage>,
+    due: Instant,
 ) -> Result<(), AwsError> {
     sleep_until(due).await;
     for (message, fences) in done {
-        match fence::within(fences, sqs::delete(&account, &at, &message)).await {
+        match fence::within(fences, sqs::delete(&account, &queue_url, &message)).await {
             Ok(deleted) => deleted?,
             Err(_) => continue,
         }

@@ -99,22 +99,18 @@ impl Templates {
             .send();
         let mut listed = Vec::new();
         paginate::each(account, "DescribeLaunchTemplates", pages, |page| {
-            let names = page.launch_templates().iter();
-            let names = names.filter_map(|name| name.launch_template_name());
+            let templates = page.launch_templates().iter();
+            let names = templates.filter_map(|template| template.launch_template_name());
             listed.extend(names.map(str::to_owned));
         })
         .await?;
-        let is_ours = |name: &String| {
-            let cluster = cluster_in(name);
-            cluster.is_some_and(|cluster| care.is_for(cluster, spelt))
-        };
-        listed.retain(is_ours);
+        listed.retain(|name| is_in_scope(name, care));
         let idle = {
             let mut cache = self.0.lock().await;
             cache.listed(listed, clock::now());
             let mut idle = cache.idle(clock::now());
             // This host may have lost leadership of a cluster.
-            idle.retain(is_ours);
+            idle.retain(|name| is_in_scope(name, care));
             idle
         };
         let removed = idle.len();
@@ -135,6 +131,11 @@ impl Templates {
         }
         Ok(removed)
     }
+}
+
+/// Returns whether the name of a template contains a cluster in the cleanup scope.
+fn is_in_scope(name: &str, scope: &CleanupScope) -> bool {
+    cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, spelt))
 }
 
 fn call(
@@ -159,8 +160,9 @@ pub(crate) async fn rehearse(
     let call = call(account, &template.name(), template).dry_run(true);
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer.map_err(|error| AwsError::new("CreateLaunchTemplate", error))?;
-    Ok(())
+    answer
+        .map(drop)
+        .map_err(|error| AwsError::new("CreateLaunchTemplate", error))
 }
 
 async fn create(
@@ -203,6 +205,12 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
     if template.spot {
         kinds.push(ResourceType::SpotInstancesRequest);
     }
+    let specifications = kinds.into_iter().map(|kind| {
+        LaunchTemplateTagSpecificationRequest::builder()
+            .resource_type(kind)
+            .set_tags(Some(tags(&template.tags)))
+            .build()
+    });
     let devices: Vec<DeviceRequest> = template.devices.iter().map(device).collect();
     let profile = template.profile.as_ref();
     let nested = template.nested_virtualization.map(|on| match on {
@@ -230,17 +238,7 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
             let market = MarketType::from(market.as_str());
             MarketRequest::builder().market_type(market).build()
         }))
-        .set_tag_specifications(Some(
-            kinds
-                .into_iter()
-                .map(|kind| {
-                    LaunchTemplateTagSpecificationRequest::builder()
-                        .resource_type(kind)
-                        .set_tags(Some(tags(&template.tags)))
-                        .build()
-                })
-                .collect(),
-        ))
+        .set_tag_specifications(Some(specifications.collect()))
         .build()
 }
 

@@ -33,6 +33,11 @@ pub(crate) fn filter(name: &str, value: &str) -> Filter {
     Filter::builder().name(name).values(value).build()
 }
 
+/// Converts an SDK count. Zero if missing or negative.
+fn count(number: Option<i32>) -> u32 {
+    number.and_then(|it| u32::try_from(it).ok()).unwrap_or(0)
+}
+
 /// Converts an SDK time. `None` if out of range.
 pub(crate) fn time(at: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> {
     Timestamp::from_second(at.secs()).ok()
@@ -52,12 +57,11 @@ pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)
             let (Some(id), Some(zone)) = (listed.subnet_id(), listed.availability_zone()) else {
                 continue;
             };
-            let free = listed.available_ip_address_count().unwrap_or(0);
             let subnet = Subnet {
                 id: id.to_owned(),
                 zone: Zone::from(zone),
                 zone_id: listed.availability_zone_id().unwrap_or_default().to_owned(),
-                free: u32::try_from(free).unwrap_or(0),
+                free: count(listed.available_ip_address_count()),
             };
             all.push((subnet, labels(listed.tags())));
         }
@@ -111,17 +115,15 @@ fn placement_group(group: &Group) -> Option<(String, PlacementGroup)> {
     let strategy = match group.strategy()? {
         PlacementStrategy::Cluster => PlacementGroupStrategy::Cluster,
         PlacementStrategy::Spread => PlacementGroupStrategy::Spread,
-        PlacementStrategy::Partition => PlacementGroupStrategy::Partition(
-            u32::try_from(group.partition_count().unwrap_or(0)).unwrap_or(0),
-        ),
+        PlacementStrategy::Partition => {
+            PlacementGroupStrategy::Partition(count(group.partition_count()))
+        }
         // Unknown strategy: a node class that selects it is reported as not found.
         _ => return None,
     };
     let id = group.group_id()?.to_owned();
-    Some((
-        group.group_name()?.to_owned(),
-        PlacementGroup { id, strategy },
-    ))
+    let name = group.group_name()?.to_owned();
+    Some((name, PlacementGroup { id, strategy }))
 }
 
 /// Lists all active reservations.
@@ -136,8 +138,8 @@ pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReser
     let now = clock::now();
     let mut all = Vec::new();
     paginate::each(account, "DescribeCapacityReservations", pages, |page| {
-        let listed = page.capacity_reservations().iter();
-        all.extend(listed.filter_map(|listed| reservation(listed, now)));
+        let reservations = page.capacity_reservations().iter();
+        all.extend(reservations.filter_map(|listed| reservation(listed, now)));
     })
     .await?;
     Ok(all)
@@ -147,7 +149,6 @@ fn reservation(listed: &CapacityReservation, now: Timestamp) -> Option<ListedRes
     if listed.state() != Some(&CapacityReservationState::Active) {
         return None;
     }
-    let count = |number: Option<i32>| u32::try_from(number.unwrap_or(0)).unwrap_or(0);
     let kind = match listed.reservation_type() {
         None | Some(CapacityReservationType::Default) => ReservationKind::Default,
         Some(CapacityReservationType::CapacityBlock) => ReservationKind::CapacityBlock,

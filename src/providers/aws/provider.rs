@@ -23,7 +23,6 @@ use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::Instance;
-use crate::model::node_class::NodeClass;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::join_secrets::JoinSecrets;
 use crate::providers::aws::launchable_class::again;
@@ -112,10 +111,9 @@ impl Ec2 {
                 }
             }
             CommandResult::Failed { kind, .. } => {
-                let lost = *kind == FailureKind::Unknown;
                 let requested = asked.get_mut(&claim);
                 let unsure = requested.is_some_and(|requested| {
-                    requested.unsure |= lost;
+                    requested.unsure |= *kind == FailureKind::Unknown;
                     requested.unsure
                 });
                 if !unsure && *kind != FailureKind::Throttled {
@@ -158,9 +156,12 @@ impl Ec2 {
         match outcome.launched {
             Some((mut instance, _)) => {
                 if self.early.load(Ordering::Relaxed) {
-                    let whose = (self.cluster.installation.as_str(), &self.cluster.name);
-                    let (account, lister) = (&shared.account, &shared.lister);
-                    instance.node = lister.node_of(account, whose, &instance.id).await;
+                    let (installation, name) = (&self.cluster.installation, &self.cluster.name);
+                    let node =
+                        shared
+                            .lister
+                            .node_of(&shared.account, installation, name, &instance.id);
+                    instance.node = node.await;
                 }
                 CommandResult::Launched(instance)
             }
@@ -216,7 +217,7 @@ impl Ec2 {
         let request = {
             let mut subnets = self.region_handle.shared.subnets.lock();
             let subnets = subnets.as_mut().map_err(|_| Box::new(again("a panic")))?;
-            Arc::new(ready.request(launch, (&self.cluster, home), secret, subnets)?)
+            Arc::new(ready.request(launch, &self.cluster, home, secret, subnets)?)
         };
         let requested = RequestedLaunch {
             at: clock::monotonic(),
@@ -315,16 +316,16 @@ impl Ec2 {
     /// Sends resolved node classes to an engine, which does not plan with unresolved classes.
     async fn known_so_far(&self, cluster: &Cluster, events: &mpsc::Sender<Event>) {
         let view = self.view.borrow().clone();
-        let supply = |class: &NodeClass| match view.classes.get(&class.name) {
-            Some(ready) if ready.class == *class => ready.supply.clone(),
-            _ => NodeClassSupply::unasked(),
-        };
-        let all = cluster.node_classes.iter();
-        let all: ClassSupplies = all
-            .map(|class| (class.name.clone(), supply(class)))
-            .collect();
-        if !all.is_empty() {
-            drop(events.send(Event::ClassesChanged(Arc::new(all))).await);
+        let mut supplies = ClassSupplies::new();
+        for class in &cluster.node_classes {
+            let supply = match view.classes.get(&class.name) {
+                Some(ready) if ready.class == *class => ready.supply.clone(),
+                _ => NodeClassSupply::unasked(),
+            };
+            supplies.insert(class.name.clone(), supply);
+        }
+        if !supplies.is_empty() {
+            drop(events.send(Event::ClassesChanged(Arc::new(supplies))).await);
         }
     }
 }
@@ -393,7 +394,7 @@ impl Provider for Ec2 {
                 connection: self.connection.clone(),
                 events,
                 view: self.view.clone(),
-                told: None,
+                last_sent: None,
                 missing: Vec::new(),
             };
             self.region_handle.attend(member).await;

@@ -11,21 +11,23 @@ use crate::providers::aws::network;
 pub(crate) async fn refresh(
     account: &AwsClients,
     found: &mut RegionResources,
-    (reservations, groups): (bool, bool),
+    reservations: bool,
+    groups: bool,
 ) -> (bool, Result<(), AwsError>) {
-    let mut all = vec![take(&mut found.subnets, network::subnets(account).await)];
-    let counted = all[0].is_ok();
+    let subnets = network::subnets(account).await;
+    let mut outcome = take(&mut found.subnets, subnets);
+    let counted = outcome.is_ok();
     let listed = network::security_groups(account).await;
-    all.push(take(&mut found.security_groups, listed));
+    outcome = outcome.and(take(&mut found.security_groups, listed));
     if reservations {
         let listed = network::reservations(account).await;
-        all.push(take(&mut found.reservations, listed));
+        outcome = outcome.and(take(&mut found.reservations, listed));
     }
     if groups {
         let listed = network::placement_groups(account).await;
-        all.push(take(&mut found.placement_groups, listed));
+        outcome = outcome.and(take(&mut found.placement_groups, listed));
     }
-    (counted, all.into_iter().collect())
+    (counted, outcome)
 }
 
 fn take<T>(known: &mut ListResult<T>, answer: Result<T, AwsError>) -> Result<(), AwsError> {

@@ -72,11 +72,12 @@ impl RefreshSchedule {
     /// Returns whether a read is due. Records an attempt.
     pub(crate) fn begin(&mut self, chore: RefreshTask) -> bool {
         let now = clock::monotonic();
-        let lately = |at: Option<&Instant>, span: Duration| {
-            at.is_some_and(|at| now.duration_since(*at) < span)
-        };
-        let due =
-            !lately(self.done.get(&chore), chore.every()) && !lately(self.tried.get(&chore), RETRY);
+        let due = [
+            (self.done.get(&chore), chore.every()),
+            (self.tried.get(&chore), RETRY),
+        ]
+        .iter()
+        .all(|(last, interval)| last.is_none_or(|last| now.duration_since(*last) >= *interval));
         if due {
             self.tried.insert(chore, now);
         }

@@ -43,20 +43,14 @@ impl RegionHandle {
     /// Adds or changes a cluster.
     pub(crate) async fn attend(&self, member: RegionCluster) {
         // Clusters of a stopped task are restarted.
-        drop(
-            self.asks
-                .send(RegionMessage::Attend(Box::new(member)))
-                .await,
-        );
+        let message = RegionMessage::Attend(Box::new(member));
+        drop(self.asks.send(message).await);
     }
 
     /// Reports the memory of a node of this type and image, in bytes.
     pub(crate) async fn report_memory(&self, of: TypeName, image: String, memory: i64) {
-        drop(
-            self.asks
-                .send(RegionMessage::Learn(of, image, memory))
-                .await,
-        );
+        let message = RegionMessage::Learn(of, image, memory);
+        drop(self.asks.send(message).await);
     }
 
     /// Removes a cluster.
@@ -99,8 +93,9 @@ impl Regions {
             return handle.clone();
         }
         let account = self.accounts.get(&key).await;
-        let beside = known.values().find(|handle| handle.is_beside(&key));
-        let engines = beside.map_or_else(Engines::default, |handle| handle.shared.engines.clone());
+        let neighbour = known.values().find(|handle| handle.is_beside(&key));
+        let engines =
+            neighbour.map_or_else(Engines::default, |handle| handle.shared.engines.clone());
         let shared = Arc::new(RegionState {
             account: account.clone(),
             lister: Arc::<Lister>::default(),
@@ -111,17 +106,16 @@ impl Regions {
             subnets: Locked::default(),
         });
         let (asks, inbox) = mpsc::channel(QUEUE);
-        let desk = RegionTask::new(shared.clone());
-        tokio::spawn(desk.keep(inbox));
-        let region_handle = RegionHandle { asks, shared };
-        known.insert(key, region_handle.clone());
-        region_handle
+        tokio::spawn(RegionTask::new(shared.clone()).keep(inbox));
+        let handle = RegionHandle { asks, shared };
+        known.insert(key, handle.clone());
+        handle
     }
 
     /// Triggers reads that are due. A lost or repeated trigger is harmless.
     pub(crate) async fn tick(&self) {
-        for region_handle in self.known.lock().await.values() {
-            let asks = region_handle.asks.clone();
+        for handle in self.known.lock().await.values() {
+            let asks = handle.asks.clone();
             let wait = Duration::from_millis(clock::seed() % JITTER_MS);
             tokio::spawn(async move {
                 sleep(wait).await;

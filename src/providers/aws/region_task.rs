@@ -85,7 +85,7 @@ pub(crate) struct RegionCluster {
     pub(crate) events: Option<mpsc::Sender<Event>>,
     pub(crate) view: watch::Sender<Arc<ClusterView>>,
     /// The last data sent to its engine.
-    pub(crate) told: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
+    pub(crate) last_sent: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
     /// Data that its API server did not provide in the last read.
     pub(crate) missing: Vec<String>,
 }
@@ -153,17 +153,17 @@ impl RegionTask {
     /// Runs forever.
     pub(crate) async fn keep(mut self, mut inbox: mpsc::Receiver<RegionMessage>) {
         loop {
-            let ask = tokio::select! {
-                ask = inbox.recv() => ask,
-                said = self.homes.next() => {
-                    self.heard(said).await;
+            let message = tokio::select! {
+                message = inbox.recv() => message,
+                result = self.homes.next() => {
+                    self.heard(result).await;
                     continue;
                 }
             };
-            let Some(ask) = ask else {
+            let Some(message) = message else {
                 return;
             };
-            match ask {
+            match message {
                 RegionMessage::Attend(member) => {
                     let name = member.cluster.name.clone();
                     self.homes.forget(&name);
@@ -272,26 +272,28 @@ impl RegionTask {
 
     async fn network(&mut self) -> Result<bool, AwsError> {
         let account = &self.shared.account;
-        let classes = || {
-            self.members
-                .values()
-                .flat_map(|member| &member.cluster.node_classes)
-        };
-        let reserves = classes().any(|class| !class.reservations.is_empty());
-        let groups = classes().any(|class| class.placement_group.is_some());
+        let (mut reservations, mut groups) = (false, false);
+        for class in self
+            .members
+            .values()
+            .flat_map(|it| &it.cluster.node_classes)
+        {
+            reservations |= !class.reservations.is_empty();
+            groups |= class.placement_group.is_some();
+        }
         let (counted, outcome) =
-            refresh::refresh(account, &mut self.found, (reserves, groups)).await;
+            refresh::refresh(account, &mut self.found, reservations, groups).await;
         // An older count would return addresses that launches have reserved since.
-        if let Ok(all) = self.found.subnets.as_ref()
+        if let Ok(subnets) = self.found.subnets.as_ref()
             && counted
         {
-            let ids = all
+            let subnets: Vec<_> = subnets.iter().map(|(subnet, _)| subnet.clone()).collect();
+            let zones = subnets
                 .iter()
-                .map(|(subnet, _)| (subnet.zone.clone(), subnet.zone_id.clone()));
-            self.region.set_zone_ids(ids);
-            let all: Vec<_> = all.iter().map(|(subnet, _)| subnet.clone()).collect();
+                .map(|it| (it.zone.clone(), it.zone_id.clone()));
+            self.region.set_zone_ids(zones);
             if let Ok(mut ledger) = self.shared.subnets.lock() {
-                ledger.counted(&all);
+                ledger.counted(&subnets);
             }
         }
         outcome.map(|()| true)
@@ -300,12 +302,12 @@ impl RegionTask {
     /// Reads zonal shifts, which exist only for EKS clusters.
     async fn shifts(&mut self) -> Result<bool, AwsError> {
         let mut news = false;
-        let members = self.members.values().map(|member| member.cluster.clone());
-        let wanted: Vec<Arc<Cluster>> = members.filter(|member| member.zonal_shift).collect();
-        for member in wanted {
-            let Some(eks) = &member.eks else { continue };
+        let clusters = self.members.values().map(|member| &member.cluster);
+        let wanted = clusters.filter(|cluster| cluster.zonal_shift).cloned();
+        for shifting in wanted.collect::<Vec<_>>() {
+            let Some(eks) = &shifting.eks else { continue };
             let account = self.shared.account.clone();
-            let name = eks.name.clone().unwrap_or(member.name.to_string());
+            let name = eks.name.clone().unwrap_or(shifting.name.to_string());
             let arn = match self.arns.get(&name) {
                 Some(arn) => arn.clone(),
                 None => {
@@ -315,9 +317,9 @@ impl RegionTask {
             };
             self.arns.insert(name, arn.clone());
             let zones = zonal_shift::shifted(&account, &arn).await?;
-            let before = self.shifted.insert(member.name.clone(), zones.clone());
+            let before = self.shifted.insert(shifting.name.clone(), zones.clone());
             if before.unwrap_or_default() != zones {
-                tracing::warn!(cluster = %member.name, ?zones, "detected zonal shift");
+                tracing::warn!(cluster = %shifting.name, ?zones, "detected zonal shift");
                 news = true;
             }
         }
@@ -355,8 +357,8 @@ impl RegionTask {
 
     /// Managed clusters.
     fn managed(&self) -> impl Iterator<Item = &RegionCluster> {
-        let all = self.members.values();
-        all.filter(|member| member.cluster.mode == ManagementMode::Manage)
+        let members = self.members.values();
+        members.filter(|member| member.cluster.mode == ManagementMode::Manage)
     }
 
     /// Managed clusters that this host leads.
@@ -412,8 +414,7 @@ impl RegionTask {
             };
             let (cluster, account) = (member.cluster.clone(), self.shared.account.clone());
             let connection = member.connection.clone();
-            self.homes
-                .ask((cluster, member.session), connection, account);
+            self.homes.ask(cluster, member.session, connection, account);
             let home = member.view.borrow().home.clone();
             if home.is_some() {
                 sure &= self.resolve(&name, home).await;
@@ -426,13 +427,14 @@ impl RegionTask {
     }
 
     /// Processes the cluster data for user data.
-    async fn heard(&mut self, (name, session, said): ClusterInfoResult) {
+    async fn heard(&mut self, result: ClusterInfoResult) {
+        let name = result.cluster;
         let member = self.members.get(&name);
-        let Some(member) = member.filter(|member| member.session == session) else {
+        let Some(member) = member.filter(|member| member.session == result.session) else {
             return;
         };
         let last = member.view.borrow().home.clone();
-        let home = match said {
+        let home = match result.info {
             Ok(known) => {
                 self.log_missing_cluster_info(&name, known.missing);
                 Some(known.home)
@@ -444,8 +446,8 @@ impl RegionTask {
             }
         };
         // Unchanged data needs no new resolution.
-        let is_news = home.is_none() || home != last;
-        if is_news && !self.resolve(&name, home).await {
+        let is_changed = home.is_none() || home != last;
+        if is_changed && !self.resolve(&name, home).await {
             self.schedule.unsure(RefreshTask::Classes);
         }
     }
@@ -456,12 +458,11 @@ impl RegionTask {
         let Some(member) = self.members.get(name) else {
             return true;
         };
-        let base = self.base.clone();
         let (cluster, connection) = (member.cluster.clone(), member.connection.clone());
         let acts = cluster.mode == ManagementMode::Manage && member.events.is_some();
         let (mut sure, mut classes) = (true, BTreeMap::new());
         for class in &cluster.node_classes {
-            let ready = self.ready((&cluster, acts), class, home.as_ref(), &base);
+            let ready = self.ready(&cluster, acts, class, home.as_ref());
             // Only the leader creates resources.
             let fence = acts.then(|| connection.fence.of_this_term());
             let ready = match fence {
@@ -475,7 +476,7 @@ impl RegionTask {
             sure &= ready.is_sure();
             classes.insert(class.name.clone(), Arc::new(ready));
         }
-        self.tell(name, &base, ClusterView { home, classes }).await;
+        self.tell(name, ClusterView { home, classes }).await;
         sure
     }
 
@@ -498,48 +499,54 @@ impl RegionTask {
     /// Resolves a node class. Only the leader creates missing resources.
     async fn ready(
         &mut self,
-        (cluster, acts): (&Cluster, bool),
+        cluster: &Cluster,
+        acts: bool,
         class: &NodeClass,
         home: Option<&ClusterEndpoint>,
-        base: &Arc<Catalog>,
     ) -> LaunchableClass {
         let account = self.shared.account.clone();
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
-        let profile = self.profiles.of(&account, (cluster, acts), class).await;
+        let profile = self.profiles.of(&account, cluster, acts, class).await;
         let mut resolved =
             resolve_node_class::resolve(class, &self.found, images, profile, clock::now());
-        let nowhere = BTreeSet::new();
-        let shifted = self.shifted.get(&cluster.name).unwrap_or(&nowhere);
         resolved.conditions.push(validated(class, &resolved, home));
-        let known = (&self.memory, shifted);
-        let supply =
-            |of: &ResolvedNodeClass| NodeClassSupply::new((&self.region, base), class, of, known);
         let mut ready = LaunchableClass {
             class: class.clone(),
             hash: node_class_hash(Some(class)),
-            supply: supply(&resolved),
+            supply: self.supply(&cluster.name, class, &resolved),
             resolved,
         };
-        let home = home.filter(|_| acts && !cluster.disable_dry_run);
-        let with = (&*account, &self.shared.templates);
-        let unmet = match home {
-            Some(home) => self.trials.of(with, (cluster, home), &ready).await,
-            None => None,
-        };
-        if let Some(unmet) = unmet {
-            let all = &mut ready.resolved.conditions;
-            all.retain(|known| known.kind != unmet.kind);
-            all.push(unmet);
-            ready.supply = supply(&ready.resolved);
+        if let Some(home) = home.filter(|_| acts && !cluster.disable_dry_run) {
+            let templates = &self.shared.templates;
+            let tested = self.trials.of(&account, templates, cluster, home, &ready);
+            if let Some(unmet) = tested.await {
+                let conditions = &mut ready.resolved.conditions;
+                conditions.retain(|known| known.kind != unmet.kind);
+                conditions.push(unmet);
+                ready.supply = self.supply(&cluster.name, class, &ready.resolved);
+            }
         }
         ready.warn(&cluster.name);
         ready
     }
 
+    /// Returns the catalog of a node class as far as it is resolved.
+    fn supply(
+        &self,
+        cluster: &ClusterName,
+        class: &NodeClass,
+        resolved: &ResolvedNodeClass,
+    ) -> NodeClassSupply {
+        let none = BTreeSet::new();
+        let shifted = self.shifted.get(cluster).unwrap_or(&none);
+        let (region, known) = ((&self.region, &self.base), (&self.memory, shifted));
+        NodeClassSupply::new(region, class, resolved, known)
+    }
+
     /// Sends the result to the provider, and to the engine if it has changed, because the engine
     /// plans again each time.
-    async fn tell(&mut self, name: &ClusterName, base: &Arc<Catalog>, view: ClusterView) {
+    async fn tell(&mut self, name: &ClusterName, view: ClusterView) {
         let Some(member) = self.members.get_mut(name) else {
             return;
         };
@@ -547,20 +554,20 @@ impl RegionTask {
         let supply = classes.map(|(name, ready)| (name.clone(), ready.supply.clone()));
         let supply: Arc<ClassSupplies> = Arc::new(supply.collect());
         member.view.send_replace(Arc::new(view));
-        let told = Some((base.clone(), supply.clone()));
-        if member.told == told {
+        let sent = Some((self.base.clone(), supply.clone()));
+        if member.last_sent == sent {
             return;
         }
         let Some(events) = &member.events else {
             return;
         };
-        member.told = told;
+        member.last_sent = sent;
         for event in [
-            Event::CatalogChanged(base.clone()),
+            Event::CatalogChanged(self.base.clone()),
             Event::ClassesChanged(supply),
         ] {
             if !hears(events, event).await {
-                member.told = None;
+                member.last_sent = None;
                 self.schedule.unsure(RefreshTask::Classes);
                 return;
             }

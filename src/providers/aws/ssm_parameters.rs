@@ -40,19 +40,20 @@ pub(crate) async fn parameter(parameter: &SsmOutput) -> Result<String, Parameter
             why: fault.sorted("ssm").text,
         }
     })?;
-    let refused = |why: &str| ParameterUnavailable {
+    let why = match answer.parameter() {
+        None => "the response contains none",
+        Some(found) if found.r#type() == Some(&ParameterType::SecureString) => {
+            "it is encrypted; use secret() because configuration values are displayed"
+        }
+        Some(found) => match found.value() {
+            Some(value) => return Ok(value.to_owned()),
+            None => "it is empty",
+        },
+    };
+    Err(ParameterUnavailable {
         may_pass: false,
         why: why.to_owned(),
-    };
-    let held = answer
-        .parameter()
-        .ok_or_else(|| refused("the response contains none"))?;
-    if held.r#type() == Some(&ParameterType::SecureString) {
-        let why = "it is encrypted; use secret() because configuration values are displayed";
-        return Err(refused(why));
-    }
-    let value = held.value().ok_or_else(|| refused("it is empty"))?;
-    Ok(value.to_owned())
+    })
 }
 
 /// The region from the environment, a profile or instance metadata.

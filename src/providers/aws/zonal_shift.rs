@@ -29,15 +29,18 @@ pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<
         }
     };
     let now = clock::now();
-    let applies = answer.zonal_shifts().iter().filter(|shift| {
+    let mut zones = BTreeSet::new();
+    for shift in answer.zonal_shifts() {
         let ends = Timestamp::from_second(shift.expiry_time().secs()).unwrap_or(now);
-        *shift.applied_status() == AppliedStatus::Applied && ends > now
-    });
-    let mut all: BTreeSet<String> = applies.map(|shift| shift.away_from().to_owned()).collect();
+        if *shift.applied_status() == AppliedStatus::Applied && ends > now {
+            zones.insert(shift.away_from().to_owned());
+        }
+    }
     // Autoshifts of AWS have no expiry.
-    let auto = answer.autoshifts().iter();
-    let auto =
-        auto.filter(|autoshift| *autoshift.applied_status() == AutoshiftAppliedStatus::Applied);
-    all.extend(auto.map(|autoshift| autoshift.away_from().to_owned()));
-    Ok(all)
+    for shift in answer.autoshifts() {
+        if *shift.applied_status() == AutoshiftAppliedStatus::Applied {
+            zones.insert(shift.away_from().to_owned());
+        }
+    }
+    Ok(zones)
 }

@@ -105,10 +105,10 @@ async fn register(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
         created => return created.map(drop),
     }
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    let has = node.status.as_ref();
+    let known = node.status.as_ref();
     let status = json!({"status": {
-        "capacity": has.map(|own| &own.capacity),
-        "allocatable": has.map(|own| &own.allocatable),
+        "capacity": known.map(|status| &status.capacity),
+        "allocatable": known.map(|status| &status.allocatable),
         "nodeInfo": { "kubeletVersion": "simulated" },
     }});
     let params = PatchParams::default();

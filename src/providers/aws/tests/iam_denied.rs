@@ -233,7 +233,7 @@ impl Stage {
         let cluster = self.of_role(&format!("cluster-{}", self.count + 1));
         self.next();
         let mut profiles = Profiles::default();
-        let made = profiles.of(&self.account, (&cluster, true), &cluster.node_classes[0]);
+        let made = profiles.of(&self.account, &cluster, true, &cluster.node_classes[0]);
         made.await.map(drop).map_err(|trouble| trouble.text)
     }
 

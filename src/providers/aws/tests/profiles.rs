@@ -172,7 +172,7 @@ impl Bench {
             identity: Some(NodeIdentity::Role(role.to_owned())),
             ..NodeClass::default()
         };
-        let found = self.profiles.of(&self.account, (cluster, true), &class);
+        let found = self.profiles.of(&self.account, cluster, true, &class);
         fence::without(found).await
     }
 

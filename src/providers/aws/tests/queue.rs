@@ -123,8 +123,14 @@ struct Heard {
 }
 
 fn listener(account: AwsClients, engines: Engines) -> Listener {
-    let installation = ("here".to_owned(), "q".to_owned());
-    Listener::new(Arc::new(account), Arc::default(), engines, installation)
+    let (installation, queue) = ("here".to_owned(), "q".to_owned());
+    Listener::new(
+        Arc::new(account),
+        Arc::default(),
+        engines,
+        installation,
+        queue,
+    )
 }
 
 fn engines(events: mpsc::Sender<Event>, fence: Fence) -> Engines {
