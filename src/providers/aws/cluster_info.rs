@@ -20,7 +20,7 @@ use crate::kubernetes::client::Connection;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 
 /// Timeout of one API call.
 const CALL: Duration = Duration::from_secs(15);
@@ -150,8 +150,7 @@ pub(crate) async fn home(
 pub(crate) async fn describe(account: &AwsClients, name: &str) -> Result<Listed, AwsError> {
     account.buckets.read.turn().await;
     let answer = account.eks.describe_cluster().name(name).send().await;
-    let answer = answer.map_err(|error| AwsError::new("DescribeCluster", error))?;
-    let cluster = answer.cluster().cloned();
+    let cluster = answer.map_aws_error("DescribeCluster")?.cluster;
     cluster.ok_or_else(|| AwsError::silent("DescribeCluster", "the response contains no cluster"))
 }
 

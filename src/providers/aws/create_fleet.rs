@@ -16,7 +16,7 @@ use crate::host::clock;
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use crate::providers::aws::clients::{AwsClients, once};
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::launch_templates::{Templates, specification};
 
 /// The outcome of a request.
@@ -67,7 +67,7 @@ async fn attempt(
     // although a first attempt, whose response was lost, has created an instance. The engine
     // retries with this knowledge.
     let answer = call.customize().config_override(once()).send().await;
-    answer.map_err(|error| AwsError::new("CreateFleet", error))
+    answer.map_aws_error("CreateFleet")
 }
 
 /// The templates of a request with their alternatives. Creates missing templates.

@@ -24,7 +24,7 @@ use crate::model::node_class::NodeIdentity;
 use crate::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
 use crate::outbound::fence;
 use crate::providers::aws::clients::{AwsClients, once};
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::launch_templates::{Templates, specification};
 use crate::providers::aws::launchable_class::{LaunchableClass, STAND_IN};
 use crate::providers::aws::{create_fleet, launch_templates};
@@ -296,9 +296,7 @@ async fn run(
     // No retries on throttling, because the test can wait.
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer
-        .map(drop)
-        .map_err(|error| AwsError::new("RunInstances", error))
+    answer.map_aws_error("RunInstances").map(drop)
 }
 
 /// Tests CreateFleet with one instance.
@@ -311,9 +309,7 @@ async fn fleet(
     let call = create_fleet::call(account, request, configs).dry_run(true);
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer
-        .map(drop)
-        .map_err(|error| AwsError::new("CreateFleet", error))
+    answer.map_aws_error("CreateFleet").map(drop)
 }
 
 #[cfg(test)]

@@ -94,6 +94,22 @@ impl AwsError {
     }
 }
 
+/// Converts the error of a call.
+pub(crate) trait MapAwsError<T> {
+    /// Converts an SDK error, if any, to the error of this operation.
+    fn map_aws_error(self, operation: &'static str) -> Result<T, AwsError>;
+}
+
+impl<T, E> MapAwsError<T> for Result<T, SdkError<E, HttpResponse>>
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    SdkError<E, HttpResponse>: RequestId,
+{
+    fn map_aws_error(self, operation: &'static str) -> Result<T, AwsError> {
+        self.map_err(|error| AwsError::new(operation, error))
+    }
+}
+
 /// The root cause of a missing response.
 fn sources<E>(error: &SdkError<E, HttpResponse>) -> String
 where

@@ -15,7 +15,7 @@ use crate::model::instance::Arch;
 use crate::model::node_class::image::ImageTerm;
 use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate::{self, PAGE};
 
@@ -119,12 +119,10 @@ impl Images {
             known => known.and_then(|(_, id)| id),
         };
         account.buckets.read.turn().await;
-        let value = match account.ssm.get_parameter().name(name).send().await {
-            Ok(answer) => answer
-                .parameter()
-                .and_then(|parameter| parameter.value().map(str::to_owned)),
-            Err(error) => {
-                let fault = AwsError::new("GetParameter", error);
+        let answer = account.ssm.get_parameter().name(name).send().await;
+        let value = match answer.map_aws_error("GetParameter") {
+            Ok(answer) => answer.parameter.and_then(|parameter| parameter.value),
+            Err(fault) => {
                 let gone = fault.is(&["ParameterNotFound"]);
                 match last.filter(|_| published || !gone) {
                     Some(image) => {

@@ -21,7 +21,7 @@ use crate::model::node_class::resolved::Cause;
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::images::trouble;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
@@ -128,7 +128,7 @@ impl Profiles {
             .max_results(5);
         account.buckets.read.turn().await;
         let users = call.send().await;
-        let users = users.map_err(|error| AwsError::new("DescribeInstances", error))?;
+        let users = users.map_aws_error("DescribeInstances")?;
         if users
             .reservations()
             .iter()
@@ -142,7 +142,7 @@ impl Profiles {
         }
         let call = account.iam.delete_instance_profile();
         let call = call.instance_profile_name(name).send().await;
-        gone(call.map_err(|error| AwsError::new("DeleteInstanceProfile", error)))?;
+        gone(call.map_aws_error("DeleteInstanceProfile"))?;
         Ok(true)
     }
 }
@@ -155,15 +155,11 @@ pub(crate) async fn look(
 ) -> Result<(String, bool), AwsError> {
     let name = name(cluster, role);
     let call = account.iam.get_instance_profile();
-    match call.instance_profile_name(&name).send().await {
+    let answer = call.instance_profile_name(&name).send().await;
+    match answer.map_aws_error("GetInstanceProfile") {
         Ok(_) => Ok((name, true)),
-        Err(error) => {
-            let fault = AwsError::new("GetInstanceProfile", error);
-            match fault.is(&["NoSuchEntity"]) {
-                true => Ok((name, false)),
-                false => Err(fault),
-            }
-        }
+        Err(fault) if fault.is(&["NoSuchEntity"]) => Ok((name, false)),
+        Err(fault) => Err(fault),
     }
 }
 
@@ -247,16 +243,13 @@ async fn ensure(
         .instance_profile_name(name)
         .send()
         .await;
-    let roles = match known {
+    let roles = match known.map_aws_error("GetInstanceProfile") {
         Ok(answer) => answer.instance_profile.map_or(Vec::new(), |it| it.roles),
-        Err(error) => {
-            let fault = AwsError::new("GetInstanceProfile", error);
-            if !fault.is(&["NoSuchEntity"]) {
-                return Err(fault);
-            }
+        Err(fault) if fault.is(&["NoSuchEntity"]) => {
             create(account, cluster, name).await?;
             Vec::new()
         }
+        Err(fault) => return Err(fault),
     };
     if roles.iter().any(|attached| attached.role_name() == role) {
         return Ok(());
@@ -265,22 +258,20 @@ async fn ensure(
         remove_role(account, name, other.role_name()).await?;
     }
     let call = iam.add_role_to_instance_profile();
-    let call = call
+    let answer = call
         .instance_profile_name(name)
         .role_name(role)
         .send()
         .await;
-    call.map(drop)
-        .map_err(|error| AwsError::new("AddRoleToInstanceProfile", error))
+    answer.map_aws_error("AddRoleToInstanceProfile").map(drop)
 }
 
 async fn remove_role(account: &AwsClients, profile: &str, role: &str) -> Result<(), AwsError> {
     let call = account.iam.remove_role_from_instance_profile();
     let call = call.instance_profile_name(profile).role_name(role);
     let answer = call.send().await;
-    answer
-        .map(drop)
-        .map_err(|error| AwsError::new("RemoveRoleFromInstanceProfile", error))
+    let answer = answer.map_aws_error("RemoveRoleFromInstanceProfile");
+    answer.map(drop)
 }
 
 async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(), AwsError> {
@@ -300,15 +291,9 @@ async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(
             .filter_map(|(key, value)| Tag::builder().key(key).value(value).build().ok())
             .collect(),
     ));
-    match call.send().await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let fault = AwsError::new("CreateInstanceProfile", error);
-            // Another host created it first.
-            if fault.is(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) {
-                return Ok(());
-            }
-            Err(fault)
-        }
+    match call.send().await.map_aws_error("CreateInstanceProfile") {
+        // Another host created it first.
+        Err(fault) if fault.is(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) => Ok(()),
+        created => created.map(drop),
     }
 }

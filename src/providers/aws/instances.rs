@@ -15,7 +15,7 @@ use crate::model::id::{ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{ExpectedNode, Instance, InstanceFacts, InstanceState};
 use crate::model::labels::Labels;
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::launch_templates::tags;
 use crate::providers::aws::network::{filter, labels, time};
 use crate::providers::aws::paginate::{self, PAGE};
@@ -163,7 +163,7 @@ pub(crate) async fn describe(
         .filters(filter("instance-id", instance.as_str()))
         .send()
         .await
-        .map_err(|error| AwsError::new("DescribeInstances", error))?;
+        .map_aws_error("DescribeInstances")?;
     let mut all = answer.reservations().iter().flat_map(|it| it.instances());
     Ok(all.find_map(self::instance))
 }
@@ -262,9 +262,7 @@ pub(crate) async fn tag(
     let ids = instances.iter().map(InstanceId::to_string).collect();
     let call = account.ec2.create_tags().set_resources(Some(ids));
     let answer = call.set_tags(Some(tags(wanted))).send().await;
-    answer
-        .map(drop)
-        .map_err(|error| AwsError::new("CreateTags", error))
+    answer.map_aws_error("CreateTags").map(drop)
 }
 
 /// Terminates instances, and returns the state of each as far as EC2 reports it.
@@ -276,10 +274,10 @@ pub(crate) async fn terminate(
     let ids = instances.iter().map(InstanceId::to_string).collect();
     let call = account.ec2.terminate_instances();
     let answer = call.set_instance_ids(Some(ids)).send().await;
-    let answer = answer.map_err(|error| AwsError::new("TerminateInstances", error))?;
-    let changes = answer.terminating_instances().iter().filter_map(|it| {
-        let id = InstanceId::from(it.instance_id()?);
-        Some((id, state(it.current_state()?.name()?)?))
+    let answer = answer.map_aws_error("TerminateInstances")?;
+    let changes = answer.terminating_instances().iter().filter_map(|change| {
+        let id = InstanceId::from(change.instance_id()?);
+        Some((id, state(change.current_state()?.name()?)?))
     });
     Ok(changes.collect())
 }

@@ -19,7 +19,7 @@ use crate::host::{clock, files, text};
 use crate::kubernetes::commands;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::MapAwsError;
 
 /// Cache time of a read secret, which is the longest delay of a change.
 const READ: Duration = Duration::from_mins(5);
@@ -128,9 +128,9 @@ impl JoinSecrets {
 async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretError> {
     account.buckets.read.turn().await;
     let call = account.ssm.get_parameter().name(name).with_decryption(true);
-    let answer = call.send().await;
-    let answer = answer.map_err(|error| {
-        let failure = AwsError::new("GetParameter", error).sorted("ssm");
+    let answer = call.send().await.map_aws_error("GetParameter");
+    let answer = answer.map_err(|fault| {
+        let failure = fault.sorted("ssm");
         SecretError::new(failure.kind(), failure.text)
     })?;
     let value = answer.parameter().and_then(|parameter| parameter.value());

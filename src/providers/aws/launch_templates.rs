@@ -31,7 +31,7 @@ use crate::model::labels::Labels;
 use crate::outbound::fence;
 use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::clients::{AwsClients, once};
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
 
@@ -119,14 +119,14 @@ impl Templates {
             self.0.lock().await.gone(&name);
             account.buckets.change.turn().await;
             let call = account.ec2.delete_launch_template();
-            if let Err(error) = call.launch_template_name(name).send().await {
-                let fault = AwsError::new("DeleteLaunchTemplate", error);
-                if !fault.is(&[
+            let deleted = call.launch_template_name(name).send().await;
+            if let Err(fault) = deleted.map_aws_error("DeleteLaunchTemplate")
+                && !fault.is(&[
                     "InvalidLaunchTemplateName.NotFoundException",
                     "InvalidLaunchTemplateId.NotFound",
-                ]) {
-                    return Err(fault);
-                }
+                ])
+            {
+                return Err(fault);
             }
         }
         Ok(removed)
@@ -160,9 +160,7 @@ pub(crate) async fn rehearse(
     let call = call(account, &template.name(), template).dry_run(true);
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer
-        .map(drop)
-        .map_err(|error| AwsError::new("CreateLaunchTemplate", error))
+    answer.map_aws_error("CreateLaunchTemplate").map(drop)
 }
 
 async fn create(
@@ -171,16 +169,11 @@ async fn create(
     template: &LaunchTemplate,
 ) -> Result<(), AwsError> {
     account.buckets.change.turn().await;
-    match call(account, name, template).send().await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let fault = AwsError::new("CreateLaunchTemplate", error);
-            // Equal names have equal content, so an existing template is fine.
-            if fault.is(&["InvalidLaunchTemplateName.AlreadyExistsException"]) {
-                return Ok(());
-            }
-            Err(fault)
-        }
+    let created = call(account, name, template).send().await;
+    match created.map_aws_error("CreateLaunchTemplate") {
+        // Equal names have equal content, so an existing template is fine.
+        Err(fault) if fault.is(&["InvalidLaunchTemplateName.AlreadyExistsException"]) => Ok(()),
+        created => created.map(drop),
     }
 }
 

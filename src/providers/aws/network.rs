@@ -18,7 +18,7 @@ use crate::model::node_class::resolved::{
 };
 use crate::model::reservation::{Reservation, ReservationKind};
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::paginate::{self, PAGE};
 
 /// Converts tags.
@@ -102,10 +102,10 @@ pub(crate) async fn placement_groups(
     account: &AwsClients,
 ) -> Result<BTreeMap<String, PlacementGroup>, AwsError> {
     account.buckets.read.turn().await;
-    let call = account.ec2.describe_placement_groups().send().await;
-    let answer = call.map_err(|error| AwsError::new("DescribePlacementGroups", error))?;
-    let known = answer.placement_groups().iter();
-    Ok(known.filter_map(placement_group).collect())
+    let answer = account.ec2.describe_placement_groups().send().await;
+    let answer = answer.map_aws_error("DescribePlacementGroups")?;
+    let groups = answer.placement_groups().iter();
+    Ok(groups.filter_map(placement_group).collect())
 }
 
 fn placement_group(group: &Group) -> Option<(String, PlacementGroup)> {

@@ -8,7 +8,7 @@ use aws_smithy_async::future::pagination_stream::PaginationStream;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 
 /// Maximum page size of most EC2 listings.
 pub(crate) const PAGE: i32 = 1000;
@@ -32,7 +32,7 @@ where
         let Some(page) = pages.next().await else {
             return Ok(());
         };
-        take(page.map_err(|error| AwsError::new(operation, error))?);
+        take(page.map_aws_error(operation)?);
     }
     Err(AwsError::silent(operation, "the listing does not end"))
 }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::config::settings::SsmOutput;
 use crate::host::files::ParameterUnavailable;
 use crate::providers::aws::clients::{AccountKey, AwsClients};
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::MapAwsError;
 
 /// Timeout of detecting the region of this host.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -33,12 +33,10 @@ pub(crate) async fn parameter(parameter: &SsmOutput) -> Result<String, Parameter
     };
     let account = AwsClients::new(AccountKey { region, role: None }).await;
     let call = account.ssm.get_parameter().name(&parameter.name);
-    let answer = call.send().await.map_err(|error| {
-        let fault = AwsError::new("GetParameter", error);
-        ParameterUnavailable {
-            may_pass: !fault.is(NONE),
-            why: fault.sorted("ssm").text,
-        }
+    let answer = call.send().await.map_aws_error("GetParameter");
+    let answer = answer.map_err(|fault| ParameterUnavailable {
+        may_pass: !fault.is(NONE),
+        why: fault.sorted("ssm").text,
     })?;
     let why = match answer.parameter() {
         None => "the response contains none",

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::host::clock;
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 
 /// Returns the ids of zones with an active shift. Clusters that are not registered have none.
 pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<String>, AwsError> {
@@ -18,15 +18,9 @@ pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<
         .shift
         .get_managed_resource()
         .resource_identifier(arn);
-    let answer = match call.send().await {
-        Ok(answer) => answer,
-        Err(error) => {
-            let fault = AwsError::new("GetManagedResource", error);
-            if fault.is(&["ResourceNotFoundException"]) {
-                return Ok(BTreeSet::new());
-            }
-            return Err(fault);
-        }
+    let answer = match call.send().await.map_aws_error("GetManagedResource") {
+        Err(fault) if fault.is(&["ResourceNotFoundException"]) => return Ok(BTreeSet::new()),
+        answer => answer?,
     };
     let now = clock::now();
     let mut zones = BTreeSet::new();
