@@ -88,7 +88,7 @@ impl Default for ProgramLimits {
 /// The program as the provider of one cluster. It is started by the first call and stopped when
 /// this is dropped.
 pub(crate) struct ExecProvider {
-    asks: mpsc::Sender<PendingCall>,
+    calls: mpsc::Sender<PendingCall>,
     /// User data by node class.
     user_data: BTreeMap<NodeClassName, String>,
     limits: ProgramLimits,
@@ -101,7 +101,7 @@ impl ExecProvider {
     }
 
     fn limited(exec: &Exec, cluster: &Cluster, limits: ProgramLimits) -> Self {
-        let (asks, inbox) = mpsc::channel(QUEUE);
+        let (calls, inbox) = mpsc::channel(QUEUE);
         let supervisor = ProcessSupervisor {
             exec: exec.clone(),
             scope: ClusterScope {
@@ -109,13 +109,13 @@ impl ExecProvider {
                 cluster: cluster.name.clone(),
             },
             limits: limits.clone(),
-            asks: inbox,
+            calls: inbox,
             first: None,
             rng: Rng::with_seed(clock::seed()),
         };
         tokio::spawn(supervisor.keep());
         Self {
-            asks,
+            calls,
             user_data: cluster
                 .node_classes
                 .iter()
@@ -143,7 +143,7 @@ impl ExecProvider {
             reply,
         };
         let gone = "the program is no longer needed";
-        match timeout_at(by, self.asks.send(pending)).await {
+        match timeout_at(by, self.calls.send(pending)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return unknown(gone),
             // The call was not sent, so nothing was changed.
@@ -179,6 +179,6 @@ impl Provider for ExecProvider {
     }
 
     fn is_well(&self) -> bool {
-        !self.asks.is_closed()
+        !self.calls.is_closed()
     }
 }

@@ -156,7 +156,7 @@ pub(crate) struct TerminateBody {
     pub(crate) instance: String,
     /// Required installation and cluster.
     #[serde(flatten)]
-    pub(crate) of: ListBody,
+    pub(crate) scope: ListBody,
 }
 
 /// `POST /v1/list`.

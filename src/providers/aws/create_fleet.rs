@@ -24,7 +24,7 @@ pub(crate) struct FleetLaunch {
     /// The instance, and the subnet it is in.
     pub(crate) launched: Option<(Instance, Option<String>)>,
     /// The errors in the response.
-    pub(crate) said: FleetOutcome,
+    pub(crate) errors: FleetOutcome,
 }
 
 /// Creates missing templates of a request, then requests the instance.
@@ -51,7 +51,7 @@ pub(crate) async fn launch(
     let errors: Vec<FleetError> = answer.errors().iter().map(error).collect();
     Ok(FleetLaunch {
         launched: launched(&answer, request),
-        said: FleetOutcome::of(request, &errors),
+        errors: FleetOutcome::of(request, &errors),
     })
 }
 

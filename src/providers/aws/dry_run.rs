@@ -42,7 +42,7 @@ pub(crate) struct DryRuns(BTreeMap<(ClusterName, NodeClassName), Tried>);
 
 struct Tried {
     /// The tested launches.
-    what: String,
+    content: String,
     /// Until when the result is valid.
     until: Instant,
     unmet: Option<NodeClassCondition>,
@@ -60,11 +60,11 @@ impl DryRuns {
         ready: &LaunchableClass,
     ) -> Option<NodeClassCondition> {
         let requests = requests(cluster, home, ready);
-        let what = fingerprint(requests.first()?, ready);
+        let content = fingerprint(requests.first()?, ready);
         let key = (cluster.name.clone(), ready.class.name.clone());
         let now = clock::monotonic();
         let known = self.0.get(&key);
-        if let Some(known) = known.filter(|it| it.what == what && now < it.until) {
+        if let Some(known) = known.filter(|it| it.content == content && now < it.until) {
             return known.unmet.clone();
         }
         let mut verdict = rehearse(account, templates, &requests).await;
@@ -89,7 +89,7 @@ impl DryRuns {
         // Results of unused classes expire.
         self.0.retain(|_, tried| now < tried.until);
         let tried = Tried {
-            what,
+            content,
             until: now + span,
             unmet: unmet.clone(),
         };

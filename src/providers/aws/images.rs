@@ -58,7 +58,7 @@ impl Images {
                 }
                 ImageTerm::Alias {
                     family,
-                    version: of,
+                    version: alias_version,
                 } => {
                     let Some(version) = version else {
                         return Err(ResolveError {
@@ -67,7 +67,7 @@ impl Images {
                                 .to_owned(),
                         });
                     };
-                    let paths = ami_alias::parameters(*family, of, version);
+                    let paths = ami_alias::parameters(*family, alias_version, version);
                     let paths = paths.map_err(|why| ResolveError {
                         cause: Cause::UnsupportedAlias,
                         text: why.to_string(),
@@ -75,8 +75,8 @@ impl Images {
                     ids.extend(self.aliased(account, &paths).await?);
                 }
                 ImageTerm::Search { .. } => {
-                    let more = self.search(account, term).await;
-                    found.extend(more.map_err(|fault| trouble(&fault, "ec2"))?);
+                    let images = self.search(account, term).await;
+                    found.extend(images.map_err(|fault| trouble(&fault, "ec2"))?);
                 }
             }
         }
@@ -123,14 +123,14 @@ impl Images {
         let value = match answer.map_aws_error("GetParameter") {
             Ok(answer) => answer.parameter.and_then(|parameter| parameter.value),
             Err(fault) => {
-                let gone = fault.is(&["ParameterNotFound"]);
-                match last.filter(|_| published || !gone) {
+                let is_missing = fault.is(&["ParameterNotFound"]);
+                match last.filter(|_| published || !is_missing) {
                     Some(image) => {
                         let why = fault.sorted("ssm").text;
                         tracing::warn!(parameter = name, image, why, "using the last known image");
                         return Ok(Some(image));
                     }
-                    None if gone => None,
+                    None if is_missing => None,
                     None => return Err(fault),
                 }
             }
@@ -147,7 +147,7 @@ impl Images {
     ) -> Result<Vec<Image>, AwsError> {
         let now = clock::monotonic();
         self.by_id
-            .retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
+            .retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
         let unknown: BTreeSet<&String> = ids
             .iter()
             .map(|(id, _)| id)
@@ -184,7 +184,7 @@ impl Images {
         let now = clock::monotonic();
         let key = format!("{term:?}");
         self.searches
-            .retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
+            .retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
         if let Some((_, found)) = self.searches.get(&key) {
             return Ok(found.clone());
         }
@@ -220,12 +220,12 @@ async fn list(
         .page_size(PAGE)
         .send();
     let now = clock::now();
-    let mut all = Vec::new();
+    let mut images = Vec::new();
     paginate::each(account, "DescribeImages", pages, |page| {
-        all.extend(page.images().iter().filter_map(|listed| image(listed, now)));
+        images.extend(page.images().iter().filter_map(|listed| image(listed, now)));
     })
     .await?;
-    Ok(all)
+    Ok(images)
 }
 
 /// Converts an image. `None` for unsupported hardware.
@@ -241,7 +241,8 @@ fn image(listed: &Listed, now: Timestamp) -> Option<Image> {
         arch,
         variants: Vec::new(),
         created: timestamp(listed.creation_date()),
-        deprecated: timestamp(listed.deprecation_time()).is_some_and(|at| at <= now),
+        deprecated: timestamp(listed.deprecation_time())
+            .is_some_and(|deprecated_at| deprecated_at <= now),
     })
 }
 

@@ -46,7 +46,8 @@ impl Profiles {
     ) -> ListResult<String> {
         let name = name(cluster, role);
         let now = clock::monotonic();
-        self.0.retain(|_, at| now.duration_since(*at) < AGAIN);
+        self.0
+            .retain(|_, verified_at| now.duration_since(*verified_at) < AGAIN);
         if self.0.contains_key(&name) {
             return Ok(name);
         }
@@ -69,12 +70,14 @@ impl Profiles {
         &mut self,
         account: &AwsClients,
         cluster: &Cluster,
-        acts: bool,
+        can_create: bool,
         class: &NodeClass,
     ) -> ListResult<String> {
         match &class.identity {
             Some(NodeIdentity::Profile(name)) => Ok(name.clone()),
-            Some(NodeIdentity::Role(role)) if acts => self.of_role(account, cluster, role).await,
+            Some(NodeIdentity::Role(role)) if can_create => {
+                self.of_role(account, cluster, role).await
+            }
             Some(NodeIdentity::Role(role)) => Ok(name(cluster, role)),
             None => Err(ResolveError {
                 cause: Cause::InstanceProfileNotFound,
@@ -89,10 +92,10 @@ impl Profiles {
     pub(crate) async fn collect(
         &mut self,
         account: &AwsClients,
-        care: &CleanupScope,
+        scope: &CleanupScope,
     ) -> Result<usize, AwsError> {
         let mut removed = 0;
-        let paths: BTreeSet<String> = care
+        let paths: BTreeSet<String> = scope
             .led
             .iter()
             .filter(|cluster| roles(cluster).next().is_some())
@@ -104,7 +107,11 @@ impl Profiles {
             let mut unused = Vec::new();
             paginate::each(account, "ListInstanceProfiles", pages, |page| {
                 let profiles = page.instance_profiles().iter();
-                unused.extend(profiles.filter(|profile| is_unused(profile, care)).cloned());
+                unused.extend(
+                    profiles
+                        .filter(|profile| is_unused(profile, scope))
+                        .cloned(),
+                );
             })
             .await?;
             for profile in unused {
@@ -254,8 +261,8 @@ async fn ensure(
     if roles.iter().any(|attached| attached.role_name() == role) {
         return Ok(());
     }
-    for other in roles {
-        remove_role(account, name, other.role_name()).await?;
+    for obsolete in roles {
+        remove_role(account, name, obsolete.role_name()).await?;
     }
     let call = iam.add_role_to_instance_profile();
     let answer = call

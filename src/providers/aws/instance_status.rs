@@ -15,21 +15,21 @@ use crate::providers::aws::paginate::{self, PAGE};
 pub(crate) async fn ailing(account: &AwsClients) -> Result<Vec<StatusRow>, AwsError> {
     let codes = EVENT_CODES.map(str::to_owned).to_vec();
     let scheduled = Filter::builder().name("event.code").set_values(Some(codes));
-    let mut all = Vec::new();
+    let mut rows = Vec::new();
     // EC2 combines filters with "and", but these are alternatives.
-    for wanted in [
+    for condition in [
         filter("instance-status.status", "impaired"),
         filter("system-status.status", "impaired"),
         scheduled.build(),
     ] {
-        let call = account.ec2.describe_instance_status().filters(wanted);
+        let call = account.ec2.describe_instance_status().filters(condition);
         let pages = call.into_paginator().page_size(PAGE).send();
         paginate::each(account, "DescribeInstanceStatus", pages, |page| {
-            all.extend(page.instance_statuses().iter().filter_map(row));
+            rows.extend(page.instance_statuses().iter().filter_map(row));
         })
         .await?;
     }
-    Ok(all)
+    Ok(rows)
 }
 
 fn row(status: &InstanceStatus) -> Option<StatusRow> {

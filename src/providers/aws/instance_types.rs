@@ -31,13 +31,13 @@ pub(crate) async fn shapes(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>
         .into_paginator()
         .page_size(TYPES)
         .send();
-    let mut all = Vec::new();
+    let mut specs = Vec::new();
     paginate::each(account, "DescribeInstanceTypes", pages, |page| {
         // A type in an unknown format does not hide the other types.
-        all.extend(page.instance_types().iter().filter_map(shape));
+        specs.extend(page.instance_types().iter().filter_map(shape));
     })
     .await?;
-    Ok(all)
+    Ok(specs)
 }
 
 /// Returns the zones of each type.
@@ -49,16 +49,16 @@ pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, 
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut all = Vec::new();
+    let mut offerings = Vec::new();
     paginate::each(account, "DescribeInstanceTypeOfferings", pages, |page| {
         for offering in page.instance_type_offerings() {
             if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
-                all.push((TypeName::from(name.as_str()), Zone::from(zone)));
+                offerings.push((TypeName::from(name.as_str()), Zone::from(zone)));
             }
         }
     })
     .await?;
-    Ok(all)
+    Ok(offerings)
 }
 
 /// Converts a type. `None` if required fields are missing or it is not usable for nodes.

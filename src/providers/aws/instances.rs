@@ -46,11 +46,11 @@ pub(crate) struct Lister(Mutex<BTreeMap<String, SharedListing>>);
 #[derive(Debug)]
 struct SharedListing {
     began: Instant,
-    all: Vec<Instance>,
+    instances: Vec<Instance>,
     /// Clusters that received it, or changed something since.
-    spent: BTreeSet<ClusterName>,
+    received_by: BTreeSet<ClusterName>,
     /// True if an instance was launched or terminated since, so that it is outdated.
-    old: bool,
+    is_outdated: bool,
 }
 
 impl Lister {
@@ -65,12 +65,12 @@ impl Lister {
         // Concurrent callers wait for the same listing.
         let mut known = self.0.lock().await;
         let shared = listing(&mut known, account, installation, |cached, age| {
-            age <= SHARED && !cached.spent.contains(cluster)
+            age <= SHARED && !cached.received_by.contains(cluster)
         })
         .await?;
-        shared.spent.insert(cluster.clone());
+        shared.received_by.insert(cluster.clone());
         Ok(shared
-            .all
+            .instances
             .iter()
             .filter(|instance| {
                 let tag = instance.tags.get(TAG_CLUSTER);
@@ -90,11 +90,15 @@ impl Lister {
     ) -> Result<Option<Instance>, AwsError> {
         let mut known = self.0.lock().await;
         let shared = listing(&mut known, account, installation, |cached, age| {
-            let shows = cached.all.iter().any(|it| it.id == *instance);
-            shows || (!cached.old && age <= FRESH)
+            let shows = cached.instances.iter().any(|it| it.id == *instance);
+            shows || (!cached.is_outdated && age <= FRESH)
         })
         .await?;
-        Ok(shared.all.iter().find(|it| it.id == *instance).cloned())
+        Ok(shared
+            .instances
+            .iter()
+            .find(|it| it.id == *instance)
+            .cloned())
     }
 
     /// Returns the Node of a just launched instance. EC2 provides the data only in listings, and
@@ -123,8 +127,8 @@ impl Lister {
     /// outdated.
     pub(crate) async fn changed(&self, cluster: &ClusterName) {
         for shared in self.0.lock().await.values_mut() {
-            shared.spent.insert(cluster.clone());
-            shared.old = true;
+            shared.received_by.insert(cluster.clone());
+            shared.is_outdated = true;
         }
     }
 }
@@ -142,9 +146,9 @@ async fn listing<'k>(
         Some(cached) => cached,
         None => SharedListing {
             began: now,
-            all: list(account, installation).await?,
-            spent: BTreeSet::new(),
-            old: false,
+            instances: list(account, installation).await?,
+            received_by: BTreeSet::new(),
+            is_outdated: false,
         },
     };
     Ok(known.entry(installation.to_owned()).or_insert(shared))
@@ -164,8 +168,8 @@ pub(crate) async fn describe(
         .send()
         .await
         .map_aws_error("DescribeInstances")?;
-    let mut all = answer.reservations().iter().flat_map(|it| it.instances());
-    Ok(all.find_map(self::instance))
+    let mut listed = answer.reservations().iter().flat_map(|it| it.instances());
+    Ok(listed.find_map(self::instance))
 }
 
 async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>, AwsError> {
@@ -176,13 +180,13 @@ async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>,
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut all = Vec::new();
+    let mut found = Vec::new();
     paginate::each(account, "DescribeInstances", pages, |page| {
         let instances = page.reservations().iter().flat_map(|it| it.instances());
-        all.extend(instances.filter_map(instance));
+        found.extend(instances.filter_map(instance));
     })
     .await?;
-    Ok(all)
+    Ok(found)
 }
 
 /// Converts an instance. `None` if required fields are missing.
@@ -256,12 +260,12 @@ pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
 pub(crate) async fn tag(
     account: &AwsClients,
     instances: &[InstanceId],
-    wanted: &Labels,
+    labels: &Labels,
 ) -> Result<(), AwsError> {
     account.buckets.change.turn().await;
     let ids = instances.iter().map(InstanceId::to_string).collect();
     let call = account.ec2.create_tags().set_resources(Some(ids));
-    let answer = call.set_tags(Some(tags(wanted))).send().await;
+    let answer = call.set_tags(Some(tags(labels))).send().await;
     answer.map_aws_error("CreateTags").map(drop)
 }
 

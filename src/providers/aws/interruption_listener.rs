@@ -67,7 +67,8 @@ pub(crate) struct Listener {
     pub(crate) engines: Engines,
     pub(crate) installation: String,
     pub(crate) queue: String,
-    told: Option<Instant>,
+    /// When a malformed message was last logged.
+    malformed_logged_at: Option<Instant>,
     /// Accepted messages to delete. If the host stops before, another host receives them.
     ending: JoinSet<Result<(), AwsError>>,
 }
@@ -86,7 +87,7 @@ impl Listener {
             engines,
             installation,
             queue,
-            told: None,
+            malformed_logged_at: None,
             ending: JoinSet::new(),
         }
     }
@@ -171,8 +172,11 @@ impl Listener {
             Err(why) => {
                 count_received("malformed");
                 let now = clock::monotonic();
-                if self.told.is_none_or(|at| now.duration_since(at) > TOLD) {
-                    self.told = Some(now);
+                if self
+                    .malformed_logged_at
+                    .is_none_or(|last| now.duration_since(last) > TOLD)
+                {
+                    self.malformed_logged_at = Some(now);
                     let queue = &self.queue;
                     tracing::warn!(queue, %why, "deleted invalid message");
                 }

@@ -107,8 +107,8 @@ impl JoinSecrets {
         };
         let mut known = self.0.lock().await;
         let now = clock::monotonic();
-        if let Some((at, secret)) = known.get(&key)
-            && now.duration_since(*at) < keep
+        if let Some((read_at, secret)) = known.get(&key)
+            && now.duration_since(*read_at) < keep
         {
             return Ok(Some(secret.clone()));
         }
@@ -142,14 +142,15 @@ async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretErr
 /// Creates a bootstrap token. The cluster deletes it after its expiry.
 async fn mint(client: &Client) -> Result<String, SecretError> {
     let (id, secret) = (letters(6)?, letters(16)?);
-    let ends = clock::now().checked_add(LIFE);
-    let ends = ends.map_err(|_| SecretError::invalid("the clock is out of range".to_owned()))?;
+    let expires = clock::now().checked_add(LIFE);
+    let expires =
+        expires.map_err(|_| SecretError::invalid("the clock is out of range".to_owned()))?;
     // Kubernetes parses whole seconds.
-    let ends = jiff::Timestamp::from_second(ends.as_second()).unwrap_or(ends);
+    let expires = jiff::Timestamp::from_second(expires.as_second()).unwrap_or(expires);
     let data = [
         ("token-id", id.clone()),
         ("token-secret", secret.clone()),
-        ("expiration", ends.to_string()),
+        ("expiration", expires.to_string()),
         ("usage-bootstrap-authentication", "true".to_owned()),
         ("usage-bootstrap-signing", "true".to_owned()),
         ("auth-extra-groups", GROUPS.to_owned()),
@@ -196,8 +197,8 @@ fn letters(count: usize) -> Result<String, SecretError> {
         let mut drawn = [0; 32];
         clock::unguessable(&mut drawn).map_err(SecretError::invalid)?;
         let even = drawn.iter().filter(|byte| **byte < EVEN);
-        let more = even.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
-        text.extend(more.take(count - text.len()));
+        let symbols = even.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
+        text.extend(symbols.take(count - text.len()));
     }
     Ok(text)
 }

@@ -88,7 +88,7 @@ impl Templates {
         &self,
         account: &AwsClients,
         installation: &str,
-        care: &CleanupScope,
+        scope: &CleanupScope,
     ) -> Result<usize, AwsError> {
         let pages = account
             .ec2
@@ -104,13 +104,13 @@ impl Templates {
             listed.extend(names.map(str::to_owned));
         })
         .await?;
-        listed.retain(|name| is_in_scope(name, care));
+        listed.retain(|name| is_in_scope(name, scope));
         let idle = {
             let mut cache = self.0.lock().await;
             cache.listed(listed, clock::now());
             let mut idle = cache.idle(clock::now());
             // This host may have lost leadership of a cluster.
-            idle.retain(|name| is_in_scope(name, care));
+            idle.retain(|name| is_in_scope(name, scope));
             idle
         };
         let removed = idle.len();

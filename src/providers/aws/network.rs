@@ -39,8 +39,8 @@ fn count(number: Option<i32>) -> u32 {
 }
 
 /// Converts an SDK time. `None` if out of range.
-pub(crate) fn time(at: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> {
-    Timestamp::from_second(at.secs()).ok()
+pub(crate) fn time(date_time: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> {
+    Timestamp::from_second(date_time.secs()).ok()
 }
 
 /// Lists all subnets.
@@ -51,7 +51,7 @@ pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut all = Vec::new();
+    let mut subnets = Vec::new();
     paginate::each(account, "DescribeSubnets", pages, |page| {
         for listed in page.subnets() {
             let (Some(id), Some(zone)) = (listed.subnet_id(), listed.availability_zone()) else {
@@ -63,11 +63,11 @@ pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)
                 zone_id: listed.availability_zone_id().unwrap_or_default().to_owned(),
                 free: count(listed.available_ip_address_count()),
             };
-            all.push((subnet, labels(listed.tags())));
+            subnets.push((subnet, labels(listed.tags())));
         }
     })
     .await?;
-    Ok(all)
+    Ok(subnets)
 }
 
 /// Lists all security groups.
@@ -80,7 +80,7 @@ pub(crate) async fn security_groups(
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut all = Vec::new();
+    let mut groups = Vec::new();
     paginate::each(account, "DescribeSecurityGroups", pages, |page| {
         for security_group in page.security_groups() {
             let Some(id) = security_group.group_id() else {
@@ -90,11 +90,11 @@ pub(crate) async fn security_groups(
                 id: id.to_owned(),
                 name: security_group.group_name().unwrap_or_default().to_owned(),
             };
-            all.push((group, labels(security_group.tags())));
+            groups.push((group, labels(security_group.tags())));
         }
     })
     .await?;
-    Ok(all)
+    Ok(groups)
 }
 
 /// Lists all available placement groups, by name.
@@ -136,13 +136,13 @@ pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReser
         .page_size(PAGE)
         .send();
     let now = clock::now();
-    let mut all = Vec::new();
+    let mut found = Vec::new();
     paginate::each(account, "DescribeCapacityReservations", pages, |page| {
         let reservations = page.capacity_reservations().iter();
-        all.extend(reservations.filter_map(|listed| reservation(listed, now)));
+        found.extend(reservations.filter_map(|listed| reservation(listed, now)));
     })
     .await?;
-    Ok(all)
+    Ok(found)
 }
 
 fn reservation(listed: &CapacityReservation, now: Timestamp) -> Option<ListedReservation> {

@@ -70,13 +70,13 @@ async fn listed(
     } else {
         "USD"
     };
-    let mut all = Vec::new();
+    let mut prices = Vec::new();
     paginate::each(account, "GetProducts", pages, |page| {
         let found = page.price_list().iter();
-        all.extend(found.filter_map(|text| product(text, currency)));
+        prices.extend(found.filter_map(|text| product(text, currency)));
     })
     .await?;
-    Ok(all)
+    Ok(prices)
 }
 
 /// Parses a type and its price from a product of the price list. `None` if either is missing or
@@ -115,17 +115,16 @@ pub(crate) async fn spot(account: &AwsClients) -> Result<Vec<(TypeName, Zone, Pr
                 continue;
             };
             let key = (TypeName::from(name), Zone::from(zone));
-            let at = spot_price_history.timestamp().map_or(0, DateTime::secs);
-            if newest.get(&key).is_none_or(|(known, _)| *known <= at) {
-                newest.insert(key, (at, price));
+            let seconds = spot_price_history.timestamp().map_or(0, DateTime::secs);
+            if newest.get(&key).is_none_or(|(known, _)| *known <= seconds) {
+                newest.insert(key, (seconds, price));
             }
         }
     })
     .await?;
-    let all = newest.into_iter();
-    Ok(all
-        .map(|((name, zone), (_, price))| (name, zone, price))
-        .collect())
+    let newest = newest.into_iter();
+    let prices = newest.map(|((name, zone), (_, price))| (name, zone, price));
+    Ok(prices.collect())
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ const REPEATS: Duration = Duration::from_mins(30);
 /// A requested launch. A repeated launch must use the same request, because EC2 compares it with
 /// the client token.
 struct RequestedLaunch {
-    at: Instant,
+    requested_at: Instant,
     launch: Launch,
     state: LaunchRecord,
     /// True if a response was lost. After that, a failure does not prove that no instance was
@@ -68,7 +68,7 @@ pub(crate) struct Ec2 {
     view: watch::Sender<Arc<ClusterView>>,
     secrets: JoinSecrets,
     events: Mutex<Option<mpsc::Sender<Event>>>,
-    asked: Mutex<BTreeMap<ClaimId, RequestedLaunch>>,
+    launches: Mutex<BTreeMap<ClaimId, RequestedLaunch>>,
 }
 
 impl Ec2 {
@@ -86,7 +86,7 @@ impl Ec2 {
             view: watch::Sender::default(),
             secrets: JoinSecrets::default(),
             events: Mutex::default(),
-            asked: Mutex::default(),
+            launches: Mutex::default(),
         }
     }
 
@@ -102,25 +102,25 @@ impl Ec2 {
         };
         let claim = launch.claim.id.clone();
         let answer = self.ask(&launch, &request).await;
-        let mut asked = self.asked.lock().await;
+        let mut launches = self.launches.lock().await;
         match &answer {
             CommandResult::Launched(instance) => {
-                if let Some(requested) = asked.get_mut(&claim) {
+                if let Some(requested) = launches.get_mut(&claim) {
                     // Drop the large request, which is no longer needed.
                     requested.state = LaunchRecord::Made(Box::new(instance.clone()));
                 }
             }
             CommandResult::Failed { kind, .. } => {
-                let requested = asked.get_mut(&claim);
+                let requested = launches.get_mut(&claim);
                 let unsure = requested.is_some_and(|requested| {
                     requested.unsure |= *kind == FailureKind::Unknown;
                     requested.unsure
                 });
                 if !unsure && *kind != FailureKind::Throttled {
-                    asked.remove(&claim);
+                    launches.remove(&claim);
                 }
             }
-            _ => drop(asked.remove(&claim)),
+            _ => drop(launches.remove(&claim)),
         }
         answer
     }
@@ -135,22 +135,22 @@ impl Ec2 {
             Err(fault) => return failed(&fault),
         };
         let launched = outcome.launched.as_ref();
-        let used = launched.and_then(|(_, subnet)| subnet.as_deref());
+        let used_subnet = launched.and_then(|(_, subnet)| subnet.as_deref());
         if let Ok(mut subnets) = shared.subnets.lock() {
-            subnets.give_back(&request.taken, used);
-            for subnet in &outcome.said.exhausted {
+            subnets.give_back(&request.taken, used_subnet);
+            for subnet in &outcome.errors.exhausted {
                 subnets.exhausted(subnet, clock::now());
             }
         }
-        if outcome.launched.is_some() && !outcome.said.refusals.is_empty() {
+        if outcome.launched.is_some() && !outcome.errors.refusals.is_empty() {
             // Refusals count even if an instance was launched.
             let class = launch.claim.node_class.clone();
-            let event = Event::Refused(class, outcome.said.refusals.clone());
+            let event = Event::Refused(class, outcome.errors.refusals.clone());
             if let Some(events) = &*self.events.lock().await {
                 drop(events.send(event).await);
             }
         }
-        for why in &outcome.said.notes {
+        for why in &outcome.errors.notes {
             tracing::warn!(cluster = %self.cluster.name, claim = %launch.claim.id, why, "launch");
         }
         match outcome.launched {
@@ -165,16 +165,16 @@ impl Ec2 {
                 }
                 CommandResult::Launched(instance)
             }
-            None => outcome.said.answer(),
+            None => outcome.errors.answer(),
         }
     }
 
     /// Returns the state of a launch, or a result if its token was used for a different launch.
     async fn known(&self, launch: &Launch) -> Result<Option<LaunchRecord>, Box<CommandResult>> {
-        let mut asked = self.asked.lock().await;
+        let mut launches = self.launches.lock().await;
         let now = clock::monotonic();
-        asked.retain(|_, requested| now.duration_since(requested.at) < REPEATS);
-        match asked.get(&launch.claim.id) {
+        launches.retain(|_, requested| now.duration_since(requested.requested_at) < REPEATS);
+        match launches.get(&launch.claim.id) {
             Some(requested) if requested.launch != *launch => Err(Box::new(invalid(
                 "the client token was used for a different launch",
             ))),
@@ -185,7 +185,11 @@ impl Ec2 {
     /// Returns the instance of a completed launch.
     async fn made_before(&self, instance: Instance) -> CommandResult {
         let listed = self.listed().await;
-        match listed.map(|all| all.into_iter().find(|listed| listed.id == instance.id)) {
+        match listed.map(|instances| {
+            instances
+                .into_iter()
+                .find(|listed| listed.id == instance.id)
+        }) {
             // A listing may not yet show an own termination.
             Ok(listed) => match listed
                 .filter(|_| instance.state.is_live())
@@ -212,7 +216,7 @@ impl Ec2 {
         let bootstrap = &ready.class.bootstrap;
         let (account, client) = (&self.region_handle.shared.account, &self.connection.client);
         let secret = self.secrets.of(bootstrap, account, client).await;
-        let secret = secret.map_err(|lack| Box::new(lack.answer()))?;
+        let secret = secret.map_err(|error| Box::new(error.answer()))?;
         let secret = secret.as_ref().map(|secret| secret.0.as_str());
         let request = {
             let mut subnets = self.region_handle.shared.subnets.lock();
@@ -220,13 +224,13 @@ impl Ec2 {
             Arc::new(ready.request(launch, &self.cluster, home, secret, subnets)?)
         };
         let requested = RequestedLaunch {
-            at: clock::monotonic(),
+            requested_at: clock::monotonic(),
             launch: launch.clone(),
             state: LaunchRecord::Open(request.clone()),
             unsure: false,
         };
-        let mut asked = self.asked.lock().await;
-        asked.insert(launch.claim.id.clone(), requested);
+        let mut launches = self.launches.lock().await;
+        launches.insert(launch.claim.id.clone(), requested);
         Ok(request)
     }
 
@@ -236,11 +240,11 @@ impl Ec2 {
         shared.lister.changed(&self.cluster.name).await;
         match state {
             Ok(state) => {
-                for requested in self.asked.lock().await.values_mut() {
-                    if let LaunchRecord::Made(made) = &mut requested.state
-                        && made.id == *instance
+                for requested in self.launches.lock().await.values_mut() {
+                    if let LaunchRecord::Made(launched) = &mut requested.state
+                        && launched.id == *instance
                     {
-                        made.state = state;
+                        launched.state = state;
                     }
                 }
                 CommandResult::Terminating(state)

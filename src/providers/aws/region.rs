@@ -26,7 +26,7 @@ const QUEUE: usize = 256;
 /// Handle to the task of an account and region.
 #[derive(Clone)]
 pub(crate) struct RegionHandle {
-    asks: mpsc::Sender<RegionMessage>,
+    messages: mpsc::Sender<RegionMessage>,
     pub(crate) shared: Arc<RegionState>,
 }
 
@@ -37,25 +37,28 @@ impl RegionHandle {
 
     /// Returns whether it runs. Only a panic stops it.
     pub(crate) fn is_well(&self) -> bool {
-        !self.asks.is_closed()
+        !self.messages.is_closed()
     }
 
     /// Adds or changes a cluster.
     pub(crate) async fn attend(&self, member: RegionCluster) {
         // Clusters of a stopped task are restarted.
         let message = RegionMessage::Attend(Box::new(member));
-        drop(self.asks.send(message).await);
+        drop(self.messages.send(message).await);
     }
 
     /// Reports the memory of a node of this type and image, in bytes.
-    pub(crate) async fn report_memory(&self, of: TypeName, image: String, memory: i64) {
-        let message = RegionMessage::Learn(of, image, memory);
-        drop(self.asks.send(message).await);
+    pub(crate) async fn report_memory(&self, instance_type: TypeName, image: String, memory: i64) {
+        let message = RegionMessage::Learn(instance_type, image, memory);
+        drop(self.messages.send(message).await);
     }
 
     /// Removes a cluster.
     pub(crate) fn leave(&self, cluster: ClusterName, session: u64) {
-        drop(self.asks.try_send(RegionMessage::Leave(cluster, session)));
+        drop(
+            self.messages
+                .try_send(RegionMessage::Leave(cluster, session)),
+        );
     }
 }
 
@@ -105,9 +108,9 @@ impl Regions {
             templates: Templates::default(),
             subnets: Locked::default(),
         });
-        let (asks, inbox) = mpsc::channel(QUEUE);
+        let (messages, inbox) = mpsc::channel(QUEUE);
         tokio::spawn(RegionTask::new(shared.clone()).keep(inbox));
-        let handle = RegionHandle { asks, shared };
+        let handle = RegionHandle { messages, shared };
         known.insert(key, handle.clone());
         handle
     }
@@ -115,11 +118,11 @@ impl Regions {
     /// Triggers reads that are due. A lost or repeated trigger is harmless.
     pub(crate) async fn tick(&self) {
         for handle in self.known.lock().await.values() {
-            let asks = handle.asks.clone();
+            let messages = handle.messages.clone();
             let wait = Duration::from_millis(clock::seed() % JITTER_MS);
             tokio::spawn(async move {
                 sleep(wait).await;
-                drop(asks.try_send(RegionMessage::Tick));
+                drop(messages.try_send(RegionMessage::Tick));
             });
         }
     }
@@ -160,7 +163,7 @@ mod tests {
         // As after a panic.
         let closed = mpsc::channel(1).0;
         for known in keepers.known.lock().await.values_mut() {
-            known.asks = closed.clone();
+            known.messages = closed.clone();
         }
         let ended = keepers.known.lock().await.values().next().cloned();
         let second = Ec2::new(cluster.clone(), idle_calls::api(), ended.expect("one"));

@@ -187,8 +187,8 @@ impl RegionTask {
                     }
                     continue;
                 }
-                RegionMessage::Learn(of, image, memory) => {
-                    if self.memory.observe(&of, &image, memory) {
+                RegionMessage::Learn(instance_type, image, memory) => {
+                    if self.memory.observe(&instance_type, &image, memory) {
                         self.schedule.again(RefreshTask::Classes);
                     }
                     continue;
@@ -205,20 +205,20 @@ impl RegionTask {
         if self.members.is_empty() {
             return;
         }
-        let mut news = false;
+        let mut is_changed = false;
         if self.schedule.begin(RefreshTask::Types) {
             let outcome = self.types().await;
-            news |= self.end(RefreshTask::Types, outcome);
+            is_changed |= self.end(RefreshTask::Types, outcome);
         }
         if self.schedule.begin(RefreshTask::Network) {
             let outcome = self.network().await;
-            news |= self.end(RefreshTask::Network, outcome);
+            is_changed |= self.end(RefreshTask::Network, outcome);
         }
         if self.schedule.begin(RefreshTask::Shifts) {
             let outcome = self.shifts().await;
-            news |= self.end(RefreshTask::Shifts, outcome);
+            is_changed |= self.end(RefreshTask::Shifts, outcome);
         }
-        if self.schedule.begin(RefreshTask::Classes) || news {
+        if self.schedule.begin(RefreshTask::Classes) || is_changed {
             self.classes().await;
         }
         let mut dearer = false;
@@ -238,25 +238,25 @@ impl RegionTask {
             let outcome = self.health().await;
             self.end(RefreshTask::Health, outcome);
         }
-        let care = self.care();
+        let scope = self.care();
         // Only the leader deletes resources.
         let fences: Arc<[Fence]> = self
             .led()
             .map(|member| member.connection.fence.of_this_term())
             .collect();
-        if !care.led.is_empty() && self.schedule.begin(RefreshTask::Profiles) {
-            let removing = self.unused_profiles(&care);
+        if !scope.led.is_empty() && self.schedule.begin(RefreshTask::Profiles) {
+            let removing = self.unused_profiles(&scope);
             let outcome = fence::within(fences.clone(), removing).await;
             self.end(RefreshTask::Profiles, done(outcome));
         }
-        if !care.led.is_empty() && self.schedule.begin(RefreshTask::Templates) {
-            let outcome = fence::within(fences, self.templates(&care)).await;
+        if !scope.led.is_empty() && self.schedule.begin(RefreshTask::Templates) {
+            let outcome = fence::within(fences, self.templates(&scope)).await;
             self.end(RefreshTask::Templates, done(outcome));
         }
     }
 
-    fn end(&mut self, chore: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
-        self.schedule.end(&self.region.name, chore, outcome)
+    fn end(&mut self, task: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
+        self.schedule.end(&self.region.name, task, outcome)
     }
 
     async fn types(&mut self) -> Result<bool, AwsError> {
@@ -301,7 +301,7 @@ impl RegionTask {
 
     /// Reads zonal shifts, which exist only for EKS clusters.
     async fn shifts(&mut self) -> Result<bool, AwsError> {
-        let mut news = false;
+        let mut is_changed = false;
         let clusters = self.members.values().map(|member| &member.cluster);
         let wanted = clusters.filter(|cluster| cluster.zonal_shift).cloned();
         for shifting in wanted.collect::<Vec<_>>() {
@@ -320,10 +320,10 @@ impl RegionTask {
             let before = self.shifted.insert(shifting.name.clone(), zones.clone());
             if before.unwrap_or_default() != zones {
                 tracing::warn!(cluster = %shifting.name, ?zones, "detected zonal shift");
-                news = true;
+                is_changed = true;
             }
         }
-        Ok(news)
+        Ok(is_changed)
     }
 
     async fn spot_prices(&mut self) -> Result<bool, AwsError> {
@@ -342,10 +342,10 @@ impl RegionTask {
     /// Sends failed checks and scheduled maintenance of instances to the engines.
     async fn health(&mut self) -> Result<bool, AwsError> {
         let rows = instance_status::ailing(&self.shared.account).await?;
-        for (instance, (what, at)) in judge(&rows, clock::now()) {
+        for (instance, (interruption, deadline)) in judge(&rows, clock::now()) {
             for member in self.members.values() {
                 // An engine ignores instances of other clusters.
-                let event = Event::Interrupted(instance.clone(), what, at);
+                let event = Event::Interrupted(instance.clone(), interruption, deadline);
                 if let Some(events) = &member.events {
                     // The next read sends it again.
                     hears(events, event).await;
@@ -379,22 +379,22 @@ impl RegionTask {
         }
     }
 
-    async fn unused_profiles(&mut self, care: &CleanupScope) -> Result<bool, AwsError> {
+    async fn unused_profiles(&mut self, scope: &CleanupScope) -> Result<bool, AwsError> {
         let account = &self.shared.account;
-        let removed = self.profiles.collect(account, care).await?;
+        let removed = self.profiles.collect(account, scope).await?;
         if removed > 0 {
             tracing::info!(removed, "removed unused instance profiles");
         }
         Ok(false)
     }
 
-    async fn templates(&mut self, care: &CleanupScope) -> Result<bool, AwsError> {
-        let led = care.led.iter();
+    async fn templates(&mut self, scope: &CleanupScope) -> Result<bool, AwsError> {
+        let led = scope.led.iter();
         let installations: BTreeSet<&str> =
             led.map(|cluster| cluster.installation.as_str()).collect();
         for installation in installations {
             let (account, templates) = (&self.shared.account, &self.shared.templates);
-            let removed = templates.collect(account, installation, care).await?;
+            let removed = templates.collect(account, installation, scope).await?;
             if removed > 0 {
                 tracing::info!(removed, "removed unused launch templates");
             }
@@ -405,7 +405,7 @@ impl RegionTask {
     /// Resolves all node classes of all clusters with the current data and distributes the results.
     /// Cluster data is read concurrently.
     async fn classes(&mut self) {
-        let mut sure = true;
+        let mut all_read = true;
         self.base = Arc::new(self.region.catalog());
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
         for name in names {
@@ -417,11 +417,11 @@ impl RegionTask {
             self.homes.ask(cluster, member.session, connection, account);
             let home = member.view.borrow().home.clone();
             if home.is_some() {
-                sure &= self.resolve(&name, home).await;
+                all_read &= self.resolve(&name, home).await;
             }
         }
         // Failed reads are retried soon.
-        if sure {
+        if all_read {
             self.end(RefreshTask::Classes, Ok(false));
         }
     }
@@ -459,12 +459,12 @@ impl RegionTask {
             return true;
         };
         let (cluster, connection) = (member.cluster.clone(), member.connection.clone());
-        let acts = cluster.mode == ManagementMode::Manage && member.events.is_some();
-        let (mut sure, mut classes) = (true, BTreeMap::new());
+        let can_create = cluster.mode == ManagementMode::Manage && member.events.is_some();
+        let (mut all_read, mut classes) = (true, BTreeMap::new());
         for class in &cluster.node_classes {
-            let ready = self.ready(&cluster, acts, class, home.as_ref());
+            let ready = self.ready(&cluster, can_create, class, home.as_ref());
             // Only the leader creates resources.
-            let fence = acts.then(|| connection.fence.of_this_term());
+            let fence = can_create.then(|| connection.fence.of_this_term());
             let ready = match fence {
                 Some(fence) => fence::within([fence], ready).await,
                 None => Ok(ready.await),
@@ -473,11 +473,11 @@ impl RegionTask {
             let Ok(ready) = ready else {
                 return false;
             };
-            sure &= ready.is_sure();
+            all_read &= ready.is_sure();
             classes.insert(class.name.clone(), Arc::new(ready));
         }
         self.tell(name, ClusterView { home, classes }).await;
-        sure
+        all_read
     }
 
     /// Logs once which cluster data is missing in user data, in managed clusters.
@@ -500,14 +500,14 @@ impl RegionTask {
     async fn ready(
         &mut self,
         cluster: &Cluster,
-        acts: bool,
+        can_create: bool,
         class: &NodeClass,
         home: Option<&ClusterEndpoint>,
     ) -> LaunchableClass {
         let account = self.shared.account.clone();
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
-        let profile = self.profiles.of(&account, cluster, acts, class).await;
+        let profile = self.profiles.of(&account, cluster, can_create, class).await;
         let mut resolved =
             resolve_node_class::resolve(class, &self.found, images, profile, clock::now());
         resolved.conditions.push(validated(class, &resolved, home));
@@ -517,7 +517,7 @@ impl RegionTask {
             supply: self.supply(&cluster.name, class, &resolved),
             resolved,
         };
-        if let Some(home) = home.filter(|_| acts && !cluster.disable_dry_run) {
+        if let Some(home) = home.filter(|_| can_create && !cluster.disable_dry_run) {
             let templates = &self.shared.templates;
             let tested = self.trials.of(&account, templates, cluster, home, &ready);
             if let Some(unmet) = tested.await {

@@ -25,8 +25,8 @@ pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<
     let now = clock::now();
     let mut zones = BTreeSet::new();
     for shift in answer.zonal_shifts() {
-        let ends = Timestamp::from_second(shift.expiry_time().secs()).unwrap_or(now);
-        if *shift.applied_status() == AppliedStatus::Applied && ends > now {
+        let expires = Timestamp::from_second(shift.expiry_time().secs()).unwrap_or(now);
+        if *shift.applied_status() == AppliedStatus::Applied && expires > now {
             zones.insert(shift.away_from().to_owned());
         }
     }

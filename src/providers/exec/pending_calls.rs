@@ -74,24 +74,24 @@ impl<'a> PendingCalls<'a> {
     }
 
     /// Queues a call for writing.
-    pub(crate) fn put(&mut self, ask: PendingCall, now: Instant) {
-        if ask.reply.is_closed() {
+    pub(crate) fn put(&mut self, pending: PendingCall, now: Instant) {
+        if pending.reply.is_closed() {
             return;
         }
-        let left = ask.by.saturating_duration_since(now).as_millis();
-        let left = u64::try_from(left).unwrap_or(u64::MAX);
+        let remaining = pending.by.saturating_duration_since(now).as_millis();
+        let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
         let id = self.next;
         self.next += 1;
-        match protocol::line(id, left, self.scope, &ask.call) {
+        match protocol::line(id, remaining, self.scope, &pending.call) {
             Ok(line) => self.out = line,
             Err(error) => {
-                drop(ask.reply.send(unknown(&error.to_string())));
+                drop(pending.reply.send(unknown(&error.to_string())));
                 return;
             }
         }
         let PendingCall {
             expect, by, reply, ..
-        } = ask;
+        } = pending;
         self.waiting.insert(id, WaitingCall { expect, by, reply });
     }
 

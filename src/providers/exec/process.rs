@@ -54,8 +54,9 @@ impl Drop for Errors {
 )]
 fn environment(exec: &Exec) -> Vec<(String, std::ffi::OsString)> {
     let named = exec.environment.iter().map(String::as_str);
-    let all = ALWAYS.into_iter().chain(named);
-    all.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)))
+    let names = ALWAYS.into_iter().chain(named);
+    names
+        .filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)))
         .collect()
 }
 
@@ -128,13 +129,13 @@ impl Child {
 /// Logs the stderr of a program, rate limited.
 async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
     let mut windows = interval(WINDOW);
-    let mut told = 0;
+    let mut count = 0;
     loop {
         tokio::select! {
             line = lines.next() => match line {
                 Ok(Some(line)) => {
-                    told += 1;
-                    if told <= ERROR_LINES {
+                    count += 1;
+                    if count <= ERROR_LINES {
                         let says = match line {
                             ProgramLine::Whole(line) => {
                                 text::bounded(&String::from_utf8_lossy(&line))
@@ -147,11 +148,11 @@ async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
                 Ok(None) | Err(_) => return,
             },
             _ = windows.tick() => {
-                let beyond = u32::saturating_sub(told, ERROR_LINES);
+                let beyond = u32::saturating_sub(count, ERROR_LINES);
                 if beyond > 0 {
                     tracing::warn!(%cluster, beyond, "dropped stderr lines of exec program");
                 }
-                told = 0;
+                count = 0;
             }
         }
     }

@@ -184,13 +184,13 @@ pub(crate) fn answer(
         }
         (Expect::Terminate, CommandResult::Terminating(state)) => CommandResult::Terminating(state),
         (Expect::List, CommandResult::Instances(mut instances)) => {
-            let all = instances.len();
+            let listed = instances.len();
             instances.retain(|instance| scope.has(instance));
             for instance in &instances {
                 check_id(&instance.id)?;
                 check_node(instance)?;
             }
-            let others = all - instances.len();
+            let others = listed - instances.len();
             return Ok((CommandResult::Instances(instances), others));
         }
         _ => return Err(ProtocolError::OtherCall),

@@ -39,7 +39,7 @@ pub(crate) struct ProcessSupervisor {
     pub(crate) exec: Exec,
     pub(crate) scope: ClusterScope,
     pub(crate) limits: ProgramLimits,
-    pub(crate) asks: mpsc::Receiver<PendingCall>,
+    pub(crate) calls: mpsc::Receiver<PendingCall>,
     /// The call that started the program.
     pub(crate) first: Option<PendingCall>,
     pub(crate) rng: Rng,
@@ -49,18 +49,18 @@ impl ProcessSupervisor {
     /// Runs until all callers are dropped.
     pub(crate) async fn keep(mut self) {
         // Checking a configuration starts no program.
-        self.first = self.asks.recv().await;
-        let mut ends = 0;
-        while self.first.is_some() || !self.asks.is_closed() {
-            let began = clock::monotonic();
+        self.first = self.calls.recv().await;
+        let mut failures = 0;
+        while self.first.is_some() || !self.calls.is_closed() {
+            let started = clock::monotonic();
             let RunEnd::Fault(why) = self.run().await else {
                 return;
             };
-            if began.elapsed() >= self.limits.settled {
-                ends = 0;
+            if started.elapsed() >= self.limits.settled {
+                failures = 0;
             }
-            let wait = self.wait(ends);
-            ends += 1;
+            let wait = self.wait(failures);
+            failures += 1;
             let (cluster, why) = (&self.scope.cluster, text::bounded(&why));
             report_metrics::program_ended(cluster);
             tracing::warn!(%cluster, why, again_in = ?wait, "exec program exited");
@@ -71,10 +71,10 @@ impl ProcessSupervisor {
     }
 
     /// Delay until the next start: exponential backoff with jitter.
-    fn wait(&mut self, ends: u32) -> Duration {
+    fn wait(&mut self, failures: u32) -> Duration {
         let (initial, maximum) = self.limits.restart;
         let wait = initial
-            .saturating_mul(1 << ends.min(DOUBLINGS))
+            .saturating_mul(1 << failures.min(DOUBLINGS))
             .min(maximum);
         wait.mul_f64(0.5 + self.rng.f64() / 2.0)
     }
@@ -90,7 +90,7 @@ impl ProcessSupervisor {
         loop {
             tokio::select! {
                 () = &mut restart => return true,
-                call = self.asks.recv() => match call {
+                call = self.calls.recv() => match call {
                     Some(call) => drop(call.reply.send(result.clone())),
                     None => return false,
                 },
@@ -114,7 +114,7 @@ impl ProcessSupervisor {
                 if let Some(first) = self.first.take() {
                     pending.put(first, clock::monotonic());
                 }
-                carry(&mut pending, &mut self.asks, &mut child).await
+                carry(&mut pending, &mut self.calls, &mut child).await
             }
             Ok(Err(error)) => error.into(),
             Err(_) => ProgramError::HelloTimeout(self.limits.hello).into(),
@@ -135,7 +135,7 @@ impl ProcessSupervisor {
 /// Transfers lines until the program exits or must stop.
 async fn carry(
     pending: &mut PendingCalls<'_>,
-    asks: &mut mpsc::Receiver<PendingCall>,
+    calls: &mut mpsc::Receiver<PendingCall>,
     child: &mut Child,
 ) -> RunEnd {
     loop {
@@ -156,7 +156,7 @@ async fn carry(
                 }
                 Err(error) => Err(ProgramError::Write(error)),
             },
-            call = asks.recv(), if pending.is_free() => match call {
+            call = calls.recv(), if pending.is_free() => match call {
                 Some(call) => {
                     pending.put(call, clock::monotonic());
                     Ok(())

@@ -126,8 +126,8 @@ impl Provider for Remote {
                         .await
                 }
                 Command::Terminate { instance, .. } => {
-                    let (instance, of) = (instance.0, self.of());
-                    let body = TerminateBody { instance, of };
+                    let (instance, scope) = (instance.0, self.of());
+                    let body = TerminateBody { instance, scope };
                     self.ask("/v1/terminate", &body).await
                 }
                 Command::Adopt(adoption) => {

@@ -22,6 +22,7 @@ use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
 use crate::kubernetes::client::{ConnectError, connect};
 use crate::model::cluster::{ApiSettings, Kubeconfig};
+use crate::model::id::ClusterName;
 use crate::providers::simulated::CloudHandle;
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
@@ -164,8 +165,8 @@ async fn terminate(
     Json(body): Json<TerminateBody>,
 ) -> Json<AnswerBody> {
     tracing::info!(instance = body.instance, "terminate");
-    let of = (body.of.installation, body.of.cluster.into());
-    let answer = served.cloud.terminate(body.instance.into(), of).await;
+    let scope = (body.scope.installation, body.scope.cluster.into());
+    let answer = served.cloud.terminate(body.instance.into(), scope).await;
     Json(answer.into())
 }
 
@@ -191,11 +192,8 @@ async fn instances(State(served): State<Served>) -> Json<AnswerBody> {
     listed(&served, None).await
 }
 
-async fn listed(
-    served: &Served,
-    of: Option<(String, crate::model::id::ClusterName)>,
-) -> Json<AnswerBody> {
-    match served.cloud.list(of).await {
+async fn listed(served: &Served, scope: Option<(String, ClusterName)>) -> Json<AnswerBody> {
+    match served.cloud.list(scope).await {
         Some(instances) => Json(CommandResult::Instances(instances).into()),
         None => failed(FailureKind::Unknown, &"the simulated cloud stopped"),
     }

@@ -160,11 +160,11 @@ async fn errors_beside_an_instance_are_those_of_their_zone() {
         _ => Reply::Xml(String::new()),
     });
     let outcome = launched(&aws).await;
-    let FleetLaunch { launched, said } = outcome.unwrap_or_else(|fault| panic!("{fault}"));
+    let FleetLaunch { launched, errors } = outcome.unwrap_or_else(|fault| panic!("{fault}"));
     let (instance, _) = launched.expect("an instance");
     assert_eq!(instance.offering.zone.as_str(), ZONES[1]);
-    let [refused] = &said.refusals[..] else {
-        panic!("{:?}", said.refusals);
+    let [refused] = &errors.refusals[..] else {
+        panic!("{:?}", errors.refusals);
     };
     assert_eq!(refused.offering.zone.as_str(), ZONES[0]);
     assert_eq!(refused.kind, RefusalKind::InsufficientCapacity);
