@@ -220,12 +220,10 @@ async fn list(
         .page_size(PAGE)
         .send();
     let now = clock::now();
-    let mut images = Vec::new();
-    paginate::each(account, "DescribeImages", pages, |page| {
+    paginate::collect(account, "DescribeImages", pages, |page, images| {
         images.extend(page.images().iter().filter_map(|listed| image(listed, now)));
     })
-    .await?;
-    Ok(images)
+    .await
 }
 
 /// Converts an image. `None` for unsupported hardware.

@@ -104,17 +104,12 @@ impl Profiles {
         for path in paths {
             let call = account.iam.list_instance_profiles().path_prefix(path);
             let pages = call.into_paginator().send();
-            let mut unused = Vec::new();
-            paginate::each(account, "ListInstanceProfiles", pages, |page| {
-                let profiles = page.instance_profiles().iter();
-                unused.extend(
-                    profiles
-                        .filter(|profile| is_unused(profile, scope))
-                        .cloned(),
-                );
-            })
-            .await?;
-            for profile in unused {
+            let unused =
+                paginate::collect(account, "ListInstanceProfiles", pages, |page, unused| {
+                    let profiles = page.instance_profiles().iter();
+                    unused.extend(profiles.filter(|it| is_unused(it, scope)).cloned());
+                });
+            for profile in unused.await? {
                 removed += usize::from(self.remove(account, &profile).await?);
             }
         }

@@ -24,10 +24,10 @@ pub(crate) async fn ailing(account: &AwsClients) -> Result<Vec<StatusRow>, AwsEr
     ] {
         let call = account.ec2.describe_instance_status().filters(condition);
         let pages = call.into_paginator().page_size(PAGE).send();
-        paginate::each(account, "DescribeInstanceStatus", pages, |page| {
-            rows.extend(page.instance_statuses().iter().filter_map(row));
-        })
-        .await?;
+        let listed = paginate::collect(account, "DescribeInstanceStatus", pages, |page, listed| {
+            listed.extend(page.instance_statuses().iter().filter_map(row));
+        });
+        rows.extend(listed.await?);
     }
     Ok(rows)
 }

@@ -31,13 +31,11 @@ pub(crate) async fn shapes(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>
         .into_paginator()
         .page_size(TYPES)
         .send();
-    let mut specs = Vec::new();
-    paginate::each(account, "DescribeInstanceTypes", pages, |page| {
+    paginate::collect(account, "DescribeInstanceTypes", pages, |page, specs| {
         // A type in an unknown format does not hide the other types.
         specs.extend(page.instance_types().iter().filter_map(shape));
     })
-    .await?;
-    Ok(specs)
+    .await
 }
 
 /// Returns the zones of each type.
@@ -49,16 +47,19 @@ pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, 
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut offerings = Vec::new();
-    paginate::each(account, "DescribeInstanceTypeOfferings", pages, |page| {
-        for offering in page.instance_type_offerings() {
-            if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
-                offerings.push((TypeName::from(name.as_str()), Zone::from(zone)));
+    paginate::collect(
+        account,
+        "DescribeInstanceTypeOfferings",
+        pages,
+        |page, offerings| {
+            for offering in page.instance_type_offerings() {
+                if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
+                    offerings.push((TypeName::from(name.as_str()), Zone::from(zone)));
+                }
             }
-        }
-    })
-    .await?;
-    Ok(offerings)
+        },
+    )
+    .await
 }
 
 /// Converts a type. `None` if required fields are missing or it is not usable for nodes.

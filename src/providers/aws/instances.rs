@@ -180,13 +180,11 @@ async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>,
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut found = Vec::new();
-    paginate::each(account, "DescribeInstances", pages, |page| {
-        let instances = page.reservations().iter().flat_map(|it| it.instances());
-        found.extend(instances.filter_map(instance));
+    paginate::collect(account, "DescribeInstances", pages, |page, instances| {
+        let listed = page.reservations().iter().flat_map(|it| it.instances());
+        instances.extend(listed.filter_map(instance));
     })
-    .await?;
-    Ok(found)
+    .await
 }
 
 /// Converts an instance. `None` if required fields are missing.

@@ -97,14 +97,14 @@ impl Templates {
             .into_paginator()
             .page_size(PAGE)
             .send();
-        let mut listed = Vec::new();
-        paginate::each(account, "DescribeLaunchTemplates", pages, |page| {
-            let templates = page.launch_templates().iter();
-            let names = templates.filter_map(|template| template.launch_template_name());
-            listed.extend(names.map(str::to_owned));
-        })
-        .await?;
-        listed.retain(|name| is_in_scope(name, scope));
+        let listed =
+            paginate::collect(account, "DescribeLaunchTemplates", pages, |page, listed| {
+                let templates = page.launch_templates().iter();
+                let names = templates.filter_map(|template| template.launch_template_name());
+                let names = names.filter(|name| is_in_scope(name, scope));
+                listed.extend(names.map(str::to_owned));
+            })
+            .await?;
         let idle = {
             let mut cache = self.0.lock().await;
             cache.listed(listed, clock::now());

@@ -51,23 +51,18 @@ pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut subnets = Vec::new();
-    paginate::each(account, "DescribeSubnets", pages, |page| {
-        for listed in page.subnets() {
-            let (Some(id), Some(zone)) = (listed.subnet_id(), listed.availability_zone()) else {
-                continue;
-            };
+    paginate::collect(account, "DescribeSubnets", pages, |page, subnets| {
+        subnets.extend(page.subnets().iter().filter_map(|listed| {
             let subnet = Subnet {
-                id: id.to_owned(),
-                zone: Zone::from(zone),
+                id: listed.subnet_id()?.to_owned(),
+                zone: Zone::from(listed.availability_zone()?),
                 zone_id: listed.availability_zone_id().unwrap_or_default().to_owned(),
                 free: count(listed.available_ip_address_count()),
             };
-            subnets.push((subnet, labels(listed.tags())));
-        }
+            Some((subnet, labels(listed.tags())))
+        }));
     })
-    .await?;
-    Ok(subnets)
+    .await
 }
 
 /// Lists all security groups.
@@ -80,21 +75,16 @@ pub(crate) async fn security_groups(
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut groups = Vec::new();
-    paginate::each(account, "DescribeSecurityGroups", pages, |page| {
-        for security_group in page.security_groups() {
-            let Some(id) = security_group.group_id() else {
-                continue;
-            };
+    paginate::collect(account, "DescribeSecurityGroups", pages, |page, groups| {
+        groups.extend(page.security_groups().iter().filter_map(|listed| {
             let group = SecurityGroup {
-                id: id.to_owned(),
-                name: security_group.group_name().unwrap_or_default().to_owned(),
+                id: listed.group_id()?.to_owned(),
+                name: listed.group_name().unwrap_or_default().to_owned(),
             };
-            groups.push((group, labels(security_group.tags())));
-        }
+            Some((group, labels(listed.tags())))
+        }));
     })
-    .await?;
-    Ok(groups)
+    .await
 }
 
 /// Lists all available placement groups, by name.
@@ -136,13 +126,16 @@ pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReser
         .page_size(PAGE)
         .send();
     let now = clock::now();
-    let mut found = Vec::new();
-    paginate::each(account, "DescribeCapacityReservations", pages, |page| {
-        let reservations = page.capacity_reservations().iter();
-        found.extend(reservations.filter_map(|listed| reservation(listed, now)));
-    })
-    .await?;
-    Ok(found)
+    paginate::collect(
+        account,
+        "DescribeCapacityReservations",
+        pages,
+        |page, found| {
+            let reservations = page.capacity_reservations().iter();
+            found.extend(reservations.filter_map(|listed| reservation(listed, now)));
+        },
+    )
+    .await
 }
 
 fn reservation(listed: &CapacityReservation, now: Timestamp) -> Option<ListedReservation> {
