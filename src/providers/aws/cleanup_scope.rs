@@ -64,13 +64,22 @@ mod tests {
             is_whole: false,
             configured: ["here", "there"].map(Into::into).into(),
         };
-        let is_for = |care: &CleanupScope, part: &str| care.is_for(part, str::to_owned);
-        assert!(is_for(&care, "here"));
-        assert!(!is_for(&care, "there"), "another host leads it");
-        assert!(!is_for(&care, "gone"), "another host may know it");
-        care.is_whole = true;
-        assert!(is_for(&care, "gone"), "nobody knows it any more");
-        assert!(!is_for(&care, "there"), "another role has it");
+        for (is_whole, part, expect) in [
+            (false, "here", true),
+            // Another host leads it.
+            (false, "there", false),
+            // Another host may know it.
+            (false, "gone", false),
+            (true, "here", true),
+            // It is no longer configured.
+            (true, "gone", true),
+            // Another role has it.
+            (true, "there", false),
+        ] {
+            care.is_whole = is_whole;
+            let is_for = care.is_for(part, str::to_owned);
+            assert_eq!(is_for, expect, "{is_whole} {part}");
+        }
         assert!(
             !care.is_for("here", |_| "here".to_owned()),
             "they are spelt alike"

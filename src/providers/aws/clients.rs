@@ -241,12 +241,15 @@ impl Accounts {
 mod tests {
     use super::{AccountKey, Accounts, pricing_region};
 
-    #[tokio::test]
-    async fn roles_of_one_account_and_region_have_the_same_buckets() {
-        let key = |region: &str, role: Option<&str>| AccountKey {
+    fn key(region: &str, role: Option<&str>) -> AccountKey {
+        AccountKey {
             region: region.to_owned(),
             role: role.map(|role| format!("arn:aws:iam::{role}")),
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn roles_of_one_account_and_region_have_the_same_buckets() {
         let accounts = Accounts::default();
         let one = accounts.get(&key("eu-west-1", Some("1:role/a"))).await;
         for (region, role, is_same) in [

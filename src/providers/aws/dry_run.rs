@@ -419,19 +419,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_says_nothing_of_a_class_does_not_keep_it_from_being_used() {
-        let runs = |code, message| [("RunInstances", code, message)];
-        for (refused, tried) in [
-            (runs("DryRunOperation", "Request would have succeeded."), 1),
-            (runs("RequestLimitExceeded", "slow down"), 2),
-            (runs("Unsupported", "not in this zone"), 2),
+        for (code, message, tried) in [
+            ("DryRunOperation", "Request would have succeeded.", 1),
+            ("RequestLimitExceeded", "slow down", 2),
+            ("Unsupported", "not in this zone", 2),
             // The instance profile of the class is new.
-            (runs("InvalidParameterValue", NAME), 2),
+            ("InvalidParameterValue", NAME, 2),
         ] {
-            let (told, count) = told(&refused, 8, false).await;
-            assert!(told.iter().all(Option::is_none), "{refused:?}: {told:?}");
-            assert_eq!(count, tried, "{refused:?}");
+            let (told, count) = told(&[("RunInstances", code, message)], 8, false).await;
+            assert!(told.iter().all(Option::is_none), "{code}: {told:?}");
+            assert_eq!(count, tried, "{code}");
         }
-        let (told, count) = told(&runs("UnauthorizedOperation", LACKS), 8, true).await;
+        let refused = [("RunInstances", "UnauthorizedOperation", LACKS)];
+        let (told, count) = told(&refused, 8, true).await;
         assert!(told.iter().all(Option::is_none), "{told:?}");
         assert_eq!(count, 0, "it is turned off");
     }

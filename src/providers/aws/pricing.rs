@@ -134,21 +134,22 @@ mod tests {
 
     #[test]
     fn products_are_read_as_the_price_list_has_them() {
-        // The shape of the AWS Price List Query API, `GetProducts`.
-        let text = |price: &str| {
-            format!(
+        for (price, expect) in [
+            ("0.0960000000", Some(("m5.large".to_owned(), 0.096))),
+            ("0.0000000000", None),
+            ("free", None),
+        ] {
+            // The shape of the AWS Price List Query API, `GetProducts`.
+            let text = format!(
                 r#"{{"product":{{"attributes":{{"instanceType":"m5.large"}}}},
                 "terms":{{"OnDemand":{{"A.B":{{"priceDimensions":{{"A.B.C":
                 {{"pricePerUnit":{{"USD":"{price}"}}}}}}}}}}}}}}"#
-            )
-        };
-        let read = |text: &str| product(text, "USD").map(|(name, it)| (name.0, it.usd_per_h()));
-        assert_eq!(
-            read(&text("0.0960000000")),
-            Some(("m5.large".to_owned(), 0.096))
-        );
-        for wrong in [&text("0.0000000000"), &text("free"), "{}", "[", ""] {
-            assert_eq!(read(wrong), None, "{wrong}");
+            );
+            let read = product(&text, "USD").map(|(name, it)| (name.0, it.usd_per_h()));
+            assert_eq!(read, expect, "{price}");
+        }
+        for wrong in ["{}", "[", ""] {
+            assert_eq!(product(wrong, "USD"), None, "{wrong}");
         }
     }
 }

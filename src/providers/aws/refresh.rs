@@ -51,16 +51,16 @@ mod tests {
 
     #[test]
     fn what_was_known_stays_while_it_cannot_be_listed() {
-        let fault = || AwsError::silent("DescribeSubnets", "no answer");
+        let fault = AwsError::silent("DescribeSubnets", "no answer");
         let mut known = Err(crate::ec2::resolve_node_class::ResolveError {
             cause: Cause::Denied,
             text: "not allowed".to_owned(),
         });
-        assert!(take(&mut known, Err::<u8, _>(fault())).is_err());
+        assert!(take(&mut known, Err::<u8, _>(fault.clone())).is_err());
         let trouble = known.clone().expect_err("nothing is known");
         assert_eq!(trouble.cause, Cause::Unavailable, "the newest reason");
         assert!(take(&mut known, Ok(1)).is_ok());
-        assert!(take(&mut known, Err(fault())).is_err());
+        assert!(take(&mut known, Err(fault)).is_err());
         assert_eq!(known, Ok(1));
     }
 }

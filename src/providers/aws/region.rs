@@ -201,8 +201,9 @@ mod tests {
 
     /// A connection that never responds.
     fn hanging() -> Connection {
-        let never = |_: Request<Body>| pending::<Result<Response<Body>, tower::BoxError>>();
-        Connection::over(Client::new(service_fn(never), "default"))
+        let service =
+            service_fn(|_: Request<Body>| pending::<Result<Response<Body>, tower::BoxError>>());
+        Connection::over(Client::new(service, "default"))
     }
 
     #[tokio::test(start_paused = true)]

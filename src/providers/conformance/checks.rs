@@ -80,7 +80,6 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// A launch as engines create it, with tags of maximum length and unusual characters.
     fn wish(&self, claim: &str, offerings: &[&OfferingKey]) -> Launch {
-        let letters = |text: &str| text.chars().cycle().take(256).collect::<String>();
         let claim = ClaimRecord {
             id: ClaimId(format!("{}-{claim}", self.run)),
             installation: HERE.to_owned(),
@@ -185,6 +184,15 @@ async fn listed(provider: &Arc<dyn Provider>) -> Vec<Instance> {
         CommandResult::Instances(all) => all,
         other => panic!("a listing is answered with {other:?}"),
     }
+}
+
+fn is_live(instance: Option<&Instance>) -> bool {
+    instance.is_some_and(|instance| instance.state.is_live())
+}
+
+/// The text, repeated to the maximum length of a tag value.
+fn letters(text: &str) -> String {
+    text.chars().cycle().take(256).collect()
 }
 
 fn failed(answer: &CommandResult) -> Option<FailureKind> {
@@ -325,8 +333,7 @@ async fn others_are_left_alone(bench: &Bench<'_>) {
     let instance = bench
         .launched(&bench.wish("a", &[&bench.subject.sold[0]]))
         .await;
-    let lives = |it: Option<&Instance>| it.is_some_and(|it| it.state.is_live());
-    bench.shows(&instance.id, "lives", lives).await;
+    bench.shows(&instance.id, "lives", is_live).await;
     for (installation, cluster) in [(HERE, "other"), ("other", CLUSTER), ("other", "other")] {
         let other = (bench.subject.open)(installation, cluster);
         let seen = listed(&other).await;
@@ -345,7 +352,7 @@ async fn others_are_left_alone(bench: &Bench<'_>) {
             );
         }
     }
-    bench.shows(&instance.id, "still lives", lives).await;
+    bench.shows(&instance.id, "still lives", is_live).await;
     bench.done(&instance).await;
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_ec2::types::{InstanceType, ResourceType, Tag, TagSpecification};
+use aws_sdk_ec2::types::{InstanceType, ResourceType};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -14,11 +14,13 @@ use crate::engine::event::Event;
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_OWNED, TAG_POOL};
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::labels::Labels;
 use crate::model::pool::Pool;
 use crate::model::template_hash::{node_class_hash, record_in};
 use crate::outbound::fence;
 use crate::providers::Provider;
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
+use crate::providers::aws::launch_templates::specification;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls::api;
@@ -74,13 +76,12 @@ async fn ec2_conforms() {
 
 /// A Karpenter instance of this pool in the EKS cluster with this name.
 async fn karpenters(account: &AwsClients, image: &str, eks: &str, pool: &str) -> InstanceId {
-    let tag = |key: String, value: &str| Tag::builder().key(key).value(value).build();
-    let tags = TagSpecification::builder()
-        .resource_type(ResourceType::Instance)
-        .tags(tag(format!("{TAG_OWNED}{eks}"), "owned"))
-        .tags(tag(TAG_EKS.to_owned(), eks))
-        .tags(tag(TAG_POOL.to_owned(), pool))
-        .build();
+    let labels = Labels::from([
+        (format!("{TAG_OWNED}{eks}"), "owned".to_owned()),
+        (TAG_EKS.to_owned(), eks.to_owned()),
+        (TAG_POOL.to_owned(), pool.to_owned()),
+    ]);
+    let tags = specification(ResourceType::Instance, &labels);
     let run = account
         .ec2
         .run_instances()
@@ -106,8 +107,8 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
         return;
     };
     let cluster = Arc::new(aws.cluster("adoption", "prod"));
-    let account = || async { AwsClients::of(AccountKey::of(&cluster), aws.config().await) };
-    let direct = account().await;
+    let key_of_account = AccountKey::of(&cluster);
+    let direct = AwsClients::of(key_of_account.clone(), aws.config().await);
     let image = direct.ec2.describe_images().send().await.expect("images");
     let image = image.images().first().and_then(|image| image.image_id());
     let image = image.expect("an image").to_owned();
@@ -116,7 +117,10 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let theirs = karpenters(&direct, &image, &eks, "general").await;
     let of_other = karpenters(&direct, &image, "another", "general").await;
     let of_pool = karpenters(&direct, &image, &eks, "special").await;
-    let keepers = Regions::of_accounts(Accounts::with(account().await));
+    let keepers = Regions::of_accounts(Accounts::with(AwsClients::of(
+        key_of_account,
+        aws.config().await,
+    )));
     let region_handle = keepers.of(&cluster).await;
     let prod = Ec2::new(cluster.clone(), api(), region_handle);
     let adopt = async |claim: &str, instance: &InstanceId| {

@@ -17,7 +17,7 @@ use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 
 /// A cluster's API of this minor version, with DNS and Service addresses if given.
 fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connection {
-    let answer = move |request: Request<Body>| async move {
+    let service = service_fn(move |request: Request<Body>| async move {
         let found = match request.uri().path() {
             "/version" => format!(
                 r#"{{"major":"1","minor":"{minor}","gitVersion":"","gitCommit":"",
@@ -40,8 +40,8 @@ fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connec
         };
         let answer = Response::builder().status(status);
         Ok::<_, tower::BoxError>(answer.body(Body::from(body.into_bytes()))?)
-    };
-    Connection::over(Client::new(service_fn(answer), "default"))
+    });
+    Connection::over(Client::new(service, "default"))
 }
 
 async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> ClusterEndpoint {

@@ -130,9 +130,11 @@ fn asked<'s, T>(
     service: &'static str,
     call: impl Future<Output = Result<T, AwsError>> + Send + 's,
 ) -> BoxFuture<'s, Said> {
-    let told = move |fault: AwsError| fault.sorted(service).text;
-    call.map(move |answer| answer.map(drop).map_err(told))
-        .boxed()
+    call.map(move |answer| match answer {
+        Ok(_) => Ok(()),
+        Err(fault) => Err(fault.sorted(service).text),
+    })
+    .boxed()
 }
 
 fn latest() -> ImageTerm {

@@ -64,35 +64,37 @@ fn paged(asked: &Asked, name: &str, entries: [&[String]; 3]) -> Reply {
     Reply::Xml(items(name, entries[page]) + next)
 }
 
+fn subnet(id: &str, zone: &str, free: &str) -> String {
+    let fields = [
+        ("subnetId", id),
+        ("availabilityZone", zone),
+        ("availabilityZoneId", "usw2-az1"),
+        ("availableIpAddressCount", free),
+    ];
+    xml(&fields) + &tags(&[("team", "web")])
+}
+
+fn security_group(id: &str) -> String {
+    xml(&[("groupId", id), ("groupName", "nodes")])
+}
+
 #[tokio::test]
 async fn pages_are_put_together_and_empty_ones_end_nothing() {
-    let aws = Canned::new(|asked| {
-        let subnet = |id: &str, zone: &str, free: &str| {
-            let fields = [
-                ("subnetId", id),
-                ("availabilityZone", zone),
-                ("availabilityZoneId", "usw2-az1"),
-                ("availableIpAddressCount", free),
-            ];
-            xml(&fields) + &tags(&[("team", "web")])
-        };
-        let group = |id: &str| xml(&[("groupId", id), ("groupName", "nodes")]);
-        match asked.operation.as_str() {
-            "DescribeSubnets" => paged(
-                asked,
-                "subnetSet",
-                [
-                    &[subnet("s-1", "us-west-2a", "7"), subnet("s-2", "", "7")],
-                    &[],
-                    &[subnet("s-3", "us-west-2b", "-1")],
-                ],
-            ),
-            _ => paged(
-                asked,
-                "securityGroupInfo",
-                [&[], &[group("sg-1")], &[group("sg-2")]],
-            ),
-        }
+    let aws = Canned::new(|asked| match asked.operation.as_str() {
+        "DescribeSubnets" => paged(
+            asked,
+            "subnetSet",
+            [
+                &[subnet("s-1", "us-west-2a", "7"), subnet("s-2", "", "7")],
+                &[],
+                &[subnet("s-3", "us-west-2b", "-1")],
+            ],
+        ),
+        _ => paged(
+            asked,
+            "securityGroupInfo",
+            [&[], &[security_group("sg-1")], &[security_group("sg-2")]],
+        ),
     });
     let account = aws.account(REGION);
     let all = network::subnets(&account).await.expect("subnets");
@@ -272,24 +274,26 @@ async fn reservations_are_those_that_are_active() {
 
 /// Healthy instances are not queried in detail. Unhealthy ones are queried for instance checks,
 /// host checks and events.
+/// A failed check of reachability, since this time.
+fn failed_check(since: &str) -> String {
+    let detail = xml(&[
+        ("name", "reachability"),
+        ("status", "failed"),
+        ("impairedSince", since),
+    ]);
+    xml(&[("status", "impaired")]) + &items("details", &[detail])
+}
+
 #[tokio::test]
 async fn the_status_of_instances_is_read_with_its_details() {
     let aws = Canned::new(|asked| {
-        let failed = |name: &str, since: &str| {
-            let detail = xml(&[
-                ("name", name),
-                ("status", "failed"),
-                ("impairedSince", since),
-            ]);
-            xml(&[("status", "impaired")]) + &items("details", &[detail])
-        };
         let instance_status = match () {
             () if asked.says("Filter.1.Name=instance-status.status") => {
-                let checks = failed("reachability", "2026-01-01T00:00:00.000Z");
+                let checks = failed_check("2026-01-01T00:00:00.000Z");
                 xml(&[("instanceId", "i-1"), ("instanceStatus", &checks)])
             }
             () if asked.says("Filter.1.Name=system-status.status") => {
-                let checks = failed("reachability", "");
+                let checks = failed_check("");
                 xml(&[("instanceId", "i-2"), ("systemStatus", &checks)])
             }
             () => {
@@ -306,25 +310,28 @@ async fn the_status_of_instances_is_read_with_its_details() {
     let rows = instance_status::ailing(&aws.account(REGION))
         .await
         .expect("rows");
-    let row = |instance: &str, checks: Vec<StatusCheckDetail>, events: Vec<Scheduled>| StatusRow {
-        instance: instance.into(),
-        checks,
-        events,
-    };
-    let check = |since| StatusCheckDetail {
-        failed: true,
-        since,
-    };
     let event = Scheduled {
         code: "instance-stop".to_owned(),
         description: "[Completed] gone".to_owned(),
         not_before: Some(at("2026-01-02T00:00:00Z")),
     };
     let expect = [
-        row("i-1", vec![check(Some(at("2026-01-01T00:00:00Z")))], vec![]),
-        row("i-2", vec![check(None)], vec![]),
-        row("i-3", vec![], vec![event]),
-    ];
+        ("i-1", vec![Some(at("2026-01-01T00:00:00Z"))], vec![]),
+        ("i-2", vec![None], vec![]),
+        ("i-3", vec![], vec![event]),
+    ]
+    .map(|(instance, failed_since, events)| {
+        let checks = failed_since.into_iter();
+        let checks = checks.map(|since| StatusCheckDetail {
+            failed: true,
+            since,
+        });
+        StatusRow {
+            instance: instance.into(),
+            checks: checks.collect(),
+            events,
+        }
+    });
     assert_eq!(rows, expect);
     let asked = aws.asked();
     assert_eq!(asked.len(), 3);
@@ -342,6 +349,10 @@ async fn the_status_of_instances_is_read_with_its_details() {
         let value = format!("Filter.1.Value.{}={code}", number + 1);
         assert!(asked[2].says(&value), "{:?}", asked[2]);
     }
+}
+
+fn instances_xml(instances: &[String]) -> String {
+    items("reservationSet", &[items("instancesSet", instances)])
 }
 
 fn listed(id: &str, state: &str, cluster: &str, more: &str) -> String {
@@ -387,14 +398,13 @@ async fn one_listing_of_instances_serves_all_clusters() {
             listed("i-3", "something-new", "one", ""),
         ];
         let second = [listed("i-4", "terminated", "one", &reserved)];
-        let page = |all: &[String]| items("reservationSet", &[items("instancesSet", all)]);
         if asked.says("Filter.1.Value.1=broken") {
             return Reply::No("Unavailable", "sorry");
         }
         Reply::Xml(match asked.says("NextToken=one") {
             _ if !asked.says("Filter.1.Value.1=here") => none,
-            false => page(&first) + "<nextToken>one</nextToken>",
-            true => page(&second),
+            false => instances_xml(&first) + "<nextToken>one</nextToken>",
+            true => instances_xml(&second),
         })
     });
     let account = aws.account(REGION);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -452,30 +452,37 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
 }
 
 /// Zonal shifts as reported, and which of them are active.
+const PAST: i64 = 1_500_000_000;
+const FUTURE: i64 = 4_102_444_800;
+
+fn zone_shift(zone: &str, status: &str, ends: i64) -> Value {
+    json!({
+        "appliedStatus": status, "awayFrom": zone, "comment": "", "expiryTime": ends,
+        "resourceIdentifier": "arn", "startTime": PAST, "zonalShiftId": "1",
+    })
+}
+
+fn autoshift(zone: &str, status: &str) -> Value {
+    json!({ "appliedStatus": status, "awayFrom": zone, "startTime": PAST })
+}
+
 #[tokio::test]
 async fn zones_are_left_alone_while_traffic_is_shifted_away() {
-    let (later, before) = (4_102_444_800_i64, 1_500_000_000_i64);
-    let shift_of = |zone: &str, status: &str, ends: i64| {
-        json!({
-            "appliedStatus": status, "awayFrom": zone, "comment": "", "expiryTime": ends,
-            "resourceIdentifier": "arn", "startTime": before, "zonalShiftId": "1",
-        })
-    };
-    let auto = |zone: &str, status: &str| {
-        let began = before;
-        json!({ "appliedStatus": status, "awayFrom": zone, "startTime": began })
-    };
-    let applied = shift_of("usw2-az1", "APPLIED", later);
+    let applied = zone_shift("usw2-az1", "APPLIED", FUTURE);
     let rows = [
         (vec![], vec![], ""),
         (vec![applied.clone()], vec![], "usw2-az1"),
-        (vec![shift_of("usw2-az1", "APPLIED", before)], vec![], ""),
-        (vec![shift_of("usw2-az1", "NOT_APPLIED", later)], vec![], ""),
-        (vec![], vec![auto("usw2-az2", "APPLIED")], "usw2-az2"),
-        (vec![], vec![auto("usw2-az2", "NOT_APPLIED")], ""),
+        (vec![zone_shift("usw2-az1", "APPLIED", PAST)], vec![], ""),
+        (
+            vec![zone_shift("usw2-az1", "NOT_APPLIED", FUTURE)],
+            vec![],
+            "",
+        ),
+        (vec![], vec![autoshift("usw2-az2", "APPLIED")], "usw2-az2"),
+        (vec![], vec![autoshift("usw2-az2", "NOT_APPLIED")], ""),
         (
             vec![applied],
-            vec![auto("usw2-az2", "APPLIED")],
+            vec![autoshift("usw2-az2", "APPLIED")],
             "usw2-az1 usw2-az2",
         ),
     ];

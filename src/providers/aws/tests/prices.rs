@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{Canned, REGION, Reply};
 use crate::providers::aws::pricing;
 
 /// A product of the price list.
@@ -30,45 +30,34 @@ fn told<K: ToString>(all: impl IntoIterator<Item = (K, f64)>) -> String {
 async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
     for (region, currency, other) in [(REGION, "USD", "CNY"), ("cn-north-1", "CNY", "USD")] {
         let aws = Canned::new(move |asked| {
-            let one = |name: &str, price: &str| product(name, currency, price);
             match (asked.says("\"Shared\""), asked.says("\"one\"")) {
-                (true, false) => page(&[one("m5.large", "0.096")], Some("one")),
+                (true, false) => page(&[product("m5.large", currency, "0.096")], Some("one")),
                 (true, true) => page(
                     &[
-                        one("m5.xlarge", "0.192"),
+                        product("m5.xlarge", currency, "0.192"),
                         // A price of zero, a different currency, and no product.
-                        one("m5.2xlarge", "0.0"),
+                        product("m5.2xlarge", currency, "0.0"),
                         product("m5.4xlarge", other, "0.7"),
                         "{}".to_owned(),
                     ],
                     None,
                 ),
-                (false, _) => page(&[one("m5.metal", "4.608")], None),
+                (false, _) => page(&[product("m5.metal", currency, "4.608")], None),
             }
         });
         let (shared, metal) = pricing::list(&aws.account(region)).await.expect("prices");
-        let text = |all: Vec<(crate::model::id::TypeName, crate::model::instance::Price)>| {
-            told(
-                all.into_iter()
-                    .map(|(name, price)| (name, price.usd_per_h())),
-            )
-        };
-        assert_eq!(text(shared), "m5.large 0.096, m5.xlarge 0.192", "{region}");
-        assert_eq!(text(metal), "m5.metal 4.608", "{region}");
+        for (prices, expect) in [
+            (shared, "m5.large 0.096, m5.xlarge 0.192"),
+            (metal, "m5.metal 4.608"),
+        ] {
+            let prices = prices.into_iter().map(|(name, it)| (name, it.usd_per_h()));
+            assert_eq!(told(prices), expect, "{region}");
+        }
         let asked = aws.asked();
-        let words = |request: &Asked, all: &[&str]| all.iter().all(|word| request.says(word));
-        let region = format!("\"{region}\"");
-        let both = [
-            "\"Used\"",
-            "\"NA\"",
-            "\"Linux\"",
-            "\"OnDemand\"",
-            region.as_str(),
-        ];
-        assert!(
-            asked.iter().all(|request| words(request, &both)),
-            "{asked:?}"
-        );
+        for word in ["Used", "NA", "Linux", "OnDemand", region] {
+            let word = format!("\"{word}\"");
+            assert!(asked.iter().all(|it| it.says(&word)), "{word}: {asked:?}");
+        }
         assert!(asked[2].says("\"Dedicated\"") && asked[2].says("bare metal"));
         assert_eq!(asked.len(), 3);
     }

@@ -81,8 +81,6 @@ impl Iam {
         let role = parameter(asked, "RoleName");
         let operation = asked.operation.as_str();
         let none = Reply::No("NoSuchEntity", "no such thing");
-        let result =
-            |inner: &str| Reply::Xml(format!("<{operation}Result>{inner}</{operation}Result>"));
         match operation {
             "CreateInstanceProfile" if self.profiles.contains_key(&name) => {
                 Reply::No("EntityAlreadyExists", "it is there")
@@ -98,7 +96,7 @@ impl Iam {
                         .collect(),
                 };
                 self.profiles.insert(name, known);
-                result("")
+                result(operation, "")
             }
             "ListInstanceProfiles" => {
                 let prefix = parameter(asked, "PathPrefix");
@@ -106,9 +104,8 @@ impl Iam {
                 let all = all.filter(|(_, profile)| profile.path.starts_with(&prefix));
                 let all = all.map(|(name, _)| format!("<member>{}</member>", self.show(name)));
                 let all: String = all.collect();
-                result(&format!(
-                    "<InstanceProfiles>{all}</InstanceProfiles><IsTruncated>false</IsTruncated>"
-                ))
+                let all = format!("<InstanceProfiles>{all}</InstanceProfiles>");
+                result(operation, &(all + "<IsTruncated>false</IsTruncated>"))
             }
             "DescribeInstances" => {
                 let pattern = parameter(asked, "Filter.1.Value.1");
@@ -121,7 +118,10 @@ impl Iam {
             _ if !self.profiles.contains_key(&name) => none,
             "GetInstanceProfile" => {
                 let roles = self.show(&name);
-                result(&format!("<InstanceProfile>{roles}</InstanceProfile>"))
+                result(
+                    operation,
+                    &format!("<InstanceProfile>{roles}</InstanceProfile>"),
+                )
             }
             "AddRoleToInstanceProfile" if !self.roles.contains(&role) => none,
             "DeleteInstanceProfile" => {
@@ -139,6 +139,10 @@ impl Iam {
             }
         }
     }
+}
+
+fn result(operation: &str, inner: &str) -> Reply {
+    Reply::Xml(format!("<{operation}Result>{inner}</{operation}Result>"))
 }
 
 /// An IAM with these roles.

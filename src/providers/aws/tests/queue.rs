@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::canned::{Canned, REGION, Reply};
+use super::canned::{Asked, Canned, REGION, Reply};
 use crate::ec2::errors::ErrorClass;
 use crate::engine::event::{Event, Interruption};
 use crate::host::clock::{self, Moment};
@@ -164,20 +164,19 @@ async fn heard_behind(fence: Fence, messages: &[String], seconds: u64) -> Heard 
     sleep(Duration::from_secs(seconds)).await;
     task.abort();
     let asked = aws.asked();
-    let places = |operation: &str| {
-        let of = asked
-            .iter()
-            .filter(|request| request.operation == operation);
-        let place = |at: &usize| format!("\"r{at}.\"");
-        let all: String = of.map(|request| request.body.as_str()).collect();
-        let all = (0..messages.len()).filter(|at| all.contains(&place(at)));
-        all.collect::<BTreeSet<usize>>()
-    };
     Heard {
         events: told(&mut inbox),
-        deleted: places("DeleteMessage"),
-        given_back: places("ChangeMessageVisibility"),
+        deleted: message_indices(&asked, "DeleteMessage", messages.len()),
+        given_back: message_indices(&asked, "ChangeMessageVisibility", messages.len()),
     }
+}
+
+/// The messages that the requests of an operation name, by index.
+fn message_indices(asked: &[Asked], operation: &str, messages: usize) -> BTreeSet<usize> {
+    let requests = asked.iter().filter(|asked| asked.operation == operation);
+    let bodies: String = requests.map(|request| request.body.as_str()).collect();
+    let named = (0..messages).filter(|index| bodies.contains(&format!("\"r{index}.\"")));
+    named.collect()
 }
 
 /// A message, the events of the engine, and whether it is deleted or returned.
