@@ -6,6 +6,8 @@
 
 // Clusters of a region and their notices.
 mod clusters;
+// Reads of the data of a region.
+mod reads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as Locked};
@@ -20,7 +22,6 @@ use crate::catalog::Catalog;
 use crate::catalog::discovered_memory::DiscoveredMemory;
 use crate::catalog::node_class::{ClassSupplies, NodeClassSupply};
 use crate::catalog::region::Region;
-use crate::ec2::instance_status::judge;
 use crate::ec2::resolve_node_class::{self, RegionResources};
 use crate::ec2::subnet_capacity::Subnets;
 use crate::engine::event::Event;
@@ -45,9 +46,6 @@ use crate::providers::aws::launch_templates::Templates;
 use crate::providers::aws::launchable_class::{LaunchableClass, validated};
 use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 use crate::providers::aws::terminate_batcher::TerminateBatcher;
-use crate::providers::aws::{
-    cluster_info, instance_status, instance_types, pricing, refresh, zonal_shift,
-};
 
 /// Time to wait for a busy engine to accept an event.
 const TELL: Duration = Duration::from_secs(1);
@@ -205,38 +203,23 @@ impl RegionTask {
         if self.members.is_empty() {
             return;
         }
-        let mut is_changed = false;
-        if self.schedule.begin(RefreshTask::Types) {
-            let outcome = self.types().await;
-            is_changed |= self.end(RefreshTask::Types, outcome);
-        }
-        if self.schedule.begin(RefreshTask::Network) {
-            let outcome = self.network().await;
-            is_changed |= self.end(RefreshTask::Network, outcome);
-        }
-        if self.schedule.begin(RefreshTask::Shifts) {
-            let outcome = self.shifts().await;
-            is_changed |= self.end(RefreshTask::Shifts, outcome);
-        }
+        let mut is_changed = self.refresh(RefreshTask::Types, Self::types).await;
+        is_changed |= self.refresh(RefreshTask::Network, Self::network).await;
+        is_changed |= self.refresh(RefreshTask::Shifts, Self::shifts).await;
         if self.schedule.begin(RefreshTask::Classes) || is_changed {
             self.classes().await;
         }
-        let mut dearer = false;
-        if self.schedule.begin(RefreshTask::SpotPrices) {
-            let outcome = self.spot_prices().await;
-            dearer |= self.end(RefreshTask::SpotPrices, outcome);
-        }
-        if self.schedule.begin(RefreshTask::ListPrices) {
-            let outcome = self.list_prices().await;
-            dearer |= self.end(RefreshTask::ListPrices, outcome);
-        }
-        if dearer {
+        let spot = self
+            .refresh(RefreshTask::SpotPrices, Self::spot_prices)
+            .await;
+        let list = self
+            .refresh(RefreshTask::ListPrices, Self::list_prices)
+            .await;
+        if spot || list {
             self.classes().await;
         }
-        let is_heard = self.members.values().any(|member| member.events.is_some());
-        if is_heard && self.schedule.begin(RefreshTask::Health) {
-            let outcome = self.health().await;
-            self.end(RefreshTask::Health, outcome);
+        if self.members.values().any(|member| member.events.is_some()) {
+            self.refresh(RefreshTask::Health, Self::health).await;
         }
         let scope = self.care();
         // Only the leader deletes resources.
@@ -255,104 +238,21 @@ impl RegionTask {
         }
     }
 
+    /// Runs a read if it is due. Returns whether it has new data.
+    async fn refresh(
+        &mut self,
+        task: RefreshTask,
+        read: impl AsyncFnOnce(&mut Self) -> Result<bool, AwsError>,
+    ) -> bool {
+        if !self.schedule.begin(task) {
+            return false;
+        }
+        let outcome = read(self).await;
+        self.end(task, outcome)
+    }
+
     fn end(&mut self, task: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
         self.schedule.end(&self.region.name, task, outcome)
-    }
-
-    async fn types(&mut self) -> Result<bool, AwsError> {
-        let account = &self.shared.account;
-        let shapes = instance_types::shapes(account).await?;
-        let sold = instance_types::sold(account).await?;
-        let shapes = self.region.set_shapes(shapes, &self.shipped);
-        if self.region.list.is_empty() {
-            self.region.list.clone_from(&self.shipped.list);
-        }
-        Ok(self.region.set_sold(sold) || shapes)
-    }
-
-    async fn network(&mut self) -> Result<bool, AwsError> {
-        let account = &self.shared.account;
-        let (mut reservations, mut groups) = (false, false);
-        for class in self
-            .members
-            .values()
-            .flat_map(|it| &it.cluster.node_classes)
-        {
-            reservations |= !class.reservations.is_empty();
-            groups |= class.placement_group.is_some();
-        }
-        let (counted, outcome) =
-            refresh::refresh(account, &mut self.found, reservations, groups).await;
-        // An older count would return addresses that launches have reserved since.
-        if let Ok(subnets) = self.found.subnets.as_ref()
-            && counted
-        {
-            let subnets: Vec<_> = subnets.iter().map(|(subnet, _)| subnet.clone()).collect();
-            let zones = subnets
-                .iter()
-                .map(|it| (it.zone.clone(), it.zone_id.clone()));
-            self.region.set_zone_ids(zones);
-            if let Ok(mut ledger) = self.shared.subnets.lock() {
-                ledger.counted(&subnets);
-            }
-        }
-        outcome.map(|()| true)
-    }
-
-    /// Reads zonal shifts, which exist only for EKS clusters.
-    async fn shifts(&mut self) -> Result<bool, AwsError> {
-        let mut is_changed = false;
-        let clusters = self.members.values().map(|member| &member.cluster);
-        let wanted = clusters.filter(|cluster| cluster.zonal_shift).cloned();
-        for shifting in wanted.collect::<Vec<_>>() {
-            let Some(eks) = &shifting.eks else { continue };
-            let account = self.shared.account.clone();
-            let name = eks.name.clone().unwrap_or(shifting.name.to_string());
-            let arn = match self.arns.get(&name) {
-                Some(arn) => arn.clone(),
-                None => {
-                    let listed = cluster_info::describe(&account, &name).await?;
-                    listed.arn().unwrap_or_default().to_owned()
-                }
-            };
-            self.arns.insert(name, arn.clone());
-            let zones = zonal_shift::shifted(&account, &arn).await?;
-            let before = self.shifted.insert(shifting.name.clone(), zones.clone());
-            if before.unwrap_or_default() != zones {
-                tracing::warn!(cluster = %shifting.name, ?zones, "detected zonal shift");
-                is_changed = true;
-            }
-        }
-        Ok(is_changed)
-    }
-
-    async fn spot_prices(&mut self) -> Result<bool, AwsError> {
-        let prices = pricing::spot(&self.shared.account).await?;
-        Ok(self.region.set_spot_prices(&prices, clock::now()))
-    }
-
-    async fn list_prices(&mut self) -> Result<bool, AwsError> {
-        let (shared, metal) = pricing::list(&self.shared.account).await?;
-        let taken = self.region.set_list_prices((&shared, &metal), clock::now());
-        let (region, source) = (&self.region.name, self.region.source.to_string());
-        tracing::info!(region, taken, source, "read list prices");
-        Ok(taken)
-    }
-
-    /// Sends failed checks and scheduled maintenance of instances to the engines.
-    async fn health(&mut self) -> Result<bool, AwsError> {
-        let rows = instance_status::ailing(&self.shared.account).await?;
-        for (instance, (interruption, deadline)) in judge(&rows, clock::now()) {
-            for member in self.members.values() {
-                // An engine ignores instances of other clusters.
-                let event = Event::Interrupted(instance.clone(), interruption, deadline);
-                if let Some(events) = &member.events {
-                    // The next read sends it again.
-                    hears(events, event).await;
-                }
-            }
-        }
-        Ok(false)
     }
 
     /// Managed clusters.
