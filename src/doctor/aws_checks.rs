@@ -176,7 +176,7 @@ async fn sold(account: &AwsClients) -> (Check, Region) {
 /// Checks the discovery of subnets, security groups, reservations and placement groups.
 async fn network(account: &AwsClients) -> (Check, RegionResources) {
     let mut found = RegionResources::default();
-    let (_, outcome) = refresh::refresh(account, &mut found, (true, true)).await;
+    let (_, outcome) = refresh::refresh(account, &mut found, true, true).await;
     let check = match outcome {
         Ok(()) => {
             let subnets = found.subnets.as_ref().map_or(0, Vec::len);

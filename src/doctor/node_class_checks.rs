@@ -225,7 +225,7 @@ async fn launch(
         supply: NodeClassSupply::new((&seen.region, &seen.base), class, &resolved, known),
         resolved,
     };
-    let mut requests = dry_run::requests((own, home), &ready);
+    let mut requests = dry_run::requests(own, home, &ready);
     if let Err(why) = &ready.supply.supply {
         return Check::skipped("launch", &format!("not tried: {why}"), None);
     }

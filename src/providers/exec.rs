@@ -9,6 +9,8 @@
 
 // Reader with a line length limit.
 pub(crate) mod line_reader;
+// Why a program cannot be used.
+mod error;
 // JSON messages of the protocol.
 pub(crate) mod protocol;
 // Child process in its own process group.
@@ -86,7 +88,7 @@ impl Default for ProgramLimits {
 /// The program as the provider of one cluster. It is started by the first call and stopped when
 /// this is dropped.
 pub(crate) struct ExecProvider {
-    asks: mpsc::Sender<PendingCall>,
+    calls: mpsc::Sender<PendingCall>,
     /// User data by node class.
     user_data: BTreeMap<NodeClassName, String>,
     limits: ProgramLimits,
@@ -99,48 +101,49 @@ impl ExecProvider {
     }
 
     fn limited(exec: &Exec, cluster: &Cluster, limits: ProgramLimits) -> Self {
-        let (asks, inbox) = mpsc::channel(QUEUE);
-        let region_handle = ProcessSupervisor {
+        let (calls, inbox) = mpsc::channel(QUEUE);
+        let supervisor = ProcessSupervisor {
             exec: exec.clone(),
             scope: ClusterScope {
                 installation: cluster.installation.clone(),
                 cluster: cluster.name.clone(),
             },
             limits: limits.clone(),
-            asks: inbox,
+            calls: inbox,
             first: None,
             rng: Rng::with_seed(clock::seed()),
         };
-        tokio::spawn(region_handle.keep());
-        let classes = cluster.node_classes.iter();
+        tokio::spawn(supervisor.keep());
         Self {
-            asks,
-            user_data: classes
+            calls,
+            user_data: cluster
+                .node_classes
+                .iter()
                 .map(|class| (class.name.clone(), class.user_data.clone()))
                 .collect(),
             limits,
         }
     }
 
-    fn launch(&self, launch: Launch) -> (ProviderCall, Expect) {
+    async fn launch(&self, launch: Launch) -> CommandResult {
         let class = launch.claim.node_class.as_ref();
         let user_data = class.and_then(|name| self.user_data.get(name)).cloned();
         let expect = Expect::Launch(launch.claim.id.clone(), launch.offerings.clone());
         let call = LaunchCall::new(launch, user_data.unwrap_or_default());
-        (ProviderCall::Launch(Box::new(call)), expect)
+        self.ask(ProviderCall::Launch(Box::new(call)), expect).await
     }
 
-    async fn ask(&self, (call, expect): (ProviderCall, Expect)) -> CommandResult {
+    async fn ask(&self, call: ProviderCall, expect: Expect) -> CommandResult {
         let (reply, answer) = oneshot::channel();
         let by = clock::monotonic() + self.limits.call;
-        let ask = PendingCall {
+        let pending = PendingCall {
             call,
             expect,
             by,
             reply,
         };
         let gone = "the program is no longer needed";
-        match timeout_at(by, self.asks.send(ask)).await {
+        match timeout_at(by, self.calls.send(pending)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return unknown(gone),
             // The call was not sent, so nothing was changed.
@@ -161,24 +164,21 @@ impl ExecProvider {
 impl Provider for ExecProvider {
     fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         async move {
-            let call = match command {
-                Command::Launch(launch) => self.launch(*launch),
+            match command {
+                Command::Launch(launch) => self.launch(*launch).await,
                 Command::Terminate { claim, instance } => {
                     let (claim, instance) = (claim.0, instance.0);
-                    (
-                        ProviderCall::Terminate { claim, instance },
-                        Expect::Terminate,
-                    )
+                    let call = ProviderCall::Terminate { claim, instance };
+                    self.ask(call, Expect::Terminate).await
                 }
-                Command::ListInstances => (ProviderCall::List {}, Expect::List),
-                other => return not_ours(&other),
-            };
-            self.ask(call).await
+                Command::ListInstances => self.ask(ProviderCall::List {}, Expect::List).await,
+                other => not_ours(&other),
+            }
         }
         .boxed()
     }
 
     fn is_well(&self) -> bool {
-        !self.asks.is_closed()
+        !self.calls.is_closed()
     }
 }

@@ -39,7 +39,7 @@ enum CloudRequest {
     },
     Terminate {
         instance: InstanceId,
-        of: (String, ClusterName),
+        scope: (String, ClusterName),
         reply: oneshot::Sender<CommandResult>,
     },
     Adopt {
@@ -48,7 +48,7 @@ enum CloudRequest {
         reply: oneshot::Sender<CommandResult>,
     },
     List {
-        of: Option<(String, ClusterName)>,
+        scope: Option<(String, ClusterName)>,
         reply: oneshot::Sender<Vec<Instance>>,
     },
 }
@@ -56,7 +56,7 @@ enum CloudRequest {
 /// Handle to a simulated cloud in real time. The cloud stops when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct CloudHandle {
-    asks: mpsc::Sender<CloudRequest>,
+    requests: mpsc::Sender<CloudRequest>,
 }
 
 impl CloudHandle {
@@ -73,15 +73,15 @@ impl CloudHandle {
 
     /// Starts an empty cloud with this behavior.
     pub(crate) fn start_with(catalog: Arc<Catalog>, settings: CloudSettings) -> Self {
-        let (asks, inbox) = mpsc::channel(QUEUE);
-        let region_handle = CloudTask {
+        let (requests, inbox) = mpsc::channel(QUEUE);
+        let task = CloudTask {
             cloud: Cloud::new(catalog.clone(), settings),
             catalog,
             homes: BTreeMap::new(),
             registering: BTreeMap::new(),
         };
-        tokio::spawn(region_handle.keep(inbox));
-        Self { asks }
+        tokio::spawn(task.keep(inbox));
+        Self { requests }
     }
 
     /// Launches an instance that will register with the API server of `home`.
@@ -99,11 +99,11 @@ impl CloudHandle {
     pub(crate) async fn terminate(
         &self,
         instance: InstanceId,
-        of: (String, ClusterName),
+        scope: (String, ClusterName),
     ) -> CommandResult {
         self.ask(|reply| CloudRequest::Terminate {
             instance,
-            of,
+            scope,
             reply,
         })
         .await
@@ -123,13 +123,13 @@ impl CloudHandle {
 
     /// Lists the instances of one installation and cluster. For audits, lists all instances that
     /// ever existed.
-    pub(crate) async fn list(&self, of: Option<(String, ClusterName)>) -> Option<Vec<Instance>> {
-        self.ask(|reply| CloudRequest::List { of, reply }).await
+    pub(crate) async fn list(&self, scope: Option<(String, ClusterName)>) -> Option<Vec<Instance>> {
+        self.ask(|reply| CloudRequest::List { scope, reply }).await
     }
 
-    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> CloudRequest) -> Option<T> {
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> CloudRequest) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        self.asks.send(ask(reply)).await.ok()?;
+        self.requests.send(request(reply)).await.ok()?;
         answer.await.ok()
     }
 }
@@ -168,9 +168,9 @@ impl CloudTask {
         }
     }
 
-    fn answer(&mut self, ask: CloudRequest) {
+    fn answer(&mut self, request: CloudRequest) {
         // The caller may have disconnected.
-        match ask {
+        match request {
             CloudRequest::Launch {
                 launch,
                 home,
@@ -184,10 +184,10 @@ impl CloudTask {
             }
             CloudRequest::Terminate {
                 instance,
-                of,
+                scope,
                 reply,
             } => {
-                let answer = self.terminate(&instance, &of);
+                let answer = self.terminate(&instance, &scope);
                 drop(reply.send(answer));
             }
             CloudRequest::Adopt {
@@ -202,24 +202,30 @@ impl CloudTask {
                 drop(reply.send(answer));
             }
             CloudRequest::List {
-                of: Some((installation, cluster)),
+                scope: Some((installation, cluster)),
                 reply,
             } => {
                 drop(reply.send(self.cloud.list(&installation, &cluster, clock::now())));
             }
-            CloudRequest::List { of: None, reply } => {
+            CloudRequest::List { scope: None, reply } => {
                 drop(reply.send(self.cloud.all().map(|it| it.truth().clone()).collect()));
             }
         }
     }
 
-    fn terminate(&mut self, instance: &InstanceId, of: &(String, ClusterName)) -> CommandResult {
+    fn terminate(&mut self, instance: &InstanceId, scope: &(String, ClusterName)) -> CommandResult {
         let tags = self.cloud.get(instance.as_str()).map(|it| &it.truth().tags);
-        let is = |tag: &str, value: &str| {
-            let own = tags.and_then(|tags| tags.get(tag));
-            own.is_none_or(|own| own == value)
-        };
-        if !is(TAG_INSTALLATION, &of.0) || !is(TAG_CLUSTER, of.1.as_str()) {
+        let (installation, cluster) = scope;
+        let is_foreign = [
+            (TAG_INSTALLATION, installation.as_str()),
+            (TAG_CLUSTER, cluster.as_str()),
+        ]
+        .iter()
+        .any(|(tag, value)| {
+            let known = tags.and_then(|tags| tags.get(*tag));
+            known.is_some_and(|known| known != value)
+        });
+        if is_foreign {
             return CommandResult::Failed {
                 kind: FailureKind::Denied,
                 text: format!("{instance} belongs to a different cluster"),
@@ -286,13 +292,10 @@ impl Provider for InProcess {
                 Command::Terminate { instance, .. } => {
                     self.cloud.terminate(instance, self.of()).await
                 }
-                Command::Adopt(own) => self.cloud.adopt(own, self.home.clone()).await,
+                Command::Adopt(adoption) => self.cloud.adopt(adoption, self.home.clone()).await,
                 Command::ListInstances => {
-                    let of = self.of();
-                    self.cloud
-                        .list(Some(of))
-                        .await
-                        .map_or_else(closed, CommandResult::Instances)
+                    let listed = self.cloud.list(Some(self.of())).await;
+                    listed.map_or_else(closed, CommandResult::Instances)
                 }
                 other => not_ours(&other),
             }

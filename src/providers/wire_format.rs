@@ -7,16 +7,32 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::engine::command::{
     Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind,
 };
-use crate::model::claim::ClaimRecord;
+use crate::model::claim::{ClaimRecord, NotAClaim};
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::{ClusterName, NodeName};
 use crate::model::instance::{CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::taint::{Effect, Taint};
+
+/// Why a body is not a valid request or response.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum FormatError {
+    #[error("{0}")]
+    Claim(NotAClaim),
+    #[error("{0:?} is not a capacity type")]
+    CapacityType(String),
+    #[error("{0:?} is not a taint effect")]
+    TaintEffect(String),
+    #[error("{0:?} is not an instance state")]
+    InstanceState(String),
+    #[error("{0:?} is not a refusal kind")]
+    RefusalKind(String),
+}
 
 /// The API server that nodes register with.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,20 +71,20 @@ pub(crate) struct AdoptBody {
 }
 
 impl AdoptBody {
-    pub(crate) fn new(own: Adoption, home: &Kubeconfig) -> Self {
+    pub(crate) fn new(adoption: Adoption, home: &Kubeconfig) -> Self {
         Self {
             home: HomeBody::new(home),
-            installation: own.claim.installation.clone(),
-            cluster: own.claim.cluster.to_string(),
-            claim_tags: own.claim.tags(),
-            instance: own.instance.0,
-            offering: own.offering.into(),
-            tags: own.tags,
+            installation: adoption.claim.installation.clone(),
+            cluster: adoption.claim.cluster.to_string(),
+            claim_tags: adoption.claim.tags(),
+            instance: adoption.instance.0,
+            offering: adoption.offering.into(),
+            tags: adoption.tags,
         }
     }
 
     /// Parses the request.
-    pub(crate) fn adoption(self) -> Result<Adoption, String> {
+    pub(crate) fn adoption(self) -> Result<Adoption, FormatError> {
         Ok(Adoption {
             claim: claim(&self.claim_tags, &self.installation, self.cluster)?,
             instance: self.instance.into(),
@@ -78,9 +94,8 @@ impl AdoptBody {
     }
 }
 
-fn claim(tags: &Labels, installation: &str, cluster: String) -> Result<ClaimRecord, String> {
-    let claim = ClaimRecord::from_tags(tags, installation, &ClusterName(cluster));
-    claim.map_err(|why| why.to_string())
+fn claim(tags: &Labels, installation: &str, cluster: String) -> Result<ClaimRecord, FormatError> {
+    ClaimRecord::from_tags(tags, installation, &ClusterName(cluster)).map_err(FormatError::Claim)
 }
 
 /// `POST /v1/launch`.
@@ -116,7 +131,7 @@ impl LaunchBody {
     }
 
     /// Parses the request.
-    pub(crate) fn launch(self) -> Result<Launch, String> {
+    pub(crate) fn launch(self) -> Result<Launch, FormatError> {
         let claim = claim(&self.claim_tags, &self.installation, self.cluster)?;
         let offerings = self.offerings.into_iter().map(OfferingKey::try_from);
         let taints = self.taints.into_iter().map(Taint::try_from);
@@ -141,7 +156,7 @@ pub(crate) struct TerminateBody {
     pub(crate) instance: String,
     /// Required installation and cluster.
     #[serde(flatten)]
-    pub(crate) of: ListBody,
+    pub(crate) scope: ListBody,
 }
 
 /// `POST /v1/list`.
@@ -172,11 +187,11 @@ impl From<OfferingKey> for OfferingBody {
 }
 
 impl TryFrom<OfferingBody> for OfferingKey {
-    type Error = String;
+    type Error = FormatError;
 
-    fn try_from(body: OfferingBody) -> Result<Self, String> {
+    fn try_from(body: OfferingBody) -> Result<Self, FormatError> {
         let capacity_type = CapacityType::parse(&body.capacity_type)
-            .ok_or_else(|| format!("{:?} is not a capacity type", body.capacity_type))?;
+            .ok_or(FormatError::CapacityType(body.capacity_type))?;
         Ok(Self {
             instance_type: body.instance_type.into(),
             zone: body.zone.into(),
@@ -195,25 +210,22 @@ pub(crate) struct TaintBody {
 
 impl From<Taint> for TaintBody {
     fn from(taint: Taint) -> Self {
-        let effect = taint.effect.as_str().to_owned();
         Self {
             key: taint.key,
             value: taint.value,
-            effect,
+            effect: taint.effect.as_str().to_owned(),
         }
     }
 }
 
 impl TryFrom<TaintBody> for Taint {
-    type Error = String;
+    type Error = FormatError;
 
-    fn try_from(body: TaintBody) -> Result<Self, String> {
-        let effect = Effect::parse(&body.effect)
-            .ok_or_else(|| format!("{:?} is not a taint effect", body.effect))?;
+    fn try_from(body: TaintBody) -> Result<Self, FormatError> {
         Ok(Self {
             key: body.key,
             value: body.value,
-            effect,
+            effect: Effect::parse(&body.effect).ok_or(FormatError::TaintEffect(body.effect))?,
         })
     }
 }
@@ -252,11 +264,11 @@ fn state_name(state: InstanceState) -> String {
     found.map_or("", |(_, name)| name).to_owned()
 }
 
-fn state(name: &str) -> Result<InstanceState, String> {
+fn state(name: String) -> Result<InstanceState, FormatError> {
     let found = STATES.iter().find(|(_, it)| *it == name);
     found
         .map(|(state, _)| *state)
-        .ok_or_else(|| format!("{name:?} is not an instance state"))
+        .ok_or(FormatError::InstanceState(name))
 }
 
 impl From<Instance> for InstanceBody {
@@ -276,13 +288,13 @@ impl From<Instance> for InstanceBody {
 }
 
 impl TryFrom<InstanceBody> for Instance {
-    type Error = String;
+    type Error = FormatError;
 
-    fn try_from(body: InstanceBody) -> Result<Self, String> {
+    fn try_from(body: InstanceBody) -> Result<Self, FormatError> {
         Ok(Self {
             id: body.id.into(),
             offering: body.offering.try_into()?,
-            state: state(&body.state)?,
+            state: state(body.state)?,
             launched: body.launched,
             tags: body.tags.into(),
             node: body.node.map(|node| {
@@ -313,11 +325,11 @@ impl From<OfferingRefusal> for RefusalBody {
 }
 
 impl TryFrom<RefusalBody> for OfferingRefusal {
-    type Error = String;
+    type Error = FormatError;
 
-    fn try_from(body: RefusalBody) -> Result<Self, String> {
+    fn try_from(body: RefusalBody) -> Result<Self, FormatError> {
         let found = RefusalKind::ALL.iter().find(|(_, name)| *name == body.kind);
-        let (kind, _) = found.ok_or_else(|| format!("{:?} is not a refusal kind", body.kind))?;
+        let (kind, _) = found.ok_or(FormatError::RefusalKind(body.kind))?;
         Ok(Self {
             offering: body.offering.try_into()?,
             kind: *kind,
@@ -354,8 +366,8 @@ impl From<CommandResult> for AnswerBody {
                 Self::Refused(refusals.into_iter().map(RefusalBody::from).collect())
             }
             CommandResult::Terminating(state) => Self::Terminating(state_name(state)),
-            CommandResult::Instances(all) => {
-                Self::Instances(all.into_iter().map(InstanceBody::from).collect())
+            CommandResult::Instances(instances) => {
+                Self::Instances(instances.into_iter().map(InstanceBody::from).collect())
             }
             CommandResult::Done => Self::Done {},
             CommandResult::Failed { kind, text } => Self::Failed {
@@ -378,19 +390,19 @@ impl From<CommandResult> for AnswerBody {
 }
 
 impl TryFrom<AnswerBody> for CommandResult {
-    type Error = String;
+    type Error = FormatError;
 
-    fn try_from(body: AnswerBody) -> Result<Self, String> {
+    fn try_from(body: AnswerBody) -> Result<Self, FormatError> {
         Ok(match body {
             AnswerBody::Launched(instance) => Self::Launched(instance.try_into()?),
             AnswerBody::Refused(refusals) => {
                 let refusals = refusals.into_iter().map(OfferingRefusal::try_from);
                 Self::LaunchRefused(refusals.collect::<Result<_, _>>()?)
             }
-            AnswerBody::Terminating(name) => Self::Terminating(state(&name)?),
-            AnswerBody::Instances(all) => {
-                let all = all.into_iter().map(Instance::try_from);
-                Self::Instances(all.collect::<Result<_, _>>()?)
+            AnswerBody::Terminating(name) => Self::Terminating(state(name)?),
+            AnswerBody::Instances(instances) => {
+                let instances = instances.into_iter().map(Instance::try_from);
+                Self::Instances(instances.collect::<Result<_, _>>()?)
             }
             AnswerBody::Done {} => Self::Done,
             AnswerBody::Failed { kind, text } => {

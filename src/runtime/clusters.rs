@@ -261,7 +261,7 @@ impl ClusterSet {
         if let Some(eks) = &cluster.eks {
             let account = self.keepers.of(cluster).await.shared.account.clone();
             let issued = eks::issued(account, cluster, eks).await;
-            let issued = issued.map_err(|why| PrepareError::Eks(name(), why))?;
+            let issued = issued.map_err(|error| PrepareError::Eks(name(), error.to_string()))?;
             let connection = connect_issued(issued, &cluster.api);
             return connection.map_err(|it| PrepareError::Connect(name(), it));
         }

@@ -1,7 +1,7 @@
 //! The AWS identity of the daemon.
 
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::interceptor::Recorder;
 
 /// The ARN of the caller, which contains the account.
@@ -12,7 +12,6 @@ pub(crate) async fn arn(account: &AwsClients) -> Result<String, AwsError> {
     let config = config.interceptor(Recorder { region, skew }).build();
     let sts = aws_sdk_sts::Client::from_conf(config);
     let answer = sts.get_caller_identity().send().await;
-    let answer = answer.map_err(|error| AwsError::new("GetCallerIdentity", error))?;
-    let arn = answer.arn().map(str::to_owned);
+    let arn = answer.map_aws_error("GetCallerIdentity")?.arn;
     arn.ok_or_else(|| AwsError::silent("GetCallerIdentity", "the response has no ARN"))
 }

@@ -28,7 +28,7 @@ impl CleanupScope {
         Self {
             led: led.to_vec(),
             is_whole: true,
-            configured: led.iter().map(|own| own.name.clone()).collect(),
+            configured: led.iter().map(|cluster| cluster.name.clone()).collect(),
         }
     }
 
@@ -38,11 +38,11 @@ impl CleanupScope {
         let mut named = self
             .configured
             .iter()
-            .filter(|own| spelt(own.as_str()) == part)
+            .filter(|cluster| spelt(cluster.as_str()) == part)
             .peekable();
         match named.peek() {
             None => self.is_whole,
-            Some(_) => named.all(|name| self.led.iter().any(|own| own.name == *name)),
+            Some(_) => named.all(|name| self.led.iter().any(|cluster| cluster.name == *name)),
         }
     }
 }
@@ -64,13 +64,22 @@ mod tests {
             is_whole: false,
             configured: ["here", "there"].map(Into::into).into(),
         };
-        let is_for = |care: &CleanupScope, part: &str| care.is_for(part, str::to_owned);
-        assert!(is_for(&care, "here"));
-        assert!(!is_for(&care, "there"), "another host leads it");
-        assert!(!is_for(&care, "gone"), "another host may know it");
-        care.is_whole = true;
-        assert!(is_for(&care, "gone"), "nobody knows it any more");
-        assert!(!is_for(&care, "there"), "another role has it");
+        for (is_whole, part, expect) in [
+            (false, "here", true),
+            // Another host leads it.
+            (false, "there", false),
+            // Another host may know it.
+            (false, "gone", false),
+            (true, "here", true),
+            // It is no longer configured.
+            (true, "gone", true),
+            // Another role has it.
+            (true, "there", false),
+        ] {
+            care.is_whole = is_whole;
+            let is_for = care.is_for(part, str::to_owned);
+            assert_eq!(is_for, expect, "{is_whole} {part}");
+        }
         assert!(
             !care.is_for("here", |_| "here".to_owned()),
             "they are spelt alike"

@@ -53,8 +53,9 @@ impl AccountKey {
     /// limits and queues are shared per account and region. The account of the daemon's own
     /// identity is unknown here.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        let market = |own: &Self| CapacityScope::region(&own.region, own.role.as_deref());
-        market(self) == market(other)
+        let [this, other] =
+            [self, other].map(|key| CapacityScope::region(&key.region, key.role.as_deref()));
+        this == other
     }
 }
 
@@ -134,7 +135,7 @@ impl AwsClients {
     pub(crate) fn of(key: AccountKey, config: SdkConfig) -> Self {
         let config = named(config);
         let skew = SkewGauge::default();
-        let recorder = || Recorder {
+        let recorder = Recorder {
             region: key.region.clone(),
             skew: skew.clone(),
         };
@@ -144,38 +145,40 @@ impl AwsClients {
             buckets: RateLimits::default(),
             ec2: aws_sdk_ec2::Client::from_conf(
                 aws_sdk_ec2::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .build(),
             ),
             shift: aws_sdk_arczonalshift::Client::from_conf(
                 aws_sdk_arczonalshift::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .build(),
             ),
             eks: aws_sdk_eks::Client::from_conf(
                 aws_sdk_eks::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .build(),
             ),
             iam: aws_sdk_iam::Client::from_conf(
                 aws_sdk_iam::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .build(),
             ),
-            pricing: aws_sdk_pricing::Client::from_conf(pricing.interceptor(recorder()).build()),
+            pricing: aws_sdk_pricing::Client::from_conf(
+                pricing.interceptor(recorder.clone()).build(),
+            ),
             sqs: aws_sdk_sqs::Client::from_conf(
                 aws_sdk_sqs::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder.clone())
                     .timeout_config(timeouts(POLL))
                     .build(),
             ),
             ssm: aws_sdk_ssm::Client::from_conf(
                 aws_sdk_ssm::config::Builder::from(&config)
-                    .interceptor(recorder())
+                    .interceptor(recorder)
                     .build(),
             ),
             config,
-            skew: skew.clone(),
+            skew,
             key,
         }
     }
@@ -221,16 +224,16 @@ impl Accounts {
     /// Returns the clients of an account and region.
     pub(crate) async fn get(&self, key: &AccountKey) -> Arc<AwsClients> {
         let mut known = self.0.lock().await;
-        if let Some(own) = known.get(key) {
-            return own.clone();
+        if let Some(account) = known.get(key) {
+            return account.clone();
         }
-        let mut own = AwsClients::new(key.clone()).await;
-        if let Some(beside) = known.values().find(|it| it.key.is_beside(key)) {
-            own.buckets = beside.buckets.clone();
+        let mut account = AwsClients::new(key.clone()).await;
+        if let Some(neighbour) = known.values().find(|it| it.key.is_beside(key)) {
+            account.buckets = neighbour.buckets.clone();
         }
-        let own = Arc::new(own);
-        known.insert(key.clone(), own.clone());
-        own
+        let account = Arc::new(account);
+        known.insert(key.clone(), account.clone());
+        account
     }
 }
 
@@ -238,12 +241,15 @@ impl Accounts {
 mod tests {
     use super::{AccountKey, Accounts, pricing_region};
 
+    fn key(region: &str, role: Option<&str>) -> AccountKey {
+        AccountKey {
+            region: region.to_owned(),
+            role: role.map(|role| format!("arn:aws:iam::{role}")),
+        }
+    }
+
     #[tokio::test]
     async fn roles_of_one_account_and_region_have_the_same_buckets() {
-        let key = |region: &str, role: Option<&str>| AccountKey {
-            region: region.to_owned(),
-            role: role.map(|own| format!("arn:aws:iam::{own}")),
-        };
         let accounts = Accounts::default();
         let one = accounts.get(&key("eu-west-1", Some("1:role/a"))).await;
         for (region, role, is_same) in [

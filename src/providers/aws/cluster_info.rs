@@ -20,7 +20,7 @@ use crate::kubernetes::client::Connection;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 
 /// Timeout of one API call.
 const CALL: Duration = Duration::from_secs(15);
@@ -52,46 +52,54 @@ pub(crate) struct ClusterInfo {
 /// Reads the data of clusters concurrently, so that a slow API server delays no other cluster.
 #[derive(Default)]
 pub(crate) struct ClusterInfoCache {
-    asking: JoinSet<ClusterInfoResult>,
+    reads: JoinSet<ClusterInfoResult>,
     /// Clusters whose data is being read, with the engine of each.
-    whom: BTreeMap<Id, (ClusterName, u64)>,
+    reading: BTreeMap<Id, (ClusterName, u64)>,
 }
 
 /// Data of a cluster, and its engine.
-pub(crate) type ClusterInfoResult = (ClusterName, u64, Result<ClusterInfo, HomeError>);
+pub(crate) struct ClusterInfoResult {
+    pub(crate) cluster: ClusterName,
+    pub(crate) session: u64,
+    pub(crate) info: Result<ClusterInfo, HomeError>,
+}
 
 impl ClusterInfoCache {
     /// Reads the data of a cluster, unless a read is in progress.
     pub(crate) fn ask(
         &mut self,
-        (cluster, session): (Arc<Cluster>, u64),
+        cluster: Arc<Cluster>,
+        session: u64,
         connection: Connection,
         account: Arc<AwsClients>,
     ) {
-        let whom = (cluster.name.clone(), session);
-        if self.whom.values().any(|own| *own == whom) {
+        let key = (cluster.name.clone(), session);
+        if self.reading.values().any(|reading| *reading == key) {
             return;
         }
-        let task = self.asking.spawn(async move {
-            let known = home(&cluster, &connection, &account).await;
-            (cluster.name.clone(), session, known)
+        let task = self.reads.spawn(async move {
+            ClusterInfoResult {
+                info: home(&cluster, &connection, &account).await,
+                cluster: cluster.name.clone(),
+                session,
+            }
         });
-        self.whom.insert(task.id(), whom);
+        self.reading.insert(task.id(), key);
     }
 
     /// A cluster has changed. The result of the read in progress is ignored.
     pub(crate) fn forget(&mut self, cluster: &ClusterName) {
-        self.whom.retain(|_, (own, _)| own != cluster);
+        self.reading.retain(|_, (name, _)| name != cluster);
     }
 
     /// Returns the next result. Waits forever if no read is in progress.
     pub(crate) async fn next(&mut self) -> ClusterInfoResult {
         loop {
-            match self.asking.join_next_with_id().await {
-                Some(Ok((task, said))) if self.whom.remove(&task).is_some() => return said,
+            match self.reads.join_next_with_id().await {
+                Some(Ok((task, result))) if self.reading.remove(&task).is_some() => return result,
                 Some(Ok(_)) => {}
                 // A panic: the read is repeated later.
-                Some(Err(error)) => drop(self.whom.remove(&error.id())),
+                Some(Err(error)) => drop(self.reading.remove(&error.id())),
                 None => std::future::pending().await,
             }
         }
@@ -108,15 +116,12 @@ pub(crate) async fn home(
     let version = version.map_err(|_| HomeError::Late)?;
     let version = version.map_err(|error| HomeError::Version(Box::new(error)))?;
     let minor = version.minor.trim_end_matches('+');
-    let (mut missing, mut untold) = (Vec::new(), Vec::new());
+    let (mut missing, mut missing_cidr) = (Vec::new(), Vec::new());
     let dns = dns(connection, &mut missing).await;
-    let said = cluster
-        .eks
-        .as_ref()
-        .and_then(|eks| eks.service_cidr.clone());
-    let service_cidr = match said {
-        Some(said) => Some(said),
-        None => services(connection, &mut untold).await,
+    let eks = cluster.eks.as_ref();
+    let service_cidr = match eks.and_then(|eks| eks.service_cidr.clone()) {
+        Some(configured) => Some(configured),
+        None => services(connection, &mut missing_cidr).await,
     };
     let mut home = ClusterEndpoint {
         name: cluster.name.to_string(),
@@ -124,10 +129,10 @@ pub(crate) async fn home(
         ca: authorities(&connection.authorities),
         service_cidr,
         dns,
-        ipv6: dns.is_some_and(|own| own.is_ipv6()),
+        ipv6: dns.is_some_and(|address| address.is_ipv6()),
         version: format!("{}.{minor}", version.major),
     };
-    if let Some(eks) = &cluster.eks {
+    if let Some(eks) = eks {
         let name = eks.name.clone().unwrap_or(cluster.name.to_string());
         if home.service_cidr.is_none() {
             let listed = describe(account, &name).await.map_err(HomeError::Eks)?;
@@ -136,7 +141,7 @@ pub(crate) async fn home(
         home.name = name;
     }
     if home.service_cidr.is_none() {
-        missing.append(&mut untold);
+        missing.append(&mut missing_cidr);
     }
     Ok(ClusterInfo { home, missing })
 }
@@ -145,14 +150,13 @@ pub(crate) async fn home(
 pub(crate) async fn describe(account: &AwsClients, name: &str) -> Result<Listed, AwsError> {
     account.buckets.read.turn().await;
     let answer = account.eks.describe_cluster().name(name).send().await;
-    let answer = answer.map_err(|error| AwsError::new("DescribeCluster", error))?;
-    let named = answer.cluster().cloned();
-    named.ok_or_else(|| AwsError::silent("DescribeCluster", "the response contains no cluster"))
+    let cluster = answer.map_aws_error("DescribeCluster")?.cluster;
+    cluster.ok_or_else(|| AwsError::silent("DescribeCluster", "the response contains no cluster"))
 }
 
 fn cidr(listed: &Listed) -> Option<String> {
-    let own = listed.kubernetes_network_config()?;
-    let cidr = own.service_ipv4_cidr().or(own.service_ipv6_cidr());
+    let network = listed.kubernetes_network_config()?;
+    let cidr = network.service_ipv4_cidr().or(network.service_ipv6_cidr());
     cidr.map(str::to_owned)
 }
 
@@ -161,12 +165,9 @@ fn cidr(listed: &Listed) -> Option<String> {
 async fn dns(connection: &Connection, missing: &mut Vec<String>) -> Option<core::net::IpAddr> {
     let (namespace, name) = DNS;
     let services: Api<Service> = Api::namespaced(connection.client.clone(), namespace);
-    let asked = ask(
-        services.get(name),
-        "the DNS address of the cluster",
-        missing,
-    );
-    asked.await?.spec?.cluster_ip?.parse().ok()
+    let service = services.get(name);
+    let service = ask(service, "the DNS address of the cluster", missing).await?;
+    service.spec?.cluster_ip?.parse().ok()
 }
 
 /// The Service CIDRs, available from the API since Kubernetes 1.33.
@@ -194,17 +195,17 @@ async fn ask<T>(
 }
 
 /// Certificates in kubeconfig format: base64 of PEM.
-fn authorities(all: &[Vec<u8>]) -> String {
+fn authorities(certificates: &[Vec<u8>]) -> String {
     let mut pem = String::new();
-    for own in all {
+    for certificate in certificates {
         pem.push_str("-----BEGIN CERTIFICATE-----\n");
-        let text = base64::encode(own);
-        let mut rest = text.as_str();
-        while !rest.is_empty() {
-            let (line, more) = rest.split_at(rest.len().min(PEM_LINE));
+        let text = base64::encode(certificate);
+        let mut unwritten = text.as_str();
+        while !unwritten.is_empty() {
+            let (line, next) = unwritten.split_at(unwritten.len().min(PEM_LINE));
             pem.push_str(line);
             pem.push('\n');
-            rest = more;
+            unwritten = next;
         }
         pem.push_str("-----END CERTIFICATE-----\n");
     }

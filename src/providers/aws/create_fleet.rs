@@ -16,7 +16,7 @@ use crate::host::clock;
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use crate::providers::aws::clients::{AwsClients, once};
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::launch_templates::{Templates, specification};
 
 /// The outcome of a request.
@@ -24,7 +24,7 @@ pub(crate) struct FleetLaunch {
     /// The instance, and the subnet it is in.
     pub(crate) launched: Option<(Instance, Option<String>)>,
     /// The errors in the response.
-    pub(crate) said: FleetOutcome,
+    pub(crate) errors: FleetOutcome,
 }
 
 /// Creates missing templates of a request, then requests the instance.
@@ -51,7 +51,7 @@ pub(crate) async fn launch(
     let errors: Vec<FleetError> = answer.errors().iter().map(error).collect();
     Ok(FleetLaunch {
         launched: launched(&answer, request),
-        said: FleetOutcome::of(request, &errors),
+        errors: FleetOutcome::of(request, &errors),
     })
 }
 
@@ -67,7 +67,7 @@ async fn attempt(
     // although a first attempt, whose response was lost, has created an instance. The engine
     // retries with this knowledge.
     let answer = call.customize().config_override(once()).send().await;
-    answer.map_err(|error| AwsError::new("CreateFleet", error))
+    answer.map_aws_error("CreateFleet")
 }
 
 /// The templates of a request with their alternatives. Creates missing templates.
@@ -77,23 +77,23 @@ pub(crate) async fn configs(
     request: &FleetRequest,
 ) -> Result<Vec<FleetLaunchTemplateConfigRequest>, AwsError> {
     let mut configs = Vec::with_capacity(request.configs.len());
-    for own in &request.configs {
-        templates.ensure(account, &own.template).await?;
-        configs.push(config(own));
+    for wanted in &request.configs {
+        templates.ensure(account, &wanted.template).await?;
+        configs.push(config(wanted));
     }
     Ok(configs)
 }
 
 /// A template by name, with its alternatives.
-pub(crate) fn config(own: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
+pub(crate) fn config(config: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
     let template = FleetLaunchTemplateSpecificationRequest::builder()
-        .launch_template_name(own.template.name())
+        .launch_template_name(config.template.name())
         // Each template has one version, because its name contains the content hash.
         .version("$Latest")
         .build();
     FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(template)
-        .set_overrides(Some(own.overrides.iter().map(alternative).collect()))
+        .set_overrides(Some(config.overrides.iter().map(alternative).collect()))
         .build()
 }
 
@@ -141,13 +141,15 @@ pub(crate) fn call(
     }
 }
 
-fn alternative(own: &Override) -> FleetLaunchTemplateOverridesRequest {
+fn alternative(launch_option: &Override) -> FleetLaunchTemplateOverridesRequest {
     FleetLaunchTemplateOverridesRequest::builder()
-        .instance_type(InstanceType::from(own.offering.instance_type.as_str()))
-        .subnet_id(&own.subnet)
-        .availability_zone(own.offering.zone.as_str())
-        .image_id(&own.image)
-        .priority(own.priority)
+        .instance_type(InstanceType::from(
+            launch_option.offering.instance_type.as_str(),
+        ))
+        .subnet_id(&launch_option.subnet)
+        .availability_zone(launch_option.offering.zone.as_str())
+        .image_id(&launch_option.image)
+        .priority(launch_option.priority)
         .build()
 }
 
@@ -157,16 +159,17 @@ fn launched(
     answer: &CreateFleetOutput,
     request: &FleetRequest,
 ) -> Option<(Instance, Option<String>)> {
-    let own = answer.instances().first()?;
-    let id = own.instance_ids().first()?;
-    let said = own
-        .launch_template_and_overrides()
-        .and_then(|launch_template_and_override| launch_template_and_override.overrides());
-    let kind = own
+    let fleet_instance = answer.instances().first()?;
+    let id = fleet_instance.instance_ids().first()?;
+    let overrides = fleet_instance.launch_template_and_overrides();
+    let overrides = overrides.and_then(|it| it.overrides());
+    let kind = fleet_instance
         .instance_type()
-        .or(said.and_then(|own| own.instance_type()));
-    let zone = said.and_then(|own| own.availability_zone());
-    let subnet = said.and_then(|own| own.subnet_id()).or(own.subnet_id());
+        .or(overrides.and_then(|it| it.instance_type()));
+    let zone = overrides.and_then(|it| it.availability_zone());
+    let subnet = overrides
+        .and_then(|it| it.subnet_id())
+        .or(fleet_instance.subnet_id());
     let chosen = request
         .overrides()
         .find(|it| {
@@ -175,7 +178,7 @@ fn launched(
                 && subnet.is_none_or(|subnet| subnet == it.subnet)
         })
         .or(request.overrides().next())?;
-    let capacity_type = match own.lifecycle() {
+    let capacity_type = match fleet_instance.lifecycle() {
         Some(InstanceLifecycle::Spot) => CapacityType::Spot,
         _ => chosen.offering.capacity_type,
     };
@@ -194,19 +197,18 @@ fn launched(
     Some((instance, subnet.map(str::to_owned)))
 }
 
-fn error(own: &Listed) -> FleetError {
-    let said = own
-        .launch_template_and_overrides()
-        .and_then(|launch_template_and_override| launch_template_and_override.overrides());
+fn error(fleet_error: &Listed) -> FleetError {
+    let overrides = fleet_error.launch_template_and_overrides();
+    let overrides = overrides.and_then(|it| it.overrides());
     FleetError {
-        code: own.error_code().unwrap_or_default().to_owned(),
-        message: own.error_message().unwrap_or_default().to_owned(),
-        instance_type: said
-            .and_then(|own| own.instance_type())
+        code: fleet_error.error_code().unwrap_or_default().to_owned(),
+        message: fleet_error.error_message().unwrap_or_default().to_owned(),
+        instance_type: overrides
+            .and_then(|it| it.instance_type())
             .map(|it| it.as_str().to_owned()),
-        zone: said
-            .and_then(|own| own.availability_zone())
+        zone: overrides
+            .and_then(|it| it.availability_zone())
             .map(str::to_owned),
-        subnet: said.and_then(|own| own.subnet_id()).map(str::to_owned),
+        subnet: overrides.and_then(|it| it.subnet_id()).map(str::to_owned),
     }
 }

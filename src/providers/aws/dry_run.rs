@@ -24,7 +24,7 @@ use crate::model::node_class::NodeIdentity;
 use crate::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
 use crate::outbound::fence;
 use crate::providers::aws::clients::{AwsClients, once};
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::launch_templates::{Templates, specification};
 use crate::providers::aws::launchable_class::{LaunchableClass, STAND_IN};
 use crate::providers::aws::{create_fleet, launch_templates};
@@ -42,7 +42,7 @@ pub(crate) struct DryRuns(BTreeMap<(ClusterName, NodeClassName), Tried>);
 
 struct Tried {
     /// The tested launches.
-    what: String,
+    content: String,
     /// Until when the result is valid.
     until: Instant,
     unmet: Option<NodeClassCondition>,
@@ -53,16 +53,18 @@ impl DryRuns {
     /// block a class.
     pub(crate) async fn of(
         &mut self,
-        (account, templates): (&AwsClients, &Templates),
-        (own, home): (&Cluster, &ClusterEndpoint),
+        account: &AwsClients,
+        templates: &Templates,
+        cluster: &Cluster,
+        home: &ClusterEndpoint,
         ready: &LaunchableClass,
     ) -> Option<NodeClassCondition> {
-        let requests = requests((own, home), ready);
-        let what = fingerprint(requests.first()?, ready);
-        let place = (own.name.clone(), ready.class.name.clone());
+        let requests = requests(cluster, home, ready);
+        let content = fingerprint(requests.first()?, ready);
+        let key = (cluster.name.clone(), ready.class.name.clone());
         let now = clock::monotonic();
-        let known = self.0.get(&place);
-        if let Some(known) = known.filter(|it| it.what == what && now < it.until) {
+        let known = self.0.get(&key);
+        if let Some(known) = known.filter(|it| it.content == content && now < it.until) {
             return known.unmet.clone();
         }
         let mut verdict = rehearse(account, templates, &requests).await;
@@ -79,60 +81,63 @@ impl DryRuns {
                 (AGAIN, Some(NodeClassCondition::unmet(kind, cause, why)))
             }
             DryRunResult::Open(why) => {
-                let (cluster, node_class) = (&own.name, &ready.class.name);
+                let (cluster, node_class) = (&cluster.name, &ready.class.name);
                 tracing::info!(%cluster, %node_class, why, "not tested by a dry run");
                 (AGAIN, None)
             }
         };
         // Results of unused classes expire.
-        self.0.retain(|_, own| now < own.until);
+        self.0.retain(|_, tried| now < tried.until);
         let tried = Tried {
-            what,
+            content,
             until: now + span,
             unmet: unmet.clone(),
         };
-        self.0.insert(place, tried);
+        self.0.insert(key, tried);
         unmet
     }
 }
 
 /// The test launches of a class: for its first pool with offerings.
 pub(crate) fn requests(
-    (own, home): (&Cluster, &ClusterEndpoint),
+    cluster: &Cluster,
+    home: &ClusterEndpoint,
     ready: &LaunchableClass,
 ) -> Vec<FleetRequest> {
     let Ok(supply) = &ready.supply.supply else {
         return Vec::new();
     };
-    let mut pools = own.pools.iter();
-    let found = pools.find_map(|pool| {
+    for pool in &cluster.pools {
         if pool.node_class.as_ref() != Some(&ready.class.name) {
-            return None;
+            continue;
         }
         let offerings = dry_run::offerings(pool, &supply.catalog).into_iter();
         let requests = offerings.filter_map(|offering| {
-            let launch = dry_run::launch(own, pool, offering);
+            let launch = dry_run::launch(cluster, pool, offering);
             // No subnet capacity is reserved.
             let mut subnets = Subnets::default();
-            let request = ready.request(&launch, (own, home), Some(STAND_IN), &mut subnets);
+            let request = ready.request(&launch, cluster, home, Some(STAND_IN), &mut subnets);
             request.ok()
         });
-        Some(requests.collect::<Vec<_>>()).filter(|all| !all.is_empty())
-    });
-    found.unwrap_or_default()
+        let requests: Vec<FleetRequest> = requests.collect();
+        if !requests.is_empty() {
+            return requests;
+        }
+    }
+    Vec::new()
 }
 
 /// The inputs of a test. Template names contain the content hash.
 fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
-    let names = request.configs.iter().map(|config| config.template.name());
-    let names: Vec<String> = names.collect();
-    let subnets: BTreeSet<&String> = ready
-        .resolved
-        .subnets
-        .iter()
-        .map(|subnet| &subnet.id)
-        .collect();
+    let names = template_names(request);
+    let subnets = ready.resolved.subnets.iter();
+    let subnets: BTreeSet<&String> = subnets.map(|subnet| &subnet.id).collect();
     format!("{names:?} {subnets:?} {:?}", request.context)
+}
+
+fn template_names(request: &FleetRequest) -> Vec<String> {
+    let configs = request.configs.iter();
+    configs.map(|config| config.template.name()).collect()
 }
 
 /// Tests launches in order until one would succeed or is not conclusive. On throttling it stops
@@ -140,16 +145,16 @@ fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
 async fn rehearse(
     account: &AwsClients,
     templates: &Templates,
-    all: &[FleetRequest],
+    requests: &[FleetRequest],
 ) -> DryRunResult {
-    let mut first = None;
-    for request in all {
+    let mut first_refusal = None;
+    for request in requests {
         match attempt(account, templates, request).await {
-            refused @ DryRunResult::Refused(..) => first.get_or_insert(refused),
+            refused @ DryRunResult::Refused(..) => first_refusal.get_or_insert(refused),
             other => return other,
         };
     }
-    first.unwrap_or(DryRunResult::Passed)
+    first_refusal.unwrap_or(DryRunResult::Passed)
 }
 
 async fn attempt(
@@ -157,8 +162,7 @@ async fn attempt(
     templates: &Templates,
     request: &FleetRequest,
 ) -> DryRunResult {
-    let names = request.configs.iter().map(|config| config.template.name());
-    let names: Vec<String> = names.collect();
+    let names = template_names(request);
     let tried = match create_fleet::configs(account, templates, request).await {
         Err(fault) => Err(fault),
         Ok(configs) => match run(account, request, DryRunSource::Template).await {
@@ -194,12 +198,6 @@ pub(crate) async fn untouched(
     account: &AwsClients,
     request: &FleetRequest,
 ) -> [(&'static str, DryRunResult); 3] {
-    let verdict = |tried: Result<(), AwsError>| match tried {
-        Ok(()) => DryRunResult::Passed,
-        // EC2 resolves names only for permitted callers.
-        Err(fault) if fault.is(&ABOUT_NAMES) => DryRunResult::Passed,
-        Err(fault) => said(&fault),
-    };
     let template = match request.configs.first() {
         Some(config) => launch_templates::rehearse(account, &config.template).await,
         None => Ok(()),
@@ -208,10 +206,20 @@ pub(crate) async fn untouched(
     let configs = request.configs.iter().map(create_fleet::config).collect();
     let fleet = fleet(account, request, configs).await;
     [
-        ("ec2:CreateLaunchTemplate", verdict(template)),
-        ("ec2:RunInstances", verdict(run)),
-        ("ec2:CreateFleet", verdict(fleet)),
+        ("ec2:CreateLaunchTemplate", permission(template)),
+        ("ec2:RunInstances", permission(run)),
+        ("ec2:CreateFleet", permission(fleet)),
     ]
+}
+
+/// Returns whether a call is permitted, regardless of the template's existence.
+fn permission(tried: Result<(), AwsError>) -> DryRunResult {
+    match tried {
+        Ok(()) => DryRunResult::Passed,
+        // EC2 resolves names only for permitted callers.
+        Err(fault) if fault.is(&ABOUT_NAMES) => DryRunResult::Passed,
+        Err(fault) => said(&fault),
+    }
 }
 
 fn said(fault: &AwsError) -> DryRunResult {
@@ -235,11 +243,9 @@ async fn run(
     request: &FleetRequest,
     from: DryRunSource,
 ) -> Result<(), AwsError> {
-    let Some((config, own)) = request
-        .configs
-        .first()
-        .and_then(|config| Some((config, config.overrides.first()?)))
-    else {
+    let config = request.configs.first();
+    let launch_option = config.and_then(|config| config.overrides.first());
+    let (Some(config), Some(launch_option)) = (config, launch_option) else {
         return Ok(());
     };
     let interfaces = config.template.interfaces.iter().map(|it| {
@@ -249,7 +255,7 @@ async fn run(
             .set_interface_type(it.kind.map(|kind| kind.as_str().to_owned()))
             .set_associate_public_ip_address(it.public_ip)
             .set_groups(Some(it.groups.clone()))
-            .subnet_id(&own.subnet)
+            .subnet_id(&launch_option.subnet)
             .build()
     });
     account.buckets.fleet.turn().await;
@@ -264,10 +270,11 @@ async fn run(
         DryRunSource::Nothing => {
             let profile = config.template.profile.as_ref();
             let profile = profile.map(|name| {
-                let own = IamInstanceProfileSpecification::builder().name(name);
-                own.build()
+                IamInstanceProfileSpecification::builder()
+                    .name(name)
+                    .build()
             });
-            call.image_id(&own.image)
+            call.image_id(&launch_option.image)
                 .set_iam_instance_profile(profile)
                 .user_data(base64::encode(config.template.user_data.bytes()))
         }
@@ -275,7 +282,9 @@ async fn run(
     let mut call = call
         .min_count(1)
         .max_count(1)
-        .instance_type(InstanceType::from(own.offering.instance_type.as_str()))
+        .instance_type(InstanceType::from(
+            launch_option.offering.instance_type.as_str(),
+        ))
         .set_network_interfaces(Some(interfaces.collect()));
     for kind in [
         ResourceType::Instance,
@@ -287,8 +296,7 @@ async fn run(
     // No retries on throttling, because the test can wait.
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer.map_err(|error| AwsError::new("RunInstances", error))?;
-    Ok(())
+    answer.map_aws_error("RunInstances").map(drop)
 }
 
 /// Tests CreateFleet with one instance.
@@ -301,8 +309,7 @@ async fn fleet(
     let call = create_fleet::call(account, request, configs).dry_run(true);
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer.map_err(|error| AwsError::new("CreateFleet", error))?;
-    Ok(())
+    answer.map_aws_error("CreateFleet").map(drop)
 }
 
 #[cfg(test)]
@@ -339,12 +346,16 @@ mod tests {
                 .insert(operation, (code, message));
         }
         let keepers = idle_calls::keepers(&counts, &no);
-        let mut own = idle_calls::cluster(0);
-        own.disable_dry_run = disable;
-        let own = Arc::new(own);
-        let provider = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+        let mut cluster = idle_calls::cluster(0);
+        cluster.disable_dry_run = disable;
+        let cluster = Arc::new(cluster);
+        let provider = Ec2::new(
+            cluster.clone(),
+            idle_calls::api(),
+            keepers.of(&cluster).await,
+        );
         let (events, mut inbox) = mpsc::channel(64);
-        provider.attend(own, Some(events)).await;
+        provider.attend(cluster, Some(events)).await;
         let began = clock::monotonic();
         let span = Duration::from_secs(60 * minutes);
         let mut all: Vec<Option<String>> = Vec::new();
@@ -408,19 +419,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_says_nothing_of_a_class_does_not_keep_it_from_being_used() {
-        let runs = |code, message| [("RunInstances", code, message)];
-        for (refused, tried) in [
-            (runs("DryRunOperation", "Request would have succeeded."), 1),
-            (runs("RequestLimitExceeded", "slow down"), 2),
-            (runs("Unsupported", "not in this zone"), 2),
+        for (code, message, tried) in [
+            ("DryRunOperation", "Request would have succeeded.", 1),
+            ("RequestLimitExceeded", "slow down", 2),
+            ("Unsupported", "not in this zone", 2),
             // The instance profile of the class is new.
-            (runs("InvalidParameterValue", NAME), 2),
+            ("InvalidParameterValue", NAME, 2),
         ] {
-            let (told, count) = told(&refused, 8, false).await;
-            assert!(told.iter().all(Option::is_none), "{refused:?}: {told:?}");
-            assert_eq!(count, tried, "{refused:?}");
+            let (told, count) = told(&[("RunInstances", code, message)], 8, false).await;
+            assert!(told.iter().all(Option::is_none), "{code}: {told:?}");
+            assert_eq!(count, tried, "{code}");
         }
-        let (told, count) = told(&runs("UnauthorizedOperation", LACKS), 8, true).await;
+        let refused = [("RunInstances", "UnauthorizedOperation", LACKS)];
+        let (told, count) = told(&refused, 8, true).await;
         assert!(told.iter().all(Option::is_none), "{told:?}");
         assert_eq!(count, 0, "it is turned off");
     }

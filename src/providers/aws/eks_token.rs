@@ -3,14 +3,15 @@
 //! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64,
 //! signed over the header `x-k8s-aws-id`; good for 15 minutes.
 
+use std::error::Error;
 use std::time::Duration;
 
 use aws_config::SdkConfig;
 use aws_credential_types::provider::ProvideCredentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SignatureLocation, SigningSettings};
 use aws_sigv4::sign::v4::SigningParams;
-use jiff::SignedDuration;
-use thiserror::Error;
+use aws_smithy_runtime_api::client::identity::Identity;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout;
 
 use crate::host::{clock, text};
@@ -24,7 +25,7 @@ const SIGNED: Duration = Duration::from_secs(60);
 const CREDENTIALS: Duration = Duration::from_secs(20);
 
 /// Why a token cannot be created.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenError {
     #[error(
         "cannot find AWS credentials: the default chain has none; set a profile, a role or a \
@@ -52,19 +53,33 @@ pub(crate) async fn token(
     let credentials = credentials.map_err(|_| TokenError::Late)?;
     let credentials = credentials.map_err(|error| TokenError::Credentials(text::chain(&error)))?;
     let now = clock::now();
-    let sign = |why: &dyn std::error::Error| TokenError::Sign(why.to_string());
-    let identity = credentials.into();
+    let signed = signed_url(&credentials.into(), region, cluster, now);
+    let url = signed.map_err(|error| TokenError::Sign(error.to_string()))?;
+    let text = aws_smithy_types::base64::encode(url);
+    let text = text.replace('+', "-").replace('/', "_");
+    Ok(BearerToken {
+        text: format!("k8s-aws-v1.{}", text.trim_end_matches('=')),
+        until: Some(now.checked_add(LIFE).unwrap_or(now)),
+    })
+}
+
+/// Returns the URL of a presigned `GetCallerIdentity` call, for one cluster.
+fn signed_url(
+    identity: &Identity,
+    region: &str,
+    cluster: &str,
+    now: Timestamp,
+) -> Result<String, Box<dyn Error>> {
     let mut settings = SigningSettings::default();
     settings.signature_location = SignatureLocation::QueryParams;
     settings.expires_in = Some(SIGNED);
     let parameters = SigningParams::builder()
-        .identity(&identity)
+        .identity(identity)
         .region(region)
         .name("sts")
         .time(now.into())
         .settings(settings)
-        .build()
-        .map_err(|error| sign(&error))?;
+        .build()?;
     let host = host(region);
     let url = format!("https://{host}/?Action=GetCallerIdentity&Version=2011-06-15");
     let headers = [("host", host.as_str()), ("x-k8s-aws-id", cluster)];
@@ -73,22 +88,11 @@ pub(crate) async fn token(
         url.clone(),
         headers.into_iter(),
         SignableBody::Bytes(&[]),
-    )
-    .map_err(|error| sign(&error))?;
-    let signed = aws_sigv4::http_request::sign(request, &parameters.into());
-    let (instructions, _) = signed.map_err(|error| sign(&error))?.into_parts();
-    let mut request = http::Request::builder()
-        .uri(url)
-        .body(())
-        .map_err(|error| sign(&error))?;
-    instructions.apply_to_request_http1x(&mut request);
-    let url = request.uri().to_string();
-    let text = aws_smithy_types::base64::encode(url);
-    let text = text.replace('+', "-").replace('/', "_");
-    Ok(BearerToken {
-        text: format!("k8s-aws-v1.{}", text.trim_end_matches('=')),
-        until: Some(now.checked_add(LIFE).unwrap_or(now)),
-    })
+    )?;
+    let signed = aws_sigv4::http_request::sign(request, &parameters.into())?;
+    let mut request = http::Request::builder().uri(url).body(())?;
+    signed.into_parts().0.apply_to_request_http1x(&mut request);
+    Ok(request.uri().to_string())
 }
 
 /// The STS endpoint of a region.
@@ -120,8 +124,8 @@ mod tests {
         );
         let provider = SharedCredentialsProvider::new(credentials);
         let config = SdkConfig::builder().credentials_provider(provider).build();
-        let own = token(&config, "eu-west-1", "prod").await.expect("a token");
-        let text = own.text.strip_prefix("k8s-aws-v1.").expect("its version");
+        let prod = token(&config, "eu-west-1", "prod").await.expect("a token");
+        let text = prod.text.strip_prefix("k8s-aws-v1.").expect("its version");
         assert!(!text.contains(['=', '+', '/']), "{text}");
         let mut padded = text.replace('-', "+").replace('_', "/");
         while padded.len() % 4 > 0 {
@@ -141,6 +145,6 @@ mod tests {
             assert!(url.contains(part), "{part} in {url}");
         }
         let other = token(&config, "eu-west-1", "other").await.expect("a token");
-        assert_ne!(own.text, other.text, "it is signed for the cluster");
+        assert_ne!(prod.text, other.text, "it is signed for the cluster");
     }
 }

@@ -49,13 +49,14 @@ impl AwsError {
         SdkError<E, HttpResponse>: RequestId,
     {
         let request = error.request_id().map(str::to_owned);
-        let status = error.raw_response().map(|own| own.status().as_u16());
+        let status = error
+            .raw_response()
+            .map(|response| response.status().as_u16());
         let (code, message) = match &error {
             SdkError::ServiceError(answer) => {
-                let own = answer.err();
-                let code = own.code().unwrap_or("Unknown").to_owned();
-                let message = own.message().unwrap_or("no message").to_owned();
-                (Some(code), message)
+                let error = answer.err();
+                let message = error.message().unwrap_or("no message").to_owned();
+                (Some(error.code().unwrap_or("Unknown").to_owned()), message)
             }
             // The body may be an HTML page.
             other => (None, sources(other)),
@@ -93,6 +94,22 @@ impl AwsError {
     }
 }
 
+/// Converts the error of a call.
+pub(crate) trait MapAwsError<T> {
+    /// Converts an SDK error, if any, to the error of this operation.
+    fn map_aws_error(self, operation: &'static str) -> Result<T, AwsError>;
+}
+
+impl<T, E> MapAwsError<T> for Result<T, SdkError<E, HttpResponse>>
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    SdkError<E, HttpResponse>: RequestId,
+{
+    fn map_aws_error(self, operation: &'static str) -> Result<T, AwsError> {
+        self.map_err(|error| AwsError::new(operation, error))
+    }
+}
+
 /// The root cause of a missing response.
 fn sources<E>(error: &SdkError<E, HttpResponse>) -> String
 where
@@ -104,13 +121,11 @@ where
         SdkError::DispatchFailure(_) => "cannot reach AWS".to_owned(),
         _ => "cannot read the response".to_owned(),
     };
-    let mut source = std::error::Error::source(error);
+    let first = std::error::Error::source(error);
     // Bounded, in case the error chain is cyclic.
-    for _ in 0..8 {
-        let Some(own) = source else { break };
+    for cause in std::iter::successors(first, |cause| (*cause).source()).take(8) {
         text.push_str(": ");
-        text.push_str(&own.to_string());
-        source = own.source();
+        text.push_str(&cause.to_string());
     }
     text
 }

@@ -1,6 +1,6 @@
 //! Finds images of a region by id, by name and tags, and by SSM parameters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_ec2::types::{ArchitectureValues, Filter, Image as Listed};
@@ -15,7 +15,7 @@ use crate::model::instance::Arch;
 use crate::model::node_class::image::ImageTerm;
 use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate::{self, PAGE};
 
@@ -52,13 +52,13 @@ impl Images {
             match term {
                 ImageTerm::Id(id) => ids.push((id.clone(), Vec::new())),
                 ImageTerm::SsmParameter(name) => {
-                    let held = self.parameter(account, name, (MOVING, false)).await;
-                    let held = held.map_err(|fault| trouble(&fault, "ssm"))?;
-                    ids.extend(held.map(|id| (id, Vec::new())));
+                    let id = self.parameter(account, name, MOVING, false).await;
+                    let id = id.map_err(|fault| trouble(&fault, "ssm"))?;
+                    ids.extend(id.map(|id| (id, Vec::new())));
                 }
                 ImageTerm::Alias {
                     family,
-                    version: of,
+                    version: alias_version,
                 } => {
                     let Some(version) = version else {
                         return Err(ResolveError {
@@ -67,7 +67,7 @@ impl Images {
                                 .to_owned(),
                         });
                     };
-                    let paths = ami_alias::parameters(*family, of, version);
+                    let paths = ami_alias::parameters(*family, alias_version, version);
                     let paths = paths.map_err(|why| ResolveError {
                         cause: Cause::UnsupportedAlias,
                         text: why.to_string(),
@@ -75,8 +75,8 @@ impl Images {
                     ids.extend(self.aliased(account, &paths).await?);
                 }
                 ImageTerm::Search { .. } => {
-                    let more = self.search(account, term).await;
-                    found.extend(more.map_err(|fault| trouble(&fault, "ec2"))?);
+                    let images = self.search(account, term).await;
+                    found.extend(images.map_err(|fault| trouble(&fault, "ec2"))?);
                 }
             }
         }
@@ -95,9 +95,9 @@ impl Images {
         let mut ids = Vec::new();
         for path in paths {
             let keep = if path.is_mutable() { MOVING } else { PINNED };
-            let held = self.parameter(account, &path.path, (keep, true)).await;
-            let held = held.map_err(|fault| trouble(&fault, "ssm"))?;
-            ids.extend(held.map(|id| (id, path.variants.clone())));
+            let id = self.parameter(account, &path.path, keep, true).await;
+            let id = id.map_err(|fault| trouble(&fault, "ssm"))?;
+            ids.extend(id.map(|id| (id, path.variants.clone())));
         }
         Ok(ids)
     }
@@ -109,36 +109,35 @@ impl Images {
         &mut self,
         account: &AwsClients,
         name: &str,
-        (keep, published): (Duration, bool),
+        keep: Duration,
+        published: bool,
     ) -> Result<Option<String>, AwsError> {
         let now = clock::monotonic();
         let known = self.parameters.get(name).cloned();
         let last = match known {
-            Some((at, held)) if now.duration_since(at) < keep => return Ok(held),
-            known => known.and_then(|(_, held)| held),
+            Some((read_at, id)) if now.duration_since(read_at) < keep => return Ok(id),
+            known => known.and_then(|(_, id)| id),
         };
         account.buckets.read.turn().await;
-        let held = match account.ssm.get_parameter().name(name).send().await {
-            Ok(answer) => answer
-                .parameter()
-                .and_then(|parameter| parameter.value().map(str::to_owned)),
-            Err(error) => {
-                let fault = AwsError::new("GetParameter", error);
-                let gone = fault.is(&["ParameterNotFound"]);
-                match last.filter(|_| published || !gone) {
+        let answer = account.ssm.get_parameter().name(name).send().await;
+        let value = match answer.map_aws_error("GetParameter") {
+            Ok(answer) => answer.parameter.and_then(|parameter| parameter.value),
+            Err(fault) => {
+                let is_missing = fault.is(&["ParameterNotFound"]);
+                match last.filter(|_| published || !is_missing) {
                     Some(image) => {
                         let why = fault.sorted("ssm").text;
                         tracing::warn!(parameter = name, image, why, "using the last known image");
                         return Ok(Some(image));
                     }
-                    None if gone => None,
+                    None if is_missing => None,
                     None => return Err(fault),
                 }
             }
         };
-        let held = held.filter(|id| id.starts_with("ami-"));
-        self.parameters.insert(name.to_owned(), (now, held.clone()));
-        Ok(held)
+        let id = value.filter(|value| value.starts_with("ami-"));
+        self.parameters.insert(name.to_owned(), (now, id.clone()));
+        Ok(id)
     }
 
     async fn by_id(
@@ -148,29 +147,30 @@ impl Images {
     ) -> Result<Vec<Image>, AwsError> {
         let now = clock::monotonic();
         self.by_id
-            .retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
-        let unknown = ids.iter().map(|(id, _)| id);
-        let unknown = unknown.filter(|id| !self.by_id.contains_key(*id));
-        let mut unknown: Vec<String> = unknown.cloned().collect();
-        unknown.sort();
-        unknown.dedup();
-        for some in unknown.chunks(IDS) {
+            .retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
+        let unknown: BTreeSet<&String> = ids
+            .iter()
+            .map(|(id, _)| id)
+            .filter(|id| !self.by_id.contains_key(*id))
+            .collect();
+        let unknown: Vec<String> = unknown.into_iter().cloned().collect();
+        for chunk in unknown.chunks(IDS) {
             let ids = Filter::builder()
                 .name("image-id")
-                .set_values(Some(some.to_vec()));
+                .set_values(Some(chunk.to_vec()));
             let found = list(account, Vec::new(), vec![ids.build()]).await?;
-            for id in some {
-                let own = found.iter().find(|own| own.id == *id);
-                self.by_id.insert(id.clone(), (now, own.cloned()));
+            for id in chunk {
+                let image = found.iter().find(|image| image.id == *id);
+                self.by_id.insert(id.clone(), (now, image.cloned()));
             }
         }
-        let known = ids.iter().filter_map(|(id, variants)| {
-            let (_, own) = self.by_id.get(id)?;
-            let own = own.clone()?;
-            let variants = variants.clone();
-            Some(Image { variants, ..own })
+        let found = ids.iter().filter_map(|(id, variants)| {
+            Some(Image {
+                variants: variants.clone(),
+                ..self.by_id.get(id)?.1.clone()?
+            })
         });
-        Ok(known.collect())
+        Ok(found.collect())
     }
 
     async fn search(
@@ -184,7 +184,7 @@ impl Images {
         let now = clock::monotonic();
         let key = format!("{term:?}");
         self.searches
-            .retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
+            .retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
         if let Some((_, found)) = self.searches.get(&key) {
             return Ok(found.clone());
         }
@@ -220,30 +220,32 @@ async fn list(
         .page_size(PAGE)
         .send();
     let now = clock::now();
-    let mut all = Vec::new();
-    paginate::each(account, "DescribeImages", pages, |page| {
-        all.extend(page.images().iter().filter_map(|own| image(own, now)));
+    paginate::collect(account, "DescribeImages", pages, |page, images| {
+        images.extend(page.images().iter().filter_map(|listed| image(listed, now)));
     })
-    .await?;
-    Ok(all)
+    .await
 }
 
 /// Converts an image. `None` for unsupported hardware.
-fn image(own: &Listed, now: Timestamp) -> Option<Image> {
-    let time = |text: Option<&str>| text.and_then(|text| text.parse::<Timestamp>().ok());
-    let arch = match own.architecture()? {
+fn image(listed: &Listed, now: Timestamp) -> Option<Image> {
+    let arch = match listed.architecture()? {
         ArchitectureValues::X8664 => Arch::Amd64,
         ArchitectureValues::Arm64 => Arch::Arm64,
         _ => return None,
     };
     Some(Image {
-        id: own.image_id()?.to_owned(),
-        name: own.name().unwrap_or_default().to_owned(),
+        id: listed.image_id()?.to_owned(),
+        name: listed.name().unwrap_or_default().to_owned(),
         arch,
         variants: Vec::new(),
-        created: time(own.creation_date()),
-        deprecated: time(own.deprecation_time()).is_some_and(|at| at <= now),
+        created: timestamp(listed.creation_date()),
+        deprecated: timestamp(listed.deprecation_time())
+            .is_some_and(|deprecated_at| deprecated_at <= now),
     })
+}
+
+fn timestamp(text: Option<&str>) -> Option<Timestamp> {
+    text?.parse().ok()
 }
 
 /// The condition of a node class after a failed call.

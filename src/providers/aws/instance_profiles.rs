@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use aws_sdk_iam::types::Tag;
+use aws_sdk_iam::types::{InstanceProfile, Tag};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::model::node_class::resolved::Cause;
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::images::trouble;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
@@ -46,7 +46,8 @@ impl Profiles {
     ) -> ListResult<String> {
         let name = name(cluster, role);
         let now = clock::monotonic();
-        self.0.retain(|_, at| now.duration_since(*at) < AGAIN);
+        self.0
+            .retain(|_, verified_at| now.duration_since(*verified_at) < AGAIN);
         if self.0.contains_key(&name) {
             return Ok(name);
         }
@@ -68,13 +69,16 @@ impl Profiles {
     pub(crate) async fn of(
         &mut self,
         account: &AwsClients,
-        (own, acts): (&Cluster, bool),
+        cluster: &Cluster,
+        can_create: bool,
         class: &NodeClass,
     ) -> ListResult<String> {
         match &class.identity {
             Some(NodeIdentity::Profile(name)) => Ok(name.clone()),
-            Some(NodeIdentity::Role(role)) if acts => self.of_role(account, own, role).await,
-            Some(NodeIdentity::Role(role)) => Ok(name(own, role)),
+            Some(NodeIdentity::Role(role)) if can_create => {
+                self.of_role(account, cluster, role).await
+            }
+            Some(NodeIdentity::Role(role)) => Ok(name(cluster, role)),
             None => Err(ResolveError {
                 cause: Cause::InstanceProfileNotFound,
                 text: "the node class has neither a role nor an instance profile".to_owned(),
@@ -88,11 +92,11 @@ impl Profiles {
     pub(crate) async fn collect(
         &mut self,
         account: &AwsClients,
-        care: &CleanupScope,
+        scope: &CleanupScope,
     ) -> Result<usize, AwsError> {
-        let clusters = &care.led;
         let mut removed = 0;
-        let paths: BTreeSet<String> = clusters
+        let paths: BTreeSet<String> = scope
+            .led
             .iter()
             .filter(|cluster| roles(cluster).next().is_some())
             .map(|cluster| path(cluster))
@@ -100,41 +104,13 @@ impl Profiles {
         for path in paths {
             let call = account.iam.list_instance_profiles().path_prefix(path);
             let pages = call.into_paginator().send();
-            let mut unused = Vec::new();
-            paginate::each(account, "ListInstanceProfiles", pages, |page| {
-                unused.extend(
-                    page.instance_profiles()
-                        .iter()
-                        .filter_map(|instance_profile| {
-                            let age =
-                                clock::now().as_second() - instance_profile.create_date().secs();
-                            let old = u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs());
-                            let cluster = cluster_in(instance_profile.instance_profile_name());
-                            let is_ours =
-                                cluster.is_some_and(|cluster| care.is_for(cluster, spelt));
-                            let unused = old
-                                && is_ours
-                                && !clusters.iter().any(|it| {
-                                    roles(it).any(|role| {
-                                        name(it, role) == instance_profile.instance_profile_name()
-                                    })
-                                });
-                            let roles = instance_profile
-                                .roles()
-                                .iter()
-                                .map(|role| role.role_name().to_owned());
-                            unused.then(|| {
-                                (
-                                    instance_profile.instance_profile_name().to_owned(),
-                                    roles.collect(),
-                                )
-                            })
-                        }),
-                );
-            })
-            .await?;
-            for (name, roles) in unused {
-                removed += usize::from(self.remove(account, &name, roles).await?);
+            let unused =
+                paginate::collect(account, "ListInstanceProfiles", pages, |page, unused| {
+                    let profiles = page.instance_profiles().iter();
+                    unused.extend(profiles.filter(|it| is_unused(it, scope)).cloned());
+                });
+            for profile in unused.await? {
+                removed += usize::from(self.remove(account, &profile).await?);
             }
         }
         Ok(removed)
@@ -143,9 +119,9 @@ impl Profiles {
     async fn remove(
         &mut self,
         account: &AwsClients,
-        name: &str,
-        roles: Vec<String>,
+        profile: &InstanceProfile,
     ) -> Result<bool, AwsError> {
+        let name = profile.instance_profile_name();
         // An instance that loses its profile loses its credentials.
         let pattern = format!("*/{name}");
         let call = account.ec2.describe_instances();
@@ -153,28 +129,22 @@ impl Profiles {
             .filters(filter("iam-instance-profile.arn", &pattern))
             .max_results(5);
         account.buckets.read.turn().await;
-        let used = call.send().await;
-        let used = used.map_err(|error| AwsError::new("DescribeInstances", error))?;
-        if used
+        let users = call.send().await;
+        let users = users.map_aws_error("DescribeInstances")?;
+        if users
             .reservations()
             .iter()
-            .any(|reservation| !reservation.instances().is_empty())
+            .any(|it| !it.instances().is_empty())
         {
             return Ok(false);
         }
         self.0.remove(name);
-        for role in roles {
-            let call = account.iam.remove_role_from_instance_profile();
-            let call = call
-                .instance_profile_name(name)
-                .role_name(role)
-                .send()
-                .await;
-            gone(call.map_err(|error| AwsError::new("RemoveRoleFromInstanceProfile", error)))?;
+        for role in profile.roles() {
+            gone(remove_role(account, name, role.role_name()).await)?;
         }
         let call = account.iam.delete_instance_profile();
         let call = call.instance_profile_name(name).send().await;
-        gone(call.map_err(|error| AwsError::new("DeleteInstanceProfile", error)))?;
+        gone(call.map_aws_error("DeleteInstanceProfile"))?;
         Ok(true)
     }
 }
@@ -187,15 +157,11 @@ pub(crate) async fn look(
 ) -> Result<(String, bool), AwsError> {
     let name = name(cluster, role);
     let call = account.iam.get_instance_profile();
-    match call.instance_profile_name(&name).send().await {
+    let answer = call.instance_profile_name(&name).send().await;
+    match answer.map_aws_error("GetInstanceProfile") {
         Ok(_) => Ok((name, true)),
-        Err(error) => {
-            let fault = AwsError::new("GetInstanceProfile", error);
-            match fault.is(&["NoSuchEntity"]) {
-                true => Ok((name, false)),
-                false => Err(fault),
-            }
-        }
+        Err(fault) if fault.is(&["NoSuchEntity"]) => Ok((name, false)),
+        Err(fault) => Err(fault),
     }
 }
 
@@ -205,6 +171,18 @@ fn gone<T>(answer: Result<T, AwsError>) -> Result<(), AwsError> {
         Err(fault) if !fault.is(&["NoSuchEntity"]) => Err(fault),
         _ => Ok(()),
     }
+}
+
+/// Returns whether a profile in the cleanup scope is old, and no node class uses its role.
+fn is_unused(profile: &InstanceProfile, scope: &CleanupScope) -> bool {
+    let name = profile.instance_profile_name();
+    let age = clock::now().as_second() - profile.create_date().secs();
+    u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs())
+        && cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, spelt))
+        && !scope
+            .led
+            .iter()
+            .any(|cluster| roles(cluster).any(|role| self::name(cluster, role) == name))
 }
 
 /// The roles of a cluster's node classes.
@@ -267,44 +245,35 @@ async fn ensure(
         .instance_profile_name(name)
         .send()
         .await;
-    let roles = match known {
-        Ok(answer) => {
-            let own = answer.instance_profile();
-            let roles = own.map(|own| own.roles().to_vec()).unwrap_or_default();
-            roles
-                .iter()
-                .map(|role| role.role_name().to_owned())
-                .collect()
-        }
-        Err(error) => {
-            let fault = AwsError::new("GetInstanceProfile", error);
-            if !fault.is(&["NoSuchEntity"]) {
-                return Err(fault);
-            }
+    let roles = match known.map_aws_error("GetInstanceProfile") {
+        Ok(answer) => answer.instance_profile.map_or(Vec::new(), |it| it.roles),
+        Err(fault) if fault.is(&["NoSuchEntity"]) => {
             create(account, cluster, name).await?;
-            Vec::<String>::new()
+            Vec::new()
         }
+        Err(fault) => return Err(fault),
     };
-    if roles.iter().any(|own| own == role) {
+    if roles.iter().any(|attached| attached.role_name() == role) {
         return Ok(());
     }
-    for other in roles {
-        let call = iam.remove_role_from_instance_profile();
-        let call = call
-            .instance_profile_name(name)
-            .role_name(other)
-            .send()
-            .await;
-        call.map_err(|error| AwsError::new("RemoveRoleFromInstanceProfile", error))?;
+    for obsolete in roles {
+        remove_role(account, name, obsolete.role_name()).await?;
     }
     let call = iam.add_role_to_instance_profile();
-    let call = call
+    let answer = call
         .instance_profile_name(name)
         .role_name(role)
         .send()
         .await;
-    call.map_err(|error| AwsError::new("AddRoleToInstanceProfile", error))?;
-    Ok(())
+    answer.map_aws_error("AddRoleToInstanceProfile").map(drop)
+}
+
+async fn remove_role(account: &AwsClients, profile: &str, role: &str) -> Result<(), AwsError> {
+    let call = account.iam.remove_role_from_instance_profile();
+    let call = call.instance_profile_name(profile).role_name(role);
+    let answer = call.send().await;
+    let answer = answer.map_aws_error("RemoveRoleFromInstanceProfile");
+    answer.map(drop)
 }
 
 async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(), AwsError> {
@@ -324,15 +293,9 @@ async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(
             .filter_map(|(key, value)| Tag::builder().key(key).value(value).build().ok())
             .collect(),
     ));
-    match call.send().await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let fault = AwsError::new("CreateInstanceProfile", error);
-            // Another host created it first.
-            if fault.is(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) {
-                return Ok(());
-            }
-            Err(fault)
-        }
+    match call.send().await.map_aws_error("CreateInstanceProfile") {
+        // Another host created it first.
+        Err(fault) if fault.is(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) => Ok(()),
+        created => created.map(drop),
     }
 }

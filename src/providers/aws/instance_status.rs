@@ -15,33 +15,33 @@ use crate::providers::aws::paginate::{self, PAGE};
 pub(crate) async fn ailing(account: &AwsClients) -> Result<Vec<StatusRow>, AwsError> {
     let codes = EVENT_CODES.map(str::to_owned).to_vec();
     let scheduled = Filter::builder().name("event.code").set_values(Some(codes));
-    let mut all = Vec::new();
+    let mut rows = Vec::new();
     // EC2 combines filters with "and", but these are alternatives.
-    for wanted in [
+    for condition in [
         filter("instance-status.status", "impaired"),
         filter("system-status.status", "impaired"),
         scheduled.build(),
     ] {
-        let call = account.ec2.describe_instance_status().filters(wanted);
+        let call = account.ec2.describe_instance_status().filters(condition);
         let pages = call.into_paginator().page_size(PAGE).send();
-        paginate::each(account, "DescribeInstanceStatus", pages, |page| {
-            all.extend(page.instance_statuses().iter().filter_map(row));
-        })
-        .await?;
+        let listed = paginate::collect(account, "DescribeInstanceStatus", pages, |page, listed| {
+            listed.extend(page.instance_statuses().iter().filter_map(row));
+        });
+        rows.extend(listed.await?);
     }
-    Ok(all)
+    Ok(rows)
 }
 
-fn row(own: &InstanceStatus) -> Option<StatusRow> {
-    let events = own.events().iter().map(|event| Scheduled {
+fn row(status: &InstanceStatus) -> Option<StatusRow> {
+    let events = status.events().iter().map(|event| Scheduled {
         code: event.code().map_or("", |code| code.as_str()).to_owned(),
         description: event.description().unwrap_or_default().to_owned(),
         not_before: event.not_before().and_then(time),
     });
-    let mut checks = checks(own.instance_status());
-    checks.extend(self::checks(own.system_status()));
+    let mut checks = checks(status.instance_status());
+    checks.extend(self::checks(status.system_status()));
     Some(StatusRow {
-        instance: InstanceId::from(own.instance_id()?),
+        instance: InstanceId::from(status.instance_id()?),
         checks,
         events: events.collect(),
     })

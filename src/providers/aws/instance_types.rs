@@ -31,13 +31,11 @@ pub(crate) async fn shapes(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>
         .into_paginator()
         .page_size(TYPES)
         .send();
-    let mut all = Vec::new();
-    paginate::each(account, "DescribeInstanceTypes", pages, |page| {
+    paginate::collect(account, "DescribeInstanceTypes", pages, |page, specs| {
         // A type in an unknown format does not hide the other types.
-        all.extend(page.instance_types().iter().filter_map(shape));
+        specs.extend(page.instance_types().iter().filter_map(shape));
     })
-    .await?;
-    Ok(all)
+    .await
 }
 
 /// Returns the zones of each type.
@@ -49,30 +47,33 @@ pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, 
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut all = Vec::new();
-    paginate::each(account, "DescribeInstanceTypeOfferings", pages, |page| {
-        let own = page.instance_type_offerings().iter();
-        all.extend(own.filter_map(|own| {
-            let name = own.instance_type()?.as_str();
-            Some((TypeName::from(name), Zone::from(own.location()?)))
-        }));
-    })
-    .await?;
-    Ok(all)
+    paginate::collect(
+        account,
+        "DescribeInstanceTypeOfferings",
+        pages,
+        |page, offerings| {
+            for offering in page.instance_type_offerings() {
+                if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
+                    offerings.push((TypeName::from(name.as_str()), Zone::from(zone)));
+                }
+            }
+        },
+    )
+    .await
 }
 
 /// Converts a type. `None` if required fields are missing or it is not usable for nodes.
-fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
-    let name = own.instance_type().map(InstanceType::as_str)?;
-    let processor = own.processor_info()?;
+fn shape(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
+    let name = info.instance_type().map(InstanceType::as_str)?;
+    let processor = info.processor_info()?;
     let arch = processor.supported_architectures().iter().find_map(arch)?;
-    let vcpu = count(own.v_cpu_info()?.default_v_cpus())?;
-    let memory_mib = u32::try_from(own.memory_info()?.size_in_mib()?).ok()?;
+    let vcpu = count(info.v_cpu_info()?.default_v_cpus())?;
+    let memory_mib = u32::try_from(info.memory_info()?.size_in_mib()?).ok()?;
     let mut shape = InstanceTypeSpec::new(name, arch, vcpu, memory_mib);
-    let usage = own.supported_usage_classes();
+    let usage = info.supported_usage_classes();
     shape.on_demand = usage.contains(&UsageClassType::OnDemand);
     shape.spot = usage.contains(&UsageClassType::Spot);
-    shape.bare_metal = own.bare_metal().unwrap_or(false);
+    shape.bare_metal = info.bare_metal().unwrap_or(false);
     shape.cpu_manufacturer = processor.manufacturer().map(str::to_owned);
     shape.clock_mhz = processor.sustained_clock_speed_in_ghz().and_then(mhz);
     shape.nested_virtualization = Some(
@@ -80,20 +81,18 @@ fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
             .supported_features()
             .contains(&SupportedAdditionalProcessorFeature::NestedVirtualization),
     );
-    shape.hypervisor = Some(own.hypervisor().map_or("", |it| it.as_str()).to_owned());
-    shape.enclaves = Some(own.nitro_enclaves_support() == Some(&NitroEnclavesSupport::Supported));
-    if let Some(network) = own.network_info() {
+    shape.hypervisor = Some(info.hypervisor().map_or("", |it| it.as_str()).to_owned());
+    shape.enclaves = Some(info.nitro_enclaves_support() == Some(&NitroEnclavesSupport::Supported));
+    if let Some(network) = info.network_info() {
         take_network(&mut shape, network);
     }
-    if let Some(ebs) = own.ebs_info()
+    if let Some(ebs) = info.ebs_info()
         && ebs.ebs_optimized_support() == Some(&EbsOptimizedSupport::Default)
     {
-        let most = ebs
-            .ebs_optimized_info()
-            .and_then(|it| it.maximum_bandwidth_in_mbps());
-        shape.ebs_mbps = count(most);
+        let bandwidth = ebs.ebs_optimized_info();
+        shape.ebs_mbps = count(bandwidth.and_then(|it| it.maximum_bandwidth_in_mbps()));
     }
-    if let Some(disks) = own.instance_storage_info() {
+    if let Some(disks) = info.instance_storage_info() {
         shape.disk_gb = disks
             .total_size_in_gb()
             .and_then(|it| u32::try_from(it).ok());
@@ -101,12 +100,12 @@ fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
             .nvme_support()
             .is_some_and(|it| *it != EphemeralNvmeSupport::Unsupported);
     }
-    let strategies = own.placement_group_info();
+    let strategies = info.placement_group_info();
     shape.placement = strategies.map(|strategy| {
         let names = strategy.supported_strategies().iter();
         names.map(|name| name.as_str().to_owned()).collect()
     });
-    take_accelerators(&mut shape, own);
+    take_accelerators(&mut shape, info);
     Some(shape)
 }
 
@@ -116,9 +115,8 @@ fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
         let enis = count(card.maximum_network_interfaces())?;
         Some(NetworkCard { index, enis })
     });
-    let cards: Vec<NetworkCard> = cards.collect();
     let default = count(network.default_network_card_index()).unwrap_or(0);
-    shape.set_cards(default, cards);
+    shape.set_cards(default, cards.collect());
     shape.ips_per_eni = count(network.ipv4_addresses_per_interface()).unwrap_or(0);
     shape.ena = network
         .ena_support()
@@ -128,53 +126,46 @@ fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
     shape.encryption_in_transit = network.encryption_in_transit_supported();
 }
 
-fn take_accelerators(shape: &mut InstanceTypeSpec, own: &InstanceTypeInfo) {
-    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    let gpus = own
-        .gpu_info()
-        .map(|gpu_info| gpu_info.gpus())
-        .unwrap_or_default();
+fn take_accelerators(shape: &mut InstanceTypeSpec, info: &InstanceTypeInfo) {
+    let gpus = info.gpu_info().map(|it| it.gpus()).unwrap_or_default();
     shape.gpus = gpus
         .iter()
         .map(|gpu| Gpu {
-            name: text(gpu.name()),
-            manufacturer: text(gpu.manufacturer()),
+            name: gpu.name().unwrap_or_default().to_owned(),
+            manufacturer: gpu.manufacturer().unwrap_or_default().to_owned(),
             count: count(gpu.count()).unwrap_or(0),
             memory_mib: count(gpu.memory_info().and_then(|it| it.size_in_mib())).unwrap_or(0),
         })
         .collect();
-    let neurons = own
-        .neuron_info()
-        .map(|neuron_info| neuron_info.neuron_devices());
+    let neurons = info.neuron_info().map(|it| it.neuron_devices());
     shape.neurons = neurons
         .unwrap_or_default()
         .iter()
         .map(|neuron| {
             let devices = count(neuron.count()).unwrap_or(0);
-            let cores = count(neuron.core_info().and_then(|it| it.count())).unwrap_or(0);
+            let cores_per_device = neuron.core_info().and_then(|it| it.count());
             Neuron {
                 name: neuron.name().map(str::to_owned),
                 devices,
-                cores: devices.saturating_mul(cores),
+                cores: devices.saturating_mul(count(cores_per_device).unwrap_or(0)),
             }
         })
         .collect();
-    let accelerators = own
-        .inference_accelerator_info()
-        .map(|inference_accelerator_info| inference_accelerator_info.accelerators());
+    let accelerators = info.inference_accelerator_info();
+    let accelerators = accelerators.map(|it| it.accelerators());
     shape.accelerators = accelerators
         .unwrap_or_default()
         .iter()
         .map(|accelerator| Accelerator {
-            name: text(accelerator.name()),
-            manufacturer: text(accelerator.manufacturer()),
+            name: accelerator.name().unwrap_or_default().to_owned(),
+            manufacturer: accelerator.manufacturer().unwrap_or_default().to_owned(),
             count: count(accelerator.count()).unwrap_or(0),
         })
         .collect();
 }
 
-fn arch(own: &ArchitectureType) -> Option<Arch> {
-    match own {
+fn arch(architecture: &ArchitectureType) -> Option<Arch> {
+    match architecture {
         ArchitectureType::X8664 => Some(Arch::Amd64),
         ArchitectureType::Arm64 => Some(Arch::Arm64),
         _ => None,
@@ -228,8 +219,8 @@ mod tests {
             (Some(EbsOptimizedSupport::Unsupported), None),
             (None, None),
         ] {
-            let own = shape(&described(support.clone())).expect("a type");
-            assert_eq!(own.ebs_mbps, expect, "{support:?}");
+            let spec = shape(&described(support.clone())).expect("a type");
+            assert_eq!(spec.ebs_mbps, expect, "{support:?}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::model::id::{ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{ExpectedNode, Instance, InstanceFacts, InstanceState};
 use crate::model::labels::Labels;
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::launch_templates::tags;
 use crate::providers::aws::network::{filter, labels, time};
 use crate::providers::aws::paginate::{self, PAGE};
@@ -46,11 +46,11 @@ pub(crate) struct Lister(Mutex<BTreeMap<String, SharedListing>>);
 #[derive(Debug)]
 struct SharedListing {
     began: Instant,
-    all: Vec<Instance>,
+    instances: Vec<Instance>,
     /// Clusters that received it, or changed something since.
-    spent: BTreeSet<ClusterName>,
+    received_by: BTreeSet<ClusterName>,
     /// True if an instance was launched or terminated since, so that it is outdated.
-    old: bool,
+    is_outdated: bool,
 }
 
 impl Lister {
@@ -64,16 +64,16 @@ impl Lister {
     ) -> Result<Vec<Instance>, AwsError> {
         // Concurrent callers wait for the same listing.
         let mut known = self.0.lock().await;
-        let own = listing(&mut known, account, installation, |own, age| {
-            age <= SHARED && !own.spent.contains(cluster)
+        let shared = listing(&mut known, account, installation, |cached, age| {
+            age <= SHARED && !cached.received_by.contains(cluster)
         })
         .await?;
-        own.spent.insert(cluster.clone());
-        Ok(own
-            .all
+        shared.received_by.insert(cluster.clone());
+        Ok(shared
+            .instances
             .iter()
-            .filter(|it| {
-                let tag = it.tags.get(TAG_CLUSTER);
+            .filter(|instance| {
+                let tag = instance.tags.get(TAG_CLUSTER);
                 tag.is_some_and(|name| name == cluster.as_str())
             })
             .cloned()
@@ -89,12 +89,16 @@ impl Lister {
         instance: &InstanceId,
     ) -> Result<Option<Instance>, AwsError> {
         let mut known = self.0.lock().await;
-        let own = listing(&mut known, account, installation, |own, age| {
-            let shows = own.all.iter().any(|it| it.id == *instance);
-            shows || (!own.old && age <= FRESH)
+        let shared = listing(&mut known, account, installation, |cached, age| {
+            let shows = cached.instances.iter().any(|it| it.id == *instance);
+            shows || (!cached.is_outdated && age <= FRESH)
         })
         .await?;
-        Ok(own.all.iter().find(|it| it.id == *instance).cloned())
+        Ok(shared
+            .instances
+            .iter()
+            .find(|it| it.id == *instance)
+            .cloned())
     }
 
     /// Returns the Node of a just launched instance. EC2 provides the data only in listings, and
@@ -102,16 +106,18 @@ impl Lister {
     pub(crate) async fn node_of(
         &self,
         account: &AwsClients,
-        (installation, cluster): (&str, &ClusterName),
+        installation: &str,
+        cluster: &ClusterName,
         instance: &InstanceId,
     ) -> Option<Box<ExpectedNode>> {
         for wait in NAME_WAITS {
             sleep(wait).await;
             // Earlier listings are outdated.
             self.changed(cluster).await;
-            let found = self.find(account, installation, instance).await;
-            if let Ok(Some(node)) = found.map(|own| own.and_then(|own| own.node)) {
-                return Some(node);
+            if let Ok(Some(found)) = self.find(account, installation, instance).await
+                && found.node.is_some()
+            {
+                return found.node;
             }
         }
         None
@@ -120,9 +126,9 @@ impl Lister {
     /// Records that a cluster has launched or terminated an instance, which makes earlier listings
     /// outdated.
     pub(crate) async fn changed(&self, cluster: &ClusterName) {
-        for own in self.0.lock().await.values_mut() {
-            own.spent.insert(cluster.clone());
-            own.old = true;
+        for shared in self.0.lock().await.values_mut() {
+            shared.received_by.insert(cluster.clone());
+            shared.is_outdated = true;
         }
     }
 }
@@ -136,16 +142,16 @@ async fn listing<'k>(
 ) -> Result<&'k mut SharedListing, AwsError> {
     let now = clock::monotonic();
     let last = known.remove(installation);
-    let own = match last.filter(|own| usable(own, now.duration_since(own.began))) {
-        Some(own) => own,
+    let shared = match last.filter(|cached| usable(cached, now.duration_since(cached.began))) {
+        Some(cached) => cached,
         None => SharedListing {
             began: now,
-            all: list(account, installation).await?,
-            spent: BTreeSet::new(),
-            old: false,
+            instances: list(account, installation).await?,
+            received_by: BTreeSet::new(),
+            is_outdated: false,
         },
     };
-    Ok(known.entry(installation.to_owned()).or_insert(own))
+    Ok(known.entry(installation.to_owned()).or_insert(shared))
 }
 
 /// Returns any instance by id. `None` if it does not exist.
@@ -161,9 +167,9 @@ pub(crate) async fn describe(
         .filters(filter("instance-id", instance.as_str()))
         .send()
         .await
-        .map_err(|error| AwsError::new("DescribeInstances", error))?;
-    let mut all = answer.reservations().iter().flat_map(|it| it.instances());
-    Ok(all.find_map(self::instance))
+        .map_aws_error("DescribeInstances")?;
+    let mut listed = answer.reservations().iter().flat_map(|it| it.instances());
+    Ok(listed.find_map(self::instance))
 }
 
 async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>, AwsError> {
@@ -174,66 +180,65 @@ async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>,
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut all = Vec::new();
-    paginate::each(account, "DescribeInstances", pages, |page| {
-        let own = page.reservations().iter().flat_map(|it| it.instances());
-        all.extend(own.filter_map(instance));
+    paginate::collect(account, "DescribeInstances", pages, |page, instances| {
+        let listed = page.reservations().iter().flat_map(|it| it.instances());
+        instances.extend(listed.filter_map(instance));
     })
-    .await?;
-    Ok(all)
+    .await
 }
 
 /// Converts an instance. `None` if required fields are missing.
-fn instance(own: &Listed) -> Option<Instance> {
-    let zone = own.placement()?.availability_zone()?;
-    let is_spot = own.instance_lifecycle() == Some(&InstanceLifecycleType::Spot);
-    let wanted = own.capacity_reservation_specification();
+fn instance(listed: &Listed) -> Option<Instance> {
+    let zone = listed.placement()?.availability_zone()?;
+    let is_spot = listed.instance_lifecycle() == Some(&InstanceLifecycleType::Spot);
+    let specification = listed.capacity_reservation_specification();
     let bought = Bought {
-        spot_request: own.spot_instance_request_id().or(is_spot.then_some("")),
-        reservation: own.capacity_reservation_id(),
-        preference: wanted
-            .and_then(|own| own.capacity_reservation_preference())
-            .map(|own| own.as_str()),
+        spot_request: listed.spot_instance_request_id().or(is_spot.then_some("")),
+        reservation: listed.capacity_reservation_id(),
+        preference: specification
+            .and_then(|it| it.capacity_reservation_preference())
+            .map(|preference| preference.as_str()),
     };
-    let id = InstanceId::from(own.instance_id()?);
+    let id = InstanceId::from(listed.instance_id()?);
     // The hostname type of the subnet, address or id, determines the node name of the kubelet.
-    let name = own.private_dns_name().filter(|name| !name.is_empty());
+    let name = listed.private_dns_name().filter(|name| !name.is_empty());
     let node = name.map(|name| ExpectedNode::of_ec2(name, &zone.into(), &id));
     Some(Instance {
         id,
-        offering: purchase_option::offering(own.instance_type()?.as_str(), zone, bought),
-        state: state(own.state()?.name()?)?,
-        launched: own
+        offering: purchase_option::offering(listed.instance_type()?.as_str(), zone, bought),
+        state: state(listed.state()?.name()?)?,
+        launched: listed
             .launch_time()
             .and_then(time)
             .unwrap_or(Timestamp::UNIX_EPOCH),
-        tags: labels(own.tags()).into(),
+        tags: labels(listed.tags()).into(),
         node: node.map(Box::new),
-        facts: Some(Box::new(facts(own))),
+        facts: Some(Box::new(facts(listed))),
     })
 }
 
 /// The fields for drift detection.
-fn facts(own: &Listed) -> InstanceFacts {
-    let text = |text: Option<&str>| text.map(str::to_owned);
-    let groups = own.security_groups().iter();
-    let interfaces = own.network_interfaces().iter();
-    let kinds = interfaces.filter_map(|interface| interface.interface_type());
+fn facts(listed: &Listed) -> InstanceFacts {
+    let groups = listed.security_groups().iter();
+    let interfaces = listed.network_interfaces();
+    let kinds = interfaces.iter().filter_map(|it| it.interface_type());
     let adapters = kinds.filter(|kind| matches!(*kind, "efa" | "efa-only"));
-    let known = !own.network_interfaces().is_empty();
-    let partition = own
-        .placement()
-        .and_then(|placement| placement.partition_number());
+    let placement = listed.placement();
+    let partition = placement.and_then(|placement| placement.partition_number());
     InstanceFacts {
-        image: text(own.image_id()),
-        subnet: text(own.subnet_id()),
-        security_groups: groups.filter_map(|group| text(group.group_id())).collect(),
-        placement_group: text(own.placement().and_then(|placement| placement.group_id())),
+        image: listed.image_id().map(str::to_owned),
+        subnet: listed.subnet_id().map(str::to_owned),
+        security_groups: groups
+            .filter_map(|group| group.group_id().map(str::to_owned))
+            .collect(),
+        placement_group: placement.and_then(|it| it.group_id()).map(str::to_owned),
         partition: partition
             .and_then(|number| u32::try_from(number).ok())
             .filter(|number| *number > 0),
-        reservation: own.capacity_reservation_id().map(ReservationId::from),
-        adapters: u32::try_from(adapters.count()).ok().filter(|_| known),
+        reservation: listed.capacity_reservation_id().map(ReservationId::from),
+        adapters: u32::try_from(adapters.count())
+            .ok()
+            .filter(|_| !interfaces.is_empty()),
     }
 }
 
@@ -253,17 +258,13 @@ pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
 pub(crate) async fn tag(
     account: &AwsClients,
     instances: &[InstanceId],
-    wanted: &Labels,
+    labels: &Labels,
 ) -> Result<(), AwsError> {
     account.buckets.change.turn().await;
-    let ids = instances
-        .iter()
-        .map(|instance| instance.as_str().to_owned());
-    let call = account.ec2.create_tags();
-    let call = call.set_resources(Some(ids.collect()));
-    let answer = call.set_tags(Some(tags(wanted))).send().await;
-    answer.map_err(|error| AwsError::new("CreateTags", error))?;
-    Ok(())
+    let ids = instances.iter().map(InstanceId::to_string).collect();
+    let call = account.ec2.create_tags().set_resources(Some(ids));
+    let answer = call.set_tags(Some(tags(labels))).send().await;
+    answer.map_aws_error("CreateTags").map(drop)
 }
 
 /// Terminates instances, and returns the state of each as far as EC2 reports it.
@@ -273,15 +274,12 @@ pub(crate) async fn terminate(
 ) -> Result<BTreeMap<InstanceId, InstanceState>, AwsError> {
     account.buckets.terminate.turn().await;
     let ids = instances.iter().map(InstanceId::to_string).collect();
-    let call = account
-        .ec2
-        .terminate_instances()
-        .set_instance_ids(Some(ids));
-    let answer = call.send().await;
-    let answer = answer.map_err(|error| AwsError::new("TerminateInstances", error))?;
-    let own = answer.terminating_instances().iter().filter_map(|it| {
-        let id = InstanceId::from(it.instance_id()?);
-        Some((id, state(it.current_state()?.name()?)?))
+    let call = account.ec2.terminate_instances();
+    let answer = call.set_instance_ids(Some(ids)).send().await;
+    let answer = answer.map_aws_error("TerminateInstances")?;
+    let changes = answer.terminating_instances().iter().filter_map(|change| {
+        let id = InstanceId::from(change.instance_id()?);
+        Some((id, state(change.current_state()?.name()?)?))
     });
-    Ok(own.collect())
+    Ok(changes.collect())
 }

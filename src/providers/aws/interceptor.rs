@@ -20,7 +20,7 @@ use crate::outbound::clock_skew::SkewGauge;
 use crate::outbound::fence;
 
 /// Counts requests, retries included.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     /// The region, as metric label.
     pub(crate) region: String,
@@ -94,14 +94,14 @@ impl Intercept for Recorder {
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let sent = cfg.load::<Sent>().map(|own| own.0);
+        let sent = cfg.load::<Sent>().map(|sent| sent.0);
         if let (Some(answer), Some(sent)) = (context.response(), sent) {
             self.skew.note(answer.headers().get("date"), sent);
         }
-        let refused = context
+        let failed = context
             .response()
             .filter(|response| !response.status().is_success());
-        let body = refused.and_then(|own| own.body().bytes());
+        let body = failed.and_then(|response| response.body().bytes());
         if let (Some(body), Some(call)) = (body, cfg.load::<Metadata>())
             && is_throttled(body)
         {
@@ -119,13 +119,14 @@ impl Intercept for Recorder {
 fn changes(operation: &str) -> bool {
     // A received or returned message becomes visible to other hosts soon.
     let reads = ["AssumeRole", "Describe", "Get", "List", "Receive"];
-    operation != "ChangeMessageVisibility" && !reads.iter().any(|own| operation.starts_with(own))
+    operation != "ChangeMessageVisibility"
+        && !reads.iter().any(|prefix| operation.starts_with(prefix))
 }
 
 /// Returns whether an error is throttling. Such an error has one code and a short body.
 fn is_throttled(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
-    THROTTLED.iter().any(|own| text.contains(own))
+    THROTTLED.iter().any(|code| text.contains(code))
 }
 
 /// Records the permission of a call for `tests/moto/rights.py`, once per process.

@@ -67,7 +67,8 @@ pub(crate) struct Listener {
     pub(crate) engines: Engines,
     pub(crate) installation: String,
     pub(crate) queue: String,
-    told: Option<Instant>,
+    /// When a malformed message was last logged.
+    malformed_logged_at: Option<Instant>,
     /// Accepted messages to delete. If the host stops before, another host receives them.
     ending: JoinSet<Result<(), AwsError>>,
 }
@@ -77,7 +78,8 @@ impl Listener {
         account: Arc<AwsClients>,
         lister: Arc<Lister>,
         engines: Engines,
-        (installation, queue): (String, String),
+        installation: String,
+        queue: String,
     ) -> Self {
         Self {
             account,
@@ -85,7 +87,7 @@ impl Listener {
             engines,
             installation,
             queue,
-            told: None,
+            malformed_logged_at: None,
             ending: JoinSet::new(),
         }
     }
@@ -115,16 +117,16 @@ impl Listener {
 
     /// Processes one batch of messages. Returns whether any was returned to the queue.
     async fn look(&mut self, url: &mut Option<String>) -> Result<bool, AwsError> {
-        let at = match url {
-            Some(at) => at.clone(),
+        let queue_url = match url {
+            Some(known) => known.clone(),
             None => sqs::url(&self.account, &self.queue).await?,
         };
-        *url = Some(at.clone());
+        *url = Some(queue_url.clone());
         // Messages that cannot be deleted are delivered again, so back off.
         while let Some(ended) = self.ending.try_join_next() {
             ended.unwrap_or(Ok(()))?;
         }
-        let messages = sqs::receive(&self.account, &at).await?;
+        let messages = sqs::receive(&self.account, &queue_url).await?;
         let due = clock::monotonic() + KEEP;
         let mut done = Vec::new();
         let mut given_back = false;
@@ -137,7 +139,7 @@ impl Listener {
             match fate {
                 MessageFate::Delete => done.push((message, fences)),
                 MessageFate::GiveBack => {
-                    sqs::give_back(&self.account, &at, &message).await?;
+                    sqs::give_back(&self.account, &queue_url, &message).await?;
                     given_back = true;
                 }
                 MessageFate::Leave => {}
@@ -149,33 +151,32 @@ impl Listener {
         }
         if !done.is_empty() {
             self.ending
-                .spawn(delete(self.account.clone(), at, (done, due)));
+                .spawn(delete(self.account.clone(), queue_url, done, due));
         }
         Ok(given_back)
     }
 
     async fn take(&mut self, message: &Received, fences: &mut Vec<Fence>) -> MessageFate {
-        let kind = |kind: &'static str| {
-            counter!("karpenter_interruption_received_messages_total", "message_type" => kind)
-                .increment(1);
-        };
         match interruption_message::read(message.body().unwrap_or_default(), clock::now()) {
             Ok(Message::NoOp) => {
-                kind("no_op");
+                count_received("no_op");
                 MessageFate::Delete
             }
             Ok(Message::Notice(notice)) => {
-                kind(notice.what.as_str());
+                count_received(notice.what.as_str());
                 let waited = clock::now().duration_since(notice.said);
                 let waited = Duration::try_from(waited).unwrap_or_default();
                 metrics::histogram!(NOTICES).record(waited.as_secs_f64());
                 self.deliver(&notice, fences).await
             }
             Err(why) => {
-                kind("malformed");
+                count_received("malformed");
                 let now = clock::monotonic();
-                if self.told.is_none_or(|at| now.duration_since(at) > TOLD) {
-                    self.told = Some(now);
+                if self
+                    .malformed_logged_at
+                    .is_none_or(|last| now.duration_since(last) > TOLD)
+                {
+                    self.malformed_logged_at = Some(now);
                     let queue = &self.queue;
                     tracing::warn!(queue, %why, "deleted invalid message");
                 }
@@ -189,14 +190,14 @@ impl Listener {
     async fn deliver(&self, notice: &InterruptionMessage, fences: &mut Vec<Fence>) -> MessageFate {
         let mut fate = MessageFate::Delete;
         for instance in &notice.instances {
-            let own = match self.cluster_of(instance).await {
+            let instance_fate = match self.cluster_of(instance).await {
                 Ok(None) => continue,
                 Ok(Some(cluster)) => self.tell(&cluster, instance, notice, fences).await,
                 // The cluster of the instance is not known yet.
                 Err(_) => MessageFate::Leave,
             };
-            if own != MessageFate::Delete {
-                fate = own;
+            if instance_fate != MessageFate::Delete {
+                fate = instance_fate;
             }
         }
         fate
@@ -213,7 +214,7 @@ impl Listener {
             .engines
             .lock()
             .ok()
-            .and_then(|own| own.get(cluster).cloned());
+            .and_then(|engines| engines.get(cluster).cloned());
         let Some((engine, fence)) = engine else {
             return self.not_ours();
         };
@@ -230,8 +231,8 @@ impl Listener {
     /// Handles a message for a cluster that this host does not lead. A suspended host with an
     /// expired Lease may change nothing, including the queue.
     fn not_ours(&self) -> MessageFate {
-        let in_time = self.engines.lock().is_ok_and(|own| {
-            !own.is_empty() && !own.values().any(|(_, fence)| fence.has_run_out())
+        let in_time = self.engines.lock().is_ok_and(|engines| {
+            !engines.is_empty() && !engines.values().any(|(_, fence)| fence.has_run_out())
         });
         if in_time {
             MessageFate::GiveBack
@@ -244,11 +245,11 @@ impl Listener {
     /// cluster that it leads. A host that leads no cluster deletes nothing, because an active
     /// Karpenter may read the same queue.
     fn of_nobody(&self, fences: &mut Vec<Fence>) -> MessageFate {
-        let led = |own: &BTreeMap<_, (_, Fence)>| {
-            let mut all = own.values().map(|(_, fence)| fence);
-            all.find(|own| own.is_open()).cloned()
-        };
-        match self.engines.lock().ok().and_then(|own| led(&own)) {
+        let open = self.engines.lock().ok().and_then(|engines| {
+            let mut led = engines.values().map(|(_, fence)| fence);
+            led.find(|fence| fence.is_open()).cloned()
+        });
+        match open {
             Some(fence) => {
                 fences.push(fence);
                 MessageFate::Delete
@@ -263,9 +264,14 @@ impl Listener {
             .lister
             .find(&self.account, &self.installation, instance)
             .await?;
-        let cluster = known.and_then(|own| own.tags.get(TAG_CLUSTER).cloned());
+        let cluster = known.and_then(|known| known.tags.get(TAG_CLUSTER).cloned());
         Ok(cluster.map(ClusterName))
     }
+}
+
+/// Counts a received message in Karpenter's metric.
+fn count_received(kind: &'static str) {
+    counter!("karpenter_interruption_received_messages_total", "message_type" => kind).increment(1);
 }
 
 /// Deletes accepted messages after their events were processed. A message that cannot be deleted is
@@ -273,12 +279,13 @@ impl Listener {
 /// and has lost leadership.
 async fn delete(
     account: Arc<AwsClients>,
-    at: String,
-    (done, due): (Vec<TakenMessage>, Instant),
+    queue_url: String,
+    done: Vec<TakenMessage>,
+    due: Instant,
 ) -> Result<(), AwsError> {
     sleep_until(due).await;
     for (message, fences) in done {
-        match fence::within(fences, sqs::delete(&account, &at, &message)).await {
+        match fence::within(fences, sqs::delete(&account, &queue_url, &message)).await {
             Ok(deleted) => deleted?,
             Err(_) => continue,
         }

@@ -19,7 +19,7 @@ use crate::host::{clock, files, text};
 use crate::kubernetes::commands;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::MapAwsError;
 
 /// Cache time of a read secret, which is the longest delay of a change.
 const READ: Duration = Duration::from_mins(5);
@@ -107,8 +107,8 @@ impl JoinSecrets {
         };
         let mut known = self.0.lock().await;
         let now = clock::monotonic();
-        if let Some((at, secret)) = known.get(&key)
-            && now.duration_since(*at) < keep
+        if let Some((read_at, secret)) = known.get(&key)
+            && now.duration_since(*read_at) < keep
         {
             return Ok(Some(secret.clone()));
         }
@@ -128,9 +128,9 @@ impl JoinSecrets {
 async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretError> {
     account.buckets.read.turn().await;
     let call = account.ssm.get_parameter().name(name).with_decryption(true);
-    let answer = call.send().await;
-    let answer = answer.map_err(|error| {
-        let failure = AwsError::new("GetParameter", error).sorted("ssm");
+    let answer = call.send().await.map_aws_error("GetParameter");
+    let answer = answer.map_err(|fault| {
+        let failure = fault.sorted("ssm");
         SecretError::new(failure.kind(), failure.text)
     })?;
     let value = answer.parameter().and_then(|parameter| parameter.value());
@@ -141,16 +141,16 @@ async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretErr
 
 /// Creates a bootstrap token. The cluster deletes it after its expiry.
 async fn mint(client: &Client) -> Result<String, SecretError> {
-    let [id, secret] = [letters(6), letters(16)].map(|own| own.map_err(SecretError::invalid));
-    let (id, secret) = (id?, secret?);
-    let ends = clock::now().checked_add(LIFE);
-    let ends = ends.map_err(|_| SecretError::invalid("the clock is out of range".to_owned()))?;
+    let (id, secret) = (letters(6)?, letters(16)?);
+    let expires = clock::now().checked_add(LIFE);
+    let expires =
+        expires.map_err(|_| SecretError::invalid("the clock is out of range".to_owned()))?;
     // Kubernetes parses whole seconds.
-    let ends = jiff::Timestamp::from_second(ends.as_second()).unwrap_or(ends);
+    let expires = jiff::Timestamp::from_second(expires.as_second()).unwrap_or(expires);
     let data = [
         ("token-id", id.clone()),
         ("token-secret", secret.clone()),
-        ("expiration", ends.to_string()),
+        ("expiration", expires.to_string()),
         ("usage-bootstrap-authentication", "true".to_owned()),
         ("usage-bootstrap-signing", "true".to_owned()),
         ("auth-extra-groups", GROUPS.to_owned()),
@@ -188,17 +188,17 @@ async fn mint(client: &Client) -> Result<String, SecretError> {
 }
 
 /// Random letters and digits, uniformly distributed.
-fn letters(count: usize) -> Result<String, String> {
+fn letters(count: usize) -> Result<String, SecretError> {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     /// The largest multiple of the alphabet size in a byte. Higher values would bias the result.
     const EVEN: u8 = 252;
     let mut text = String::new();
     while text.len() < count {
         let mut drawn = [0; 32];
-        clock::unguessable(&mut drawn)?;
+        clock::unguessable(&mut drawn).map_err(SecretError::invalid)?;
         let even = drawn.iter().filter(|byte| **byte < EVEN);
-        let more = even.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
-        text.extend(more.take(count - text.len()));
+        let symbols = even.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
+        text.extend(symbols.take(count - text.len()));
     }
     Ok(text)
 }

@@ -31,7 +31,7 @@ use crate::model::labels::Labels;
 use crate::outbound::fence;
 use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::clients::{AwsClients, once};
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
 
@@ -88,7 +88,7 @@ impl Templates {
         &self,
         account: &AwsClients,
         installation: &str,
-        care: &CleanupScope,
+        scope: &CleanupScope,
     ) -> Result<usize, AwsError> {
         let pages = account
             .ec2
@@ -97,24 +97,20 @@ impl Templates {
             .into_paginator()
             .page_size(PAGE)
             .send();
-        let mut listed = Vec::new();
-        paginate::each(account, "DescribeLaunchTemplates", pages, |page| {
-            let names = page.launch_templates().iter();
-            let names = names.filter_map(|name| name.launch_template_name());
-            listed.extend(names.map(str::to_owned));
-        })
-        .await?;
-        let is_ours = |name: &String| {
-            let cluster = cluster_in(name);
-            cluster.is_some_and(|cluster| care.is_for(cluster, spelt))
-        };
-        listed.retain(is_ours);
+        let listed =
+            paginate::collect(account, "DescribeLaunchTemplates", pages, |page, listed| {
+                let templates = page.launch_templates().iter();
+                let names = templates.filter_map(|template| template.launch_template_name());
+                let names = names.filter(|name| is_in_scope(name, scope));
+                listed.extend(names.map(str::to_owned));
+            })
+            .await?;
         let idle = {
             let mut cache = self.0.lock().await;
             cache.listed(listed, clock::now());
             let mut idle = cache.idle(clock::now());
             // This host may have lost leadership of a cluster.
-            idle.retain(is_ours);
+            idle.retain(|name| is_in_scope(name, scope));
             idle
         };
         let removed = idle.len();
@@ -123,18 +119,23 @@ impl Templates {
             self.0.lock().await.gone(&name);
             account.buckets.change.turn().await;
             let call = account.ec2.delete_launch_template();
-            if let Err(error) = call.launch_template_name(name).send().await {
-                let fault = AwsError::new("DeleteLaunchTemplate", error);
-                if !fault.is(&[
+            let deleted = call.launch_template_name(name).send().await;
+            if let Err(fault) = deleted.map_aws_error("DeleteLaunchTemplate")
+                && !fault.is(&[
                     "InvalidLaunchTemplateName.NotFoundException",
                     "InvalidLaunchTemplateId.NotFound",
-                ]) {
-                    return Err(fault);
-                }
+                ])
+            {
+                return Err(fault);
             }
         }
         Ok(removed)
     }
+}
+
+/// Returns whether the name of a template contains a cluster in the cleanup scope.
+fn is_in_scope(name: &str, scope: &CleanupScope) -> bool {
+    cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, spelt))
 }
 
 fn call(
@@ -159,8 +160,7 @@ pub(crate) async fn rehearse(
     let call = call(account, &template.name(), template).dry_run(true);
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer.map_err(|error| AwsError::new("CreateLaunchTemplate", error))?;
-    Ok(())
+    answer.map_aws_error("CreateLaunchTemplate").map(drop)
 }
 
 async fn create(
@@ -169,16 +169,11 @@ async fn create(
     template: &LaunchTemplate,
 ) -> Result<(), AwsError> {
     account.buckets.change.turn().await;
-    match call(account, name, template).send().await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let fault = AwsError::new("CreateLaunchTemplate", error);
-            // Equal names have equal content, so an existing template is fine.
-            if fault.is(&["InvalidLaunchTemplateName.AlreadyExistsException"]) {
-                return Ok(());
-            }
-            Err(fault)
-        }
+    let created = call(account, name, template).send().await;
+    match created.map_aws_error("CreateLaunchTemplate") {
+        // Equal names have equal content, so an existing template is fine.
+        Err(fault) if fault.is(&["InvalidLaunchTemplateName.AlreadyExistsException"]) => Ok(()),
+        created => created.map(drop),
     }
 }
 
@@ -203,6 +198,12 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
     if template.spot {
         kinds.push(ResourceType::SpotInstancesRequest);
     }
+    let specifications = kinds.into_iter().map(|kind| {
+        LaunchTemplateTagSpecificationRequest::builder()
+            .resource_type(kind)
+            .set_tags(Some(tags(&template.tags)))
+            .build()
+    });
     let devices: Vec<DeviceRequest> = template.devices.iter().map(device).collect();
     let profile = template.profile.as_ref();
     let nested = template.nested_virtualization.map(|on| match on {
@@ -226,79 +227,69 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
         .placement(placement(&template.placement))
         .enclave_options(EnclaveRequest::builder().enabled(template.enclave).build())
         .capacity_reservation_specification(reservation(template.reservation.as_deref()))
-        .set_instance_market_options(template.market.map(|own| {
-            let market = MarketType::from(own.as_str());
+        .set_instance_market_options(template.market.map(|market| {
+            let market = MarketType::from(market.as_str());
             MarketRequest::builder().market_type(market).build()
         }))
-        .set_tag_specifications(Some(
-            kinds
-                .into_iter()
-                .map(|kind| {
-                    LaunchTemplateTagSpecificationRequest::builder()
-                        .resource_type(kind)
-                        .set_tags(Some(tags(&template.tags)))
-                        .build()
-                })
-                .collect(),
-        ))
+        .set_tag_specifications(Some(specifications.collect()))
         .build()
 }
 
-fn interface(own: &Interface) -> InterfaceRequest {
-    let tracking = own.tracking.map(|own| {
+fn interface(interface: &Interface) -> InterfaceRequest {
+    let tracking = interface.tracking.map(|tracking| {
         TrackingRequest::builder()
-            .set_tcp_established_timeout(own.tcp_established)
-            .set_udp_stream_timeout(own.udp_stream)
-            .set_udp_timeout(own.udp)
+            .set_tcp_established_timeout(tracking.tcp_established)
+            .set_udp_stream_timeout(tracking.udp_stream)
+            .set_udp_timeout(tracking.udp)
             .build()
     });
     InterfaceRequest::builder()
-        .set_network_card_index(own.card)
-        .device_index(own.device)
-        .set_interface_type(own.kind.map(|kind| kind.as_str().to_owned()))
-        .set_groups(Some(own.groups.clone()))
-        .set_associate_public_ip_address(own.public_ip)
-        .set_ipv4_prefix_count(own.ipv4_prefixes)
-        .set_ipv6_prefix_count(own.ipv6_prefixes)
-        .set_primary_ipv6(own.ipv6.map(|(primary, _)| primary))
-        .set_ipv6_address_count(own.ipv6.map(|(_, count)| count))
+        .set_network_card_index(interface.card)
+        .device_index(interface.device)
+        .set_interface_type(interface.kind.map(|kind| kind.as_str().to_owned()))
+        .set_groups(Some(interface.groups.clone()))
+        .set_associate_public_ip_address(interface.public_ip)
+        .set_ipv4_prefix_count(interface.ipv4_prefixes)
+        .set_ipv6_prefix_count(interface.ipv6_prefixes)
+        .set_primary_ipv6(interface.ipv6.map(|(primary, _)| primary))
+        .set_ipv6_address_count(interface.ipv6.map(|(_, count)| count))
         .set_connection_tracking_specification(tracking)
         .build()
 }
 
-fn device(own: &Device) -> DeviceRequest {
+fn device(device: &Device) -> DeviceRequest {
     let ebs = EbsRequest::builder()
-        .set_volume_size(own.gib)
-        .set_volume_type(own.volume_type.as_deref().map(VolumeType::from))
-        .set_iops(own.iops)
-        .set_throughput(own.throughput)
-        .set_encrypted(own.encrypted)
-        .set_kms_key_id(own.kms_key_id.clone())
-        .set_snapshot_id(own.snapshot_id.clone())
-        .set_volume_initialization_rate(own.initialization_rate)
-        .set_delete_on_termination(own.delete_on_termination)
+        .set_volume_size(device.gib)
+        .set_volume_type(device.volume_type.as_deref().map(VolumeType::from))
+        .set_iops(device.iops)
+        .set_throughput(device.throughput)
+        .set_encrypted(device.encrypted)
+        .set_kms_key_id(device.kms_key_id.clone())
+        .set_snapshot_id(device.snapshot_id.clone())
+        .set_volume_initialization_rate(device.initialization_rate)
+        .set_delete_on_termination(device.delete_on_termination)
         .build();
     DeviceRequest::builder()
-        .device_name(&own.name)
+        .device_name(&device.name)
         .ebs(ebs)
         .build()
 }
 
-fn metadata(own: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
+fn metadata(metadata: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
     use LaunchTemplateInstanceMetadataEndpointState as Endpoint;
     use LaunchTemplateInstanceMetadataProtocolIpv6 as Ipv6;
     LaunchTemplateInstanceMetadataOptionsRequest::builder()
-        .http_endpoint(if own.endpoint {
+        .http_endpoint(if metadata.endpoint {
             Endpoint::Enabled
         } else {
             Endpoint::Disabled
         })
-        .set_http_protocol_ipv6(own.ipv6.map(|on| match on {
+        .set_http_protocol_ipv6(metadata.ipv6.map(|on| match on {
             true => Ipv6::Enabled,
             false => Ipv6::Disabled,
         }))
-        .http_put_response_hop_limit(own.hop_limit)
-        .http_tokens(if own.tokens_required {
+        .http_put_response_hop_limit(metadata.hop_limit)
+        .http_tokens(if metadata.tokens_required {
             LaunchTemplateHttpTokensState::Required
         } else {
             LaunchTemplateHttpTokensState::Optional
@@ -307,12 +298,12 @@ fn metadata(own: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
         .build()
 }
 
-fn placement(own: &Placement) -> LaunchTemplatePlacementRequest {
-    let tenancy = own.dedicated.then_some(Tenancy::Dedicated);
+fn placement(placement: &Placement) -> LaunchTemplatePlacementRequest {
+    let tenancy = placement.dedicated.then_some(Tenancy::Dedicated);
     LaunchTemplatePlacementRequest::builder()
         .tenancy(tenancy.unwrap_or(Tenancy::Default))
-        .set_group_id(own.group.clone())
-        .set_partition_number(own.partition)
+        .set_group_id(placement.group.clone())
+        .set_partition_number(placement.partition)
         .build()
 }
 

@@ -44,13 +44,14 @@ impl LaunchableClass {
     pub(crate) fn request(
         &self,
         launch: &Launch,
-        (cluster, home): (&Cluster, &ClusterEndpoint),
+        cluster: &Cluster,
+        home: &ClusterEndpoint,
         secret: Option<&str>,
         subnets: &mut Subnets,
     ) -> Result<FleetRequest, Box<CommandResult>> {
         let supply = self.supply.supply.as_ref();
         let supply = supply.map_err(|why| Box::new(again(why)))?;
-        let order = FleetRequestInput {
+        let input = FleetRequestInput {
             launch,
             class: &self.class,
             resolved: &self.resolved,
@@ -63,18 +64,18 @@ impl LaunchableClass {
             },
         };
         let mut render = |image: &Image, max_pods: i64| {
-            let seed = LaunchContext {
+            let context = LaunchContext {
                 labels: &launch.labels,
                 taints: &launch.taints,
                 max_pods,
                 image_name: Some(&image.name),
                 secret,
             };
-            let rendered = bootstrap::render(&self.class, home, &seed);
+            let rendered = bootstrap::render(&self.class, home, &context);
             let rendered = rendered.map_err(|error| error.to_string())?;
             Ok(RenderedUserData::new(rendered.0))
         };
-        order.request(subnets, &mut render, clock::now())
+        input.request(subnets, &mut render, clock::now())
     }
 
     /// Logs what prevents launches.
@@ -109,14 +110,14 @@ pub(crate) fn validated(
         return NodeClassCondition::unmet(kind, Cause::Unavailable, text);
     };
     for image in &resolved.images {
-        let seed = LaunchContext {
+        let context = LaunchContext {
             labels: &Default::default(),
             taints: &[],
             max_pods: 110,
             image_name: Some(&image.name),
             secret: Some(STAND_IN),
         };
-        if let Err(error) = bootstrap::render(class, home, &seed) {
+        if let Err(error) = bootstrap::render(class, home, &context) {
             return NodeClassCondition::unmet(kind, error.cause(), error.to_string());
         }
     }

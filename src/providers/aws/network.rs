@@ -18,7 +18,7 @@ use crate::model::node_class::resolved::{
 };
 use crate::model::reservation::{Reservation, ReservationKind};
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::paginate::{self, PAGE};
 
 /// Converts tags.
@@ -33,9 +33,14 @@ pub(crate) fn filter(name: &str, value: &str) -> Filter {
     Filter::builder().name(name).values(value).build()
 }
 
+/// Converts an SDK count. Zero if missing or negative.
+fn count(number: Option<i32>) -> u32 {
+    number.and_then(|it| u32::try_from(it).ok()).unwrap_or(0)
+}
+
 /// Converts an SDK time. `None` if out of range.
-pub(crate) fn time(at: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> {
-    Timestamp::from_second(at.secs()).ok()
+pub(crate) fn time(date_time: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> {
+    Timestamp::from_second(date_time.secs()).ok()
 }
 
 /// Lists all subnets.
@@ -46,24 +51,18 @@ pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut all = Vec::new();
-    paginate::each(account, "DescribeSubnets", pages, |page| {
-        for own in page.subnets() {
-            let (Some(id), Some(zone)) = (own.subnet_id(), own.availability_zone()) else {
-                continue;
-            };
-            let free = own.available_ip_address_count().unwrap_or(0);
+    paginate::collect(account, "DescribeSubnets", pages, |page, subnets| {
+        subnets.extend(page.subnets().iter().filter_map(|listed| {
             let subnet = Subnet {
-                id: id.to_owned(),
-                zone: Zone::from(zone),
-                zone_id: own.availability_zone_id().unwrap_or_default().to_owned(),
-                free: u32::try_from(free).unwrap_or(0),
+                id: listed.subnet_id()?.to_owned(),
+                zone: Zone::from(listed.availability_zone()?),
+                zone_id: listed.availability_zone_id().unwrap_or_default().to_owned(),
+                free: count(listed.available_ip_address_count()),
             };
-            all.push((subnet, labels(own.tags())));
-        }
+            Some((subnet, labels(listed.tags())))
+        }));
     })
-    .await?;
-    Ok(all)
+    .await
 }
 
 /// Lists all security groups.
@@ -76,21 +75,16 @@ pub(crate) async fn security_groups(
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let mut all = Vec::new();
-    paginate::each(account, "DescribeSecurityGroups", pages, |page| {
-        for security_group in page.security_groups() {
-            let Some(id) = security_group.group_id() else {
-                continue;
-            };
+    paginate::collect(account, "DescribeSecurityGroups", pages, |page, groups| {
+        groups.extend(page.security_groups().iter().filter_map(|listed| {
             let group = SecurityGroup {
-                id: id.to_owned(),
-                name: security_group.group_name().unwrap_or_default().to_owned(),
+                id: listed.group_id()?.to_owned(),
+                name: listed.group_name().unwrap_or_default().to_owned(),
             };
-            all.push((group, labels(security_group.tags())));
-        }
+            Some((group, labels(listed.tags())))
+        }));
     })
-    .await?;
-    Ok(all)
+    .await
 }
 
 /// Lists all available placement groups, by name.
@@ -98,30 +92,28 @@ pub(crate) async fn placement_groups(
     account: &AwsClients,
 ) -> Result<BTreeMap<String, PlacementGroup>, AwsError> {
     account.buckets.read.turn().await;
-    let call = account.ec2.describe_placement_groups().send().await;
-    let answer = call.map_err(|error| AwsError::new("DescribePlacementGroups", error))?;
-    let known = answer.placement_groups().iter();
-    Ok(known.filter_map(placement_group).collect())
+    let answer = account.ec2.describe_placement_groups().send().await;
+    let answer = answer.map_aws_error("DescribePlacementGroups")?;
+    let groups = answer.placement_groups().iter();
+    Ok(groups.filter_map(placement_group).collect())
 }
 
-fn placement_group(own: &Group) -> Option<(String, PlacementGroup)> {
-    if own.state() != Some(&PlacementGroupState::Available) {
+fn placement_group(group: &Group) -> Option<(String, PlacementGroup)> {
+    if group.state() != Some(&PlacementGroupState::Available) {
         return None;
     }
-    let strategy = match own.strategy()? {
+    let strategy = match group.strategy()? {
         PlacementStrategy::Cluster => PlacementGroupStrategy::Cluster,
         PlacementStrategy::Spread => PlacementGroupStrategy::Spread,
-        PlacementStrategy::Partition => PlacementGroupStrategy::Partition(
-            u32::try_from(own.partition_count().unwrap_or(0)).unwrap_or(0),
-        ),
+        PlacementStrategy::Partition => {
+            PlacementGroupStrategy::Partition(count(group.partition_count()))
+        }
         // Unknown strategy: a node class that selects it is reported as not found.
         _ => return None,
     };
-    let id = own.group_id()?.to_owned();
-    Some((
-        own.group_name()?.to_owned(),
-        PlacementGroup { id, strategy },
-    ))
+    let id = group.group_id()?.to_owned();
+    let name = group.group_name()?.to_owned();
+    Some((name, PlacementGroup { id, strategy }))
 }
 
 /// Lists all active reservations.
@@ -134,21 +126,23 @@ pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReser
         .page_size(PAGE)
         .send();
     let now = clock::now();
-    let mut all = Vec::new();
-    paginate::each(account, "DescribeCapacityReservations", pages, |page| {
-        let own = page.capacity_reservations().iter();
-        all.extend(own.filter_map(|own| reservation(own, now)));
-    })
-    .await?;
-    Ok(all)
+    paginate::collect(
+        account,
+        "DescribeCapacityReservations",
+        pages,
+        |page, found| {
+            let reservations = page.capacity_reservations().iter();
+            found.extend(reservations.filter_map(|listed| reservation(listed, now)));
+        },
+    )
+    .await
 }
 
-fn reservation(own: &CapacityReservation, now: Timestamp) -> Option<ListedReservation> {
-    if own.state() != Some(&CapacityReservationState::Active) {
+fn reservation(listed: &CapacityReservation, now: Timestamp) -> Option<ListedReservation> {
+    if listed.state() != Some(&CapacityReservationState::Active) {
         return None;
     }
-    let count = |number: Option<i32>| u32::try_from(number.unwrap_or(0)).unwrap_or(0);
-    let kind = match own.reservation_type() {
+    let kind = match listed.reservation_type() {
         None | Some(CapacityReservationType::Default) => ReservationKind::Default,
         Some(CapacityReservationType::CapacityBlock) => ReservationKind::CapacityBlock,
         // Unknown kind, which cannot be launched into (spec/aws.md §13.4).
@@ -156,27 +150,27 @@ fn reservation(own: &CapacityReservation, now: Timestamp) -> Option<ListedReserv
     };
     let reservation = Reservation {
         kind,
-        interruptible: own.interruptible().unwrap_or(false),
-        left: count(own.available_instance_count()),
+        interruptible: listed.interruptible().unwrap_or(false),
+        left: count(listed.available_instance_count()),
         counted: Some(now),
-        ends: own.end_date().and_then(time),
+        ends: listed.end_date().and_then(time),
         ..Reservation::new(
-            own.capacity_reservation_id()?,
-            count(own.total_instance_count()),
+            listed.capacity_reservation_id()?,
+            count(listed.total_instance_count()),
         )
     };
     Some(ListedReservation {
         found: FoundReservation {
-            instance_type: TypeName::from(own.instance_type()?),
-            zone: Zone::from(own.availability_zone()?),
+            instance_type: TypeName::from(listed.instance_type()?),
+            zone: Zone::from(listed.availability_zone()?),
             reservation,
         },
-        owner: own.owner_id().unwrap_or_default().to_owned(),
-        criteria: match own.instance_match_criteria() {
+        owner: listed.owner_id().unwrap_or_default().to_owned(),
+        criteria: match listed.instance_match_criteria() {
             Some(InstanceMatchCriteria::Open) => Some(MatchCriteria::Open),
             Some(InstanceMatchCriteria::Targeted) => Some(MatchCriteria::Targeted),
             _ => None,
         },
-        tags: labels(own.tags()),
+        tags: labels(listed.tags()),
     })
 }

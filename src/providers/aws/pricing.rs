@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use aws_sdk_ec2::types::InstanceType;
+use aws_sdk_ec2::types::SpotPrice;
 use aws_sdk_pricing::types::{Filter, FilterType};
 use aws_smithy_types::DateTime;
 use serde_json::Value;
@@ -70,13 +70,11 @@ async fn listed(
     } else {
         "USD"
     };
-    let mut all = Vec::new();
-    paginate::each(account, "GetProducts", pages, |page| {
-        let found = page.price_list().iter();
-        all.extend(found.filter_map(|text| product(text, currency)));
+    paginate::collect(account, "GetProducts", pages, |page, prices| {
+        let products = page.price_list().iter();
+        prices.extend(products.filter_map(|text| product(text, currency)));
     })
-    .await?;
-    Ok(all)
+    .await
 }
 
 /// Parses a type and its price from a product of the price list. `None` if either is missing or
@@ -101,31 +99,33 @@ pub(crate) async fn spot(account: &AwsClients) -> Result<Vec<(TypeName, Zone, Pr
         .into_paginator()
         .page_size(SPOT_PAGE)
         .send();
+    let prices = paginate::collect(
+        account,
+        "DescribeSpotPriceHistory",
+        pages,
+        |page, prices| {
+            prices.extend(page.spot_price_history().iter().filter_map(spot_price));
+        },
+    );
     let mut newest: BTreeMap<(TypeName, Zone), (i64, Price)> = BTreeMap::new();
-    paginate::each(account, "DescribeSpotPriceHistory", pages, |page| {
-        for spot_price_history in page.spot_price_history() {
-            let name = spot_price_history.instance_type().map(InstanceType::as_str);
-            let (Some(name), Some(zone)) = (name, spot_price_history.availability_zone()) else {
-                continue;
-            };
-            let price = spot_price_history
-                .spot_price()
-                .and_then(|text| text.parse().ok());
-            let Some(price) = price.and_then(Price::new).filter(|it| it.usd_per_h() > 0.0) else {
-                continue;
-            };
-            let key = (TypeName::from(name), Zone::from(zone));
-            let at = spot_price_history.timestamp().map_or(0, DateTime::secs);
-            if newest.get(&key).is_none_or(|(known, _)| *known <= at) {
-                newest.insert(key, (at, price));
-            }
+    for (key, seconds, price) in prices.await? {
+        if newest.get(&key).is_none_or(|(known, _)| *known <= seconds) {
+            newest.insert(key, (seconds, price));
         }
-    })
-    .await?;
-    let all = newest.into_iter();
-    Ok(all
-        .map(|((name, zone), (_, price))| (name, zone, price))
-        .collect())
+    }
+    let newest = newest.into_iter();
+    let prices = newest.map(|((name, zone), (_, price))| (name, zone, price));
+    Ok(prices.collect())
+}
+
+/// Converts a spot price, with its type, zone and time. `None` if it is missing or zero.
+fn spot_price(listed: &SpotPrice) -> Option<((TypeName, Zone), i64, Price)> {
+    let name = listed.instance_type()?.as_str();
+    let zone = listed.availability_zone()?;
+    let price = Price::new(listed.spot_price()?.parse().ok()?)?;
+    let seconds = listed.timestamp().map_or(0, DateTime::secs);
+    let key = (TypeName::from(name), Zone::from(zone));
+    (price.usd_per_h() > 0.0).then_some((key, seconds, price))
 }
 
 #[cfg(test)]
@@ -134,21 +134,22 @@ mod tests {
 
     #[test]
     fn products_are_read_as_the_price_list_has_them() {
-        // The shape of the AWS Price List Query API, `GetProducts`.
-        let text = |price: &str| {
-            format!(
+        for (price, expect) in [
+            ("0.0960000000", Some(("m5.large".to_owned(), 0.096))),
+            ("0.0000000000", None),
+            ("free", None),
+        ] {
+            // The shape of the AWS Price List Query API, `GetProducts`.
+            let text = format!(
                 r#"{{"product":{{"attributes":{{"instanceType":"m5.large"}}}},
                 "terms":{{"OnDemand":{{"A.B":{{"priceDimensions":{{"A.B.C":
                 {{"pricePerUnit":{{"USD":"{price}"}}}}}}}}}}}}}}"#
-            )
-        };
-        let read = |text: &str| product(text, "USD").map(|(name, it)| (name.0, it.usd_per_h()));
-        assert_eq!(
-            read(&text("0.0960000000")),
-            Some(("m5.large".to_owned(), 0.096))
-        );
-        for wrong in [&text("0.0000000000"), &text("free"), "{}", "[", ""] {
-            assert_eq!(read(wrong), None, "{wrong}");
+            );
+            let read = product(&text, "USD").map(|(name, it)| (name.0, it.usd_per_h()));
+            assert_eq!(read, expect, "{price}");
+        }
+        for wrong in ["{}", "[", ""] {
+            assert_eq!(product(wrong, "USD"), None, "{wrong}");
         }
     }
 }

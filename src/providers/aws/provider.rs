@@ -23,7 +23,6 @@ use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::Instance;
-use crate::model::node_class::NodeClass;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::join_secrets::JoinSecrets;
 use crate::providers::aws::launchable_class::again;
@@ -38,7 +37,7 @@ const REPEATS: Duration = Duration::from_mins(30);
 /// A requested launch. A repeated launch must use the same request, because EC2 compares it with
 /// the client token.
 struct RequestedLaunch {
-    at: Instant,
+    requested_at: Instant,
     launch: Launch,
     state: LaunchRecord,
     /// True if a response was lost. After that, a failure does not prove that no instance was
@@ -69,7 +68,7 @@ pub(crate) struct Ec2 {
     view: watch::Sender<Arc<ClusterView>>,
     secrets: JoinSecrets,
     events: Mutex<Option<mpsc::Sender<Event>>>,
-    asked: Mutex<BTreeMap<ClaimId, RequestedLaunch>>,
+    launches: Mutex<BTreeMap<ClaimId, RequestedLaunch>>,
 }
 
 impl Ec2 {
@@ -87,7 +86,7 @@ impl Ec2 {
             view: watch::Sender::default(),
             secrets: JoinSecrets::default(),
             events: Mutex::default(),
-            asked: Mutex::default(),
+            launches: Mutex::default(),
         }
     }
 
@@ -103,26 +102,25 @@ impl Ec2 {
         };
         let claim = launch.claim.id.clone();
         let answer = self.ask(&launch, &request).await;
-        let mut asked = self.asked.lock().await;
+        let mut launches = self.launches.lock().await;
         match &answer {
             CommandResult::Launched(instance) => {
-                if let Some(own) = asked.get_mut(&claim) {
+                if let Some(requested) = launches.get_mut(&claim) {
                     // Drop the large request, which is no longer needed.
-                    own.state = LaunchRecord::Made(Box::new(instance.clone()));
+                    requested.state = LaunchRecord::Made(Box::new(instance.clone()));
                 }
             }
             CommandResult::Failed { kind, .. } => {
-                let lost = *kind == FailureKind::Unknown;
-                let own = asked.get_mut(&claim);
-                let unsure = own.is_some_and(|own| {
-                    own.unsure |= lost;
-                    own.unsure
+                let requested = launches.get_mut(&claim);
+                let unsure = requested.is_some_and(|requested| {
+                    requested.unsure |= *kind == FailureKind::Unknown;
+                    requested.unsure
                 });
                 if !unsure && *kind != FailureKind::Throttled {
-                    asked.remove(&claim);
+                    launches.remove(&claim);
                 }
             }
-            _ => drop(asked.remove(&claim)),
+            _ => drop(launches.remove(&claim)),
         }
         answer
     }
@@ -137,57 +135,67 @@ impl Ec2 {
             Err(fault) => return failed(&fault),
         };
         let launched = outcome.launched.as_ref();
-        let used = launched.and_then(|(_, subnet)| subnet.as_deref());
+        let used_subnet = launched.and_then(|(_, subnet)| subnet.as_deref());
         if let Ok(mut subnets) = shared.subnets.lock() {
-            subnets.give_back(&request.taken, used);
-            for subnet in &outcome.said.exhausted {
+            subnets.give_back(&request.taken, used_subnet);
+            for subnet in &outcome.errors.exhausted {
                 subnets.exhausted(subnet, clock::now());
             }
         }
-        if outcome.launched.is_some() && !outcome.said.refusals.is_empty() {
+        if outcome.launched.is_some() && !outcome.errors.refusals.is_empty() {
             // Refusals count even if an instance was launched.
             let class = launch.claim.node_class.clone();
-            let event = Event::Refused(class, outcome.said.refusals.clone());
+            let event = Event::Refused(class, outcome.errors.refusals.clone());
             if let Some(events) = &*self.events.lock().await {
                 drop(events.send(event).await);
             }
         }
-        for why in &outcome.said.notes {
+        for why in &outcome.errors.notes {
             tracing::warn!(cluster = %self.cluster.name, claim = %launch.claim.id, why, "launch");
         }
         match outcome.launched {
             Some((mut instance, _)) => {
                 if self.early.load(Ordering::Relaxed) {
-                    let whose = (self.cluster.installation.as_str(), &self.cluster.name);
-                    let (account, lister) = (&shared.account, &shared.lister);
-                    instance.node = lister.node_of(account, whose, &instance.id).await;
+                    let (installation, name) = (&self.cluster.installation, &self.cluster.name);
+                    let node =
+                        shared
+                            .lister
+                            .node_of(&shared.account, installation, name, &instance.id);
+                    instance.node = node.await;
                 }
                 CommandResult::Launched(instance)
             }
-            None => outcome.said.answer(),
+            None => outcome.errors.answer(),
         }
     }
 
     /// Returns the state of a launch, or a result if its token was used for a different launch.
     async fn known(&self, launch: &Launch) -> Result<Option<LaunchRecord>, Box<CommandResult>> {
-        let mut asked = self.asked.lock().await;
+        let mut launches = self.launches.lock().await;
         let now = clock::monotonic();
-        asked.retain(|_, own| now.duration_since(own.at) < REPEATS);
-        match asked.get(&launch.claim.id) {
-            Some(own) if own.launch != *launch => Err(Box::new(invalid(
+        launches.retain(|_, requested| now.duration_since(requested.requested_at) < REPEATS);
+        match launches.get(&launch.claim.id) {
+            Some(requested) if requested.launch != *launch => Err(Box::new(invalid(
                 "the client token was used for a different launch",
             ))),
-            own => Ok(own.map(|own| own.state.clone())),
+            requested => Ok(requested.map(|requested| requested.state.clone())),
         }
     }
 
     /// Returns the instance of a completed launch.
     async fn made_before(&self, instance: Instance) -> CommandResult {
         let listed = self.listed().await;
-        match listed.map(|all| all.into_iter().find(|own| own.id == instance.id)) {
+        match listed.map(|instances| {
+            instances
+                .into_iter()
+                .find(|listed| listed.id == instance.id)
+        }) {
             // A listing may not yet show an own termination.
-            Ok(own) => match own.filter(|_| instance.state.is_live()).unwrap_or(instance) {
-                own if own.state.is_live() => CommandResult::Launched(own),
+            Ok(listed) => match listed
+                .filter(|_| instance.state.is_live())
+                .unwrap_or(instance)
+            {
+                instance if instance.state.is_live() => CommandResult::Launched(instance),
                 _ => invalid("the client token was used for a terminated instance"),
             },
             Err(fault) => failed(&fault),
@@ -208,21 +216,21 @@ impl Ec2 {
         let bootstrap = &ready.class.bootstrap;
         let (account, client) = (&self.region_handle.shared.account, &self.connection.client);
         let secret = self.secrets.of(bootstrap, account, client).await;
-        let secret = secret.map_err(|lack| Box::new(lack.answer()))?;
+        let secret = secret.map_err(|error| Box::new(error.answer()))?;
         let secret = secret.as_ref().map(|secret| secret.0.as_str());
         let request = {
             let mut subnets = self.region_handle.shared.subnets.lock();
             let subnets = subnets.as_mut().map_err(|_| Box::new(again("a panic")))?;
-            Arc::new(ready.request(launch, (&self.cluster, home), secret, subnets)?)
+            Arc::new(ready.request(launch, &self.cluster, home, secret, subnets)?)
         };
-        let own = RequestedLaunch {
-            at: clock::monotonic(),
+        let requested = RequestedLaunch {
+            requested_at: clock::monotonic(),
             launch: launch.clone(),
             state: LaunchRecord::Open(request.clone()),
             unsure: false,
         };
-        let mut asked = self.asked.lock().await;
-        asked.insert(launch.claim.id.clone(), own);
+        let mut launches = self.launches.lock().await;
+        launches.insert(launch.claim.id.clone(), requested);
         Ok(request)
     }
 
@@ -232,11 +240,11 @@ impl Ec2 {
         shared.lister.changed(&self.cluster.name).await;
         match state {
             Ok(state) => {
-                for own in self.asked.lock().await.values_mut() {
-                    if let LaunchRecord::Made(made) = &mut own.state
-                        && made.id == *instance
+                for requested in self.launches.lock().await.values_mut() {
+                    if let LaunchRecord::Made(launched) = &mut requested.state
+                        && launched.id == *instance
                     {
-                        made.state = state;
+                        launched.state = state;
                     }
                 }
                 CommandResult::Terminating(state)
@@ -247,15 +255,15 @@ impl Ec2 {
 
     /// Adopts an instance by its tags, if they name Karpenter, this cluster and that pool. The
     /// check is needed because a user who can write Nodes could name any instance.
-    async fn adopt(&self, own: &Adoption) -> CommandResult {
+    async fn adopt(&self, adoption: &Adoption) -> CommandResult {
         let shared = &self.region_handle.shared;
-        let known = instances::describe(&shared.account, &own.instance).await;
+        let known = instances::describe(&shared.account, &adoption.instance).await;
         let tags = match known {
             Ok(Some(known)) if known.state.is_live() => known.tags,
             Ok(_) => {
                 return CommandResult::Failed {
                     kind: FailureKind::Gone,
-                    text: format!("{} no longer exists", own.instance),
+                    text: format!("{} no longer exists", adoption.instance),
                 };
             }
             Err(fault) => return failed(&fault),
@@ -263,20 +271,20 @@ impl Ec2 {
         // A response was lost. The permission covers only instances that are not adopted yet.
         if [TAG_INSTALLATION, TAG_CLUSTER, TAG_CLAIM]
             .into_iter()
-            .all(|key| tags.get(key) == own.tags.get(key))
+            .all(|key| tags.get(key) == adoption.tags.get(key))
         {
             shared.lister.changed(&self.cluster.name).await;
             return CommandResult::Done;
         }
-        if let Err(why) = may_adopt(&tags, &own.tags) {
-            let text = format!("cannot adopt {}: {why}", own.instance);
+        if let Err(why) = may_adopt(&tags, &adoption.tags) {
+            let text = format!("cannot adopt {}: {why}", adoption.instance);
             return CommandResult::Failed {
                 kind: FailureKind::Denied,
                 text,
             };
         }
-        let ids = [own.instance.clone()];
-        let tagged = instances::tag(&shared.account, &ids, &own.tags).await;
+        let ids = [adoption.instance.clone()];
+        let tagged = instances::tag(&shared.account, &ids, &adoption.tags).await;
         shared.lister.changed(&self.cluster.name).await;
         match tagged.map_err(|fault| failed(&fault)) {
             Ok(()) => CommandResult::Done,
@@ -312,14 +320,16 @@ impl Ec2 {
     /// Sends resolved node classes to an engine, which does not plan with unresolved classes.
     async fn known_so_far(&self, cluster: &Cluster, events: &mpsc::Sender<Event>) {
         let view = self.view.borrow().clone();
-        let supply = |class: &NodeClass| match view.classes.get(&class.name) {
-            Some(ready) if ready.class == *class => ready.supply.clone(),
-            _ => NodeClassSupply::unasked(),
-        };
-        let all = cluster.node_classes.iter();
-        let all: ClassSupplies = all.map(|own| (own.name.clone(), supply(own))).collect();
-        if !all.is_empty() {
-            drop(events.send(Event::ClassesChanged(Arc::new(all))).await);
+        let mut supplies = ClassSupplies::new();
+        for class in &cluster.node_classes {
+            let supply = match view.classes.get(&class.name) {
+                Some(ready) if ready.class == *class => ready.supply.clone(),
+                _ => NodeClassSupply::unasked(),
+            };
+            supplies.insert(class.name.clone(), supply);
+        }
+        if !supplies.is_empty() {
+            drop(events.send(Event::ClassesChanged(Arc::new(supplies))).await);
         }
     }
 }
@@ -339,7 +349,7 @@ impl Provider for Ec2 {
                     let tagged = instances::tag(account, &instances, &tags).await;
                     tagged.map_or_else(|fault| failed(&fault), |()| CommandResult::Done)
                 }
-                Command::Adopt(own) => self.adopt(&own).await,
+                Command::Adopt(adoption) => self.adopt(&adoption).await,
                 Command::SaveDiscoveredMemory {
                     instance_type,
                     image,
@@ -371,8 +381,8 @@ impl Provider for Ec2 {
                 // A stopping engine receives no messages.
                 match &events {
                     Some(events) => {
-                        let own = (events.clone(), self.connection.fence.of_this_term());
-                        engines.insert(cluster.name.clone(), own);
+                        let engine = (events.clone(), self.connection.fence.of_this_term());
+                        engines.insert(cluster.name.clone(), engine);
                     }
                     None => drop(engines.remove(&cluster.name)),
                 }
@@ -388,7 +398,7 @@ impl Provider for Ec2 {
                 connection: self.connection.clone(),
                 events,
                 view: self.view.clone(),
-                told: None,
+                last_sent: None,
                 missing: Vec::new(),
             };
             self.region_handle.attend(member).await;

@@ -11,26 +11,28 @@ use crate::providers::aws::network;
 pub(crate) async fn refresh(
     account: &AwsClients,
     found: &mut RegionResources,
-    (reservations, groups): (bool, bool),
+    reservations: bool,
+    groups: bool,
 ) -> (bool, Result<(), AwsError>) {
-    let mut all = vec![take(&mut found.subnets, network::subnets(account).await)];
-    let counted = all[0].is_ok();
-    let own = network::security_groups(account).await;
-    all.push(take(&mut found.security_groups, own));
+    let subnets = network::subnets(account).await;
+    let mut outcome = take(&mut found.subnets, subnets);
+    let counted = outcome.is_ok();
+    let listed = network::security_groups(account).await;
+    outcome = outcome.and(take(&mut found.security_groups, listed));
     if reservations {
-        let own = network::reservations(account).await;
-        all.push(take(&mut found.reservations, own));
+        let listed = network::reservations(account).await;
+        outcome = outcome.and(take(&mut found.reservations, listed));
     }
     if groups {
-        let own = network::placement_groups(account).await;
-        all.push(take(&mut found.placement_groups, own));
+        let listed = network::placement_groups(account).await;
+        outcome = outcome.and(take(&mut found.placement_groups, listed));
     }
-    (counted, all.into_iter().collect())
+    (counted, outcome)
 }
 
 fn take<T>(known: &mut ListResult<T>, answer: Result<T, AwsError>) -> Result<(), AwsError> {
     match answer {
-        Ok(own) => *known = Ok(own),
+        Ok(listed) => *known = Ok(listed),
         Err(fault) => {
             if known.is_err() {
                 *known = Err(trouble(&fault, "ec2"));
@@ -49,16 +51,16 @@ mod tests {
 
     #[test]
     fn what_was_known_stays_while_it_cannot_be_listed() {
-        let fault = || AwsError::silent("DescribeSubnets", "no answer");
+        let fault = AwsError::silent("DescribeSubnets", "no answer");
         let mut known = Err(crate::ec2::resolve_node_class::ResolveError {
             cause: Cause::Denied,
             text: "not allowed".to_owned(),
         });
-        assert!(take(&mut known, Err::<u8, _>(fault())).is_err());
+        assert!(take(&mut known, Err::<u8, _>(fault.clone())).is_err());
         let trouble = known.clone().expect_err("nothing is known");
         assert_eq!(trouble.cause, Cause::Unavailable, "the newest reason");
         assert!(take(&mut known, Ok(1)).is_ok());
-        assert!(take(&mut known, Err(fault())).is_err());
+        assert!(take(&mut known, Err(fault)).is_err());
         assert_eq!(known, Ok(1));
     }
 }

@@ -70,15 +70,16 @@ pub(crate) struct RefreshSchedule {
 
 impl RefreshSchedule {
     /// Returns whether a read is due. Records an attempt.
-    pub(crate) fn begin(&mut self, chore: RefreshTask) -> bool {
+    pub(crate) fn begin(&mut self, task: RefreshTask) -> bool {
         let now = clock::monotonic();
-        let lately = |at: Option<&Instant>, span: Duration| {
-            at.is_some_and(|at| now.duration_since(*at) < span)
-        };
-        let due =
-            !lately(self.done.get(&chore), chore.every()) && !lately(self.tried.get(&chore), RETRY);
+        let due = [
+            (self.done.get(&task), task.every()),
+            (self.tried.get(&task), RETRY),
+        ]
+        .iter()
+        .all(|(last, interval)| last.is_none_or(|last| now.duration_since(*last) >= *interval));
         if due {
-            self.tried.insert(chore, now);
+            self.tried.insert(task, now);
         }
         due
     }
@@ -88,31 +89,31 @@ impl RefreshSchedule {
     pub(crate) fn end(
         &mut self,
         region: &str,
-        chore: RefreshTask,
+        task: RefreshTask,
         outcome: Result<bool, AwsError>,
     ) -> bool {
         match outcome {
-            Ok(news) => {
-                self.done.insert(chore, clock::monotonic());
-                news
+            Ok(has_new_data) => {
+                self.done.insert(task, clock::monotonic());
+                has_new_data
             }
             Err(fault) => {
-                let why = fault.sorted(chore.service()).text;
-                tracing::warn!(region, ?chore, why, "cannot refresh data of region");
+                let why = fault.sorted(task.service()).text;
+                tracing::warn!(region, chore = ?task, why, "cannot refresh data of region");
                 false
             }
         }
     }
 
     /// Marks a read as not done, to retry soon.
-    pub(crate) fn unsure(&mut self, chore: RefreshTask) {
-        self.done.remove(&chore);
+    pub(crate) fn unsure(&mut self, task: RefreshTask) {
+        self.done.remove(&task);
     }
 
     /// Makes a read due now.
-    pub(crate) fn again(&mut self, chore: RefreshTask) {
-        self.done.remove(&chore);
-        self.tried.remove(&chore);
+    pub(crate) fn again(&mut self, task: RefreshTask) {
+        self.done.remove(&task);
+        self.tried.remove(&task);
     }
 }
 

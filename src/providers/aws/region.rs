@@ -26,7 +26,7 @@ const QUEUE: usize = 256;
 /// Handle to the task of an account and region.
 #[derive(Clone)]
 pub(crate) struct RegionHandle {
-    asks: mpsc::Sender<RegionMessage>,
+    messages: mpsc::Sender<RegionMessage>,
     pub(crate) shared: Arc<RegionState>,
 }
 
@@ -37,31 +37,28 @@ impl RegionHandle {
 
     /// Returns whether it runs. Only a panic stops it.
     pub(crate) fn is_well(&self) -> bool {
-        !self.asks.is_closed()
+        !self.messages.is_closed()
     }
 
     /// Adds or changes a cluster.
     pub(crate) async fn attend(&self, member: RegionCluster) {
         // Clusters of a stopped task are restarted.
-        drop(
-            self.asks
-                .send(RegionMessage::Attend(Box::new(member)))
-                .await,
-        );
+        let message = RegionMessage::Attend(Box::new(member));
+        drop(self.messages.send(message).await);
     }
 
     /// Reports the memory of a node of this type and image, in bytes.
-    pub(crate) async fn report_memory(&self, of: TypeName, image: String, memory: i64) {
-        drop(
-            self.asks
-                .send(RegionMessage::Learn(of, image, memory))
-                .await,
-        );
+    pub(crate) async fn report_memory(&self, instance_type: TypeName, image: String, memory: i64) {
+        let message = RegionMessage::Learn(instance_type, image, memory);
+        drop(self.messages.send(message).await);
     }
 
     /// Removes a cluster.
     pub(crate) fn leave(&self, cluster: ClusterName, session: u64) {
-        drop(self.asks.try_send(RegionMessage::Leave(cluster, session)));
+        drop(
+            self.messages
+                .try_send(RegionMessage::Leave(cluster, session)),
+        );
     }
 }
 
@@ -86,8 +83,8 @@ impl Regions {
     /// Sets the clusters that are configured on this host, running or not.
     pub(crate) fn configure(&self, clusters: BTreeSet<ClusterName>) {
         let mut configured = self.configured.lock();
-        if let Ok(own) = configured.as_deref_mut() {
-            *own = clusters;
+        if let Ok(configured) = configured.as_deref_mut() {
+            *configured = clusters;
         }
     }
 
@@ -95,12 +92,13 @@ impl Regions {
     pub(crate) async fn of(&self, cluster: &Cluster) -> RegionHandle {
         let key = AccountKey::of(cluster);
         let mut known = self.known.lock().await;
-        if let Some(own) = known.get(&key).filter(|own| own.is_well()) {
-            return own.clone();
+        if let Some(handle) = known.get(&key).filter(|handle| handle.is_well()) {
+            return handle.clone();
         }
         let account = self.accounts.get(&key).await;
-        let beside = known.values().find(|own| own.is_beside(&key));
-        let engines = beside.map_or_else(Engines::default, |own| own.shared.engines.clone());
+        let neighbour = known.values().find(|handle| handle.is_beside(&key));
+        let engines =
+            neighbour.map_or_else(Engines::default, |handle| handle.shared.engines.clone());
         let shared = Arc::new(RegionState {
             account: account.clone(),
             lister: Arc::<Lister>::default(),
@@ -110,22 +108,21 @@ impl Regions {
             templates: Templates::default(),
             subnets: Locked::default(),
         });
-        let (asks, inbox) = mpsc::channel(QUEUE);
-        let desk = RegionTask::new(shared.clone());
-        tokio::spawn(desk.keep(inbox));
-        let region_handle = RegionHandle { asks, shared };
-        known.insert(key, region_handle.clone());
-        region_handle
+        let (messages, inbox) = mpsc::channel(QUEUE);
+        tokio::spawn(RegionTask::new(shared.clone()).keep(inbox));
+        let handle = RegionHandle { messages, shared };
+        known.insert(key, handle.clone());
+        handle
     }
 
     /// Triggers reads that are due. A lost or repeated trigger is harmless.
     pub(crate) async fn tick(&self) {
-        for region_handle in self.known.lock().await.values() {
-            let asks = region_handle.asks.clone();
+        for handle in self.known.lock().await.values() {
+            let messages = handle.messages.clone();
             let wait = Duration::from_millis(clock::seed() % JITTER_MS);
             tokio::spawn(async move {
                 sleep(wait).await;
-                drop(asks.try_send(RegionMessage::Tick));
+                drop(messages.try_send(RegionMessage::Tick));
             });
         }
     }
@@ -156,21 +153,29 @@ mod tests {
     #[tokio::test]
     async fn a_keeper_that_has_ended_is_followed_by_another() {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
-        let own = Arc::new(idle_calls::cluster(0));
-        let first = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+        let cluster = Arc::new(idle_calls::cluster(0));
+        let first = Ec2::new(
+            cluster.clone(),
+            idle_calls::api(),
+            keepers.of(&cluster).await,
+        );
         assert!(first.is_well());
         // As after a panic.
         let closed = mpsc::channel(1).0;
         for known in keepers.known.lock().await.values_mut() {
-            known.asks = closed.clone();
+            known.messages = closed.clone();
         }
         let ended = keepers.known.lock().await.values().next().cloned();
-        let second = Ec2::new(own.clone(), idle_calls::api(), ended.expect("one"));
+        let second = Ec2::new(cluster.clone(), idle_calls::api(), ended.expect("one"));
         assert!(!second.is_well());
-        let third = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+        let third = Ec2::new(
+            cluster.clone(),
+            idle_calls::api(),
+            keepers.of(&cluster).await,
+        );
         assert!(third.is_well());
         let (events, mut inbox) = mpsc::channel(64);
-        third.attend(own, Some(events)).await;
+        third.attend(cluster, Some(events)).await;
         sleep(Duration::from_secs(3)).await;
         told(&mut inbox);
     }
@@ -185,14 +190,20 @@ mod tests {
         }
         let classes = last.expect("classes");
         let class = classes.values().next().expect("a class");
-        let own = class.supply.as_ref().expect("it is ready");
-        own.catalog.get("m5.large").expect("a type").capacity.memory
+        let supply = class.supply.as_ref().expect("it is ready");
+        supply
+            .catalog
+            .get("m5.large")
+            .expect("a type")
+            .capacity
+            .memory
     }
 
     /// A connection that never responds.
     fn hanging() -> Connection {
-        let never = |_: Request<Body>| pending::<Result<Response<Body>, tower::BoxError>>();
-        Connection::over(Client::new(service_fn(never), "default"))
+        let service =
+            service_fn(|_: Request<Body>| pending::<Result<Response<Body>, tower::BoxError>>());
+        Connection::over(Client::new(service, "default"))
     }
 
     #[tokio::test(start_paused = true)]
@@ -200,15 +211,15 @@ mod tests {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
         let mut all = Vec::new();
         for number in 0..6 {
-            let own = Arc::new(idle_calls::cluster(number));
+            let cluster = Arc::new(idle_calls::cluster(number));
             let api = if number < 5 {
                 hanging()
             } else {
                 idle_calls::api()
             };
-            let provider = Ec2::new(own.clone(), api, keepers.of(&own).await);
+            let provider = Ec2::new(cluster.clone(), api, keepers.of(&cluster).await);
             let (events, inbox) = mpsc::channel(64);
-            provider.attend(own, Some(events)).await;
+            provider.attend(cluster, Some(events)).await;
             all.push((provider, inbox));
         }
         sleep(Duration::from_secs(3)).await;
@@ -216,7 +227,7 @@ mod tests {
         while let Ok(event) = all[0].1.try_recv() {
             if let Event::ClassesChanged(classes) = event {
                 assert!(
-                    classes.values().all(|own| own.supply.is_err()),
+                    classes.values().all(|class| class.supply.is_err()),
                     "it is known"
                 );
             }
@@ -228,10 +239,14 @@ mod tests {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
         let mut all = Vec::new();
         for number in 0..2 {
-            let own = Arc::new(idle_calls::cluster(number));
-            let provider = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+            let cluster = Arc::new(idle_calls::cluster(number));
+            let provider = Ec2::new(
+                cluster.clone(),
+                idle_calls::api(),
+                keepers.of(&cluster).await,
+            );
             let (events, inbox) = mpsc::channel(64);
-            provider.attend(own, Some(events)).await;
+            provider.attend(cluster, Some(events)).await;
             all.push((provider, inbox));
         }
         sleep(Duration::from_mins(1)).await;

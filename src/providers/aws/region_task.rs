@@ -6,6 +6,8 @@
 
 // Clusters of a region and their notices.
 mod clusters;
+// Reads of the data of a region.
+mod reads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as Locked};
@@ -20,7 +22,6 @@ use crate::catalog::Catalog;
 use crate::catalog::discovered_memory::DiscoveredMemory;
 use crate::catalog::node_class::{ClassSupplies, NodeClassSupply};
 use crate::catalog::region::Region;
-use crate::ec2::instance_status::judge;
 use crate::ec2::resolve_node_class::{self, RegionResources};
 use crate::ec2::subnet_capacity::Subnets;
 use crate::engine::event::Event;
@@ -45,9 +46,6 @@ use crate::providers::aws::launch_templates::Templates;
 use crate::providers::aws::launchable_class::{LaunchableClass, validated};
 use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 use crate::providers::aws::terminate_batcher::TerminateBatcher;
-use crate::providers::aws::{
-    cluster_info, instance_status, instance_types, pricing, refresh, zonal_shift,
-};
 
 /// Time to wait for a busy engine to accept an event.
 const TELL: Duration = Duration::from_secs(1);
@@ -85,7 +83,7 @@ pub(crate) struct RegionCluster {
     pub(crate) events: Option<mpsc::Sender<Event>>,
     pub(crate) view: watch::Sender<Arc<ClusterView>>,
     /// The last data sent to its engine.
-    pub(crate) told: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
+    pub(crate) last_sent: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
     /// Data that its API server did not provide in the last read.
     pub(crate) missing: Vec<String>,
 }
@@ -153,17 +151,17 @@ impl RegionTask {
     /// Runs forever.
     pub(crate) async fn keep(mut self, mut inbox: mpsc::Receiver<RegionMessage>) {
         loop {
-            let ask = tokio::select! {
-                ask = inbox.recv() => ask,
-                said = self.homes.next() => {
-                    self.heard(said).await;
+            let message = tokio::select! {
+                message = inbox.recv() => message,
+                result = self.homes.next() => {
+                    self.heard(result).await;
                     continue;
                 }
             };
-            let Some(ask) = ask else {
+            let Some(message) = message else {
                 return;
             };
-            match ask {
+            match message {
                 RegionMessage::Attend(member) => {
                     let name = member.cluster.name.clone();
                     self.homes.forget(&name);
@@ -178,8 +176,8 @@ impl RegionTask {
                     }
                 }
                 RegionMessage::Leave(name, session) => {
-                    let own = self.members.get(&name);
-                    if own.is_some_and(|own| own.session == session)
+                    let member = self.members.get(&name);
+                    if member.is_some_and(|member| member.session == session)
                         && let Some(old) = self.members.remove(&name)
                     {
                         self.unheard(&old, None);
@@ -187,8 +185,8 @@ impl RegionTask {
                     }
                     continue;
                 }
-                RegionMessage::Learn(of, image, memory) => {
-                    if self.memory.observe(&of, &image, memory) {
+                RegionMessage::Learn(instance_type, image, memory) => {
+                    if self.memory.observe(&instance_type, &image, memory) {
                         self.schedule.again(RefreshTask::Classes);
                     }
                     continue;
@@ -205,193 +203,98 @@ impl RegionTask {
         if self.members.is_empty() {
             return;
         }
-        let mut news = false;
-        if self.schedule.begin(RefreshTask::Types) {
-            let outcome = self.types().await;
-            news |= self.end(RefreshTask::Types, outcome);
-        }
-        if self.schedule.begin(RefreshTask::Network) {
-            let outcome = self.network().await;
-            news |= self.end(RefreshTask::Network, outcome);
-        }
-        if self.schedule.begin(RefreshTask::Shifts) {
-            let outcome = self.shifts().await;
-            news |= self.end(RefreshTask::Shifts, outcome);
-        }
-        if self.schedule.begin(RefreshTask::Classes) || news {
+        let mut is_changed = self.refresh(RefreshTask::Types, Self::types).await;
+        is_changed |= self.refresh(RefreshTask::Network, Self::network).await;
+        is_changed |= self.refresh(RefreshTask::Shifts, Self::shifts).await;
+        if self.schedule.begin(RefreshTask::Classes) || is_changed {
             self.classes().await;
         }
-        let mut dearer = false;
-        if self.schedule.begin(RefreshTask::SpotPrices) {
-            let outcome = self.spot_prices().await;
-            dearer |= self.end(RefreshTask::SpotPrices, outcome);
-        }
-        if self.schedule.begin(RefreshTask::ListPrices) {
-            let outcome = self.list_prices().await;
-            dearer |= self.end(RefreshTask::ListPrices, outcome);
-        }
-        if dearer {
+        let spot = self
+            .refresh(RefreshTask::SpotPrices, Self::spot_prices)
+            .await;
+        let list = self
+            .refresh(RefreshTask::ListPrices, Self::list_prices)
+            .await;
+        if spot || list {
             self.classes().await;
         }
-        let is_heard = self.members.values().any(|member| member.events.is_some());
-        if is_heard && self.schedule.begin(RefreshTask::Health) {
-            let outcome = self.health().await;
-            self.end(RefreshTask::Health, outcome);
+        if self.members.values().any(|member| member.events.is_some()) {
+            self.refresh(RefreshTask::Health, Self::health).await;
         }
-        let care = self.care();
+        let scope = self.care();
         // Only the leader deletes resources.
         let fences: Arc<[Fence]> = self
             .led()
-            .map(|own| own.connection.fence.of_this_term())
+            .map(|member| member.connection.fence.of_this_term())
             .collect();
-        if !care.led.is_empty() && self.schedule.begin(RefreshTask::Profiles) {
-            let removing = self.unused_profiles(&care);
+        if !scope.led.is_empty() && self.schedule.begin(RefreshTask::Profiles) {
+            let removing = self.unused_profiles(&scope);
             let outcome = fence::within(fences.clone(), removing).await;
             self.end(RefreshTask::Profiles, done(outcome));
         }
-        if !care.led.is_empty() && self.schedule.begin(RefreshTask::Templates) {
-            let outcome = fence::within(fences, self.templates(&care)).await;
+        if !scope.led.is_empty() && self.schedule.begin(RefreshTask::Templates) {
+            let outcome = fence::within(fences, self.templates(&scope)).await;
             self.end(RefreshTask::Templates, done(outcome));
         }
     }
 
-    fn end(&mut self, chore: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
-        self.schedule.end(&self.region.name, chore, outcome)
-    }
-
-    async fn types(&mut self) -> Result<bool, AwsError> {
-        let account = &self.shared.account;
-        let shapes = instance_types::shapes(account).await?;
-        let sold = instance_types::sold(account).await?;
-        let shapes = self.region.set_shapes(shapes, &self.shipped);
-        if self.region.list.is_empty() {
-            self.region.list.clone_from(&self.shipped.list);
+    /// Runs a read if it is due. Returns whether it has new data.
+    async fn refresh(
+        &mut self,
+        task: RefreshTask,
+        read: impl AsyncFnOnce(&mut Self) -> Result<bool, AwsError>,
+    ) -> bool {
+        if !self.schedule.begin(task) {
+            return false;
         }
-        Ok(self.region.set_sold(sold) || shapes)
+        let outcome = read(self).await;
+        self.end(task, outcome)
     }
 
-    async fn network(&mut self) -> Result<bool, AwsError> {
-        let account = &self.shared.account;
-        let classes = || {
-            self.members
-                .values()
-                .flat_map(|member| &member.cluster.node_classes)
-        };
-        let reserves = classes().any(|class| !class.reservations.is_empty());
-        let groups = classes().any(|class| class.placement_group.is_some());
-        let (counted, outcome) =
-            refresh::refresh(account, &mut self.found, (reserves, groups)).await;
-        // An older count would return addresses that launches have reserved since.
-        if let Ok(all) = self.found.subnets.as_ref()
-            && counted
-        {
-            let ids = all
-                .iter()
-                .map(|(own, _)| (own.zone.clone(), own.zone_id.clone()));
-            self.region.set_zone_ids(ids);
-            let all: Vec<_> = all.iter().map(|(own, _)| own.clone()).collect();
-            if let Ok(mut ledger) = self.shared.subnets.lock() {
-                ledger.counted(&all);
-            }
-        }
-        outcome.map(|()| true)
-    }
-
-    /// Reads zonal shifts, which exist only for EKS clusters.
-    async fn shifts(&mut self) -> Result<bool, AwsError> {
-        let mut news = false;
-        let members = self.members.values().map(|member| member.cluster.clone());
-        let wanted: Vec<Arc<Cluster>> = members.filter(|member| member.zonal_shift).collect();
-        for own in wanted {
-            let Some(eks) = &own.eks else { continue };
-            let account = self.shared.account.clone();
-            let name = eks.name.clone().unwrap_or(own.name.to_string());
-            let arn = match self.arns.get(&name) {
-                Some(arn) => arn.clone(),
-                None => {
-                    let listed = cluster_info::describe(&account, &name).await?;
-                    listed.arn().unwrap_or_default().to_owned()
-                }
-            };
-            self.arns.insert(name, arn.clone());
-            let zones = zonal_shift::shifted(&account, &arn).await?;
-            let before = self.shifted.insert(own.name.clone(), zones.clone());
-            if before.unwrap_or_default() != zones {
-                tracing::warn!(cluster = %own.name, ?zones, "detected zonal shift");
-                news = true;
-            }
-        }
-        Ok(news)
-    }
-
-    async fn spot_prices(&mut self) -> Result<bool, AwsError> {
-        let prices = pricing::spot(&self.shared.account).await?;
-        Ok(self.region.set_spot_prices(&prices, clock::now()))
-    }
-
-    async fn list_prices(&mut self) -> Result<bool, AwsError> {
-        let (shared, metal) = pricing::list(&self.shared.account).await?;
-        let taken = self.region.set_list_prices((&shared, &metal), clock::now());
-        let (region, source) = (&self.region.name, self.region.source.to_string());
-        tracing::info!(region, taken, source, "read list prices");
-        Ok(taken)
-    }
-
-    /// Sends failed checks and scheduled maintenance of instances to the engines.
-    async fn health(&mut self) -> Result<bool, AwsError> {
-        let rows = instance_status::ailing(&self.shared.account).await?;
-        for (instance, (what, at)) in judge(&rows, clock::now()) {
-            for member in self.members.values() {
-                // An engine ignores instances of other clusters.
-                let event = Event::Interrupted(instance.clone(), what, at);
-                if let Some(events) = &member.events {
-                    // The next read sends it again.
-                    hears(events, event).await;
-                }
-            }
-        }
-        Ok(false)
+    fn end(&mut self, task: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
+        self.schedule.end(&self.region.name, task, outcome)
     }
 
     /// Managed clusters.
     fn managed(&self) -> impl Iterator<Item = &RegionCluster> {
-        let all = self.members.values();
-        all.filter(|own| own.cluster.mode == ManagementMode::Manage)
+        let members = self.members.values();
+        members.filter(|member| member.cluster.mode == ManagementMode::Manage)
     }
 
     /// Managed clusters that this host leads.
     fn led(&self) -> impl Iterator<Item = &RegionCluster> {
         self.managed()
-            .filter(|own| own.events.is_some() && own.connection.fence.is_open())
+            .filter(|member| member.events.is_some() && member.connection.fence.is_open())
     }
 
     /// The cleanup scope.
     fn care(&self) -> CleanupScope {
         let configured = self.shared.configured.lock();
-        let configured = configured.map(|own| own.clone());
+        let configured = configured.map(|names| names.clone());
         CleanupScope {
-            led: self.led().map(|own| own.cluster.clone()).collect(),
+            led: self.led().map(|member| member.cluster.clone()).collect(),
             // Without knowledge of other hosts, resources of unknown clusters are not deleted.
             is_whole: configured.is_ok() && self.led().count() == self.managed().count(),
             configured: configured.unwrap_or_default(),
         }
     }
 
-    async fn unused_profiles(&mut self, care: &CleanupScope) -> Result<bool, AwsError> {
+    async fn unused_profiles(&mut self, scope: &CleanupScope) -> Result<bool, AwsError> {
         let account = &self.shared.account;
-        let removed = self.profiles.collect(account, care).await?;
+        let removed = self.profiles.collect(account, scope).await?;
         if removed > 0 {
             tracing::info!(removed, "removed unused instance profiles");
         }
         Ok(false)
     }
 
-    async fn templates(&mut self, care: &CleanupScope) -> Result<bool, AwsError> {
-        let led = care.led.iter();
-        let installations: BTreeSet<&str> = led.map(|own| own.installation.as_str()).collect();
+    async fn templates(&mut self, scope: &CleanupScope) -> Result<bool, AwsError> {
+        let led = scope.led.iter();
+        let installations: BTreeSet<&str> =
+            led.map(|cluster| cluster.installation.as_str()).collect();
         for installation in installations {
             let (account, templates) = (&self.shared.account, &self.shared.templates);
-            let removed = templates.collect(account, installation, care).await?;
+            let removed = templates.collect(account, installation, scope).await?;
             if removed > 0 {
                 tracing::info!(removed, "removed unused launch templates");
             }
@@ -402,35 +305,36 @@ impl RegionTask {
     /// Resolves all node classes of all clusters with the current data and distributes the results.
     /// Cluster data is read concurrently.
     async fn classes(&mut self) {
-        let mut sure = true;
+        let mut all_read = true;
         self.base = Arc::new(self.region.catalog());
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
         for name in names {
             let Some(member) = self.members.get(&name) else {
                 continue;
             };
-            let (own, account) = (member.cluster.clone(), self.shared.account.clone());
+            let (cluster, account) = (member.cluster.clone(), self.shared.account.clone());
             let connection = member.connection.clone();
-            self.homes.ask((own, member.session), connection, account);
+            self.homes.ask(cluster, member.session, connection, account);
             let home = member.view.borrow().home.clone();
             if home.is_some() {
-                sure &= self.resolve(&name, home).await;
+                all_read &= self.resolve(&name, home).await;
             }
         }
         // Failed reads are retried soon.
-        if sure {
+        if all_read {
             self.end(RefreshTask::Classes, Ok(false));
         }
     }
 
     /// Processes the cluster data for user data.
-    async fn heard(&mut self, (name, session, said): ClusterInfoResult) {
+    async fn heard(&mut self, result: ClusterInfoResult) {
+        let name = result.cluster;
         let member = self.members.get(&name);
-        let Some(member) = member.filter(|member| member.session == session) else {
+        let Some(member) = member.filter(|member| member.session == result.session) else {
             return;
         };
         let last = member.view.borrow().home.clone();
-        let home = match said {
+        let home = match result.info {
             Ok(known) => {
                 self.log_missing_cluster_info(&name, known.missing);
                 Some(known.home)
@@ -442,8 +346,8 @@ impl RegionTask {
             }
         };
         // Unchanged data needs no new resolution.
-        let is_news = home.is_none() || home != last;
-        if is_news && !self.resolve(&name, home).await {
+        let is_changed = home.is_none() || home != last;
+        if is_changed && !self.resolve(&name, home).await {
             self.schedule.unsure(RefreshTask::Classes);
         }
     }
@@ -454,14 +358,13 @@ impl RegionTask {
         let Some(member) = self.members.get(name) else {
             return true;
         };
-        let base = self.base.clone();
-        let (own, connection) = (member.cluster.clone(), member.connection.clone());
-        let acts = own.mode == ManagementMode::Manage && member.events.is_some();
-        let (mut sure, mut classes) = (true, BTreeMap::new());
-        for class in &own.node_classes {
-            let ready = self.ready((&own, acts), class, home.as_ref(), &base);
+        let (cluster, connection) = (member.cluster.clone(), member.connection.clone());
+        let can_create = cluster.mode == ManagementMode::Manage && member.events.is_some();
+        let (mut all_read, mut classes) = (true, BTreeMap::new());
+        for class in &cluster.node_classes {
+            let ready = self.ready(&cluster, can_create, class, home.as_ref());
             // Only the leader creates resources.
-            let fence = acts.then(|| connection.fence.of_this_term());
+            let fence = can_create.then(|| connection.fence.of_this_term());
             let ready = match fence {
                 Some(fence) => fence::within([fence], ready).await,
                 None => Ok(ready.await),
@@ -470,11 +373,11 @@ impl RegionTask {
             let Ok(ready) = ready else {
                 return false;
             };
-            sure &= ready.is_sure();
+            all_read &= ready.is_sure();
             classes.insert(class.name.clone(), Arc::new(ready));
         }
-        self.tell(name, &base, ClusterView { home, classes }).await;
-        sure
+        self.tell(name, ClusterView { home, classes }).await;
+        all_read
     }
 
     /// Logs once which cluster data is missing in user data, in managed clusters.
@@ -484,7 +387,10 @@ impl RegionTask {
         }) else {
             return;
         };
-        for what in missing.iter().filter(|own| !member.missing.contains(own)) {
+        for what in missing
+            .iter()
+            .filter(|known| !member.missing.contains(known))
+        {
             tracing::warn!(cluster = %name, what, "user data lacks cluster data");
         }
         member.missing = missing;
@@ -493,48 +399,54 @@ impl RegionTask {
     /// Resolves a node class. Only the leader creates missing resources.
     async fn ready(
         &mut self,
-        (own, acts): (&Cluster, bool),
+        cluster: &Cluster,
+        can_create: bool,
         class: &NodeClass,
         home: Option<&ClusterEndpoint>,
-        base: &Arc<Catalog>,
     ) -> LaunchableClass {
         let account = self.shared.account.clone();
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
-        let profile = self.profiles.of(&account, (own, acts), class).await;
+        let profile = self.profiles.of(&account, cluster, can_create, class).await;
         let mut resolved =
             resolve_node_class::resolve(class, &self.found, images, profile, clock::now());
-        let nowhere = BTreeSet::new();
-        let shifted = self.shifted.get(&own.name).unwrap_or(&nowhere);
         resolved.conditions.push(validated(class, &resolved, home));
-        let known = (&self.memory, shifted);
-        let supply =
-            |of: &ResolvedNodeClass| NodeClassSupply::new((&self.region, base), class, of, known);
         let mut ready = LaunchableClass {
             class: class.clone(),
             hash: node_class_hash(Some(class)),
-            supply: supply(&resolved),
+            supply: self.supply(&cluster.name, class, &resolved),
             resolved,
         };
-        let home = home.filter(|_| acts && !own.disable_dry_run);
-        let with = (&*account, &self.shared.templates);
-        let unmet = match home {
-            Some(home) => self.trials.of(with, (own, home), &ready).await,
-            None => None,
-        };
-        if let Some(unmet) = unmet {
-            let all = &mut ready.resolved.conditions;
-            all.retain(|known| known.kind != unmet.kind);
-            all.push(unmet);
-            ready.supply = supply(&ready.resolved);
+        if let Some(home) = home.filter(|_| can_create && !cluster.disable_dry_run) {
+            let templates = &self.shared.templates;
+            let tested = self.trials.of(&account, templates, cluster, home, &ready);
+            if let Some(unmet) = tested.await {
+                let conditions = &mut ready.resolved.conditions;
+                conditions.retain(|known| known.kind != unmet.kind);
+                conditions.push(unmet);
+                ready.supply = self.supply(&cluster.name, class, &ready.resolved);
+            }
         }
-        ready.warn(&own.name);
+        ready.warn(&cluster.name);
         ready
+    }
+
+    /// Returns the catalog of a node class as far as it is resolved.
+    fn supply(
+        &self,
+        cluster: &ClusterName,
+        class: &NodeClass,
+        resolved: &ResolvedNodeClass,
+    ) -> NodeClassSupply {
+        let none = BTreeSet::new();
+        let shifted = self.shifted.get(cluster).unwrap_or(&none);
+        let (region, known) = ((&self.region, &self.base), (&self.memory, shifted));
+        NodeClassSupply::new(region, class, resolved, known)
     }
 
     /// Sends the result to the provider, and to the engine if it has changed, because the engine
     /// plans again each time.
-    async fn tell(&mut self, name: &ClusterName, base: &Arc<Catalog>, view: ClusterView) {
+    async fn tell(&mut self, name: &ClusterName, view: ClusterView) {
         let Some(member) = self.members.get_mut(name) else {
             return;
         };
@@ -542,20 +454,20 @@ impl RegionTask {
         let supply = classes.map(|(name, ready)| (name.clone(), ready.supply.clone()));
         let supply: Arc<ClassSupplies> = Arc::new(supply.collect());
         member.view.send_replace(Arc::new(view));
-        let told = Some((base.clone(), supply.clone()));
-        if member.told == told {
+        let sent = Some((self.base.clone(), supply.clone()));
+        if member.last_sent == sent {
             return;
         }
         let Some(events) = &member.events else {
             return;
         };
-        member.told = told;
+        member.last_sent = sent;
         for event in [
-            Event::CatalogChanged(base.clone()),
+            Event::CatalogChanged(self.base.clone()),
             Event::ClassesChanged(supply),
         ] {
             if !hears(events, event).await {
-                member.told = None;
+                member.last_sent = None;
                 self.schedule.unsure(RefreshTask::Classes);
                 return;
             }

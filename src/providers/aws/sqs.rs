@@ -3,7 +3,7 @@
 use aws_sdk_sqs::types::Message;
 
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 
 /// Maximum number of messages per receive call.
 const MESSAGES: i32 = 10;
@@ -18,9 +18,8 @@ pub(crate) async fn url(account: &AwsClients, queue: &str) -> Result<String, Aws
         return Ok(queue.to_owned());
     }
     let answer = account.sqs.get_queue_url().queue_name(queue).send().await;
-    let answer = answer.map_err(|error| AwsError::new("GetQueueUrl", error))?;
-    let named = answer.queue_url().map(str::to_owned);
-    named.ok_or_else(|| AwsError::silent("GetQueueUrl", "the response contains no queue"))
+    let url = answer.map_aws_error("GetQueueUrl")?.queue_url;
+    url.ok_or_else(|| AwsError::silent("GetQueueUrl", "the response contains no queue"))
 }
 
 /// Receives messages.
@@ -34,7 +33,7 @@ pub(crate) async fn receive(account: &AwsClients, url: &str) -> Result<Vec<Messa
         .visibility_timeout(VISIBILITY)
         .send()
         .await;
-    let answer = answer.map_err(|error| AwsError::new("ReceiveMessage", error))?;
+    let answer = answer.map_aws_error("ReceiveMessage")?;
     Ok(answer.messages.unwrap_or_default())
 }
 
@@ -47,9 +46,7 @@ pub(crate) async fn delete(
     let receipt = message.receipt_handle().unwrap_or_default();
     let call = account.sqs.delete_message().queue_url(url);
     let answer = call.receipt_handle(receipt).send().await;
-    answer
-        .map(drop)
-        .map_err(|error| AwsError::new("DeleteMessage", error))
+    answer.map_aws_error("DeleteMessage").map(drop)
 }
 
 /// Returns a message for another host, visible immediately.
@@ -60,12 +57,7 @@ pub(crate) async fn give_back(
 ) -> Result<(), AwsError> {
     let receipt = message.receipt_handle().unwrap_or_default();
     let call = account.sqs.change_message_visibility().queue_url(url);
-    let answer = call
-        .receipt_handle(receipt)
-        .visibility_timeout(0)
-        .send()
-        .await;
-    answer
-        .map(drop)
-        .map_err(|error| AwsError::new("ChangeMessageVisibility", error))
+    let call = call.receipt_handle(receipt).visibility_timeout(0);
+    let answer = call.send().await;
+    answer.map_aws_error("ChangeMessageVisibility").map(drop)
 }

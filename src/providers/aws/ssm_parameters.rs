@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::config::settings::SsmOutput;
 use crate::host::files::ParameterUnavailable;
 use crate::providers::aws::clients::{AccountKey, AwsClients};
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::MapAwsError;
 
 /// Timeout of detecting the region of this host.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -33,26 +33,25 @@ pub(crate) async fn parameter(parameter: &SsmOutput) -> Result<String, Parameter
     };
     let account = AwsClients::new(AccountKey { region, role: None }).await;
     let call = account.ssm.get_parameter().name(&parameter.name);
-    let answer = call.send().await.map_err(|error| {
-        let fault = AwsError::new("GetParameter", error);
-        ParameterUnavailable {
-            may_pass: !fault.is(NONE),
-            why: fault.sorted("ssm").text,
-        }
+    let answer = call.send().await.map_aws_error("GetParameter");
+    let answer = answer.map_err(|fault| ParameterUnavailable {
+        may_pass: !fault.is(NONE),
+        why: fault.sorted("ssm").text,
     })?;
-    let refused = |why: &str| ParameterUnavailable {
+    let why = match answer.parameter() {
+        None => "the response contains none",
+        Some(found) if found.r#type() == Some(&ParameterType::SecureString) => {
+            "it is encrypted; use secret() because configuration values are displayed"
+        }
+        Some(found) => match found.value() {
+            Some(value) => return Ok(value.to_owned()),
+            None => "it is empty",
+        },
+    };
+    Err(ParameterUnavailable {
         may_pass: false,
         why: why.to_owned(),
-    };
-    let held = answer
-        .parameter()
-        .ok_or_else(|| refused("the response contains none"))?;
-    if held.r#type() == Some(&ParameterType::SecureString) {
-        let why = "it is encrypted; use secret() because configuration values are displayed";
-        return Err(refused(why));
-    }
-    let value = held.value().ok_or_else(|| refused("it is empty"))?;
-    Ok(value.to_owned())
+    })
 }
 
 /// The region from the environment, a profile or instance metadata.

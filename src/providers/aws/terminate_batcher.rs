@@ -26,12 +26,18 @@ const MOST: usize = 500;
 /// State of an instance after the request.
 type Ended = Result<InstanceState, AwsError>;
 
-/// An instance, the fences of its termination, and the caller that waits for the result.
-type WaitingEnds = Vec<(InstanceId, Arc<[Fence]>, oneshot::Sender<Ended>)>;
+/// A termination that waits for its batch.
+#[derive(Debug)]
+struct WaitingEnd {
+    instance: InstanceId,
+    fences: Arc<[Fence]>,
+    /// The caller that waits for the result.
+    reply: oneshot::Sender<Ended>,
+}
 
 /// Pending terminations.
 #[derive(Debug, Default)]
-pub(crate) struct TerminateBatcher(Arc<Mutex<WaitingEnds>>);
+pub(crate) struct TerminateBatcher(Arc<Mutex<Vec<WaitingEnd>>>);
 
 impl TerminateBatcher {
     /// Terminates an instance and returns its new state. A separate task makes the call, even if
@@ -43,77 +49,88 @@ impl TerminateBatcher {
         let (reply, answer) = oneshot::channel();
         let first = {
             let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push((instance.clone(), fences, reply));
+            waiting.push(WaitingEnd {
+                instance: instance.clone(),
+                fences,
+                reply,
+            });
             waiting.len() == 1
         };
         if first {
             let (waiting, account) = (self.0.clone(), account.clone());
             tokio::spawn(async move {
                 sleep(WAIT).await;
-                let all =
+                let due =
                     std::mem::take(&mut *waiting.lock().unwrap_or_else(PoisonError::into_inner));
-                all_of(&account, all).await;
+                all_of(&account, due).await;
             });
         }
-        let silent = || AwsError::silent("TerminateInstances", "the call was cancelled");
-        answer.await.unwrap_or_else(|_| Err(silent()))
+        answer.await.unwrap_or_else(|_| {
+            let operation = "TerminateInstances";
+            Err(AwsError::silent(operation, "the call was cancelled"))
+        })
     }
 }
 
-async fn all_of(account: &AwsClients, all: WaitingEnds) {
+async fn all_of(account: &AwsClients, mut due: Vec<WaitingEnd>) {
     // Drop requests of clusters that this host no longer leads. The caller gets no result and
     // retries if it still may.
-    let mut all: WaitingEnds = all
-        .into_iter()
-        .filter(|own| fence::lets_pass(&own.1))
-        .collect();
-    while !all.is_empty() {
-        let rest = all.split_off(all.len().min(MOST));
-        some(account, all).await;
-        all = rest;
+    due.retain(|waiting| fence::lets_pass(&waiting.fences));
+    while !due.is_empty() {
+        let later = due.split_off(due.len().min(MOST));
+        some(account, due).await;
+        due = later;
     }
 }
 
 /// Makes one call. Instances without a result are terminated individually, so that one invalid
 /// instance does not affect others, except after throttling or without a response.
-async fn some(account: &AwsClients, all: WaitingEnds) {
-    let ids: Vec<InstanceId> = all.iter().map(|own| own.0.clone()).collect();
-    let fences: Vec<Fence> = all.iter().flat_map(|own| own.1.iter().cloned()).collect();
+async fn some(account: &AwsClients, batch: Vec<WaitingEnd>) {
+    let ids: Vec<InstanceId> = batch.iter().map(|it| it.instance.clone()).collect();
+    let fences: Vec<Fence> = batch
+        .iter()
+        .flat_map(|it| it.fences.iter().cloned())
+        .collect();
     let call = fence::within(fences, instances::terminate(account, &ids));
     let (states, fault) = match call.await {
         Ok(Ok(states)) => (states, None),
         // If a fence or deadline blocks one of them, make individual calls.
-        Ok(Err(_)) if !all.iter().all(|own| fence::lets_pass(&own.1)) => (BTreeMap::new(), None),
+        Ok(Err(_)) if !batch.iter().all(|it| fence::lets_pass(&it.fences)) => {
+            (BTreeMap::new(), None)
+        }
         Err(_) => (BTreeMap::new(), None),
         Ok(Err(fault)) => (BTreeMap::new(), Some(fault)),
     };
     let whole = fault.filter(|fault| {
         let sort = fault.sorted("ec2").sort;
-        all.len() == 1 || matches!(sort, ErrorClass::Throttled | ErrorClass::Fault)
+        batch.len() == 1 || matches!(sort, ErrorClass::Throttled | ErrorClass::Fault)
     });
-    let alone = all.into_iter().map(|(id, fences, reply)| {
-        let (known, whole) = (states.get(&id).copied(), whole.clone());
+    let replies = batch.into_iter().map(|waiting| {
+        let (known, whole) = (states.get(&waiting.instance).copied(), whole.clone());
         async move {
+            let single = single(account, &waiting.instance);
             let ended = match (known, whole) {
                 (Some(state), _) => Ok(state),
                 (None, Some(fault)) => Err(fault),
-                (None, None) => match fence::within(fences, single(account, &id)).await {
+                (None, None) => match fence::within(waiting.fences, single).await {
                     Ok(ended) => ended,
                     Err(fenced) => Err(AwsError::fenced("TerminateInstances", fenced)),
                 },
             };
             // The caller may have been cancelled.
-            drop(reply.send(ended));
+            drop(waiting.reply.send(ended));
         }
     });
-    join_all(alone).await;
+    join_all(replies).await;
 }
 
 async fn single(account: &AwsClients, id: &InstanceId) -> Ended {
     let states = instances::terminate(account, std::slice::from_ref(id)).await?;
     // EC2 accepted the call but returned no state of the instance.
-    let said = states.get(id).copied();
-    Ok(said.unwrap_or(InstanceState::ShuttingDown))
+    Ok(states
+        .get(id)
+        .copied()
+        .unwrap_or(InstanceState::ShuttingDown))
 }
 
 #[cfg(test)]
@@ -141,7 +158,9 @@ mod tests {
     /// calls and the result of each.
     async fn check(
         aws: &mut Aws,
-        (count, unknown, fault): (i32, bool, Option<&str>),
+        count: i32,
+        unknown: bool,
+        fault: Option<&str>,
         expect: (usize, &[bool]),
     ) {
         let key = AccountKey::of(&aws.cluster("here", "prod"));
@@ -156,7 +175,7 @@ mod tests {
         let made = call.min_count(count).max_count(count).send();
         let made = fence::without(made).await;
         let made = made.expect("instances").instances.unwrap_or_default();
-        let ids = made.iter().filter_map(|own| own.instance_id());
+        let ids = made.iter().filter_map(|instance| instance.instance_id());
         let mut ids: Vec<InstanceId> = ids.map(InstanceId::from).collect();
         if unknown {
             ids.push("i-0123456789abcdef0".into());
@@ -179,7 +198,8 @@ mod tests {
             assert_eq!(state, InstanceState::ShuttingDown);
         }
         let states = aws.ask(&json!({"do": "instances"}));
-        let lives = |own: &&Value| own["state"] == "running" || own["state"] == "pending";
+        let lives =
+            |instance: &&Value| instance["state"] == "running" || instance["state"] == "pending";
         let lives = states["instances"]
             .as_array()
             .map(|all| all.iter().filter(lives).count());
@@ -194,12 +214,12 @@ mod tests {
         let Some(mut aws) = Aws::start_or_skip(test) else {
             return;
         };
-        check(&mut aws, (5, false, None), (1, &[true; 5])).await;
-        check(&mut aws, (1, false, None), (1, &[true])).await;
+        check(&mut aws, 5, false, None, (1, &[true; 5])).await;
+        check(&mut aws, 1, false, None, (1, &[true])).await;
         // EC2 terminates none of a batch with an unknown ID. Each instance is then terminated in a
         // separate call.
         let one = [true, true, true, false];
-        check(&mut aws, (3, true, None), (1 + 4, &one)).await;
+        check(&mut aws, 3, true, None, (1 + 4, &one)).await;
         // Commands that are too old, of a different term or without a term are not sent.
         let account = Arc::new(AwsClients::of(
             AccountKey::of(&aws.cluster("here", "prod")),
@@ -212,8 +232,9 @@ mod tests {
         let late = fence.of_this_term().until(Moment::now());
         let id = InstanceId::from("i-0123456789abcdef0");
         aws.ask(&json!({"do": "forget"}));
-        for own in [past, late] {
-            let ended = fence::within([own], TerminateBatcher::default().end(&account, &id)).await;
+        for fence in [past, late] {
+            let ended =
+                fence::within([fence], TerminateBatcher::default().end(&account, &id)).await;
             assert!(!matches!(ended, Ok(Ok(_))), "{ended:?}");
         }
         assert!(
@@ -225,6 +246,6 @@ mod tests {
         let calls = aws.ask(&json!({"do": "calls"}));
         assert_eq!(calls["calls"], json!([]));
         // Three attempts of one call, not of each.
-        check(&mut aws, (3, false, Some("throttle")), (3, &[false; 3])).await;
+        check(&mut aws, 3, false, Some("throttle"), (3, &[false; 3])).await;
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::host::clock;
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::error::AwsError;
+use crate::providers::aws::error::{AwsError, MapAwsError};
 
 /// Returns the ids of zones with an active shift. Clusters that are not registered have none.
 pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<String>, AwsError> {
@@ -18,25 +18,23 @@ pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<
         .shift
         .get_managed_resource()
         .resource_identifier(arn);
-    let answer = match call.send().await {
-        Ok(answer) => answer,
-        Err(error) => {
-            let fault = AwsError::new("GetManagedResource", error);
-            if fault.is(&["ResourceNotFoundException"]) {
-                return Ok(BTreeSet::new());
-            }
-            return Err(fault);
-        }
+    let answer = match call.send().await.map_aws_error("GetManagedResource") {
+        Err(fault) if fault.is(&["ResourceNotFoundException"]) => return Ok(BTreeSet::new()),
+        answer => answer?,
     };
     let now = clock::now();
-    let applies = answer.zonal_shifts().iter().filter(|own| {
-        let ends = Timestamp::from_second(own.expiry_time().secs()).unwrap_or(now);
-        *own.applied_status() == AppliedStatus::Applied && ends > now
-    });
-    let mut all: BTreeSet<String> = applies.map(|own| own.away_from().to_owned()).collect();
+    let mut zones = BTreeSet::new();
+    for shift in answer.zonal_shifts() {
+        let expires = Timestamp::from_second(shift.expiry_time().secs()).unwrap_or(now);
+        if *shift.applied_status() == AppliedStatus::Applied && expires > now {
+            zones.insert(shift.away_from().to_owned());
+        }
+    }
     // Autoshifts of AWS have no expiry.
-    let auto = answer.autoshifts().iter();
-    let auto = auto.filter(|own| *own.applied_status() == AutoshiftAppliedStatus::Applied);
-    all.extend(auto.map(|own| own.away_from().to_owned()));
-    Ok(all)
+    for shift in answer.autoshifts() {
+        if *shift.applied_status() == AutoshiftAppliedStatus::Applied {
+            zones.insert(shift.away_from().to_owned());
+        }
+    }
+    Ok(zones)
 }

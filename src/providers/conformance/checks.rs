@@ -80,7 +80,6 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// A launch as engines create it, with tags of maximum length and unusual characters.
     fn wish(&self, claim: &str, offerings: &[&OfferingKey]) -> Launch {
-        let letters = |text: &str| text.chars().cycle().take(256).collect::<String>();
         let claim = ClaimRecord {
             id: ClaimId(format!("{}-{claim}", self.run)),
             installation: HERE.to_owned(),
@@ -187,6 +186,15 @@ async fn listed(provider: &Arc<dyn Provider>) -> Vec<Instance> {
     }
 }
 
+fn is_live(instance: Option<&Instance>) -> bool {
+    instance.is_some_and(|instance| instance.state.is_live())
+}
+
+/// The text, repeated to the maximum length of a tag value.
+fn letters(text: &str) -> String {
+    text.chars().cycle().take(256).collect()
+}
+
 fn failed(answer: &CommandResult) -> Option<FailureKind> {
     match answer {
         CommandResult::Failed { kind, .. } => Some(*kind),
@@ -233,11 +241,11 @@ async fn tags_go_there_and_back(bench: &Bench<'_>) {
     let instance = bench.launched(&wish).await;
     let seen = bench.shows(&instance.id, "is listed", |it| it.is_some());
     let seen = seen.await.expect("it is listed");
-    for (own, whose) in [(&instance, "the answer"), (&seen, "the listing")] {
+    for (reported, whose) in [(&instance, "the answer"), (&seen, "the listing")] {
         for (key, value) in &wish.tags {
-            assert_eq!(own.tags.get(key), Some(value), "{key} in {whose}");
+            assert_eq!(reported.tags.get(key), Some(value), "{key} in {whose}");
         }
-        let claim = ClaimRecord::from_tags(&own.tags, HERE, &CLUSTER.into());
+        let claim = ClaimRecord::from_tags(&reported.tags, HERE, &CLUSTER.into());
         assert_eq!(claim, Ok(wish.claim.clone()), "{whose}");
     }
     bench.done(&instance).await;
@@ -325,8 +333,7 @@ async fn others_are_left_alone(bench: &Bench<'_>) {
     let instance = bench
         .launched(&bench.wish("a", &[&bench.subject.sold[0]]))
         .await;
-    let lives = |it: Option<&Instance>| it.is_some_and(|it| it.state.is_live());
-    bench.shows(&instance.id, "lives", lives).await;
+    bench.shows(&instance.id, "lives", is_live).await;
     for (installation, cluster) in [(HERE, "other"), ("other", CLUSTER), ("other", "other")] {
         let other = (bench.subject.open)(installation, cluster);
         let seen = listed(&other).await;
@@ -345,7 +352,7 @@ async fn others_are_left_alone(bench: &Bench<'_>) {
             );
         }
     }
-    bench.shows(&instance.id, "still lives", lives).await;
+    bench.shows(&instance.id, "still lives", is_live).await;
     bench.done(&instance).await;
 }
 

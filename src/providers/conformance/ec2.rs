@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_ec2::types::{InstanceType, ResourceType, Tag, TagSpecification};
+use aws_sdk_ec2::types::{InstanceType, ResourceType};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -14,11 +14,13 @@ use crate::engine::event::Event;
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_OWNED, TAG_POOL};
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::labels::Labels;
 use crate::model::pool::Pool;
 use crate::model::template_hash::{node_class_hash, record_in};
 use crate::outbound::fence;
 use crate::providers::Provider;
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
+use crate::providers::aws::launch_templates::specification;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls::api;
@@ -39,13 +41,13 @@ async fn ec2_conforms() {
         return;
     };
     aws.ask(&json!({"do": "outage", "type": "m5.large", "zone": "us-west-2c"}));
-    let own = Arc::new(aws.cluster("conformance", "prod"));
-    let account = AwsClients::of(AccountKey::of(&own), aws.config().await);
+    let cluster = Arc::new(aws.cluster("conformance", "prod"));
+    let account = AwsClients::of(AccountKey::of(&cluster), aws.config().await);
     let keepers = Regions::of_accounts(Accounts::with(account));
-    let region_handle = keepers.of(&own).await;
+    let region_handle = keepers.of(&cluster).await;
     let (events, mut inbox) = mpsc::channel(64);
-    let prod: Arc<dyn Provider> = Arc::new(Ec2::new(own.clone(), api(), region_handle.clone()));
-    prod.attend(own.clone(), Some(events)).await;
+    let prod: Arc<dyn Provider> = Arc::new(Ec2::new(cluster.clone(), api(), region_handle.clone()));
+    prod.attend(cluster.clone(), Some(events)).await;
     // The first event has no results yet, the second has the results of AWS.
     for _ in 0..2 {
         while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
@@ -64,7 +66,7 @@ async fn ec2_conforms() {
         sold_out: key("m5.large", "c"),
         unknown: key("m99.large", "a"),
         nobody: "i-0123456789abcdef0".into(),
-        node_class_hash: node_class_hash(own.node_classes.first()),
+        node_class_hash: node_class_hash(cluster.node_classes.first()),
         lag: Duration::from_secs(5),
         // Only IAM permissions prevent it.
         guards_ends: false,
@@ -74,13 +76,12 @@ async fn ec2_conforms() {
 
 /// A Karpenter instance of this pool in the EKS cluster with this name.
 async fn karpenters(account: &AwsClients, image: &str, eks: &str, pool: &str) -> InstanceId {
-    let tag = |key: String, value: &str| Tag::builder().key(key).value(value).build();
-    let tags = TagSpecification::builder()
-        .resource_type(ResourceType::Instance)
-        .tags(tag(format!("{TAG_OWNED}{eks}"), "owned"))
-        .tags(tag(TAG_EKS.to_owned(), eks))
-        .tags(tag(TAG_POOL.to_owned(), pool))
-        .build();
+    let labels = Labels::from([
+        (format!("{TAG_OWNED}{eks}"), "owned".to_owned()),
+        (TAG_EKS.to_owned(), eks.to_owned()),
+        (TAG_POOL.to_owned(), pool.to_owned()),
+    ]);
+    let tags = specification(ResourceType::Instance, &labels);
     let run = account
         .ec2
         .run_instances()
@@ -105,26 +106,29 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let Some(aws) = Aws::start_or_skip(name) else {
         return;
     };
-    let own = Arc::new(aws.cluster("adoption", "prod"));
-    let account = || async { AwsClients::of(AccountKey::of(&own), aws.config().await) };
-    let direct = account().await;
+    let cluster = Arc::new(aws.cluster("adoption", "prod"));
+    let key_of_account = AccountKey::of(&cluster);
+    let direct = AwsClients::of(key_of_account.clone(), aws.config().await);
     let image = direct.ec2.describe_images().send().await.expect("images");
     let image = image.images().first().and_then(|image| image.image_id());
     let image = image.expect("an image").to_owned();
-    let eks = own.eks.as_ref().and_then(|eks| eks.name.clone());
-    let eks = eks.unwrap_or_else(|| own.name.to_string());
+    let eks = cluster.eks.as_ref().and_then(|eks| eks.name.clone());
+    let eks = eks.unwrap_or_else(|| cluster.name.to_string());
     let theirs = karpenters(&direct, &image, &eks, "general").await;
     let of_other = karpenters(&direct, &image, "another", "general").await;
     let of_pool = karpenters(&direct, &image, &eks, "special").await;
-    let keepers = Regions::of_accounts(Accounts::with(account().await));
-    let region_handle = keepers.of(&own).await;
-    let prod = Ec2::new(own.clone(), api(), region_handle);
+    let keepers = Regions::of_accounts(Accounts::with(AwsClients::of(
+        key_of_account,
+        aws.config().await,
+    )));
+    let region_handle = keepers.of(&cluster).await;
+    let prod = Ec2::new(cluster.clone(), api(), region_handle);
     let adopt = async |claim: &str, instance: &InstanceId| {
         let pool = Pool::new("general");
         let reason = ("adopted", "adopted");
-        let claim = record_in(&own, &pool, claim, Timestamp::UNIX_EPOCH, reason);
+        let claim = record_in(&cluster, &pool, claim, Timestamp::UNIX_EPOCH, reason);
         let adoption = Adoption {
-            tags: Launch::tags_of(&own, &claim),
+            tags: Launch::tags_of(&cluster, &claim),
             claim,
             instance: instance.clone(),
             offering: key("m5.large", "a"),
@@ -164,7 +168,7 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     };
     let ours: Vec<_> = all
         .iter()
-        .map(|own| (&own.id, own.tags.get(TAG_CLUSTER)))
+        .map(|instance| (&instance.id, instance.tags.get(TAG_CLUSTER)))
         .collect();
-    assert_eq!(ours, [(&theirs, Some(&own.name.to_string()))]);
+    assert_eq!(ours, [(&theirs, Some(&cluster.name.to_string()))]);
 }

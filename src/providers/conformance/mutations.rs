@@ -94,10 +94,10 @@ impl Bent {
         {
             let mut done = self.done();
             done.calls += 1;
-            let has_ended = |id: &InstanceId| done.ended.contains(id);
+            let known = done.instances.get(&claim);
             let anew = match self.bend {
                 Bend::ForgetsTokens => true,
-                Bend::ForgetsTheEnded => done.instances.get(&claim).is_some_and(has_ended),
+                Bend::ForgetsTheEnded => known.is_some_and(|id| done.ended.contains(id)),
                 _ => false,
             };
             if anew {
@@ -134,17 +134,20 @@ impl Bent {
     async fn terminate(&self, claim: ClaimId, instance: InstanceId) -> CommandResult {
         let again = self.done().ended.contains(&instance);
         let all = self.cloud.list(None).await.expect("it lists");
-        let own = all.iter().find(|it| it.id == instance);
-        let of = |tag: &str| own.and_then(|own| own.tags.get(tag)).cloned();
+        let found = all.iter().find(|it| it.id == instance);
+        let owner = found.and_then(|instance| {
+            let installation = instance.tags.get(TAG_INSTALLATION)?.clone();
+            Some((installation, instance.tags.get(TAG_CLUSTER)?.clone()))
+        });
         let another = all.iter().find(|it| it.state.is_live());
         let (target, of) = match self.bend {
             Bend::FailsTheSecondEnd if again => return unknown(),
-            Bend::EndsNobody if own.is_none() => {
+            Bend::EndsNobody if found.is_none() => {
                 return CommandResult::Terminating(InstanceState::Terminated);
             }
             Bend::EndsNothing => return CommandResult::Terminating(InstanceState::ShuttingDown),
             Bend::EndsAnother if again => (another.map(|it| it.id.clone()), None),
-            Bend::EndsOthers => (None, of(TAG_INSTALLATION).zip(of(TAG_CLUSTER))),
+            Bend::EndsOthers => (None, owner),
             _ => (None, None),
         };
         self.done().ended.push(instance.clone());
@@ -170,7 +173,7 @@ impl Bent {
             CommandResult::Instances(mut all) if self.bend == Bend::CutsTags => {
                 for value in all
                     .iter_mut()
-                    .flat_map(|own| Arc::make_mut(&mut own.tags).values_mut())
+                    .flat_map(|instance| Arc::make_mut(&mut instance.tags).values_mut())
                 {
                     *value = value.chars().take(255).collect();
                 }

@@ -27,15 +27,14 @@ const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exec/referen
 
 /// Instance types as JSON.
 fn types() -> Value {
-    let one = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
-    let offerings: Vec<Value> = ["a", "b", "c"]
-        .into_iter()
-        .map(|zone| {
-            json!({"Price": 0.1, "Requirements": [
-            one("karpenter.sh/capacity-type", "on-demand"),
-            one("topology.kubernetes.io/zone", zone)]})
-        })
-        .collect();
+    let offerings = ["a", "b", "c"].map(|zone| {
+        let requirements = [
+            ("karpenter.sh/capacity-type", "on-demand"),
+            ("topology.kubernetes.io/zone", zone),
+        ]
+        .map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
+        json!({"Price": 0.1, "Requirements": requirements})
+    });
     json!([{
         "name": "small", "architecture": "amd64", "operatingSystems": ["linux"],
         "resources": {"cpu": "2", "memory": "4Gi"}, "offerings": offerings,
@@ -132,11 +131,11 @@ pub(crate) fn reference(dir: &Path, more: &[&str]) -> Exec {
     if !catalog.exists() {
         fs::write(&catalog, types().to_string()).expect("written");
     }
-    let text = |path: &Path| path.to_str().expect("a readable path").to_owned();
-    let journal = text(&dir.join("cloud.jsonl"));
+    let journal = dir.join("cloud.jsonl");
+    let [journal, catalog] = [journal, catalog].map(|path| path.display().to_string());
     let given = ["python3", REFERENCE, "--state", &journal, "--catalog"];
     let mut command: Vec<String> = given.into_iter().map(str::to_owned).collect();
-    command.push(text(&catalog));
+    command.push(catalog);
     command.extend(["--sold-out", "small/c/on-demand"].map(str::to_owned));
     command.extend(more.iter().map(|it| (*it).to_owned()));
     Exec {

@@ -64,8 +64,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 self.searched = self.held.len();
                 return None;
             };
-            let rest = self.held.split_off(self.searched + end + 1);
-            let mut line = std::mem::replace(&mut self.held, rest);
+            let following = self.held.split_off(self.searched + end + 1);
+            let mut line = std::mem::replace(&mut self.held, following);
             self.searched = 0;
             line.pop();
             match std::mem::take(&mut self.skips) {

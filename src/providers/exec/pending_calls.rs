@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
+use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::ProgramLine;
 use crate::providers::exec::protocol::{ClusterScope, Expect, ProviderCall};
 use crate::providers::exec::{ProgramLimits, protocol};
@@ -73,24 +74,24 @@ impl<'a> PendingCalls<'a> {
     }
 
     /// Queues a call for writing.
-    pub(crate) fn put(&mut self, ask: PendingCall, now: Instant) {
-        if ask.reply.is_closed() {
+    pub(crate) fn put(&mut self, pending: PendingCall, now: Instant) {
+        if pending.reply.is_closed() {
             return;
         }
-        let left = ask.by.saturating_duration_since(now).as_millis();
-        let left = u64::try_from(left).unwrap_or(u64::MAX);
+        let remaining = pending.by.saturating_duration_since(now).as_millis();
+        let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
         let id = self.next;
         self.next += 1;
-        match protocol::line(id, left, self.scope, &ask.call) {
+        match protocol::line(id, remaining, self.scope, &pending.call) {
             Ok(line) => self.out = line,
-            Err(why) => {
-                drop(ask.reply.send(unknown(&why)));
+            Err(error) => {
+                drop(pending.reply.send(unknown(&error.to_string())));
                 return;
             }
         }
         let PendingCall {
             expect, by, reply, ..
-        } = ask;
+        } = pending;
         self.waiting.insert(id, WaitingCall { expect, by, reply });
     }
 
@@ -101,31 +102,28 @@ impl<'a> PendingCalls<'a> {
 
     /// The earliest deadline.
     pub(crate) fn first_due(&self) -> Option<Instant> {
-        self.waiting.values().map(|it| it.by).min()
+        self.waiting.values().map(|call| call.by).min()
     }
 
     /// Fails calls past their deadline. Returns an error if the program does not respond.
-    pub(crate) fn expire(&mut self, now: Instant) -> Result<(), String> {
-        let late = self.waiting.extract_if(.., |_, it| it.by <= now);
-        for (_, it) in late {
-            let limit = self.limits.call;
-            drop(
-                it.reply
-                    .send(unknown(&format!("no response within {limit:?}"))),
-            );
+    pub(crate) fn expire(&mut self, now: Instant) -> Result<(), ProgramError> {
+        let late = self.waiting.extract_if(.., |_, call| call.by <= now);
+        for (_, call) in late {
+            let text = format!("no response within {:?}", self.limits.call);
+            drop(call.reply.send(unknown(&text)));
             self.silent += 1;
         }
         if self.silent > 0 && !self.out.is_empty() {
-            return Err("it does not read its stdin".to_owned());
+            return Err(ProgramError::StdinNotRead);
         }
         match self.silent >= self.limits.silent {
-            true => Err(format!("it did not respond to {} calls", self.silent)),
+            true => Err(ProgramError::NoResponses(self.silent)),
             false => Ok(()),
         }
     }
 
     /// Processes a line of the program.
-    pub(crate) fn take(&mut self, line: &ProgramLine) -> Result<(), String> {
+    pub(crate) fn take(&mut self, line: &ProgramLine) -> Result<(), ProgramError> {
         let line = match line {
             ProgramLine::Whole(line) => line,
             ProgramLine::TooLong => {
@@ -133,26 +131,26 @@ impl<'a> PendingCalls<'a> {
                 return self.pass_over(&format!("longer than {longest} bytes"));
             }
         };
-        let it = match protocol::answered(line) {
-            Err(why) => return self.pass_over(&why),
+        let call = match protocol::answered(line) {
+            Err(error) => return self.pass_over(&error.to_string()),
             Ok(id) => match self.waiting.remove(&id) {
                 None => return self.pass_over(&format!("no pending call {id}")),
-                Some(it) => it,
+                Some(call) => call,
             },
         };
-        match protocol::answer(line, &it.expect, self.scope) {
+        match protocol::answer(line, &call.expect, self.scope) {
             Ok((answer, others)) => {
-                drop(it.reply.send(answer));
+                drop(call.reply.send(answer));
                 (self.silent, self.garbage) = (0, 0);
-                if matches!(it.expect, Expect::List) {
+                if matches!(call.expect, Expect::List) {
                     self.log_discarded_calls(others);
                 }
                 Ok(())
             }
-            Err(why) => {
-                let text = format!("invalid response of the program: {why}");
-                drop(it.reply.send(unknown(&text)));
-                self.pass_over(&why)
+            Err(error) => {
+                let text = format!("invalid response of the program: {error}");
+                drop(call.reply.send(unknown(&text)));
+                self.pass_over(&error.to_string())
             }
         }
     }
@@ -165,7 +163,7 @@ impl<'a> PendingCalls<'a> {
         self.others = others;
     }
 
-    fn pass_over(&mut self, why: &str) -> Result<(), String> {
+    fn pass_over(&mut self, why: &str) -> Result<(), ProgramError> {
         let cluster = &self.scope.cluster;
         report_metrics::program_rambled(cluster);
         self.garbage += 1;
@@ -174,15 +172,15 @@ impl<'a> PendingCalls<'a> {
             tracing::warn!(%cluster, why, "exec program wrote an invalid line");
         }
         match self.garbage >= self.limits.garbage {
-            true => Err(format!("{} consecutive invalid lines", self.garbage)),
+            true => Err(ProgramError::InvalidLines(self.garbage)),
             false => Ok(()),
         }
     }
 
     /// Fails all calls in flight.
     pub(crate) fn close(self, why: &str) {
-        for it in self.waiting.into_values() {
-            drop(it.reply.send(unknown(why)));
+        for call in self.waiting.into_values() {
+            drop(call.reply.send(unknown(why)));
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::host::text;
 use crate::model::cluster::Exec;
 use crate::model::id::ClusterName;
 use crate::outbound::process_group::ProcessGroup;
+use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::{Lines, ProgramLine};
 
 /// Environment variables that every program gets.
@@ -53,8 +54,9 @@ impl Drop for Errors {
 )]
 fn environment(exec: &Exec) -> Vec<(String, std::ffi::OsString)> {
     let named = exec.environment.iter().map(String::as_str);
-    let all = ALWAYS.into_iter().chain(named);
-    all.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)))
+    let names = ALWAYS.into_iter().chain(named);
+    names
+        .filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)))
         .collect()
 }
 
@@ -64,8 +66,9 @@ impl Child {
         exec: &Exec,
         cluster: &ClusterName,
         longest: usize,
-    ) -> Result<Self, String> {
-        let (program, arguments) = exec.command.split_first().ok_or("no program set")?;
+    ) -> Result<Self, ProgramError> {
+        let command = exec.command.split_first();
+        let (program, arguments) = command.ok_or(ProgramError::NoCommand)?;
         let mut process = Command::new(program)
             .args(arguments)
             .env_clear()
@@ -76,7 +79,10 @@ impl Child {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| text::bounded(&format!("cannot start {program}: {error}")))?;
+            .map_err(|error| ProgramError::Start {
+                program: program.clone(),
+                error,
+            })?;
         let group = ProcessGroup::of(&process);
         let pipes = (
             process.stdin.take(),
@@ -84,7 +90,7 @@ impl Child {
             process.stderr.take(),
         );
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(format!("cannot start {program}: no pipes"));
+            return Err(ProgramError::NoPipes(program.clone()));
         };
         Ok(Self {
             stdin,
@@ -123,13 +129,13 @@ impl Child {
 /// Logs the stderr of a program, rate limited.
 async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
     let mut windows = interval(WINDOW);
-    let mut told = 0;
+    let mut count = 0;
     loop {
         tokio::select! {
             line = lines.next() => match line {
                 Ok(Some(line)) => {
-                    told += 1;
-                    if told <= ERROR_LINES {
+                    count += 1;
+                    if count <= ERROR_LINES {
                         let says = match line {
                             ProgramLine::Whole(line) => {
                                 text::bounded(&String::from_utf8_lossy(&line))
@@ -142,11 +148,11 @@ async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
                 Ok(None) | Err(_) => return,
             },
             _ = windows.tick() => {
-                let beyond = u32::saturating_sub(told, ERROR_LINES);
+                let beyond = u32::saturating_sub(count, ERROR_LINES);
                 if beyond > 0 {
                     tracing::warn!(%cluster, beyond, "dropped stderr lines of exec program");
                 }
-                told = 0;
+                count = 0;
             }
         }
     }

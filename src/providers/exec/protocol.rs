@@ -8,6 +8,7 @@ use crate::model::claim::{ClaimRecord, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId};
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::Labels;
+use crate::providers::exec::error::ProtocolError;
 use crate::providers::wire_format::{AnswerBody, OfferingBody, TaintBody};
 
 /// The protocol version.
@@ -94,14 +95,14 @@ pub(crate) fn line(
     deadline_ms: u64,
     scope: &ClusterScope,
     call: &ProviderCall,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, ProtocolError> {
     let request = ProgramRequest {
         id,
         deadline_ms,
         scope,
         call,
     };
-    let mut line = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
+    let mut line = serde_json::to_vec(&request)?;
     line.push(b'\n');
     Ok(line)
 }
@@ -133,22 +134,18 @@ enum Greeting {
 }
 
 /// The call id of a response line.
-pub(crate) fn answered(line: &[u8]) -> Result<u64, String> {
-    let head: Head = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+pub(crate) fn answered(line: &[u8]) -> Result<u64, ProtocolError> {
+    let head: Head = serde_json::from_slice(line)?;
     Ok(head.id)
 }
 
 /// Parses the hello response.
-pub(crate) fn hello(line: &[u8]) -> Result<Hello, String> {
-    let body: ResponseBody<Greeting> =
-        serde_json::from_slice(line).map_err(|error| error.to_string())?;
+pub(crate) fn hello(line: &[u8]) -> Result<Hello, ProtocolError> {
+    let body: ResponseBody<Greeting> = serde_json::from_slice(line)?;
     match body.answer {
         Greeting::Hello(hello) if hello.protocol == PROTOCOL => Ok(hello),
-        Greeting::Hello(hello) => Err(format!(
-            "protocol version {} is not supported; Outrigger uses version {PROTOCOL}",
-            hello.protocol
-        )),
-        Greeting::Failed { text } => Err(text),
+        Greeting::Hello(hello) => Err(ProtocolError::UnsupportedVersion(hello.protocol)),
+        Greeting::Failed { text } => Err(ProtocolError::HelloRefused(text)),
     }
 }
 
@@ -165,11 +162,9 @@ pub(crate) fn answer(
     line: &[u8],
     expect: &Expect,
     scope: &ClusterScope,
-) -> Result<(CommandResult, usize), String> {
-    let body: ResponseBody<AnswerBody> =
-        serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    let answer = CommandResult::try_from(body.answer)?;
-    let answer = match (expect, answer) {
+) -> Result<(CommandResult, usize), ProtocolError> {
+    let body: ResponseBody<AnswerBody> = serde_json::from_slice(line)?;
+    let answer = match (expect, CommandResult::try_from(body.answer)?) {
         (_, CommandResult::Failed { kind, text }) => CommandResult::Failed {
             kind,
             text: text::bounded(&text),
@@ -183,22 +178,22 @@ pub(crate) fn answer(
         (Expect::Launch(_, offerings), CommandResult::LaunchRefused(mut refusals)) => {
             refusals.retain(|refusal| offerings.contains(&refusal.offering));
             if refusals.is_empty() {
-                return Err("it refuses none of the requested offerings".to_owned());
+                return Err(ProtocolError::NoRequestedOffering);
             }
             CommandResult::LaunchRefused(refusals)
         }
         (Expect::Terminate, CommandResult::Terminating(state)) => CommandResult::Terminating(state),
         (Expect::List, CommandResult::Instances(mut instances)) => {
-            let all = instances.len();
+            let listed = instances.len();
             instances.retain(|instance| scope.has(instance));
             for instance in &instances {
                 check_id(&instance.id)?;
                 check_node(instance)?;
             }
-            let others = all - instances.len();
+            let others = listed - instances.len();
             return Ok((CommandResult::Instances(instances), others));
         }
-        _ => return Err("not a response to this call".to_owned()),
+        _ => return Err(ProtocolError::OtherCall),
     };
     Ok((answer, 0))
 }
@@ -206,28 +201,29 @@ pub(crate) fn answer(
 impl ClusterScope {
     /// Returns whether an instance is of this installation and cluster.
     fn has(&self, instance: &Instance) -> bool {
-        let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|tag| tag == value);
-        is(TAG_INSTALLATION, &self.installation) && is(TAG_CLUSTER, self.cluster.as_str())
+        let wanted = [
+            (TAG_INSTALLATION, self.installation.as_str()),
+            (TAG_CLUSTER, self.cluster.as_str()),
+        ];
+        let mut tags = wanted.into_iter();
+        tags.all(|(tag, value)| instance.tags.get(tag).is_some_and(|known| known == value))
     }
 }
 
 /// `spec.providerID` of a Node ends with a slash and the id.
-fn check_id(id: &InstanceId) -> Result<(), String> {
+fn check_id(id: &InstanceId) -> Result<(), ProtocolError> {
     let id = id.as_str();
     match id.is_empty()
         || id.len() > ID_CHARS
         || !id.chars().all(|it| it.is_ascii_graphic() && it != '/')
     {
-        true => Err(format!(
-            "{:?} is not a valid instance id",
-            text::bounded(id)
-        )),
+        true => Err(ProtocolError::InstanceId(id.to_owned())),
         false => Ok(()),
     }
 }
 
 /// Validates the Node data of an instance. The Node must be identifiable by the instance id.
-fn check_node(instance: &Instance) -> Result<(), String> {
+fn check_node(instance: &Instance) -> Result<(), ProtocolError> {
     let Some(node) = &instance.node else {
         return Ok(());
     };
@@ -242,18 +238,15 @@ fn check_node(instance: &Instance) -> Result<(), String> {
                 && !part.ends_with('-')
         })
     {
-        return Err(format!(
-            "{:?} is not a valid node name",
-            text::bounded(name)
-        ));
+        return Err(ProtocolError::NodeName(name.to_owned()));
     }
-    let rest = node.provider_id.strip_suffix(id);
-    match rest.is_some_and(|rest| rest.contains("://") && rest.ends_with('/')) {
+    let prefix = node.provider_id.strip_suffix(id);
+    match prefix.is_some_and(|prefix| prefix.contains("://") && prefix.ends_with('/')) {
         true => Ok(()),
-        false => Err(format!(
-            "the provider id {:?} does not belong to {id}",
-            text::bounded(&node.provider_id)
-        )),
+        false => Err(ProtocolError::ProviderId {
+            provider_id: node.provider_id.clone(),
+            instance: instance.id.clone(),
+        }),
     }
 }
 
@@ -262,23 +255,20 @@ fn check_launched(
     claim: &ClaimId,
     offerings: &[OfferingKey],
     scope: &ClusterScope,
-) -> Result<(), String> {
-    let own = ClaimRecord::from_tags(&instance.tags, &scope.installation, &scope.cluster);
-    if !own.is_ok_and(|own| own.id == *claim) {
-        return Err(format!(
-            "{} does not have the tags of the claim",
-            instance.id
-        ));
+) -> Result<(), ProtocolError> {
+    let record = ClaimRecord::from_tags(&instance.tags, &scope.installation, &scope.cluster);
+    let id = instance.id.clone();
+    if !record.is_ok_and(|record| record.id == *claim) {
+        return Err(ProtocolError::ClaimTags(id));
     }
     if !offerings.contains(&instance.offering) {
-        let offering = &instance.offering;
-        return Err(format!(
-            "{} is {offering}, which was not requested",
-            instance.id
-        ));
+        return Err(ProtocolError::OtherOffering {
+            instance: id,
+            offering: instance.offering.clone(),
+        });
     }
-    if !instance.state.is_live() {
-        return Err(format!("{} is already terminated", instance.id));
+    match instance.state.is_live() {
+        true => Ok(()),
+        false => Err(ProtocolError::Terminated(id)),
     }
-    Ok(())
 }

@@ -10,6 +10,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::host::{clock, text};
 use crate::model::cluster::Exec;
+use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::ProgramLine;
 use crate::providers::exec::pending_calls::{PendingCall, PendingCalls, unknown};
 use crate::providers::exec::process::Child;
@@ -27,9 +28,9 @@ enum RunEnd {
     Fault(String),
 }
 
-impl From<String> for RunEnd {
-    fn from(why: String) -> Self {
-        Self::Fault(why)
+impl From<ProgramError> for RunEnd {
+    fn from(error: ProgramError) -> Self {
+        Self::Fault(error.to_string())
     }
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct ProcessSupervisor {
     pub(crate) exec: Exec,
     pub(crate) scope: ClusterScope,
     pub(crate) limits: ProgramLimits,
-    pub(crate) asks: mpsc::Receiver<PendingCall>,
+    pub(crate) calls: mpsc::Receiver<PendingCall>,
     /// The call that started the program.
     pub(crate) first: Option<PendingCall>,
     pub(crate) rng: Rng,
@@ -48,18 +49,18 @@ impl ProcessSupervisor {
     /// Runs until all callers are dropped.
     pub(crate) async fn keep(mut self) {
         // Checking a configuration starts no program.
-        self.first = self.asks.recv().await;
-        let mut ends = 0;
-        while self.first.is_some() || !self.asks.is_closed() {
-            let began = clock::monotonic();
+        self.first = self.calls.recv().await;
+        let mut failures = 0;
+        while self.first.is_some() || !self.calls.is_closed() {
+            let started = clock::monotonic();
             let RunEnd::Fault(why) = self.run().await else {
                 return;
             };
-            if began.elapsed() >= self.limits.settled {
-                ends = 0;
+            if started.elapsed() >= self.limits.settled {
+                failures = 0;
             }
-            let wait = self.wait(ends);
-            ends += 1;
+            let wait = self.wait(failures);
+            failures += 1;
             let (cluster, why) = (&self.scope.cluster, text::bounded(&why));
             report_metrics::program_ended(cluster);
             tracing::warn!(%cluster, why, again_in = ?wait, "exec program exited");
@@ -70,25 +71,27 @@ impl ProcessSupervisor {
     }
 
     /// Delay until the next start: exponential backoff with jitter.
-    fn wait(&mut self, ends: u32) -> Duration {
-        let (least, most) = self.limits.restart;
-        let wait = least.saturating_mul(1 << ends.min(DOUBLINGS)).min(most);
+    fn wait(&mut self, failures: u32) -> Duration {
+        let (initial, maximum) = self.limits.restart;
+        let wait = initial
+            .saturating_mul(1 << failures.min(DOUBLINGS))
+            .min(maximum);
         wait.mul_f64(0.5 + self.rng.f64() / 2.0)
     }
 
     /// Fails calls during the delay. Returns false if all callers are dropped.
     async fn refuse(&mut self, wait: Duration, why: &str) -> bool {
-        let answer = || unknown(&format!("the program is not running: {why}"));
+        let result = unknown(&format!("the program is not running: {why}"));
         if let Some(first) = self.first.take() {
-            drop(first.reply.send(answer()));
+            drop(first.reply.send(result.clone()));
         }
-        let over = sleep(wait);
-        tokio::pin!(over);
+        let restart = sleep(wait);
+        tokio::pin!(restart);
         loop {
             tokio::select! {
-                () = &mut over => return true,
-                ask = self.asks.recv() => match ask {
-                    Some(ask) => drop(ask.reply.send(answer())),
+                () = &mut restart => return true,
+                call = self.calls.recv() => match call {
+                    Some(call) => drop(call.reply.send(result.clone())),
                     None => return false,
                 },
             }
@@ -100,22 +103,21 @@ impl ProcessSupervisor {
         let (cluster, longest) = (&self.scope.cluster, self.limits.line);
         let mut child = match Child::start(&self.exec, cluster, longest) {
             Ok(child) => child,
-            Err(why) => return RunEnd::Fault(why),
+            Err(error) => return error.into(),
         };
         let greeted = timeout(self.limits.hello, greet(&mut child, &self.scope)).await;
-        let limit = self.limits.hello;
-        let mut desk = PendingCalls::new(&self.scope, &self.limits);
+        let mut pending = PendingCalls::new(&self.scope, &self.limits);
         let end = match greeted {
             Ok(Ok(hello)) => {
                 let name = text::bounded(&hello.name);
                 tracing::info!(%cluster, name, "started exec program");
                 if let Some(first) = self.first.take() {
-                    desk.put(first, clock::monotonic());
+                    pending.put(first, clock::monotonic());
                 }
-                carry(&mut desk, &mut self.asks, &mut child).await
+                carry(&mut pending, &mut self.calls, &mut child).await
             }
-            Ok(Err(why)) => RunEnd::Fault(why),
-            Err(_) => RunEnd::Fault(format!("no hello within {limit:?}")),
+            Ok(Err(error)) => error.into(),
+            Err(_) => ProgramError::HelloTimeout(self.limits.hello).into(),
         };
         let status = child.end(self.limits.leave).await;
         let end = match (end, status) {
@@ -123,8 +125,8 @@ impl ProcessSupervisor {
             (end, _) => end,
         };
         match &end {
-            RunEnd::Fault(why) => desk.close(&format!("the program exited: {why}")),
-            RunEnd::Unwanted => desk.close("the program is no longer needed"),
+            RunEnd::Fault(why) => pending.close(&format!("the program exited: {why}")),
+            RunEnd::Unwanted => pending.close("the program is no longer needed"),
         }
         end
     }
@@ -132,45 +134,45 @@ impl ProcessSupervisor {
 
 /// Transfers lines until the program exits or must stop.
 async fn carry(
-    desk: &mut PendingCalls<'_>,
-    asks: &mut mpsc::Receiver<PendingCall>,
+    pending: &mut PendingCalls<'_>,
+    calls: &mut mpsc::Receiver<PendingCall>,
     child: &mut Child,
 ) -> RunEnd {
     loop {
-        let due = desk.first_due();
+        let due = pending.first_due();
         let step = tokio::select! {
             biased;
             () = async { sleep_until(due.unwrap_or_else(clock::monotonic)).await },
-                if due.is_some() => desk.expire(clock::monotonic()),
+                if due.is_some() => pending.expire(clock::monotonic()),
             line = child.lines.next() => match line {
-                Ok(Some(line)) => desk.take(&line),
-                Ok(None) => Err("it closed its stdout".to_owned()),
-                Err(error) => Err(format!("cannot read its stdout: {error}")),
+                Ok(Some(line)) => pending.take(&line),
+                Ok(None) => Err(ProgramError::Closed),
+                Err(error) => Err(ProgramError::Read(error)),
             },
-            wrote = child.stdin.write(&desk.out), if !desk.out.is_empty() => match wrote {
+            wrote = child.stdin.write(&pending.out), if !pending.out.is_empty() => match wrote {
                 Ok(bytes) => {
-                    desk.wrote(bytes);
+                    pending.wrote(bytes);
                     Ok(())
                 }
-                Err(error) => Err(format!("cannot write to its stdin: {error}")),
+                Err(error) => Err(ProgramError::Write(error)),
             },
-            ask = asks.recv(), if desk.is_free() => match ask {
-                Some(ask) => {
-                    desk.put(ask, clock::monotonic());
+            call = calls.recv(), if pending.is_free() => match call {
+                Some(call) => {
+                    pending.put(call, clock::monotonic());
                     Ok(())
                 }
                 None => return RunEnd::Unwanted,
             },
-            _ = child.process.wait() => Err("it exited".to_owned()),
+            _ = child.process.wait() => Err(ProgramError::Exited),
         };
-        if let Err(why) = step {
-            return RunEnd::Fault(why);
+        if let Err(error) = step {
+            return error.into();
         }
     }
 }
 
 /// Exchanges the hello.
-async fn greet(child: &mut Child, scope: &ClusterScope) -> Result<Hello, String> {
+async fn greet(child: &mut Child, scope: &ClusterScope) -> Result<Hello, ProgramError> {
     let call = ProviderCall::Hello {
         protocols: [PROTOCOL],
     };
@@ -178,14 +180,11 @@ async fn greet(child: &mut Child, scope: &ClusterScope) -> Result<Hello, String>
     // If its stdin is closed, its stdout shows the error.
     drop(child.stdin.write_all(&line).await);
     match child.lines.next().await {
-        Ok(Some(ProgramLine::Whole(line))) => protocol::hello(&line).map_err(|why| {
-            format!(
-                "its first line is not a valid hello: \
-                                                          {why}"
-            )
-        }),
-        Ok(Some(ProgramLine::TooLong)) => Err("its first line is too long for a hello".to_owned()),
-        Ok(None) => Err("it closed its stdout before the hello".to_owned()),
-        Err(error) => Err(format!("cannot read its stdout: {error}")),
+        Ok(Some(ProgramLine::Whole(line))) => {
+            protocol::hello(&line).map_err(ProgramError::InvalidHello)
+        }
+        Ok(Some(ProgramLine::TooLong)) => Err(ProgramError::HelloTooLong),
+        Ok(None) => Err(ProgramError::ClosedBeforeHello),
+        Err(error) => Err(ProgramError::Read(error)),
     }
 }

@@ -33,10 +33,10 @@ pub(crate) fn node(
     taints: &[Taint],
 ) -> Value {
     let offering = &instance.offering;
-    let mut all = labels.clone();
+    let mut node_labels = labels.clone();
     for (key, requirement) in shape.iter().flat_map(|shape| shape.requirements.iter()) {
         if let Some(values) = requirement.values().filter(|values| values.len() == 1) {
-            all.extend(values.iter().map(|value| (key.to_owned(), value.clone())));
+            node_labels.extend(values.iter().map(|value| (key.to_owned(), value.clone())));
         }
     }
     for (key, value) in [
@@ -45,14 +45,14 @@ pub(crate) fn node(
         (CAPACITY_TYPE, offering.capacity_type.as_str()),
         (HOSTNAME, instance.id.as_str()),
     ] {
-        all.insert(key.to_owned(), value.to_owned());
+        node_labels.insert(key.to_owned(), value.to_owned());
     }
     json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": instance.id.as_str(),
-            "labels": all,
+            "labels": node_labels,
             "annotations": {"kwok.x-k8s.io/node": "fake"},
         },
         "spec": {
@@ -105,10 +105,10 @@ async fn register(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
         created => return created.map(drop),
     }
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    let has = node.status.as_ref();
+    let known = node.status.as_ref();
     let status = json!({"status": {
-        "capacity": has.map(|own| &own.capacity),
-        "allocatable": has.map(|own| &own.allocatable),
+        "capacity": known.map(|status| &status.capacity),
+        "allocatable": known.map(|status| &status.allocatable),
         "nodeInfo": { "kubeletVersion": "simulated" },
     }});
     let params = PatchParams::default();

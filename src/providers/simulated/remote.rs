@@ -1,5 +1,6 @@
 //! Client of a simulated cloud in a separate process, over loopback.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -37,9 +38,10 @@ pub(crate) struct Remote {
 /// Why a call failed.
 struct RemoteError(FailureKind, String);
 
-impl From<String> for RemoteError {
-    fn from(why: String) -> Self {
-        Self(FailureKind::Unknown, why)
+impl RemoteError {
+    /// A failure whose outcome in the cloud is not known.
+    fn unknown(why: &impl Display) -> Self {
+        Self(FailureKind::Unknown, why.to_string())
     }
 }
 
@@ -72,7 +74,7 @@ impl Remote {
         let RemoteError(kind, why) = match answer {
             Ok(Ok(answer)) => return answer,
             Ok(Err(fault)) => fault,
-            Err(_) => RemoteError::from("no response".to_owned()),
+            Err(_) => RemoteError::unknown(&"no response"),
         };
         let address = &self.address;
         let text = text::bounded(&format!(
@@ -82,22 +84,22 @@ impl Remote {
     }
 
     async fn post(&self, path: &str, body: &impl Serialize) -> Result<CommandResult, RemoteError> {
-        let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
+        let body = serde_json::to_vec(body).map_err(|error| RemoteError::unknown(&error))?;
         let request = Request::post(format!("http://{}{path}", self.address))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| RemoteError::unknown(&error))?;
         let answer = self
             .client
             .request(request)
             .await
-            .map_err(|error| text::chain(&error))?;
+            .map_err(|error| RemoteError::unknown(&text::chain(&error)))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES);
         let body = body
             .collect()
             .await
-            .map_err(|error| error.to_string())?
+            .map_err(|error| RemoteError::unknown(&error))?
             .to_bytes();
         if !status.is_success() {
             let why = format!("{status}: {}", String::from_utf8_lossy(&body));
@@ -110,8 +112,8 @@ impl Remote {
             return Err(RemoteError(kind, why));
         }
         let answer: AnswerBody =
-            serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-        Ok(CommandResult::try_from(answer)?)
+            serde_json::from_slice(&body).map_err(|error| RemoteError::unknown(&error))?;
+        CommandResult::try_from(answer).map_err(|error| RemoteError::unknown(&error))
     }
 }
 
@@ -124,12 +126,12 @@ impl Provider for Remote {
                         .await
                 }
                 Command::Terminate { instance, .. } => {
-                    let (instance, of) = (instance.0, self.of());
-                    let body = TerminateBody { instance, of };
+                    let (instance, scope) = (instance.0, self.of());
+                    let body = TerminateBody { instance, scope };
                     self.ask("/v1/terminate", &body).await
                 }
-                Command::Adopt(own) => {
-                    self.ask("/v1/adopt", &AdoptBody::new(*own, &self.home))
+                Command::Adopt(adoption) => {
+                    self.ask("/v1/adopt", &AdoptBody::new(*adoption, &self.home))
                         .await
                 }
                 Command::ListInstances => self.ask("/v1/list", &self.of()).await,

@@ -1,6 +1,7 @@
 //! Serves the simulated cloud over HTTP on loopback. It outlives the daemons that use it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,8 +20,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
-use crate::kubernetes::client::connect;
+use crate::kubernetes::client::{ConnectError, connect};
 use crate::model::cluster::{ApiSettings, Kubeconfig};
+use crate::model::id::ClusterName;
 use crate::providers::simulated::CloudHandle;
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
@@ -41,6 +43,15 @@ pub(crate) enum ServeError {
     Listen(SocketAddr, #[source] io::Error),
     #[error("cannot serve on {0}")]
     Serve(SocketAddr, #[source] io::Error),
+}
+
+/// Why the API server of a request cannot be used.
+#[derive(Debug, Error)]
+enum HomeError {
+    #[error("cannot use {}: no response", .0.display())]
+    NoResponse(PathBuf),
+    #[error("{}", text::chain(.0))]
+    Connect(ConnectError),
 }
 
 /// Modification time of a kubeconfig, and its context.
@@ -97,11 +108,11 @@ pub(crate) async fn serve(
     }
 }
 
-fn failed(kind: FailureKind, why: &str) -> Json<AnswerBody> {
+fn failed(kind: FailureKind, why: &impl Display) -> Json<AnswerBody> {
     Json(
         CommandResult::Failed {
             kind,
-            text: text::bounded(why),
+            text: text::bounded(&why.to_string()),
         }
         .into(),
     )
@@ -111,13 +122,13 @@ async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> J
     let home = body.home.kubeconfig();
     let launch = match body.launch() {
         Ok(launch) => launch,
-        Err(why) => return failed(FailureKind::Invalid, &why),
+        Err(error) => return failed(FailureKind::Invalid, &error),
     };
     let claim = launch.claim.id.clone();
     let cluster = launch.claim.cluster.clone();
     let answer = match served.home(&home).await {
         Ok(home) => served.cloud.launch(Box::new(launch), home).await,
-        Err(why) => return failed(FailureKind::Invalid, &why),
+        Err(error) => return failed(FailureKind::Invalid, &error),
     };
     if let CommandResult::Launched(instance) = &answer {
         let (id, offering) = (&instance.id, &instance.offering);
@@ -127,7 +138,7 @@ async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> J
 }
 
 impl Served {
-    async fn home(&self, kubeconfig: &Kubeconfig) -> Result<Client, String> {
+    async fn home(&self, kubeconfig: &Kubeconfig) -> Result<Client, HomeError> {
         let changed = fs::metadata(&kubeconfig.path)
             .and_then(|file| file.modified())
             .ok();
@@ -138,8 +149,8 @@ impl Served {
         // Other requests do not wait for the exec plugin of this kubeconfig.
         let home = timeout(HOME, connect(kubeconfig, &ApiSettings::default()))
             .await
-            .map_err(|_| format!("cannot use {}: no response", kubeconfig.path.display()))?
-            .map_err(|error| text::chain(&error))?
+            .map_err(|_| HomeError::NoResponse(kubeconfig.path.clone()))?
+            .map_err(HomeError::Connect)?
             .client;
         let mut homes = self.homes.lock().await;
         // A changed file replaces the client.
@@ -154,8 +165,8 @@ async fn terminate(
     Json(body): Json<TerminateBody>,
 ) -> Json<AnswerBody> {
     tracing::info!(instance = body.instance, "terminate");
-    let of = (body.of.installation, body.of.cluster.into());
-    let answer = served.cloud.terminate(body.instance.into(), of).await;
+    let scope = (body.scope.installation, body.scope.cluster.into());
+    let answer = served.cloud.terminate(body.instance.into(), scope).await;
     Json(answer.into())
 }
 
@@ -163,13 +174,13 @@ async fn adopt(State(served): State<Served>, Json(body): Json<AdoptBody>) -> Jso
     let home = body.home.kubeconfig();
     let adoption = match body.adoption() {
         Ok(adoption) => adoption,
-        Err(why) => return failed(FailureKind::Invalid, &why),
+        Err(error) => return failed(FailureKind::Invalid, &error),
     };
     let (instance, offering) = (&adoption.instance, &adoption.offering);
     tracing::info!(%instance, %offering, "adopt");
     Json(match served.home(&home).await {
         Ok(home) => served.cloud.adopt(Box::new(adoption), home).await.into(),
-        Err(why) => return failed(FailureKind::Invalid, &why),
+        Err(error) => return failed(FailureKind::Invalid, &error),
     })
 }
 
@@ -181,12 +192,9 @@ async fn instances(State(served): State<Served>) -> Json<AnswerBody> {
     listed(&served, None).await
 }
 
-async fn listed(
-    served: &Served,
-    of: Option<(String, crate::model::id::ClusterName)>,
-) -> Json<AnswerBody> {
-    match served.cloud.list(of).await {
+async fn listed(served: &Served, scope: Option<(String, ClusterName)>) -> Json<AnswerBody> {
+    match served.cloud.list(scope).await {
         Some(instances) => Json(CommandResult::Instances(instances).into()),
-        None => failed(FailureKind::Unknown, "the simulated cloud stopped"),
+        None => failed(FailureKind::Unknown, &"the simulated cloud stopped"),
     }
 }

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::{RegionCluster, RegionState, RegionTask};
-use crate::engine::event::Event;
 use crate::providers::aws::interruption_listener::Listener;
 
 impl Drop for RegionTask {
@@ -24,30 +22,33 @@ impl RegionTask {
         let Some(events) = &old.events else {
             return;
         };
-        let is_same =
-            |own: Option<&mpsc::Sender<Event>>| own.is_some_and(|it| it.same_channel(events));
+        let still_registered = new.and_then(|member| member.events.as_ref());
+        if still_registered.is_some_and(|sender| sender.same_channel(events)) {
+            return;
+        }
         let name = &old.cluster.name;
-        if let Ok(mut known) = self.shared.engines.lock()
-            && is_same(known.get(name).map(|own| &own.0))
-            && !is_same(new.and_then(|own| own.events.as_ref()))
+        if let Ok(mut engines) = self.shared.engines.lock()
+            && engines
+                .get(name)
+                .is_some_and(|(sender, _)| sender.same_channel(events))
         {
-            known.remove(name);
+            engines.remove(name);
         }
     }
 
     /// Starts one listener per queue of the clusters, for their engines.
     pub(super) fn listen(&mut self) {
         let members = self.members.iter();
-        let engines = members.filter_map(|(name, own)| {
-            let events = own.events.clone().filter(|event| !event.is_closed())?;
-            Some((name, events, &own.connection.fence))
+        let engines = members.filter_map(|(name, member)| {
+            let events = member.events.clone().filter(|event| !event.is_closed())?;
+            Some((name, events, &member.connection.fence))
         });
         if let Ok(mut known) = self.shared.engines.lock() {
-            known.retain(|_, own| !own.0.is_closed());
+            known.retain(|_, (sender, _)| !sender.is_closed());
             for (name, events, fence) in engines {
                 // An engine that is already known keeps the fence of its own term.
-                let is_known = known.get(name);
-                if !is_known.is_some_and(|own| own.0.same_channel(&events)) {
+                let registered = known.get(name);
+                if registered.is_none_or(|(sender, _)| !sender.same_channel(&events)) {
                     known.insert(name.clone(), (events, fence.of_this_term()));
                 }
             }
@@ -57,17 +58,17 @@ impl RegionTask {
             .members
             .values()
             .filter(|member| member.events.is_some());
-        let named = led.filter_map(|own| {
-            let queue = own.cluster.interruption.as_ref()?.queue.clone();
-            Some((own.cluster.installation.clone(), queue))
+        let queues = led.filter_map(|member| {
+            let queue = member.cluster.interruption.as_ref()?.queue.clone();
+            Some((member.cluster.installation.clone(), queue))
         });
-        let wanted: BTreeSet<(String, String)> = named.collect();
+        let wanted: BTreeSet<(String, String)> = queues.collect();
         self.queues.retain(|key, task| {
-            let stays = wanted.contains(key) && !task.is_finished();
-            if !stays {
+            let is_kept = wanted.contains(key) && !task.is_finished();
+            if !is_kept {
                 task.abort();
             }
-            stays
+            is_kept
         });
         for key in wanted {
             let RegionState {
@@ -76,8 +77,9 @@ impl RegionTask {
                 engines,
                 ..
             } = &*self.shared;
-            let (account, lister) = (account.clone(), lister.clone());
-            let listener = Listener::new(account, lister, engines.clone(), key.clone());
+            let (account, lister, engines) = (account.clone(), lister.clone(), engines.clone());
+            let (installation, queue) = key.clone();
+            let listener = Listener::new(account, lister, engines, installation, queue);
             let entry = self.queues.entry(key);
             entry.or_insert_with(|| tokio::spawn(listener.listen()).abort_handle());
         }

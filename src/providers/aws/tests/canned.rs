@@ -34,7 +34,7 @@ impl Asked {
     pub(super) fn says(&self, text: &str) -> bool {
         match self.body.starts_with('{') {
             true => self.body.contains(text),
-            false => self.body.lines().any(|own| own == text),
+            false => self.body.lines().any(|line| line == text),
         }
     }
 }
@@ -109,7 +109,11 @@ impl Canned {
 
     /// Takes the names of the recorded requests.
     pub(super) fn operations(&self) -> String {
-        let names: Vec<String> = self.asked().into_iter().map(|own| own.operation).collect();
+        let names: Vec<String> = self
+            .asked()
+            .into_iter()
+            .map(|request| request.operation)
+            .collect();
         names.join(" ")
     }
 }
@@ -123,7 +127,9 @@ impl HttpConnector for Canned {
             Some(_) => body.clone().into_owned(),
             None => form(&body),
         };
-        let action = decoded.lines().find_map(|own| own.strip_prefix("Action="));
+        let action = decoded
+            .lines()
+            .find_map(|line| line.strip_prefix("Action="));
         let operation = target.or(action).unwrap_or(request.uri()).to_owned();
         let is_json = target.is_some() || decoded.is_empty();
         let kind = match (is_json, decoded.contains("Version=2016-11-15")) {
@@ -184,7 +190,7 @@ fn form(body: &str) -> String {
             b'&' => b'\n',
             b'+' => b' ',
             b'%' => {
-                let digits = [bytes.next(), bytes.next()].map(|own| own.unwrap_or(b'0'));
+                let digits = [bytes.next(), bytes.next()].map(|digit| digit.unwrap_or(b'0'));
                 let digits = String::from_utf8_lossy(&digits).into_owned();
                 u8::from_str_radix(&digits, 16).unwrap_or(b'?')
             }

@@ -17,7 +17,7 @@ use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 
 /// A cluster's API of this minor version, with DNS and Service addresses if given.
 fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connection {
-    let answer = move |request: Request<Body>| async move {
+    let service = service_fn(move |request: Request<Body>| async move {
         let found = match request.uri().path() {
             "/version" => format!(
                 r#"{{"major":"1","minor":"{minor}","gitVersion":"","gitCommit":"",
@@ -40,8 +40,8 @@ fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connec
         };
         let answer = Response::builder().status(status);
         Ok::<_, tower::BoxError>(answer.body(Body::from(body.into_bytes()))?)
-    };
-    Connection::over(Client::new(service_fn(answer), "default"))
+    });
+    Connection::over(Client::new(service, "default"))
 }
 
 async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> ClusterEndpoint {
@@ -64,12 +64,15 @@ async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
         ("32", "None", "", "1.32", false),
     ];
     for (minor, dns, services, version, ipv6) in rows {
-        let own = told(&cluster, &api(minor, dns, services), &aws).await;
-        assert_eq!((own.version.as_str(), own.ipv6), (version, ipv6));
-        assert_eq!(own.dns, dns.parse().ok());
+        let endpoint = told(&cluster, &api(minor, dns, services), &aws).await;
+        assert_eq!((endpoint.version.as_str(), endpoint.ipv6), (version, ipv6));
+        assert_eq!(endpoint.dns, dns.parse().ok());
         let services = Some(services).filter(|service| !service.is_empty());
-        assert_eq!(own.service_cidr.as_deref(), services);
-        assert_eq!((own.name.as_str(), own.ca.is_empty()), ("own", false));
+        assert_eq!(endpoint.service_cidr.as_deref(), services);
+        assert_eq!(
+            (endpoint.name.as_str(), endpoint.ca.is_empty()),
+            ("own", false)
+        );
     }
     assert_eq!(aws.asked().len(), 0, "no cluster of EKS");
 }
@@ -106,14 +109,14 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
             name: "own".into(),
             eks: Some(Eks {
                 name: Some("theirs".to_owned()),
-                service_cidr: Some(given.to_owned()).filter(|own| !own.is_empty()),
+                service_cidr: Some(given.to_owned()).filter(|cidr| !cidr.is_empty()),
                 ..Eks::default()
             }),
             ..Cluster::default()
         };
-        let own = told(&cluster, &api("33", "", api_says), &aws).await;
-        assert_eq!(own.service_cidr.as_deref(), expect);
-        assert_eq!(own.name, "theirs");
+        let endpoint = told(&cluster, &api("33", "", api_says), &aws).await;
+        assert_eq!(endpoint.service_cidr.as_deref(), expect);
+        assert_eq!(endpoint.name, "theirs");
         let asked = usize::from(given.is_empty() && api_says.is_empty());
         assert_eq!(aws.asked().len(), asked);
     }

@@ -97,7 +97,7 @@ fn what_aws_throttles_is_counted() {
     let text = recorder.handle().render();
     let throttled = text
         .lines()
-        .filter(|own| own.starts_with("outrigger_ec2_throttled_total{"));
+        .filter(|line| line.starts_with("outrigger_ec2_throttled_total{"));
     let throttled: Vec<&str> = throttled.collect();
     let expect = format!("{{region=\"{REGION}\",api=\"DescribeSubnets\"}}");
     assert_eq!(throttled.len(), 1, "{text}");
@@ -127,13 +127,13 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
             },
             _ => Reply::Xml(String::new()),
         });
-        let own = launched(&aws).await;
-        let failed = own.err().map(|fault| fault.sorted("ec2").sort);
+        let outcome = launched(&aws).await;
+        let failed = outcome.err().map(|fault| fault.sorted("ec2").sort);
         assert_eq!(failed, sort, "{refused:?}");
         let (fleets, others): (Vec<Asked>, Vec<Asked>) = aws
             .asked()
             .into_iter()
-            .partition(|own| own.operation == "CreateFleet");
+            .partition(|request| request.operation == "CreateFleet");
         assert_eq!(
             (fleets.len(), others.len()),
             (rounds, rounds),
@@ -159,12 +159,12 @@ async fn errors_beside_an_instance_are_those_of_their_zone() {
         )),
         _ => Reply::Xml(String::new()),
     });
-    let own = launched(&aws).await;
-    let FleetLaunch { launched, said } = own.unwrap_or_else(|fault| panic!("{fault}"));
+    let outcome = launched(&aws).await;
+    let FleetLaunch { launched, errors } = outcome.unwrap_or_else(|fault| panic!("{fault}"));
     let (instance, _) = launched.expect("an instance");
     assert_eq!(instance.offering.zone.as_str(), ZONES[1]);
-    let [refused] = &said.refusals[..] else {
-        panic!("{:?}", said.refusals);
+    let [refused] = &errors.refusals[..] else {
+        panic!("{:?}", errors.refusals);
     };
     assert_eq!(refused.offering.zone.as_str(), ZONES[0]);
     assert_eq!(refused.kind, RefusalKind::InsufficientCapacity);

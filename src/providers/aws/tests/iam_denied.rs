@@ -130,9 +130,11 @@ fn asked<'s, T>(
     service: &'static str,
     call: impl Future<Output = Result<T, AwsError>> + Send + 's,
 ) -> BoxFuture<'s, Said> {
-    let told = move |fault: AwsError| fault.sorted(service).text;
-    call.map(move |answer| answer.map(drop).map_err(told))
-        .boxed()
+    call.map(move |answer| match answer {
+        Ok(_) => Ok(()),
+        Err(fault) => Err(fault.sorted(service).text),
+    })
+    .boxed()
 }
 
 fn latest() -> ImageTerm {
@@ -221,18 +223,19 @@ impl Stage {
 
     /// A cluster whose nodes have an IAM role.
     fn of_role(&self, name: &str) -> Cluster {
-        let mut own = Cluster::clone(&self.cluster);
-        own.name = name.into();
-        own.node_classes[0].identity = Some(NodeIdentity::Role(self.aws.fact("role").to_owned()));
-        own
+        let mut cluster = Cluster::clone(&self.cluster);
+        cluster.name = name.into();
+        cluster.node_classes[0].identity =
+            Some(NodeIdentity::Role(self.aws.fact("role").to_owned()));
+        cluster
     }
 
     /// Creates the instance profile of a role without one.
     async fn profile(&mut self) -> Said {
-        let own = self.of_role(&format!("cluster-{}", self.count + 1));
+        let cluster = self.of_role(&format!("cluster-{}", self.count + 1));
         self.next();
         let mut profiles = Profiles::default();
-        let made = profiles.of(&self.account, (&own, true), &own.node_classes[0]);
+        let made = profiles.of(&self.account, &cluster, true, &cluster.node_classes[0]);
         made.await.map(drop).map_err(|trouble| trouble.text)
     }
 
@@ -318,7 +321,9 @@ impl Stage {
         self.launched(&format!("only-{}", self.count)).await?;
         let known = self.aws.ask(&json!({"do": "templates"}));
         let known = known["templates"].as_array().expect("a list");
-        let names = known.iter().filter_map(|own| own["name"].as_str());
+        let names = known
+            .iter()
+            .filter_map(|template| template["name"].as_str());
         let mut cache = LaunchTemplateCache::default();
         let ago = KEPT + SignedDuration::from_secs(1);
         cache.listed(names.map(str::to_owned), clock::now() - ago);
@@ -379,6 +384,9 @@ async fn try_each(stage: &mut Stage) {
         DEEDS.len(),
         tried.len()
     );
-    let granted = STATEMENTS.iter().flat_map(|own| own.actions).copied();
+    let granted = STATEMENTS
+        .iter()
+        .flat_map(|statement| statement.actions)
+        .copied();
     assert_eq!(tried, granted.collect());
 }

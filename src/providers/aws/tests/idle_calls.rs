@@ -24,6 +24,7 @@ use tower::service_fn;
 use crate::engine::command::{Command, CommandResult};
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::{Cluster, Eks, InterruptionQueue, ManagementMode};
+use crate::model::labels::Labels;
 use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
 use crate::model::node_class::{NodeClass, NodeIdentity};
@@ -107,56 +108,57 @@ fn refusal(code: &str, message: &str) -> String {
 }
 
 pub(crate) fn answer(operation: &str) -> (&'static str, String) {
-    let xml = |inner: &str| {
-        let text = format!("<{operation}Response>{inner}</{operation}Response>");
-        ("text/xml", text)
-    };
-    let json = |text: &str| ("application/x-amz-json-1.0", text.to_owned());
     let tags = "<tagSet><item><key>own</key><value>yes</value></item></tagSet>";
-    match operation {
-        "DescribeSubnets" => xml(&format!(
+    let inner = match operation {
+        "DescribeSubnets" => format!(
             "<subnetSet><item><subnetId>subnet-1</subnetId><availabilityZone>us-west-2a\
              </availabilityZone><availabilityZoneId>usw2-az1</availabilityZoneId>\
              <availableIpAddressCount>250</availableIpAddressCount>{tags}</item></subnetSet>"
-        )),
-        "DescribeSecurityGroups" => xml(&format!(
+        ),
+        "DescribeSecurityGroups" => format!(
             "<securityGroupInfo><item><groupId>sg-1</groupId><groupName>nodes</groupName>{tags}\
              </item></securityGroupInfo>"
-        )),
-        "DescribeImages" => xml(
+        ),
+        "DescribeImages" => String::from(
             "<imagesSet><item><imageId>ami-1</imageId><name>eks</name><architecture>x86_64\
              </architecture><creationDate>2026-01-01T00:00:00.000Z</creationDate></item>\
              </imagesSet>",
         ),
-        "DescribeInstanceTypes" => xml(
+        "DescribeInstanceTypes" => String::from(
             "<instanceTypeSet><item><instanceType>m5.large</instanceType><supportedUsageClasses>\
              <item>on-demand</item></supportedUsageClasses><processorInfo>\
              <supportedArchitectures><item>x86_64</item></supportedArchitectures></processorInfo>\
              <vCpuInfo><defaultVCpus>2</defaultVCpus></vCpuInfo><memoryInfo><sizeInMiB>8192\
              </sizeInMiB></memoryInfo></item></instanceTypeSet>",
         ),
-        "DescribeInstanceTypeOfferings" => xml(
+        "DescribeInstanceTypeOfferings" => String::from(
             "<instanceTypeOfferingSet><item><instanceType>m5.large</instanceType><locationType>\
              availability-zone</locationType><location>us-west-2a</location></item>\
              </instanceTypeOfferingSet>",
         ),
-        "GetInstanceProfile" => xml(
+        "GetInstanceProfile" => String::from(
             "<GetInstanceProfileResult><InstanceProfile><Path>/</Path><InstanceProfileName>p\
              </InstanceProfileName><InstanceProfileId>p</InstanceProfileId><Arn>a</Arn>\
              <CreateDate>2026-01-01T00:00:00Z</CreateDate><Roles><member><Path>/</Path><RoleName>\
              node</RoleName><RoleId>r</RoleId><Arn>a</Arn><CreateDate>2026-01-01T00:00:00Z\
              </CreateDate></member></Roles></InstanceProfile></GetInstanceProfileResult>",
         ),
-        "ListInstanceProfiles" => xml(
+        "ListInstanceProfiles" => String::from(
             "<ListInstanceProfilesResult><InstanceProfiles/><IsTruncated>false</IsTruncated>\
              </ListInstanceProfilesResult>",
         ),
-        "GetParameter" => json(r#"{"Parameter":{"Value":"ami-1"}}"#),
-        "GetQueueUrl" => json(r#"{"QueueUrl":"https://queue.test/1/q"}"#),
-        "GetProducts" => json(r#"{"PriceList":[]}"#),
-        "ReceiveMessage" => json("{}"),
-        _ => xml(""),
-    }
+        "GetParameter" => return json(r#"{"Parameter":{"Value":"ami-1"}}"#),
+        "GetQueueUrl" => return json(r#"{"QueueUrl":"https://queue.test/1/q"}"#),
+        "GetProducts" => return json(r#"{"PriceList":[]}"#),
+        "ReceiveMessage" => return json("{}"),
+        _ => String::new(),
+    };
+    let text = format!("<{operation}Response>{inner}</{operation}Response>");
+    ("text/xml", text)
+}
+
+fn json(text: &str) -> (&'static str, String) {
+    ("application/x-amz-json-1.0", text.to_owned())
 }
 
 /// A cluster's API that only returns its version.
@@ -184,7 +186,7 @@ pub(crate) fn api() -> Connection {
 
 /// A node class of EKS images whose subnets and security groups have this tag.
 pub(crate) fn node_class(key: &str, value: &str, identity: NodeIdentity) -> NodeClass {
-    let tags = || [(key.to_owned(), value.to_owned())].into();
+    let tags = Labels::from([(key.to_owned(), value.to_owned())]);
     NodeClass {
         name: "default".into(),
         family: AmiFamily::Al2023,
@@ -192,8 +194,8 @@ pub(crate) fn node_class(key: &str, value: &str, identity: NodeIdentity) -> Node
             family: AmiFamily::Al2023,
             version: "latest".to_owned(),
         }],
-        subnets: vec![SubnetTerm::Tags(tags())],
-        security_groups: vec![SecurityGroupTerm::Tags(tags())],
+        subnets: vec![SubnetTerm::Tags(tags.clone())],
+        security_groups: vec![SecurityGroupTerm::Tags(tags)],
         identity: Some(identity),
         ..NodeClass::default()
     }

@@ -48,9 +48,9 @@ fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
     let all = found.map_err(|trouble| trouble.cause)?;
     Ok(all
         .into_iter()
-        .map(|own| {
-            let neuron = own.variants.contains(&Variant::Neuron);
-            own.id.replace("ami-", if neuron { "n" } else { "" })
+        .map(|image| {
+            let neuron = image.variants.contains(&Variant::Neuron);
+            image.id.replace("ami-", if neuron { "n" } else { "" })
         })
         .collect::<Vec<_>>()
         .join(" "))
@@ -71,7 +71,7 @@ async fn for_want_of_an_answer_no_image_is_dropped() {
         family: AmiFamily::Al2023,
         version: "latest".to_owned(),
     }];
-    let own = [ImageTerm::SsmParameter("/own".to_owned())];
+    let terms = [ImageTerm::SsmParameter("/own".to_owned())];
     let gone = Some("ParameterNotFound");
     let all = Ok("1 2 n3 4 5");
     // Each step takes half an hour: the SSM error, the images of AWS, and those of the user.
@@ -97,7 +97,7 @@ async fn for_want_of_an_answer_no_image_is_dropped() {
         *error.lock().expect("no panic") = now;
         let found = images.find(&account, &alias, Some("1.33")).await;
         assert_eq!(ids(found), of_alias.map(str::to_owned), "step {step}");
-        let found = images.find(&account, &own, None).await;
+        let found = images.find(&account, &terms, None).await;
         assert_eq!(ids(found), of_user.map(str::to_owned), "step {step}");
         advance(Duration::from_mins(31)).await;
     }

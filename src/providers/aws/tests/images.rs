@@ -28,12 +28,11 @@ const THERE: [(&str, &str, &str); 4] = [
 
 /// All images, or those with the requested IDs.
 fn described(asked: &Asked) -> String {
-    let wanted = |id: &str| {
-        let by_id = asked.says("Filter.1.Name=image-id");
+    let by_id = asked.says("Filter.1.Name=image-id");
+    let items = THERE.iter().filter(|(id, ..)| {
         let value = format!("={id}");
-        !by_id || asked.body.lines().any(|own| own.ends_with(&value))
-    };
-    let items = THERE.iter().filter(|(id, ..)| wanted(id));
+        !by_id || asked.body.lines().any(|line| line.ends_with(&value))
+    });
     let items = items.map(|(id, arch, deprecated)| {
         format!(
             "<item><imageId>{id}</imageId><name>own</name><architecture>{arch}</architecture>\
@@ -54,7 +53,9 @@ fn aws(parameters: &'static [(&'static str, &'static str)]) -> Canned {
             return Reply::Xml(described(asked));
         }
         let mut all = parameters.iter();
-        let held = all.find(|(name, _)| asked.says(name)).map(|own| own.1);
+        let held = all
+            .find(|(name, _)| asked.says(name))
+            .map(|parameter| parameter.1);
         match held {
             Some("no") => Reply::No("AccessDeniedException", ""),
             Some(id) => Reply::Json(format!(r#"{{"Parameter":{{"Value":"{id}"}}}}"#)),
@@ -68,8 +69,16 @@ async fn find(aws: &Canned, terms: &[ImageTerm]) -> ListResult<Vec<Image>> {
     images.find(&aws.account(REGION), terms, Some("1.32")).await
 }
 
+/// The values of the parameters of a request whose names begin so.
+fn values<'a>(request: &'a Asked, name: &str) -> Vec<&'a str> {
+    let lines = request.body.lines().filter(|line| line.starts_with(name));
+    lines
+        .filter_map(|line| Some(line.split_once('=')?.1))
+        .collect()
+}
+
 fn ids(found: &[Image]) -> Vec<&str> {
-    found.iter().map(|own| own.id.as_str()).collect()
+    found.iter().map(|image| image.id.as_str()).collect()
 }
 
 fn labels(all: &[(&str, &str)]) -> Labels {
@@ -137,16 +146,12 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
         find(&aws, &terms).await.expect("images");
         let asked = aws.asked();
         assert_eq!(asked.len(), expect.len(), "{terms:?}");
-        for (own, (owners, filters)) in asked.iter().zip(expect) {
-            let said = |name: &str| -> Vec<String> {
-                let own = own.body.lines().filter(|own| own.starts_with(name));
-                let values = own.filter_map(|own| own.split_once('='));
-                values.map(|(_, value)| value.to_owned()).collect()
-            };
-            assert_eq!(said("Owner."), *owners, "{terms:?}");
+        for (request, (owners, filters)) in asked.iter().zip(expect) {
+            assert_eq!(values(request, "Owner."), *owners, "{terms:?}");
             let expect = [*filters, "state available"].join(" ");
-            assert_eq!(said("Filter.").join(" "), expect.trim_start(), "{terms:?}");
-            assert!(own.says("IncludeDeprecated=true"), "{own:?}");
+            let filters = values(request, "Filter.").join(" ");
+            assert_eq!(filters, expect.trim_start(), "{terms:?}");
+            assert!(request.says("IncludeDeprecated=true"), "{request:?}");
         }
     }
 }
@@ -156,16 +161,16 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
 async fn an_image_is_what_ec2_says_of_it() {
     let found = find(&aws(&[]), &[search(None, Some("me"), &[])]).await;
     let found = found.expect("images");
-    let own = found
+    let images = found
         .iter()
-        .map(|own| (own.id.as_str(), own.arch.as_str(), own.deprecated));
+        .map(|image| (image.id.as_str(), image.arch.as_str(), image.deprecated));
     let expect = [
         ("ami-1", "amd64", false),
         ("ami-2", "arm64", true),
         ("ami-3", "amd64", false),
     ];
-    assert_eq!(own.collect::<Vec<_>>(), expect);
-    assert!(found.iter().all(|own| own.variants.is_empty()));
+    assert_eq!(images.collect::<Vec<_>>(), expect);
+    assert!(found.iter().all(|image| image.variants.is_empty()));
 }
 
 /// Missing parameters are ignored. Access denial is an error, because the parameter might be
@@ -234,13 +239,18 @@ async fn a_parameter_of_the_users_own_names_an_image() {
         ("/own/text", "hello"),
         ("/own/secret", "no"),
     ]);
-    let term = |name: &str| [ImageTerm::SsmParameter(name.to_owned())];
-    for (name, expect) in [("/own/image", 1), ("/own/text", 0), ("/own/none", 0)] {
-        let found = find(&aws, &term(name)).await.expect(name);
-        assert_eq!(found.len(), expect, "{name}");
+    for (name, expect) in [
+        ("/own/image", Ok(1)),
+        ("/own/text", Ok(0)),
+        ("/own/none", Ok(0)),
+        ("/own/secret", Err(Cause::Denied)),
+    ] {
+        let found = find(&aws, &[ImageTerm::SsmParameter(name.to_owned())]).await;
+        let found = found
+            .map(|images| images.len())
+            .map_err(|error| error.cause);
+        assert_eq!(found, expect, "{name}");
     }
-    let trouble = find(&aws, &term("/own/secret")).await;
-    assert_eq!(trouble.expect_err("no right").cause, Cause::Denied);
 }
 
 /// Number of requests that are sent again after this duration.
@@ -284,11 +294,11 @@ async fn what_was_found_is_believed_for_a_while() {
     // The images in the parameters are requested again, too.
     let latest = [alias(AmiFamily::Al2, "latest")];
     let pinned = [alias(AmiFamily::Al2, "v2025")];
-    let own = [ImageTerm::SsmParameter("/own".to_owned())];
+    let user_terms = [ImageTerm::SsmParameter("/own".to_owned())];
     for (term, keep, parameters) in [
         (&latest, LATEST, 3),
         (&pinned, PINNED, 3),
-        (&own, LATEST, 1),
+        (&user_terms, LATEST, 1),
     ] {
         assert_eq!(
             again(term, keep - Duration::from_secs(1)).await,

@@ -25,7 +25,7 @@ fn xml(elements: &[(&str, &str)]) -> String {
 fn items(name: &str, all: &[String]) -> String {
     let all: String = all
         .iter()
-        .map(|own| format!("<item>{own}</item>"))
+        .map(|item| format!("<item>{item}</item>"))
         .collect();
     format!("<{name}>{all}</{name}>")
 }
@@ -47,7 +47,11 @@ fn at(text: &str) -> Timestamp {
 /// Pages, some of them empty, with each entry once. The first page's token requests the second
 /// page.
 fn paged(asked: &Asked, name: &str, entries: [&[String]; 3]) -> Reply {
-    let page = match asked.body.lines().find(|own| own.starts_with("NextToken=")) {
+    let page = match asked
+        .body
+        .lines()
+        .find(|line| line.starts_with("NextToken="))
+    {
         None => 0,
         Some("NextToken=one") => 1,
         Some(_) => 2,
@@ -60,41 +64,48 @@ fn paged(asked: &Asked, name: &str, entries: [&[String]; 3]) -> Reply {
     Reply::Xml(items(name, entries[page]) + next)
 }
 
+fn subnet(id: &str, zone: &str, free: &str) -> String {
+    let fields = [
+        ("subnetId", id),
+        ("availabilityZone", zone),
+        ("availabilityZoneId", "usw2-az1"),
+        ("availableIpAddressCount", free),
+    ];
+    xml(&fields) + &tags(&[("team", "web")])
+}
+
+fn security_group(id: &str) -> String {
+    xml(&[("groupId", id), ("groupName", "nodes")])
+}
+
 #[tokio::test]
 async fn pages_are_put_together_and_empty_ones_end_nothing() {
-    let aws = Canned::new(|asked| {
-        let subnet = |id: &str, zone: &str, free: &str| {
-            let own = [
-                ("subnetId", id),
-                ("availabilityZone", zone),
-                ("availabilityZoneId", "usw2-az1"),
-                ("availableIpAddressCount", free),
-            ];
-            xml(&own) + &tags(&[("team", "web")])
-        };
-        let group = |id: &str| xml(&[("groupId", id), ("groupName", "nodes")]);
-        match asked.operation.as_str() {
-            "DescribeSubnets" => paged(
-                asked,
-                "subnetSet",
-                [
-                    &[subnet("s-1", "us-west-2a", "7"), subnet("s-2", "", "7")],
-                    &[],
-                    &[subnet("s-3", "us-west-2b", "-1")],
-                ],
-            ),
-            _ => paged(
-                asked,
-                "securityGroupInfo",
-                [&[], &[group("sg-1")], &[group("sg-2")]],
-            ),
-        }
+    let aws = Canned::new(|asked| match asked.operation.as_str() {
+        "DescribeSubnets" => paged(
+            asked,
+            "subnetSet",
+            [
+                &[subnet("s-1", "us-west-2a", "7"), subnet("s-2", "", "7")],
+                &[],
+                &[subnet("s-3", "us-west-2b", "-1")],
+            ],
+        ),
+        _ => paged(
+            asked,
+            "securityGroupInfo",
+            [&[], &[security_group("sg-1")], &[security_group("sg-2")]],
+        ),
     });
     let account = aws.account(REGION);
     let all = network::subnets(&account).await.expect("subnets");
     let told: Vec<String> = all
         .iter()
-        .map(|(own, _)| format!("{} {} {} {}", own.id, own.zone, own.zone_id, own.free))
+        .map(|(subnet, _)| {
+            format!(
+                "{} {} {} {}",
+                subnet.id, subnet.zone, subnet.zone_id, subnet.free
+            )
+        })
         .collect();
     // A subnet without a zone is ignored.
     let expect = ["s-1 us-west-2a usw2-az1 7", "s-3 us-west-2b usw2-az1 0"];
@@ -102,7 +113,7 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
     assert_eq!(all[0].1, [("team".to_owned(), "web".to_owned())].into());
     assert_eq!(aws.asked().len(), 3);
     let all = network::security_groups(&account).await.expect("groups");
-    let ids: Vec<&str> = all.iter().map(|(own, _)| own.id.as_str()).collect();
+    let ids: Vec<&str> = all.iter().map(|(group, _)| group.id.as_str()).collect();
     assert_eq!(ids, ["sg-1", "sg-2"]);
 }
 
@@ -127,14 +138,14 @@ async fn a_page_that_fails_fails_the_listing() {
             true => Reply::No(code, "why"),
         });
         let fault = network::subnets(&aws.account(REGION)).await;
-        let own = trouble(&fault.expect_err("a fault"), "ec2");
-        assert_eq!(own.cause, cause);
-        assert!(own.text.contains(text), "{}", own.text);
+        let condition = trouble(&fault.expect_err("a fault"), "ec2");
+        assert_eq!(condition.cause, cause);
+        assert!(condition.text.contains(text), "{}", condition.text);
     }
     let aws = Canned::new(|_| Reply::Silent);
     let fault = network::security_groups(&aws.account(REGION)).await;
-    let own = trouble(&fault.expect_err("a fault"), "ec2");
-    assert_eq!(own.cause, Cause::Unavailable);
+    let condition = trouble(&fault.expect_err("a fault"), "ec2");
+    assert_eq!(condition.cause, Cause::Unavailable);
 }
 
 /// Only available groups are returned, with their strategy. Unknown strategies are omitted.
@@ -185,9 +196,11 @@ async fn placement_groups_are_those_that_are_available() {
     });
     let all = network::placement_groups(&aws.account(REGION)).await;
     let all = all.expect("groups");
-    let found = all.iter().map(|(name, own)| (name.as_str(), own.strategy));
+    let found = all
+        .iter()
+        .map(|(name, group)| (name.as_str(), group.strategy));
     let expect = rows.iter();
-    let expect = expect.filter_map(|own| Some((own.0, own.5?)));
+    let expect = expect.filter_map(|row| Some((row.0, row.5?)));
     assert_eq!(
         found.collect::<BTreeMap<_, _>>(),
         expect.collect::<BTreeMap<_, _>>()
@@ -216,7 +229,7 @@ async fn reservations_are_those_that_are_active() {
     ];
     let aws = Canned::new(move |_| {
         let all = rows.map(|(id, state, kind, _)| {
-            let own = xml(&[
+            let fields = xml(&[
                 ("capacityReservationId", id),
                 ("ownerId", "012345678901"),
                 ("instanceType", "m5.large"),
@@ -229,19 +242,21 @@ async fn reservations_are_those_that_are_active() {
                 ("instanceMatchCriteria", "targeted"),
                 ("interruptible", if id == "cr-2" { "" } else { "true" }),
             ]);
-            own + &tags(&[("team", "web")])
+            fields + &tags(&[("team", "web")])
         });
         Reply::Xml(items("capacityReservationSet", &all))
     });
     let all = network::reservations(&aws.account(REGION)).await;
     let all = all.expect("reservations");
-    let ids = all.iter().map(|own| own.found.reservation.id.as_str());
+    let ids = all
+        .iter()
+        .map(|listed| listed.found.reservation.id.as_str());
     let expect = rows.iter().filter(|row| row.3).map(|row| row.0);
     assert!(ids.eq(expect), "{all:?}");
     let block = &all[2].found.reservation;
     assert_eq!(block.kind, ReservationKind::CapacityBlock);
-    let own = &all[0];
-    let reservation = &own.found.reservation;
+    let listed = &all[0];
+    let reservation = &listed.found.reservation;
     assert_eq!(reservation.kind, ReservationKind::Default);
     assert_eq!((reservation.total, reservation.left), (10, 4));
     assert!(reservation.interruptible && reservation.counted.is_some());
@@ -250,33 +265,35 @@ async fn reservations_are_those_that_are_active() {
         "it does not say so"
     );
     assert_eq!(reservation.ends, Some(at("2030-01-01T00:00:00Z")));
-    assert_eq!(own.owner, "012345678901");
-    assert_eq!(own.criteria, Some(MatchCriteria::Targeted));
-    assert_eq!(own.found.zone.as_str(), "us-west-2a");
+    assert_eq!(listed.owner, "012345678901");
+    assert_eq!(listed.criteria, Some(MatchCriteria::Targeted));
+    assert_eq!(listed.found.zone.as_str(), "us-west-2a");
     let asked = aws.asked().remove(0);
     assert!(asked.says("Filter.1.Name=state") && asked.says("Filter.1.Value.1=active"));
 }
 
 /// Healthy instances are not queried in detail. Unhealthy ones are queried for instance checks,
 /// host checks and events.
+/// A failed check of reachability, since this time.
+fn failed_check(since: &str) -> String {
+    let detail = xml(&[
+        ("name", "reachability"),
+        ("status", "failed"),
+        ("impairedSince", since),
+    ]);
+    xml(&[("status", "impaired")]) + &items("details", &[detail])
+}
+
 #[tokio::test]
 async fn the_status_of_instances_is_read_with_its_details() {
     let aws = Canned::new(|asked| {
-        let failed = |name: &str, since: &str| {
-            let detail = xml(&[
-                ("name", name),
-                ("status", "failed"),
-                ("impairedSince", since),
-            ]);
-            xml(&[("status", "impaired")]) + &items("details", &[detail])
-        };
-        let own = match () {
+        let instance_status = match () {
             () if asked.says("Filter.1.Name=instance-status.status") => {
-                let checks = failed("reachability", "2026-01-01T00:00:00.000Z");
+                let checks = failed_check("2026-01-01T00:00:00.000Z");
                 xml(&[("instanceId", "i-1"), ("instanceStatus", &checks)])
             }
             () if asked.says("Filter.1.Name=system-status.status") => {
-                let checks = failed("reachability", "");
+                let checks = failed_check("");
                 xml(&[("instanceId", "i-2"), ("systemStatus", &checks)])
             }
             () => {
@@ -288,35 +305,38 @@ async fn the_status_of_instances_is_read_with_its_details() {
                 xml(&[("instanceId", "i-3")]) + &items("eventsSet", &[event])
             }
         };
-        Reply::Xml(items("instanceStatusSet", &[own]))
+        Reply::Xml(items("instanceStatusSet", &[instance_status]))
     });
     let rows = instance_status::ailing(&aws.account(REGION))
         .await
         .expect("rows");
-    let row = |instance: &str, checks: Vec<StatusCheckDetail>, events: Vec<Scheduled>| StatusRow {
-        instance: instance.into(),
-        checks,
-        events,
-    };
-    let check = |since| StatusCheckDetail {
-        failed: true,
-        since,
-    };
     let event = Scheduled {
         code: "instance-stop".to_owned(),
         description: "[Completed] gone".to_owned(),
         not_before: Some(at("2026-01-02T00:00:00Z")),
     };
     let expect = [
-        row("i-1", vec![check(Some(at("2026-01-01T00:00:00Z")))], vec![]),
-        row("i-2", vec![check(None)], vec![]),
-        row("i-3", vec![], vec![event]),
-    ];
+        ("i-1", vec![Some(at("2026-01-01T00:00:00Z"))], vec![]),
+        ("i-2", vec![None], vec![]),
+        ("i-3", vec![], vec![event]),
+    ]
+    .map(|(instance, failed_since, events)| {
+        let checks = failed_since.into_iter();
+        let checks = checks.map(|since| StatusCheckDetail {
+            failed: true,
+            since,
+        });
+        StatusRow {
+            instance: instance.into(),
+            checks: checks.collect(),
+            events,
+        }
+    });
     assert_eq!(rows, expect);
     let asked = aws.asked();
     assert_eq!(asked.len(), 3);
-    for own in &asked[..2] {
-        assert!(own.says("Filter.1.Value.1=impaired"), "{own:?}");
+    for request in &asked[..2] {
+        assert!(request.says("Filter.1.Value.1=impaired"), "{request:?}");
     }
     let codes = [
         "instance-reboot",
@@ -331,8 +351,12 @@ async fn the_status_of_instances_is_read_with_its_details() {
     }
 }
 
+fn instances_xml(instances: &[String]) -> String {
+    items("reservationSet", &[items("instancesSet", instances)])
+}
+
 fn listed(id: &str, state: &str, cluster: &str, more: &str) -> String {
-    let own = xml(&[
+    let fields = xml(&[
         ("instanceId", id),
         ("imageId", "ami-1"),
         ("instanceType", "m5.large"),
@@ -350,7 +374,7 @@ fn listed(id: &str, state: &str, cluster: &str, more: &str) -> String {
     ]);
     let group = xml(&[("groupId", "sg-1"), ("groupName", "nodes")]);
     let group = items("groupSet", &[group]);
-    own + &group + more + &tags(&[("outrigger.dev/cluster", cluster)])
+    fields + &group + more + &tags(&[("outrigger.dev/cluster", cluster)])
 }
 
 /// One listing of an installation serves all its clusters, each with its own instances. A cluster
@@ -374,14 +398,13 @@ async fn one_listing_of_instances_serves_all_clusters() {
             listed("i-3", "something-new", "one", ""),
         ];
         let second = [listed("i-4", "terminated", "one", &reserved)];
-        let page = |all: &[String]| items("reservationSet", &[items("instancesSet", all)]);
         if asked.says("Filter.1.Value.1=broken") {
             return Reply::No("Unavailable", "sorry");
         }
         Reply::Xml(match asked.says("NextToken=one") {
             _ if !asked.says("Filter.1.Value.1=here") => none,
-            false => page(&first) + "<nextToken>one</nextToken>",
-            true => page(&second),
+            false => instances_xml(&first) + "<nextToken>one</nextToken>",
+            true => instances_xml(&second),
         })
     });
     let account = aws.account(REGION);
@@ -389,7 +412,7 @@ async fn one_listing_of_instances_serves_all_clusters() {
     let ids = async |installation: &str, cluster: &str| {
         let all = lister.list(&account, installation, &cluster.into()).await;
         let all = all.expect("instances");
-        let ids = all.iter().map(|own| own.id.to_string());
+        let ids = all.iter().map(|instance| instance.id.to_string());
         ids.collect::<Vec<_>>().join(" ")
     };
     assert_eq!(ids("here", "one").await, "i-1 i-4");

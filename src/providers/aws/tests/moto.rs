@@ -42,14 +42,14 @@ impl Aws {
             .stdout(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let mut own = Self {
+        let mut started = Self {
             commands: child.stdin.take(),
             answers: BufReader::new(child.stdout.take().expect("its stdout")),
             child,
             facts: Value::Null,
         };
-        own.facts = own.answer();
-        Some(own)
+        started.facts = started.answer();
+        Some(started)
     }
 
     fn answer(&mut self) -> Value {

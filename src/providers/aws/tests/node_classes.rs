@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -67,14 +67,14 @@ struct Bench {
 }
 
 impl Bench {
-    async fn start(own: Cluster, aws: Canned) -> Self {
+    async fn start(cluster: Cluster, aws: Canned) -> Self {
         let account: AwsClients = aws.account(REGION);
         let keepers = Regions::of_accounts(Accounts::with(account));
-        let own = Arc::new(own);
-        let region_handle = keepers.of(&own).await;
-        let provider = Ec2::new(own.clone(), api(), region_handle);
+        let cluster = Arc::new(cluster);
+        let region_handle = keepers.of(&cluster).await;
+        let provider = Ec2::new(cluster.clone(), api(), region_handle);
         let (events, inbox) = mpsc::channel(64);
-        provider.attend(own, Some(events)).await;
+        provider.attend(cluster, Some(events)).await;
         let mut bench = Self {
             aws,
             provider,
@@ -93,7 +93,7 @@ impl Bench {
         // The region task handles the event within 20 s.
         while let Ok(Some(event)) = timeout(Duration::from_secs(25), self.inbox.recv()).await {
             if let Event::ClassesChanged(all) = event {
-                told.extend(all.values().map(|own| own.supply.clone()));
+                told.extend(all.values().map(|supply| supply.supply.clone()));
             }
         }
         if let Some(last) = told.last() {
@@ -146,7 +146,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     ),
     (
         Some(("AddRoleToInstanceProfile", "NoSuchEntity", "none")),
-        |own| own.identity = Some(NodeIdentity::Role("other".to_owned())),
+        |class| class.identity = Some(NodeIdentity::Role("other".to_owned())),
         "RoleNotFound: IAM role \"other\" does not exist",
     ),
     (
@@ -156,19 +156,19 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     ),
     (
         None,
-        |own| own.identity = None,
+        |class| class.identity = None,
         "InstanceProfileNotFound: the node class has neither",
     ),
     (
         None,
-        |own| own.subnets = vec![SubnetTerm::Id("subnet-9".to_owned())],
+        |class| class.subnets = vec![SubnetTerm::Id("subnet-9".to_owned())],
         "SubnetsNotFound: no subnet matches Id(\"subnet-9\")",
     ),
     (
         None,
-        |own| {
-            own.family = AmiFamily::Al2;
-            own.images = vec![ImageTerm::Alias {
+        |class| {
+            class.family = AmiFamily::Al2;
+            class.images = vec![ImageTerm::Alias {
                 family: AmiFamily::Al2,
                 version: "latest".to_owned(),
             }];
@@ -185,17 +185,17 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
 #[tokio::test(start_paused = true)]
 async fn a_class_is_ready_or_says_what_it_lacks() {
     for (refused, change, expect) in LACKS {
-        let mut own = class();
-        change(&mut own);
+        let mut node_class = class();
+        change(&mut node_class);
         let aws = aws(move |asked| {
             let (operation, code, message) = refused?;
             (asked.operation == operation).then_some(Reply::No(code, message))
         });
-        let bench = Bench::start(cluster(own, Some("10.0.0.0/16")), aws).await;
+        let bench = Bench::start(cluster(node_class, Some("10.0.0.0/16")), aws).await;
         match bench.supply {
-            Ok(own) => {
+            Ok(supply) => {
                 assert_eq!(expect, "", "{refused:?}");
-                assert_eq!(own.images["m5.large"], "ami-1");
+                assert_eq!(supply.images["m5.large"], "ami-1");
             }
             Err(why) => assert!(!expect.is_empty() && why.starts_with(expect), "{why}"),
         }
@@ -209,8 +209,8 @@ async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
         (NodeIdentity::Profile("its-own".to_owned()), false),
         (NodeIdentity::Role("node".to_owned()), true),
     ] {
-        let own = node_class("own", "yes", identity);
-        let bench = Bench::start(cluster(own, Some("10.0.0.0/16")), aws(|_| None)).await;
+        let class = node_class("own", "yes", identity);
+        let bench = Bench::start(cluster(class, Some("10.0.0.0/16")), aws(|_| None)).await;
         assert!(bench.supply.is_ok(), "{:?}", bench.supply);
         let asked = bench.aws.operations();
         assert_eq!(asked.contains("InstanceProfile"), asks, "{asked}");
@@ -234,9 +234,9 @@ async fn addresses_of_services_are_asked_of_eks() {
         ),
     ];
     for (says, configured, expect) in rows {
-        let text = says.map(|own| {
-            let own = json!({ "cluster": { "name": "one", "kubernetesNetworkConfig": own } });
-            own.to_string()
+        let text = says.map(|network| {
+            let body = json!({ "cluster": { "name": "one", "kubernetesNetworkConfig": network } });
+            body.to_string()
         });
         let aws = aws(move |asked| {
             let of_eks = asked.operation.ends_with("/clusters/one");
@@ -285,8 +285,8 @@ fn noise() -> String {
     format!("#!/bin/sh\n# {letters}")
 }
 
-fn long(own: &mut NodeClass, _: &mut ClusterEndpoint) {
-    own.user_data = noise();
+fn long(class: &mut NodeClass, _: &mut ClusterEndpoint) {
+    class.user_data = noise();
 }
 
 const WELL: &str = "";
@@ -320,25 +320,25 @@ const VALID: [Valid; 16] = [
     (AmiFamily::Custom, long, "UserDataTooLarge"),
     (
         AmiFamily::Windows2022,
-        |own, _| own.user_data = "x".repeat(17_000),
+        |class, _| class.user_data = "x".repeat(17_000),
         "UserDataTooLarge",
     ),
     // Short but invalid in another way. The error must not report the length.
     (
         AmiFamily::Al2,
-        |own, _| own.user_data = "MIME-Version: 1.0\n\nno boundary".to_owned(),
+        |class, _| class.user_data = "MIME-Version: 1.0\n\nno boundary".to_owned(),
         "UserDataInvalid",
     ),
     (
         AmiFamily::Bottlerocket,
-        |own, _| own.user_data = "no = [toml".to_owned(),
+        |class, _| class.user_data = "no = [toml".to_owned(),
         "UserDataInvalid",
     ),
     (
         AmiFamily::Bottlerocket,
-        |own, _| {
+        |class, _| {
             let setting = ("registryPullQPS".to_owned(), json!(10));
-            own.kubelet.extra = [setting].into();
+            class.kubelet.extra = [setting].into();
         },
         "UnsupportedKubeletSetting",
     ),
@@ -362,25 +362,25 @@ fn a_class_is_valid_when_user_data_can_be_made_of_it() {
         };
         let mut home = home();
         change(&mut class, &mut home);
-        let own = validated(&class, &resolved, Some(&home));
-        let cause = own.cause.map_or(WELL, Cause::as_str);
-        assert_eq!(cause, expect, "{family:?} {}", own.message);
+        let condition = validated(&class, &resolved, Some(&home));
+        let cause = condition.cause.map_or(WELL, Cause::as_str);
+        assert_eq!(cause, expect, "{family:?} {}", condition.message);
         let status = match expect {
             "" => NodeClassConditionStatus::True,
             "Unavailable" => NodeClassConditionStatus::Unknown,
             _ => NodeClassConditionStatus::False,
         };
-        assert_eq!(own.status, status, "{family:?} {}", own.message);
+        assert_eq!(condition.status, status, "{family:?} {}", condition.message);
     }
     // Addresses of DNS are irrelevant here. Without a response from the cluster, nothing can be
     // rendered.
     let mut known = home();
     known.dns = Some(IpAddr::from([10, 0, 0, 10]));
-    let own = validated(&NodeClass::default(), &resolved, Some(&known));
-    assert_eq!(own.status, NodeClassConditionStatus::True);
-    let own = validated(&NodeClass::default(), &resolved, None);
+    let condition = validated(&NodeClass::default(), &resolved, Some(&known));
+    assert_eq!(condition.status, NodeClassConditionStatus::True);
+    let condition = validated(&NodeClass::default(), &resolved, None);
     assert_eq!(
-        (own.status, own.cause),
+        (condition.status, condition.cause),
         (NodeClassConditionStatus::Unknown, Some(Cause::Unavailable))
     );
 }
@@ -452,30 +452,37 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
 }
 
 /// Zonal shifts as reported, and which of them are active.
+const PAST: i64 = 1_500_000_000;
+const FUTURE: i64 = 4_102_444_800;
+
+fn zone_shift(zone: &str, status: &str, ends: i64) -> Value {
+    json!({
+        "appliedStatus": status, "awayFrom": zone, "comment": "", "expiryTime": ends,
+        "resourceIdentifier": "arn", "startTime": PAST, "zonalShiftId": "1",
+    })
+}
+
+fn autoshift(zone: &str, status: &str) -> Value {
+    json!({ "appliedStatus": status, "awayFrom": zone, "startTime": PAST })
+}
+
 #[tokio::test]
 async fn zones_are_left_alone_while_traffic_is_shifted_away() {
-    let (later, before) = (4_102_444_800_i64, 1_500_000_000_i64);
-    let shift_of = |zone: &str, status: &str, ends: i64| {
-        json!({
-            "appliedStatus": status, "awayFrom": zone, "comment": "", "expiryTime": ends,
-            "resourceIdentifier": "arn", "startTime": before, "zonalShiftId": "1",
-        })
-    };
-    let auto = |zone: &str, status: &str| {
-        let began = before;
-        json!({ "appliedStatus": status, "awayFrom": zone, "startTime": began })
-    };
-    let applied = shift_of("usw2-az1", "APPLIED", later);
+    let applied = zone_shift("usw2-az1", "APPLIED", FUTURE);
     let rows = [
         (vec![], vec![], ""),
         (vec![applied.clone()], vec![], "usw2-az1"),
-        (vec![shift_of("usw2-az1", "APPLIED", before)], vec![], ""),
-        (vec![shift_of("usw2-az1", "NOT_APPLIED", later)], vec![], ""),
-        (vec![], vec![auto("usw2-az2", "APPLIED")], "usw2-az2"),
-        (vec![], vec![auto("usw2-az2", "NOT_APPLIED")], ""),
+        (vec![zone_shift("usw2-az1", "APPLIED", PAST)], vec![], ""),
+        (
+            vec![zone_shift("usw2-az1", "NOT_APPLIED", FUTURE)],
+            vec![],
+            "",
+        ),
+        (vec![], vec![autoshift("usw2-az2", "APPLIED")], "usw2-az2"),
+        (vec![], vec![autoshift("usw2-az2", "NOT_APPLIED")], ""),
         (
             vec![applied],
-            vec![auto("usw2-az2", "APPLIED")],
+            vec![autoshift("usw2-az2", "APPLIED")],
             "usw2-az1 usw2-az2",
         ),
     ];
@@ -505,8 +512,9 @@ async fn zones_come_and_go_with_shifts() {
     let told = away.clone();
     let aws = aws(move |asked| {
         if asked.operation.ends_with("/clusters/one") {
-            let own = json!({ "cluster": { "name": "one", "arn": "arn:aws:eks:r:1:cluster/one" } });
-            return Some(Reply::Json(own.to_string()));
+            let body =
+                json!({ "cluster": { "name": "one", "arn": "arn:aws:eks:r:1:cluster/one" } });
+            return Some(Reply::Json(body.to_string()));
         }
         if !asked.operation.contains("/managedresources/") {
             return None;
@@ -519,14 +527,14 @@ async fn zones_come_and_go_with_shifts() {
                 "startTime": 1_500_000_000, "zonalShiftId": "1",
             })],
         };
-        let own = json!({ "appliedWeights": {}, "zonalShifts": shifts, "autoshifts": [] });
-        Some(Reply::Json(own.to_string()))
+        let body = json!({ "appliedWeights": {}, "zonalShifts": shifts, "autoshifts": [] });
+        Some(Reply::Json(body.to_string()))
     });
-    let own = Cluster {
+    let shifted = Cluster {
         zonal_shift: true,
         ..cluster(class(), Some("10.0.0.0/16"))
     };
-    let mut bench = Bench::start(own, aws).await;
+    let mut bench = Bench::start(shifted, aws).await;
     for (zone, available) in [
         ("", true),
         ("usw2-az9", true),
@@ -538,8 +546,8 @@ async fn zones_come_and_go_with_shifts() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         bench.keepers.tick().await;
         bench.told().await;
-        let own = bench.supply.as_ref().expect("it is ready");
-        let it = own.catalog.get("m5.large").expect("a type");
+        let supply = bench.supply.as_ref().expect("it is ready");
+        let it = supply.catalog.get("m5.large").expect("a type");
         let sold = it.offerings.iter().any(|offering| offering.available);
         assert_eq!(sold, available, "{zone}");
     }
@@ -575,24 +583,35 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
             Some(text) => Reply::Json(text.clone()),
             None => Reply::No("ServerException", "sorry"),
         });
-        let own = Eks {
+        let eks = Eks {
             endpoint: endpoint.map(str::to_owned),
             ca_data: ca.map(str::to_owned),
             ..Eks::default()
         };
         let account = Arc::new(aws.account(REGION));
         let one = cluster(class(), None);
-        let issued = eks::issued(account, &one, &own).await;
+        let issued = eks::issued(account, &one, &eks).await;
         match (issued, expect) {
-            (Ok(own), Ok((endpoint, ca))) => {
+            (Ok(token_cluster), Ok((endpoint, ca))) => {
                 assert_eq!(
-                    (own.endpoint.as_str(), &own.ca[..]),
+                    (token_cluster.endpoint.as_str(), &token_cluster.ca[..]),
                     (endpoint, ca.as_bytes())
                 );
-                assert!(own.bearer.shown().starts_with("Bearer k8s-aws-v1."));
+                assert!(
+                    token_cluster
+                        .bearer
+                        .shown()
+                        .starts_with("Bearer k8s-aws-v1.")
+                );
             }
-            (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
-            (issued, expect) => panic!("{:?}, not {expect:?}", issued.map(|own| own.endpoint)),
+            (Err(error), Err(expect)) => {
+                let why = error.to_string();
+                assert!(why.contains(expect), "{why}");
+            }
+            (issued, expect) => panic!(
+                "{:?}, not {expect:?}",
+                issued.map(|token_cluster| token_cluster.endpoint)
+            ),
         }
         let asked = aws.asked().len();
         assert_eq!(asked, usize::from(endpoint.is_none() || ca.is_none()));

@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{Canned, REGION, Reply};
 use crate::providers::aws::pricing;
 
 /// A product of the price list.
 fn product(name: &str, currency: &str, price: &str) -> String {
     let unit = json!({ currency: price });
-    let own = json!({
+    let product = json!({
         "product": { "attributes": { "instanceType": name } },
         "terms": { "OnDemand": { "a": { "priceDimensions": { "b": { "pricePerUnit": unit } } } } },
     });
-    own.to_string()
+    product.to_string()
 }
 
 fn page(products: &[String], next: Option<&str>) -> Reply {
@@ -30,39 +30,34 @@ fn told<K: ToString>(all: impl IntoIterator<Item = (K, f64)>) -> String {
 async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
     for (region, currency, other) in [(REGION, "USD", "CNY"), ("cn-north-1", "CNY", "USD")] {
         let aws = Canned::new(move |asked| {
-            let one = |name: &str, price: &str| product(name, currency, price);
             match (asked.says("\"Shared\""), asked.says("\"one\"")) {
-                (true, false) => page(&[one("m5.large", "0.096")], Some("one")),
+                (true, false) => page(&[product("m5.large", currency, "0.096")], Some("one")),
                 (true, true) => page(
                     &[
-                        one("m5.xlarge", "0.192"),
+                        product("m5.xlarge", currency, "0.192"),
                         // A price of zero, a different currency, and no product.
-                        one("m5.2xlarge", "0.0"),
+                        product("m5.2xlarge", currency, "0.0"),
                         product("m5.4xlarge", other, "0.7"),
                         "{}".to_owned(),
                     ],
                     None,
                 ),
-                (false, _) => page(&[one("m5.metal", "4.608")], None),
+                (false, _) => page(&[product("m5.metal", currency, "4.608")], None),
             }
         });
         let (shared, metal) = pricing::list(&aws.account(region)).await.expect("prices");
-        let text = |all: Vec<(crate::model::id::TypeName, crate::model::instance::Price)>| {
-            told(all.into_iter().map(|(name, own)| (name, own.usd_per_h())))
-        };
-        assert_eq!(text(shared), "m5.large 0.096, m5.xlarge 0.192", "{region}");
-        assert_eq!(text(metal), "m5.metal 4.608", "{region}");
+        for (prices, expect) in [
+            (shared, "m5.large 0.096, m5.xlarge 0.192"),
+            (metal, "m5.metal 4.608"),
+        ] {
+            let prices = prices.into_iter().map(|(name, it)| (name, it.usd_per_h()));
+            assert_eq!(told(prices), expect, "{region}");
+        }
         let asked = aws.asked();
-        let words = |own: &Asked, all: &[&str]| all.iter().all(|word| own.says(word));
-        let region = format!("\"{region}\"");
-        let both = [
-            "\"Used\"",
-            "\"NA\"",
-            "\"Linux\"",
-            "\"OnDemand\"",
-            region.as_str(),
-        ];
-        assert!(asked.iter().all(|own| words(own, &both)), "{asked:?}");
+        for word in ["Used", "NA", "Linux", "OnDemand", region] {
+            let word = format!("\"{word}\"");
+            assert!(asked.iter().all(|it| it.says(&word)), "{word}: {asked:?}");
+        }
         assert!(asked[2].says("\"Dedicated\"") && asked[2].says("bare metal"));
         assert_eq!(asked.len(), 3);
     }
@@ -76,8 +71,8 @@ async fn a_price_list_that_fails_is_none() {
         false => page(&[product("m5.large", "USD", "0.096")], None),
     });
     let fault = pricing::list(&aws.account(REGION)).await;
-    let own = fault.expect_err("a fault").sorted("pricing");
-    assert_eq!(own.sort, crate::ec2::errors::ErrorClass::Throttled);
+    let failure = fault.expect_err("a fault").sorted("pricing");
+    assert_eq!(failure.sort, crate::ec2::errors::ErrorClass::Throttled);
     let aws = Canned::new(|_| Reply::Silent);
     pricing::spot(&aws.account(REGION))
         .await
@@ -124,16 +119,19 @@ async fn spot_prices_are_the_newest_of_each_type_and_zone() {
     let all = pricing::spot(&aws.account(REGION)).await.expect("prices");
     let all = all
         .into_iter()
-        .map(|(name, zone, own)| (format!("{name} {zone}"), own.usd_per_h()));
+        .map(|(name, zone, price)| (format!("{name} {zone}"), price.usd_per_h()));
     let expect = "c5.large us-west-2b 0.02, m5.large us-west-2a 0.04, m5.large us-west-2b 0.03";
     assert_eq!(told(all), expect);
     let asked = aws.asked();
     assert_eq!(asked.len(), 2);
-    for own in asked {
-        assert!(own.says("ProductDescription.1=Linux/UNIX"), "{own:?}");
-        assert!(own.says("ProductDescription.2=Linux/UNIX (Amazon VPC)"));
+    for request in asked {
         assert!(
-            own.body.contains("StartTime="),
+            request.says("ProductDescription.1=Linux/UNIX"),
+            "{request:?}"
+        );
+        assert!(request.says("ProductDescription.2=Linux/UNIX (Amazon VPC)"));
+        assert!(
+            request.body.contains("StartTime="),
             "what was is of no interest"
         );
     }

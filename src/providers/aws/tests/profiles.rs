@@ -43,8 +43,8 @@ struct Iam {
 
 fn parameter(asked: &Asked, name: &str) -> String {
     let mut lines = asked.body.lines();
-    let own = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-    own.unwrap_or_default().to_owned()
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    value.unwrap_or_default().to_owned()
 }
 
 impl Iam {
@@ -81,14 +81,12 @@ impl Iam {
         let role = parameter(asked, "RoleName");
         let operation = asked.operation.as_str();
         let none = Reply::No("NoSuchEntity", "no such thing");
-        let result =
-            |inner: &str| Reply::Xml(format!("<{operation}Result>{inner}</{operation}Result>"));
         match operation {
             "CreateInstanceProfile" if self.profiles.contains_key(&name) => {
                 Reply::No("EntityAlreadyExists", "it is there")
             }
             "CreateInstanceProfile" => {
-                let pairs = asked.body.lines().filter(|own| own.starts_with("Tags."));
+                let pairs = asked.body.lines().filter(|line| line.starts_with("Tags."));
                 let known = Known {
                     path: parameter(asked, "Path"),
                     roles: Vec::new(),
@@ -98,17 +96,16 @@ impl Iam {
                         .collect(),
                 };
                 self.profiles.insert(name, known);
-                result("")
+                result(operation, "")
             }
             "ListInstanceProfiles" => {
                 let prefix = parameter(asked, "PathPrefix");
                 let all = self.profiles.iter();
-                let all = all.filter(|(_, own)| own.path.starts_with(&prefix));
+                let all = all.filter(|(_, profile)| profile.path.starts_with(&prefix));
                 let all = all.map(|(name, _)| format!("<member>{}</member>", self.show(name)));
                 let all: String = all.collect();
-                result(&format!(
-                    "<InstanceProfiles>{all}</InstanceProfiles><IsTruncated>false</IsTruncated>"
-                ))
+                let all = format!("<InstanceProfiles>{all}</InstanceProfiles>");
+                result(operation, &(all + "<IsTruncated>false</IsTruncated>"))
             }
             "DescribeInstances" => {
                 let pattern = parameter(asked, "Filter.1.Value.1");
@@ -120,8 +117,11 @@ impl Iam {
             }
             _ if !self.profiles.contains_key(&name) => none,
             "GetInstanceProfile" => {
-                let own = self.show(&name);
-                result(&format!("<InstanceProfile>{own}</InstanceProfile>"))
+                let roles = self.show(&name);
+                result(
+                    operation,
+                    &format!("<InstanceProfile>{roles}</InstanceProfile>"),
+                )
             }
             "AddRoleToInstanceProfile" if !self.roles.contains(&role) => none,
             "DeleteInstanceProfile" => {
@@ -139,6 +139,10 @@ impl Iam {
             }
         }
     }
+}
+
+fn result(operation: &str, inner: &str) -> Reply {
+    Reply::Xml(format!("<{operation}Result>{inner}</{operation}Result>"))
 }
 
 /// An IAM with these roles.
@@ -172,7 +176,7 @@ impl Bench {
             identity: Some(NodeIdentity::Role(role.to_owned())),
             ..NodeClass::default()
         };
-        let found = self.profiles.of(&self.account, (cluster, true), &class);
+        let found = self.profiles.of(&self.account, cluster, true, &class);
         fence::without(found).await
     }
 
@@ -272,9 +276,9 @@ async fn a_profile_says_whose_it_is() {
     let name = bench.of(&cluster("one", &[]), "node").await;
     let name = name.expect("a profile");
     let iam = bench.iam.lock().expect("no panic");
-    let own = &iam.profiles[&name];
-    assert_eq!(own.path, "/outrigger/us-west-2/here/");
-    let tags = own.tags.join(" ");
+    let profile = &iam.profiles[&name];
+    assert_eq!(profile.path, "/outrigger/us-west-2/here/");
+    let tags = profile.tags.join(" ");
     for (key, value) in [
         ("outrigger.dev/installation", "here"),
         ("outrigger.dev/cluster", "one"),
@@ -368,7 +372,7 @@ async fn each_role_has_a_profile_of_its_own() {
             name.len() <= 128
                 && name
                     .chars()
-                    .all(|own| own.is_ascii_alphanumeric() || "+=,.@-_".contains(own)),
+                    .all(|letter| letter.is_ascii_alphanumeric() || "+=,.@-_".contains(letter)),
             "{name}"
         );
         assert_eq!(bench.roles_of(&name), [role]);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::canned::{Canned, REGION, Reply};
+use super::canned::{Asked, Canned, REGION, Reply};
 use crate::ec2::errors::ErrorClass;
 use crate::engine::event::{Event, Interruption};
 use crate::host::clock::{self, Moment};
@@ -23,11 +23,11 @@ fn body(kind: &str, detail: &Value) -> String {
         "AWS Health Event" => "aws.health",
         _ => "aws.ec2",
     };
-    let own = json!({
+    let body = json!({
         "version": "0", "source": source, "detail-type": kind, "time": "2026-01-01T00:00:00Z",
         "detail": detail,
     });
-    own.to_string()
+    body.to_string()
 }
 
 fn of_instance(kind: &str, id: &str) -> String {
@@ -123,8 +123,14 @@ struct Heard {
 }
 
 fn listener(account: AwsClients, engines: Engines) -> Listener {
-    let installation = ("here".to_owned(), "q".to_owned());
-    Listener::new(Arc::new(account), Arc::default(), engines, installation)
+    let (installation, queue) = ("here".to_owned(), "q".to_owned());
+    Listener::new(
+        Arc::new(account),
+        Arc::default(),
+        engines,
+        installation,
+        queue,
+    )
 }
 
 fn engines(events: mpsc::Sender<Event>, fence: Fence) -> Engines {
@@ -153,23 +159,24 @@ async fn heard(messages: &[String], seconds: u64) -> Heard {
 async fn heard_behind(fence: Fence, messages: &[String], seconds: u64) -> Heard {
     let (_, aws) = aws(messages);
     let (events, mut inbox) = mpsc::channel(2000);
-    let own = listener(aws.account(REGION), engines(events, fence));
-    let task = tokio::spawn(own.listen());
+    let reader = listener(aws.account(REGION), engines(events, fence));
+    let task = tokio::spawn(reader.listen());
     sleep(Duration::from_secs(seconds)).await;
     task.abort();
     let asked = aws.asked();
-    let places = |operation: &str| {
-        let of = asked.iter().filter(|own| own.operation == operation);
-        let place = |at: &usize| format!("\"r{at}.\"");
-        let all: String = of.map(|own| own.body.as_str()).collect();
-        let all = (0..messages.len()).filter(|at| all.contains(&place(at)));
-        all.collect::<BTreeSet<usize>>()
-    };
     Heard {
         events: told(&mut inbox),
-        deleted: places("DeleteMessage"),
-        given_back: places("ChangeMessageVisibility"),
+        deleted: message_indices(&asked, "DeleteMessage", messages.len()),
+        given_back: message_indices(&asked, "ChangeMessageVisibility", messages.len()),
     }
+}
+
+/// The messages that the requests of an operation name, by index.
+fn message_indices(asked: &[Asked], operation: &str, messages: usize) -> BTreeSet<usize> {
+    let requests = asked.iter().filter(|asked| asked.operation == operation);
+    let bodies: String = requests.map(|request| request.body.as_str()).collect();
+    let named = (0..messages).filter(|index| bodies.contains(&format!("\"r{index}.\"")));
+    named.collect()
 }
 
 /// A message, the events of the engine, and whether it is deleted or returned.
@@ -211,7 +218,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
         (health(&["i-1", "i-far"]), &[("i-1", Maintenance)], false),
     ];
     for (message, events, deleted) in rows {
-        let own = heard(std::slice::from_ref(&message), 15).await;
+        let outcome = heard(std::slice::from_ref(&message), 15).await;
         let place = BTreeSet::from([0]);
         let events = events.iter().map(|(id, what)| ((*id).to_owned(), *what));
         let expect = Heard {
@@ -219,7 +226,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
             deleted: if deleted { place.clone() } else { [].into() },
             given_back: if deleted { [].into() } else { place },
         };
-        assert_eq!(own, expect, "{message}");
+        assert_eq!(outcome, expect, "{message}");
     }
 }
 
@@ -234,11 +241,11 @@ async fn a_batch_is_taken_in_message_by_message() {
         of_instance(SPOT, "i-far"),
         of_instance(STATE, "i-2"),
     ];
-    let own = heard(&messages, 15).await;
-    let told = own.events.iter().map(|(id, _)| id.as_str());
+    let outcome = heard(&messages, 15).await;
+    let told = outcome.events.iter().map(|(id, _)| id.as_str());
     assert_eq!(told.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
-    assert_eq!(own.deleted, [0, 1, 2, 4].into());
-    assert_eq!(own.given_back, [3].into());
+    assert_eq!(outcome.deleted, [0, 1, 2, 4].into());
+    assert_eq!(outcome.given_back, [3].into());
 }
 
 /// A host that was suspended until its Lease expired may resume with messages in hand: it neither
@@ -251,21 +258,21 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     let now = Moment::now();
     let steady = now.steady.checked_sub(span).expect("a time");
     lapsed.open(Moment { steady, ..now }, span);
-    let own = heard_behind(lapsed, &messages, 60).await;
+    let outcome = heard_behind(lapsed, &messages, 60).await;
     let expect = Heard {
         events: vec![("i-1".to_owned(), Interruption::Spot)],
         ..Heard::default()
     };
-    assert_eq!(own, expect);
+    assert_eq!(outcome, expect);
 
     // A daemon in observe mode leaves all messages to other hosts.
     let observes = Fence::default();
     observes.close();
     let unknown = of_instance(SPOT, "i-unknown");
     let messages = [messages[1].clone(), unknown, "no message".to_owned()];
-    let own = heard_behind(observes, &messages, 15).await;
-    assert_eq!(own.given_back, [0, 1, 2].into());
-    assert_eq!(own.deleted, BTreeSet::new());
+    let outcome = heard_behind(observes, &messages, 15).await;
+    assert_eq!(outcome.given_back, [0, 1, 2].into());
+    assert_eq!(outcome.deleted, BTreeSet::new());
 }
 
 /// A region loses its spot capacity: all messages are received together.
@@ -339,7 +346,7 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
         let tried = aws
             .asked()
             .iter()
-            .filter(|own| own.operation == operation)
+            .filter(|request| request.operation == operation)
             .count();
         assert!((5..=15).contains(&tried), "{tried} times");
         sqs.lock().expect("no panic").fails = None;

@@ -65,7 +65,7 @@ fn of_image(image: &str) -> LaunchTemplate {
         region: REGION,
         ipv6: false,
     };
-    let own = Variation {
+    let variation = Variation {
         image,
         ..Variation::default()
     };
@@ -73,7 +73,7 @@ fn of_image(image: &str) -> LaunchTemplate {
         &NodeClass::default(),
         &ResolvedNodeClass::default(),
         site,
-        own,
+        variation,
     )
 }
 
@@ -113,45 +113,50 @@ async fn a_template_is_made_once() {
 async fn templates_that_nobody_needs_are_removed() {
     let (stored, aws) = aws();
     let account = aws.account(REGION);
-    let change = |change: &dyn Fn(&mut Stored)| change(&mut stored.lock().expect("no panic"));
-    let names = |all: &[&str]| all.iter().map(|own| (*own).to_owned()).collect::<Vec<_>>();
     let care = CleanupScope::of_all(&[]);
     let long_ago = clock::now() - SignedDuration::from_mins(11);
     let mut cache = LaunchTemplateCache::default();
     cache.begin("outrigger/one/in-use", long_ago);
-    cache.listed(names(&["outrigger/one/a", "outrigger/one/b"]), long_ago);
+    cache.listed(
+        ["outrigger/one/a", "outrigger/one/b"].map(str::to_owned),
+        long_ago,
+    );
     let templates = Templates::of(cache);
     // Templates of other owners, and of an earlier run of this daemon, which is kept for a while.
-    let more = ["karpenter.k8s.aws/1234", "outrigger/one/earlier"];
-    let known = ["outrigger/one/in-use", "outrigger/one/a", "outrigger/one/b"];
-    change(&|own| {
-        own.names
-            .extend(names(&more).into_iter().chain(names(&known)))
-    });
+    let names = [
+        "karpenter.k8s.aws/1234",
+        "outrigger/one/earlier",
+        "outrigger/one/in-use",
+        "outrigger/one/a",
+        "outrigger/one/b",
+    ];
+    let names = names.map(str::to_owned);
+    stored.lock().expect("no panic").names.extend(names);
     // A failed removal is reported and retried later.
-    change(&|own| own.fails = Some(("DeleteLaunchTemplate", "InternalError")));
+    stored.lock().expect("no panic").fails = Some(("DeleteLaunchTemplate", "InternalError"));
     let fault = fence::without(templates.collect(&account, "here", &care)).await;
     assert!(fault.expect_err("a fault").is(&["InternalError"]));
     let asked = aws.asked().remove(0);
     assert!(asked.says("Filter.1.Name=tag:outrigger.dev/installation"));
     assert!(asked.says("Filter.1.Value.1=here"), "{asked:?}");
-    change(&|own| own.fails = None);
+    stored.lock().expect("no panic").fails = None;
     let removed = fence::without(templates.collect(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);
     let left = stored.lock().expect("no panic").names.clone();
     let left: Vec<&str> = left.iter().map(String::as_str).collect();
+    // Templates of other owners are not deleted.
     let kept = [
+        "karpenter.k8s.aws/1234",
         "outrigger/one/a",
         "outrigger/one/earlier",
         "outrigger/one/in-use",
     ];
-    assert_eq!(left[1..], kept);
-    assert_eq!(left[0], more[0], "others' are left alone");
+    assert_eq!(left, kept);
     // A template that is already deleted counts as removed.
     let mut cache = LaunchTemplateCache::default();
-    cache.listed(names(&["outrigger/one/gone"]), long_ago);
+    cache.listed(["outrigger/one/gone".to_owned()], long_ago);
     let unknown = "InvalidLaunchTemplateName.NotFoundException";
-    change(&|own| own.fails = Some(("DeleteLaunchTemplate", unknown)));
+    stored.lock().expect("no panic").fails = Some(("DeleteLaunchTemplate", unknown));
     let templates = Templates::of(cache);
     let removed = fence::without(templates.collect(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);

@@ -1,0 +1,108 @@
+//! Reads the data of a region: types, network, zonal shifts, prices and instance status.
+
+use super::{RegionTask, hears};
+use crate::ec2::instance_status::judge;
+use crate::engine::event::Event;
+use crate::host::clock;
+use crate::providers::aws::error::AwsError;
+use crate::providers::aws::{
+    cluster_info, instance_status, instance_types, pricing, refresh, zonal_shift,
+};
+
+impl RegionTask {
+    pub(super) async fn types(&mut self) -> Result<bool, AwsError> {
+        let account = &self.shared.account;
+        let shapes = instance_types::shapes(account).await?;
+        let sold = instance_types::sold(account).await?;
+        let shapes = self.region.set_shapes(shapes, &self.shipped);
+        if self.region.list.is_empty() {
+            self.region.list.clone_from(&self.shipped.list);
+        }
+        Ok(self.region.set_sold(sold) || shapes)
+    }
+
+    pub(super) async fn network(&mut self) -> Result<bool, AwsError> {
+        let account = &self.shared.account;
+        let (mut reservations, mut groups) = (false, false);
+        for class in self
+            .members
+            .values()
+            .flat_map(|it| &it.cluster.node_classes)
+        {
+            reservations |= !class.reservations.is_empty();
+            groups |= class.placement_group.is_some();
+        }
+        let (counted, outcome) =
+            refresh::refresh(account, &mut self.found, reservations, groups).await;
+        // An older count would return addresses that launches have reserved since.
+        if let Ok(subnets) = self.found.subnets.as_ref()
+            && counted
+        {
+            let subnets: Vec<_> = subnets.iter().map(|(subnet, _)| subnet.clone()).collect();
+            let zones = subnets
+                .iter()
+                .map(|it| (it.zone.clone(), it.zone_id.clone()));
+            self.region.set_zone_ids(zones);
+            if let Ok(mut ledger) = self.shared.subnets.lock() {
+                ledger.counted(&subnets);
+            }
+        }
+        outcome.map(|()| true)
+    }
+
+    /// Reads zonal shifts, which exist only for EKS clusters.
+    pub(super) async fn shifts(&mut self) -> Result<bool, AwsError> {
+        let mut is_changed = false;
+        let clusters = self.members.values().map(|member| &member.cluster);
+        let wanted = clusters.filter(|cluster| cluster.zonal_shift).cloned();
+        for shifting in wanted.collect::<Vec<_>>() {
+            let Some(eks) = &shifting.eks else { continue };
+            let account = self.shared.account.clone();
+            let name = eks.name.clone().unwrap_or(shifting.name.to_string());
+            let arn = match self.arns.get(&name) {
+                Some(arn) => arn.clone(),
+                None => {
+                    let listed = cluster_info::describe(&account, &name).await?;
+                    listed.arn().unwrap_or_default().to_owned()
+                }
+            };
+            self.arns.insert(name, arn.clone());
+            let zones = zonal_shift::shifted(&account, &arn).await?;
+            let before = self.shifted.insert(shifting.name.clone(), zones.clone());
+            if before.unwrap_or_default() != zones {
+                tracing::warn!(cluster = %shifting.name, ?zones, "detected zonal shift");
+                is_changed = true;
+            }
+        }
+        Ok(is_changed)
+    }
+
+    pub(super) async fn spot_prices(&mut self) -> Result<bool, AwsError> {
+        let prices = pricing::spot(&self.shared.account).await?;
+        Ok(self.region.set_spot_prices(&prices, clock::now()))
+    }
+
+    pub(super) async fn list_prices(&mut self) -> Result<bool, AwsError> {
+        let (shared, metal) = pricing::list(&self.shared.account).await?;
+        let taken = self.region.set_list_prices((&shared, &metal), clock::now());
+        let (region, source) = (&self.region.name, self.region.source.to_string());
+        tracing::info!(region, taken, source, "read list prices");
+        Ok(taken)
+    }
+
+    /// Sends failed checks and scheduled maintenance of instances to the engines.
+    pub(super) async fn health(&mut self) -> Result<bool, AwsError> {
+        let rows = instance_status::ailing(&self.shared.account).await?;
+        for (instance, (interruption, deadline)) in judge(&rows, clock::now()) {
+            for member in self.members.values() {
+                // An engine ignores instances of other clusters.
+                let event = Event::Interrupted(instance.clone(), interruption, deadline);
+                if let Some(events) = &member.events {
+                    // The next read sends it again.
+                    hears(events, event).await;
+                }
+            }
+        }
+        Ok(false)
+    }
+}
