@@ -50,16 +50,16 @@ impl<'a> Budgets<'a> {
     pub fn new(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> Self {
         let mut pools: BTreeMap<PoolName, Counts> = BTreeMap::new();
         for (pool, count) in &disruption_view.leaving {
-            let own = pools.entry(pool.clone()).or_default();
-            own.total += count;
-            own.disrupted += count;
+            let counts = pools.entry(pool.clone()).or_default();
+            counts.total += count;
+            counts.disrupted += count;
         }
         for candidate in &disruption_view.candidates {
             // Nodes that are not initialized do not count.
             if candidate.initialized.is_some() {
-                let own = pools.entry(candidate.pool.clone()).or_default();
-                own.total += 1;
-                own.disrupted += usize::from(!is_whole(candidate, now));
+                let counts = pools.entry(candidate.pool.clone()).or_default();
+                counts.total += 1;
+                counts.disrupted += usize::from(!is_whole(candidate, now));
             }
         }
         let mut cluster = Counts::default();
@@ -144,15 +144,15 @@ impl<'a> Budgets<'a> {
             let (of, budgets, mut others) = level;
             others.disrupted = others.disrupted.saturating_sub(1);
             let mut shut = budgets.iter();
-            let shut = shut.find_map(|own| count_shut(own, (of, others), reason, self.now));
+            let shut = shut.find_map(|budget| count_shut(budget, (of, others), reason, self.now));
             shut.map(|(_, verdict)| verdict)
         })
     }
 
     /// Records that the disruption of a node is cancelled.
     pub fn spare(&mut self, pool: &PoolName) {
-        let own = self.pools.entry(pool.clone()).or_default();
-        own.disrupted = own.disrupted.saturating_sub(1);
+        let counts = self.pools.entry(pool.clone()).or_default();
+        counts.disrupted = counts.disrupted.saturating_sub(1);
         self.cluster.disrupted = self.cluster.disrupted.saturating_sub(1);
     }
 
@@ -209,8 +209,8 @@ impl<'a> Budgets<'a> {
             let (until, reason) = (pause.until, pause.reason.clone());
             return Some(Verdict::Paused { of, until, reason });
         }
-        let own = &cluster.disruption;
-        let windows = [windows, &own.windows[..]];
+        let disruption = &cluster.disruption;
+        let windows = [windows, &disruption.windows[..]];
         if !maintenance_windows::is_open(&windows, reason, now) {
             let key = (pool.clone(), reason);
             let mut openings = self.openings.borrow_mut();
@@ -219,7 +219,7 @@ impl<'a> Budgets<'a> {
                 *opens.or_insert_with(|| maintenance_windows::next_opening(&windows, reason, now));
             return Some(Verdict::Window { opens });
         }
-        let cools = cools_until(&own.cool_down, &self.disruption_view.recent, now);
+        let cools = cools_until(&disruption.cool_down, &self.disruption_view.recent, now);
         let cools = cools.filter(|_| reason.is_consolidation());
         cools.map(|(until, after)| Verdict::CoolDown { until, after })
     }
@@ -230,10 +230,10 @@ impl<'a> Budgets<'a> {
         budgets: &'a [Budget],
         pool: &PoolName,
     ) -> [(RuleScope, &'a [Budget], Counts); 2] {
-        let own = self.pools.get(pool).copied().unwrap_or_default();
+        let counts = self.pools.get(pool).copied().unwrap_or_default();
         let cluster = &self.disruption_view.cluster.disruption.budgets[..];
         [
-            (RuleScope::Pool, budgets, own),
+            (RuleScope::Pool, budgets, counts),
             (RuleScope::Cluster, cluster, self.cluster),
         ]
     }
@@ -305,10 +305,10 @@ impl<'a> Budgets<'a> {
         &self,
         reasons: &[Reason],
         of: RuleScope,
-        (own, pool): (&ClaimId, &PoolName),
+        (node, pool): (&ClaimId, &PoolName),
     ) -> Vec<Timestamp> {
         let known = self.let_go.iter().filter(|(id, gone)| {
-            *id != own
+            *id != node
                 && (of != RuleScope::Pool || gone.pool == *pool)
                 && names(reasons, gone.reason)
         });
@@ -354,14 +354,17 @@ fn count_shut(
         of,
         rate: None,
         allowed,
-        opens: closes.and_then(|own| own.closes_after(now)),
+        opens: closes.and_then(|window| window.closes_after(now)),
     };
     (counts.disrupted >= allowed).then(|| (allowed, verdict()))
 }
 
 /// Returns when an exhausted budget allows more: at `back`, or when the budget is no longer active.
 fn sooner(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
-    let closes = budget.during.as_ref().and_then(|own| own.closes_after(now));
+    let closes = budget
+        .during
+        .as_ref()
+        .and_then(|window| window.closes_after(now));
     closes.map_or(back, |closes| back.min(closes))
 }
 

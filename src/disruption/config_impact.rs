@@ -28,7 +28,7 @@ pub fn due<'a>(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> BTree
     });
     let (surplus, _) = surplus(disruption_view);
     let all = changed.chain(surplus);
-    all.map(|own| own.node.name.clone()).collect()
+    all.map(|candidate| candidate.node.name.clone()).collect()
 }
 
 /// Returns whether a node is expired by the configuration of its pool and not by its tags.
@@ -45,7 +45,8 @@ fn ages(candidate: &Candidate<'_>, cluster: &Cluster, now: Timestamp) -> bool {
         ..told.clone()
     };
     let soon = now.checked_add(SOON).unwrap_or(now);
-    let is_old =
-        |own: &ClaimRecord| own.is_overdue(soon) || due_at(own).is_some_and(|at| at <= soon);
+    let is_old = |record: &ClaimRecord| {
+        record.is_overdue(soon) || due_at(record).is_some_and(|at| at <= soon)
+    };
     is_old(&wanted) && !is_old(told)
 }

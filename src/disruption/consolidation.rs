@@ -87,7 +87,7 @@ pub fn consolidate<'a>(
         .filter(|candidate| !budgets.has_let_go(candidate))
     {
         match leaver(candidate, disruption_view, field, now) {
-            Ok(own) => leavers.push(own),
+            Ok(leaver) => leavers.push(leaver),
             Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Underutilized, verdict)),
         }
     }
@@ -105,9 +105,9 @@ pub fn consolidate<'a>(
     };
     // If a pool does not approve the whole set, or nodes may not be replaced, the other nodes are
     // tried without these.
-    let stays = |(own, verdict): &(RemovalCandidate<'_>, Verdict)| {
+    let stays = |(node, verdict): &(RemovalCandidate<'_>, Verdict)| {
         let inflexible = matches!(verdict, Verdict::TooFewReplacementTypes { .. });
-        inflexible || yard.balance.weighs(own.candidate)
+        inflexible || yard.balance.weighs(node.candidate)
     };
     let (mut found, mut idle) = yard.search(leavers, budgets);
     let mut aside: Idle<'_> = Vec::new();
@@ -117,13 +117,13 @@ pub fn consolidate<'a>(
         }
         let (stay, others): (Idle<'_>, Idle<'_>) = idle.into_iter().partition(stays);
         aside.extend(stay);
-        let others = others.into_iter().map(|(own, _)| own).collect();
+        let others = others.into_iter().map(|(node, _)| node).collect();
         (found, idle) = yard.search(others, budgets);
     }
     idle.extend(aside);
-    for (own, verdict) in idle {
+    for (node, verdict) in idle {
         kept.push(RetainedNode::new(
-            own.candidate,
+            node.candidate,
             Reason::Underutilized,
             verdict,
         ));
@@ -157,17 +157,17 @@ impl<'a> Search<'_, 'a> {
         let (bought, saved) = self.afresh(&mut leavers, &mut idle);
         self.appraise(&mut leavers, &bought);
         leavers.sort_by(|one, other| {
-            let ratio = |own: &RemovalCandidate<'_>| own.waste / own.candidate.cost;
+            let ratio = |node: &RemovalCandidate<'_>| node.waste / node.candidate.cost;
             let falling = ratio(other).total_cmp(&ratio(one));
             falling.then_with(|| one.name.cmp(other.name))
         });
         let (count, trial) = self.least_that_saves(&leavers, saved);
         let rest = leavers.split_off(count);
         let (mut leave, mut later) = (Vec::new(), Vec::new());
-        for own in leavers {
-            match budgets.take(own.candidate, Reason::Underutilized) {
-                Ok(()) => leave.push(own),
-                Err(verdict) => later.push((own, verdict)),
+        for node in leavers {
+            match budgets.take(node.candidate, Reason::Underutilized) {
+                Ok(()) => leave.push(node),
+                Err(verdict) => later.push((node, verdict)),
             }
         }
         let (found, barred) = if leave.is_empty() {
@@ -177,18 +177,18 @@ impl<'a> Search<'_, 'a> {
         };
         for at in (0..leave.len())
             .rev()
-            .filter(|at| !found.as_ref().is_some_and(|(own, _)| own.contains(at)))
+            .filter(|at| !found.as_ref().is_some_and(|(kept, _)| kept.contains(at)))
         {
             budgets.give_back(leave[at].candidate);
-            let (own, mut verdict) = self.stays(leave.remove(at));
+            let (node, mut verdict) = self.stays(leave.remove(at));
             if barred.contains(&at) {
-                let price = Price::new(own.price).unwrap_or_default();
+                let price = Price::new(node.price).unwrap_or_default();
                 verdict = Verdict::TooFewReplacementTypes { price };
             }
-            idle.push((own, verdict));
+            idle.push((node, verdict));
         }
         idle.extend(later);
-        idle.extend(rest.into_iter().map(|own| self.stays(own)));
+        idle.extend(rest.into_iter().map(|node| self.stays(node)));
         (found.map(|(_, trial)| self.made(&leave, trial)), idle)
     }
 
@@ -214,13 +214,13 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// Keeps a node because its removal saves nothing or too little.
-    fn stays<'s>(&self, own: RemovalCandidate<'s>) -> (RemovalCandidate<'s>, Verdict) {
-        let price = Price::new(own.price).unwrap_or_default();
-        let verdict = match self.balance.weighs(own.candidate) {
+    fn stays<'s>(&self, node: RemovalCandidate<'s>) -> (RemovalCandidate<'s>, Verdict) {
+        let price = Price::new(node.price).unwrap_or_default();
+        let verdict = match self.balance.weighs(node.candidate) {
             true => Verdict::NotWorthDisruption { price },
             false => Verdict::NotCheaper { price },
         };
-        (own, verdict)
+        (node, verdict)
     }
 
     /// Returns the outcome if these nodes are removed and the nodes in `closed` accept no pods.
@@ -231,36 +231,36 @@ impl<'a> Search<'_, 'a> {
         closed: &[&NodeName],
         is_wanted: impl Fn(f64) -> bool,
     ) -> RemovalOutcome {
-        let nodes: HashSet<&NodeName> = leave.iter().map(|own| own.name).collect();
+        let nodes: HashSet<&NodeName> = leave.iter().map(|node| node.name).collect();
         let closed = closed.iter().chain(&self.closed).copied().collect();
         let snapshot = self.field.without(&nodes, &closed);
         let before = leave
             .iter()
-            .map(|own| own.price + self.node_overhead_price)
+            .map(|node| node.price + self.node_overhead_price)
             .sum();
-        let cost = |own: &SolutionCost| -> f64 {
-            let each = own
+        let cost = |cost: &SolutionCost| -> f64 {
+            let each = cost
                 .bought
                 .iter()
-                .map(|own| own.price + self.node_overhead_price);
+                .map(|node| node.price + self.node_overhead_price);
             each.sum()
         };
-        let (weight, solution) = weigh(&snapshot, self.now, |own| {
-            own.left.is_empty() && is_wanted(before - cost(own))
+        let (weight, solution) = weigh(&snapshot, self.now, |outcome| {
+            outcome.left.is_empty() && is_wanted(before - cost(outcome))
         });
         let after = match &solution {
             Some(solution) => solution.claims.iter().map(|claim| self.price(claim)).sum(),
             None => cost(&weight),
         };
         let late = solution.iter().flat_map(|solution| &solution.unplaced);
-        let left: HashSet<&PodKey> = weight.left.iter().chain(late.map(|own| &own.pod)).collect();
+        let left: HashSet<&PodKey> = weight.left.iter().chain(late.map(|pod| &pod.pod)).collect();
         let pods = snapshot.pending.iter().filter(|_| !left.is_empty());
         let stuck = pods.filter(|pod| left.contains(&pod.key));
         let stuck = stuck.filter_map(|pod| {
             let node = pod.node.as_ref().filter(|node| nodes.contains(node))?;
             Some((node.clone(), pod.key.clone()))
         });
-        let candidates = leave.iter().map(|own| own.candidate);
+        let candidates = leave.iter().map(|node| node.candidate);
         RemovalOutcome {
             balanced: self.balance.approves(candidates, before - after),
             stuck: stuck.collect(),
@@ -281,33 +281,33 @@ impl<'a> Search<'_, 'a> {
     fn appraise(&self, leavers: &mut [RemovalCandidate<'_>], afresh: &[NodePurchase]) {
         // Value and number of pods by requests: pods with equal requests have equal value.
         let mut worth: BTreeMap<Size, (f64, f64)> = BTreeMap::new();
-        for own in afresh {
+        for purchase in afresh {
             let all = |amount: fn(&Size) -> i64| {
-                let each = own.pods.iter();
+                let each = purchase.pods.iter();
                 let each = each.map(|(size, count)| as_float(amount(size)) * as_count(*count));
                 each.sum::<f64>().max(1.0)
             };
             let (cpu, memory) = (all(|size| size.0), all(|size| size.1));
             let share = |size: &Size| (as_float(size.0) / cpu).max(as_float(size.1) / memory);
             let share = |size: &Size| share(size).max(1e-9);
-            let shares = own.pods.iter();
+            let shares = purchase.pods.iter();
             let shares = shares.map(|(size, count)| share(size) * as_count(*count));
-            let each = (own.price + self.node_overhead_price) / shares.sum::<f64>();
-            for (size, count) in &own.pods {
+            let each = (purchase.price + self.node_overhead_price) / shares.sum::<f64>();
+            for (size, count) in &purchase.pods {
                 let entry = worth.entry(*size).or_default();
                 entry.0 += each * share(size) * as_count(*count);
                 entry.1 += as_count(*count);
             }
         }
-        for own in leavers {
-            let tenancy = self.field.tenancies.get(own.name);
+        for node in leavers {
+            let tenancy = self.field.tenancies.get(node.name);
             let pods = tenancy.map_or(&[][..], |tenancy| &tenancy.pods);
             let needed = pods.iter().filter_map(|pod| {
                 let asks = &pod.requests;
                 let (sum, count) = worth.get(&(asks.cpu_milli.max(0), asks.memory.max(0)))?;
                 Some(sum / count)
             });
-            own.waste = own.price + self.node_overhead_price - needed.sum::<f64>();
+            node.waste = node.price + self.node_overhead_price - needed.sum::<f64>();
         }
     }
 
@@ -322,13 +322,13 @@ impl<'a> Search<'_, 'a> {
         let mut fewest = RemovalSearch::new(
             leavers
                 .iter()
-                .map(|own| own.price + self.node_overhead_price),
+                .map(|node| node.price + self.node_overhead_price),
         );
         if let Some(saved) = whole {
             fewest.record_savings(leavers.len(), saved);
         }
         let pods = |count: usize| {
-            let pods: usize = leavers[..count].iter().map(|own| own.pods).sum();
+            let pods: usize = leavers[..count].iter().map(|node| node.pods).sum();
             as_count(pods as u64)
         };
         let all = pods(leavers.len());
@@ -337,11 +337,16 @@ impl<'a> Search<'_, 'a> {
         // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
         // nodes may still be approved for those.
         let first = match fewest.least() {
-            None if !leavers.iter().any(|own| self.balance.weighs(own.candidate)) => leavers
+            None if !leavers
                 .iter()
-                .filter(|own| own.waste > own.price * SAVED_MIN)
-                .count(),
-            _ => fewest.at_least(leavers.iter().map(|own| own.waste.max(0.0)).sum()),
+                .any(|node| self.balance.weighs(node.candidate)) =>
+            {
+                leavers
+                    .iter()
+                    .filter(|node| node.waste > node.price * SAVED_MIN)
+                    .count()
+            }
+            _ => fewest.at_least(leavers.iter().map(|node| node.waste.max(0.0)).sum()),
         };
         let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
         next = next.or_else(|| fewest.next());
@@ -360,7 +365,7 @@ impl<'a> Search<'_, 'a> {
             next = fewest.next();
         }
         let count = fewest.least().unwrap_or(0);
-        let trial = known.filter(|own| own.0 == count);
+        let trial = known.filter(|trial| trial.0 == count);
         (count, trial.map(|trial| trial.1))
     }
 
@@ -375,7 +380,7 @@ impl<'a> Search<'_, 'a> {
         mut known: Option<RemovalOutcome>,
     ) -> (Option<(HashSet<usize>, RemovalOutcome)>, HashSet<usize>) {
         let mut barred = HashSet::default();
-        let later: Vec<&NodeName> = later.iter().map(|(own, _)| own.name).collect();
+        let later: Vec<&NodeName> = later.iter().map(|(node, _)| node.name).collect();
         let again = (!later.is_empty()).then_some(&[][..]);
         for closed in [Some(&later[..]), again].into_iter().flatten() {
             let mut found: Option<(HashSet<usize>, RemovalOutcome)> = None;
@@ -389,7 +394,7 @@ impl<'a> Search<'_, 'a> {
                     .take()
                     .unwrap_or_else(|| self.think_away(&set, closed, |_| true));
                 if let Some(solution) = &mut trial.solution {
-                    let nodes = set.iter().map(|own| own.name).collect();
+                    let nodes = set.iter().map(|node| node.name).collect();
                     stay_in_zones(solution, &self.field.pending_without(&nodes), self.field);
                 }
                 let Some(solution) = trial.solution.as_ref().filter(|_| trial.stuck.is_empty())
@@ -403,7 +408,7 @@ impl<'a> Search<'_, 'a> {
                     left.map(|(_, at)| *at).collect()
                 };
                 let swaps =
-                    ReplacementGroups::new(self.field, set.iter().map(|own| own.name), solution);
+                    ReplacementGroups::new(self.field, set.iter().map(|node| node.name), solution);
                 let inflexible = self.inflexible(&set, &swaps, &trial);
                 if !inflexible.is_empty() {
                     let out = places.iter().enumerate();
@@ -416,16 +421,16 @@ impl<'a> Search<'_, 'a> {
                 if found.is_none() && set.len() <= ALIKE_MAX {
                     let nodes: Vec<LeavingNode<'_>> = set
                         .iter()
-                        .map(|own| LeavingNode::of(own.candidate, own.price))
+                        .map(|node| LeavingNode::of(node.candidate, node.price))
                         .collect();
                     // A replacement by similar nodes must save enough, too.
                     let least = 1.0 + SAVED_MIN;
-                    vain.extend(swaps.needless(&nodes, |own| {
-                        (self.price(own) - self.node_overhead_price) * least
+                    vain.extend(swaps.needless(&nodes, |claim| {
+                        (self.price(claim) - self.node_overhead_price) * least
                     }));
                 }
                 let kept = without(&vain);
-                let most = found.as_ref().map_or(0.0, |(_, own)| own.saved());
+                let most = found.as_ref().map_or(0.0, |(_, trial)| trial.saved());
                 if trial.is_worth_it() && is_enough(trial.saved(), most) {
                     found = Some((places.into_iter().collect(), trial));
                 }
@@ -448,12 +453,12 @@ impl<'a> Search<'_, 'a> {
         swaps: &ReplacementGroups<'_>,
     ) -> HashSet<usize> {
         let mut sums: HashMap<usize, (f64, f64)> = HashMap::default();
-        for (own, part) in leave.iter().zip(&swaps.parts) {
-            sums.entry(*part).or_default().0 += own.price + self.node_overhead_price;
+        for (node, part) in leave.iter().zip(&swaps.parts) {
+            sums.entry(*part).or_default().0 += node.price + self.node_overhead_price;
         }
         for (part, claim) in &swaps.claims {
             let sum = part.and_then(|part| sums.get_mut(&part));
-            sum.into_iter().for_each(|own| own.1 += self.price(claim));
+            sum.into_iter().for_each(|sum| sum.1 += self.price(claim));
         }
         (0..leave.len())
             .filter(|at| {
@@ -472,7 +477,7 @@ impl<'a> Search<'_, 'a> {
     ) -> HashSet<usize> {
         let claims = swaps.claims.iter();
         let barred = claims.filter(|claim| self.offers(leave, swaps, claim, trial).is_none());
-        let barred: HashSet<usize> = barred.filter_map(|own| own.0).collect();
+        let barred: HashSet<usize> = barred.filter_map(|claim| claim.0).collect();
         let all = 0..leave.len();
         all.filter(|at| barred.contains(&swaps.parts[*at]))
             .collect()
@@ -515,7 +520,7 @@ impl<'a> Search<'_, 'a> {
     ) -> ConsolidationAction {
         let mut solution = trial.solution.take().unwrap_or_default();
         let all: Vec<&RemovalCandidate<'_>> = leave.iter().collect();
-        let swaps = ReplacementGroups::new(self.field, all.iter().map(|own| own.name), &solution);
+        let swaps = ReplacementGroups::new(self.field, all.iter().map(|node| node.name), &solution);
         let cut = swaps.claims.iter().map(|claim| {
             let left = self.offers(&all, &swaps, claim, &trial);
             left.unwrap_or_else(|| affordable(claim.1, self.most(claim.1, &trial)))
@@ -525,7 +530,7 @@ impl<'a> Search<'_, 'a> {
             claim.offerings = offerings;
         }
         ConsolidationAction {
-            nodes: all.iter().map(|own| own.name.clone()).collect(),
+            nodes: all.iter().map(|node| node.name.clone()).collect(),
             claims: solution.claims,
             placed: solution.placed,
             saves: trial.saved(),

@@ -48,13 +48,13 @@ impl DriftReason {
             Self::Pool => "NodePoolDrifted",
             Self::Requirements => "RequirementsDrifted",
             Self::InstanceType => "InstanceTypeNotFound",
-            Self::Class(own) => own.as_str(),
+            Self::Class(drift) => drift.as_str(),
         }
     }
 
     /// Returns whether the cause depends on the configuration alone.
     pub fn is_configured(self) -> bool {
-        !matches!(self, Self::InstanceType) && !matches!(self, Self::Class(own) if own.is_found())
+        !matches!(self, Self::InstanceType) && !matches!(self, Self::Class(drift) if drift.is_found())
     }
 }
 
@@ -111,17 +111,17 @@ impl<'a> DriftReference<'a> {
         };
         let noted = |key: &str| candidate.node.annotations.get(key).map(String::as_str);
         let (of_pool, of_class) = match record {
-            Some(own) => (Some(&*own.pool_hash), Some(&*own.node_class_hash)),
+            Some(record) => (Some(&*record.pool_hash), Some(&*record.node_class_hash)),
             None => (noted(POOL_HASH), noted(NODE_CLASS_HASH)),
         };
-        let differs = |own: Hashes, old: Option<&str>| {
-            old.is_some_and(|old| own.since(old) == Change::Drifted)
+        let differs = |hashes: Hashes, old: Option<&str>| {
+            old.is_some_and(|old| hashes.since(old) == Change::Drifted)
         };
         if differs(model.hashes, of_pool) {
             return Some(DriftReason::Pool);
         }
         let mut wanted = model.pool.requirements.iter();
-        if wanted.any(|(key, own)| !own.suits(label(candidate, key))) {
+        if wanted.any(|(key, requirement)| !requirement.suits(label(candidate, key))) {
             return Some(DriftReason::Requirements);
         }
         let created = record
@@ -131,7 +131,9 @@ impl<'a> DriftReference<'a> {
         if settled && model.catalog.is_some_and(|all| is_gone(candidate, all)) {
             return Some(DriftReason::InstanceType);
         }
-        let changed = model.class_hashes.is_some_and(|own| differs(own, of_class));
+        let changed = model
+            .class_hashes
+            .is_some_and(|hashes| differs(hashes, of_class));
         if changed {
             return Some(DriftReason::Class(InstanceDrift::NodeClass));
         }
@@ -144,13 +146,13 @@ impl<'a> DriftReference<'a> {
 fn label<'a>(candidate: &Candidate<'a>, key: &str) -> Option<&'a str> {
     let instance = candidate.claim.and_then(|claim| claim.instance.as_ref());
     let offering = instance.map(|instance| &instance.offering);
-    let own = offering.and_then(|offering| match key {
+    let fact = offering.and_then(|offering| match key {
         INSTANCE_TYPE => Some(offering.instance_type.as_str()),
         ZONE => Some(offering.zone.as_str()),
         CAPACITY_TYPE => Some(offering.capacity_type.as_str()),
         _ => None,
     });
-    own.or_else(|| candidate.node.labels.get(key).map(String::as_str))
+    fact.or_else(|| candidate.node.labels.get(key).map(String::as_str))
 }
 
 /// Returns whether no matching offering exists, available or not. If the reservation of a node has
@@ -160,7 +162,7 @@ fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
         return false;
     }
     let name = label(candidate, INSTANCE_TYPE);
-    let Some(own) = name.and_then(|name| catalog.get(name)) else {
+    let Some(instance_type) = name.and_then(|name| catalog.get(name)) else {
         return true;
     };
     let zone = label(candidate, ZONE);
@@ -168,10 +170,10 @@ fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
     let bought = bought.and_then(CapacityType::parse);
     let is_sold = |kind: CapacityType| match bought {
         Some(CapacityType::Reserved) => kind != CapacityType::Spot,
-        Some(own) => own == kind,
+        Some(bought) => bought == kind,
         None => true,
     };
-    let mut offerings = own.offerings.iter();
+    let mut offerings = instance_type.offerings.iter();
     !offerings.any(|offering| {
         is_sold(offering.capacity_type) && zone.is_none_or(|zone| offering.zone.as_str() == zone)
     })
@@ -191,11 +193,13 @@ pub fn drifted<'a>(
     let candidates = candidates.filter(|candidate| !budgets.has_let_go(candidate));
     let due = candidates.filter_map(|candidate| Some((candidate, models.cause(candidate, now)?)));
     let mut due: Vec<_> = due.collect();
-    let created = |own: &Candidate<'_>| {
-        let claim = own.claim.map(|claim| claim.record.created);
-        claim.or(own.node.created)
+    let created = |candidate: &Candidate<'_>| {
+        let claim = candidate.claim.map(|claim| claim.record.created);
+        claim.or(candidate.node.created)
     };
-    due.sort_by_key(|(own, _)| (own.pods > 0, created(own), &own.node.name));
+    due.sort_by_key(|(candidate, _)| {
+        (candidate.pods > 0, created(candidate), &candidate.node.name)
+    });
     let mut rooms = StaticSurge::default();
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (candidate, cause) in due {

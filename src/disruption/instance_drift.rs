@@ -103,15 +103,15 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
 
 /// Compares the security groups. Groups that a user attached manually count, too (spec §10, 6).
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let own = resolved
+    let groups = resolved
         .security_groups
         .iter()
         .map(|security_group| &security_group.id);
-    let own: BTreeSet<&String> = own.collect();
+    let groups: BTreeSet<&String> = groups.collect();
     is_settled(resolved, ConditionKind::SecurityGroupsReady)
-        && !own.is_empty()
+        && !groups.is_empty()
         && !facts.security_groups.is_empty()
-        && !own.into_iter().eq(&facts.security_groups)
+        && !groups.into_iter().eq(&facts.security_groups)
 }
 
 fn has_foreign_subnet(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
@@ -129,8 +129,8 @@ fn has_foreign_reservation(
     resolved: &ResolvedNodeClass,
 ) -> bool {
     let is_own = |id: &ReservationId| {
-        let mut own = resolved.reservations.iter();
-        own.any(|own| own.reservation.id == *id)
+        let mut reservations = resolved.reservations.iter();
+        reservations.any(|resolved| resolved.reservation.id == *id)
     };
     is_settled(resolved, ConditionKind::CapacityReservationsReady)
         && instance.offering.capacity_type == CapacityType::Reserved
@@ -138,10 +138,10 @@ fn has_foreign_reservation(
 }
 
 fn has_other_place(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let own = resolved
+    let group = resolved
         .placement_group
         .as_ref()
         .map(|placement_group| &placement_group.id);
     is_settled(resolved, ConditionKind::PlacementGroupReady)
-        && facts.placement_group.as_ref() != own
+        && facts.placement_group.as_ref() != group
 }

@@ -48,8 +48,8 @@ pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
 
 /// Keeps a broken node if another Node has the same providerID.
 fn shared(candidate: &Candidate<'_>) -> Option<Verdict> {
-    let own = candidate.blocker.as_ref()?;
-    matches!(own, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(own.clone()))
+    let blocker = candidate.blocker.as_ref()?;
+    matches!(blocker, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(blocker.clone()))
 }
 
 /// Returns the unhealthy nodes to replace, longest due first, and the verdicts for the others.
@@ -60,15 +60,15 @@ pub fn broken<'a>(
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let defaults = RepairPolicy::defaults();
     let due_of = |pool: &PoolName, node: &Node| {
-        let own = disruption_view.cluster.pool(pool.as_str());
-        due_at(node, own.map_or(&defaults[..], |own| &own.repair))
+        let pool = disruption_view.cluster.pool(pool.as_str());
+        due_at(node, pool.map_or(&defaults[..], |pool| &pool.repair))
     };
     // All unhealthy nodes count, including nodes that became unhealthy just now or are being
     // disrupted.
     let mut pools: BTreeMap<&PoolName, (usize, usize)> = BTreeMap::new();
     let mut count = |pool: &'a PoolName, broken: bool| {
-        let own = pools.entry(pool).or_default();
-        *own = (own.0 + usize::from(broken), own.1 + 1);
+        let counts = pools.entry(pool).or_default();
+        *counts = (counts.0 + usize::from(broken), counts.1 + 1);
     };
     let mut leaving = 0;
     for &(pool, node, reason) in &disruption_view.going {
@@ -85,7 +85,7 @@ pub fn broken<'a>(
         count(&candidate.pool, due.is_some());
         found.extend(due.map(|at| (at, candidate)));
     }
-    found.sort_by_key(|(at, own)| (*at, &own.node.name));
+    found.sort_by_key(|(at, candidate)| (*at, &candidate.node.name));
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (until, candidate) in found {
         let stays = match until > now {

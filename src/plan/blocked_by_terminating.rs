@@ -42,9 +42,10 @@ pub(super) fn place_stuck(
         (host.clone(), pods.cloned().collect())
     });
     let others: Vec<(NodeRef, Vec<PodKey>)> = others.collect();
-    let mut own: Snapshot<'_> = ahead(snapshot, launches).into_owned();
-    take(&mut own.rooms, &others, snapshot);
-    own.residents
+    let mut replanned: Snapshot<'_> = ahead(snapshot, launches).into_owned();
+    take(&mut replanned.rooms, &others, snapshot);
+    replanned
+        .residents
         .extend(snapshot.reschedulable.iter().filter_map(stays));
     // Pods planned by the same plan or before count on their planned nodes.
     let planned = launches.iter().enumerate();
@@ -53,13 +54,13 @@ pub(super) fn place_stuck(
     let waiting: BTreeMap<&PodKey, &Pod> = waiting.collect();
     for (host, pods) in others.into_iter().chain(planned) {
         let pods = pods.iter().filter_map(|key| waiting.get(key).copied());
-        own.promised.entry(host).or_default().extend(pods);
+        replanned.promised.entry(host).or_default().extend(pods);
     }
-    for pods in own.promised.values_mut() {
+    for pods in replanned.promised.values_mut() {
         pods.retain(|pod| pod.is_waiting());
     }
-    own.pending.clone_from(&stuck);
-    let solution = solve(&own, now);
+    replanned.pending.clone_from(&stuck);
+    let solution = solve(&replanned, now);
     let answered = solution.placed.iter().flat_map(|(_, pods)| pods);
     let answered = answered.chain(solution.claims.iter().flat_map(|claim| &claim.pods));
     let answered: HashSet<&PodKey> = answered.collect();

@@ -67,9 +67,9 @@ pub(super) fn plan_buffer_capacity(
         }
     }
     let mut short: BTreeMap<String, (usize, Arc<[PoolRejection]>)> = BTreeMap::new();
-    for own in solution.unplaced {
-        let buffer = buffer_of(&own.pod).unwrap_or_default().to_owned();
-        short.entry(buffer).or_insert((0, own.reasons)).0 += 1;
+    for pod in solution.unplaced {
+        let buffer = buffer_of(&pod.pod).unwrap_or_default().to_owned();
+        short.entry(buffer).or_insert((0, pod.reasons)).0 += 1;
     }
     let short = short
         .into_iter()
@@ -101,8 +101,8 @@ fn all_missing(snapshot: &Snapshot<'_>) -> BufferRooms {
 /// Counts the capacity that was found. Capacity on nodes that are not ready counts as in-flight.
 /// Virtual pods that were not placed or planned remain missing.
 fn count(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>) {
-    let rooms = snapshot.rooms.iter().filter(|own| own.initialized);
-    let ready: BTreeSet<&NodeRef> = rooms.map(|own| &own.host).collect();
+    let rooms = snapshot.rooms.iter().filter(|room| room.initialized);
+    let ready: BTreeSet<&NodeRef> = rooms.map(|room| &room.host).collect();
     let mut add = |pod: &PodKey, is_there: bool| {
         let count = buffer_of(pod).and_then(|buffer| counts.get_mut(buffer)?.as_mut());
         if let Some(count) = count {
@@ -128,14 +128,14 @@ pub(super) fn take(
     snapshot: &Snapshot<'_>,
 ) {
     let placed: BTreeMap<&NodeRef, &Vec<PodKey>> =
-        placed.iter().map(|(at, own)| (at, own)).collect();
+        placed.iter().map(|(at, pods)| (at, pods)).collect();
     let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));
     let waiting: BTreeMap<_, _> = waiting.collect();
     for room in rooms {
         let pods = placed
             .get(&room.host)
             .into_iter()
-            .flat_map(|own| own.iter());
+            .flat_map(|pods| pods.iter());
         for pod in pods.filter_map(|key| waiting.get(key)) {
             let mut requests: Resources = pod.requests.clone();
             requests.raise_to(&Resources::default());

@@ -131,13 +131,13 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
 
 fn of_plan(plan: &Plan, node: &NodeName, reason: Reason, due: Option<Timestamp>) -> ReasonOutcome {
     let mut leaving = plan.retire.iter();
-    if leaving.any(|own| own.node == *node && own.reason == reason) {
+    if leaving.any(|termination| termination.node == *node && termination.reason == reason) {
         return ReasonOutcome::Leaves;
     }
     let mut kept = plan.kept.iter();
-    let kept = kept.find(|own| own.node == *node && own.reason == reason);
+    let kept = kept.find(|kept| kept.node == *node && kept.reason == reason);
     match (kept, due) {
-        (Some(own), _) => ReasonOutcome::Kept(own.verdict.clone()),
+        (Some(node), _) => ReasonOutcome::Kept(node.verdict.clone()),
         (None, Some(at)) if reason == Reason::Expired => ReasonOutcome::Due(at),
         (None, _) => ReasonOutcome::Nothing,
     }
@@ -161,13 +161,13 @@ fn next_change(
     blockers: &[DisruptionBlocker],
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let own = outlooks.iter().filter_map(|(_, own)| match own {
+    let due = outlooks.iter().filter_map(|(_, outcome)| match outcome {
         ReasonOutcome::Due(at) => Some(*at),
         ReasonOutcome::Kept(verdict) => verdict.until(),
         ReasonOutcome::Leaves | ReasonOutcome::Nothing => None,
     });
     let over = blockers.iter().filter_map(DisruptionBlocker::until);
-    own.chain(over).filter(|at| *at > now).min()
+    due.chain(over).filter(|at| *at > now).min()
 }
 
 /// Returns nodes with names similar to an unknown name, closest first.
@@ -177,12 +177,12 @@ pub fn similar_nodes(state: &State, name: &str) -> Vec<String> {
 
 /// Returns names similar to an unknown name, closest first.
 pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str) -> Vec<String> {
-    let distance = |own: &str| {
-        if own.len().max(name.len()) > LENGTH_MAX {
+    let distance = |known: &str| {
+        if known.len().max(name.len()) > LENGTH_MAX {
             return None;
         }
-        let starts = own.starts_with(name) && !name.is_empty();
-        let apart = strsim::osa_distance(own, name);
+        let starts = known.starts_with(name) && !name.is_empty();
+        let apart = strsim::osa_distance(known, name);
         (starts || apart <= DISTANCE).then_some(if starts { DISTANCE } else { apart })
     };
     let mut near: Vec<_> = names
@@ -190,7 +190,7 @@ pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str
         .collect();
     near.sort_unstable();
     let near = near.into_iter().take(NAMES);
-    near.map(|(_, own)| part(own)).collect()
+    near.map(|(_, name)| part(name)).collect()
 }
 
 impl ReasonOutcome {
@@ -265,18 +265,18 @@ fn cost(pod: &Pod) -> f64 {
     pod.eviction_cost() as f64 / COST_OF_ONE as f64
 }
 
-fn blocker_json(own: &DisruptionBlocker) -> Value {
+fn blocker_json(blocker: &DisruptionBlocker) -> Value {
     json!({
-        "code": own.code(),
-        "text": part(own),
-        "pod": own.pod().map(part),
-        "until": own.until().map(|at| at.to_string()),
-        "yields_to_grace_period": own.yields_to_grace(),
+        "code": blocker.code(),
+        "text": part(blocker),
+        "pod": blocker.pod().map(part),
+        "until": blocker.until().map(|at| at.to_string()),
+        "yields_to_grace_period": blocker.yields_to_grace(),
     })
 }
 
-fn misread_json(own: &InvalidInput) -> Value {
-    json!({ "of": part(&own.of), "text": part(&own.why) })
+fn misread_json(misread: &InvalidInput) -> Value {
+    json!({ "of": part(&misread.of), "text": part(&misread.why) })
 }
 
 impl ExplainedNode<'_> {
@@ -284,25 +284,25 @@ impl ExplainedNode<'_> {
     pub fn json(&self) -> Value {
         let label = |key: &str| self.node.labels.get(key).map(part);
         let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
-        let outlook = |(reason, own): &(Reason, ReasonOutcome)| {
-            let until = match own {
+        let outlook = |(reason, outcome): &(Reason, ReasonOutcome)| {
+            let until = match outcome {
                 ReasonOutcome::Kept(verdict) => verdict.until(),
                 ReasonOutcome::Due(at) => Some(*at),
                 ReasonOutcome::Leaves | ReasonOutcome::Nothing => None,
             };
             json!({
                 "reason": reason.as_str(),
-                "verdict": own.code(),
-                "text": own.text(),
+                "verdict": outcome.code(),
+                "text": outcome.text(),
                 "until": time(until),
             })
         };
-        let tenant = |own: &Tenant<'_>| {
+        let tenant = |tenant: &Tenant<'_>| {
             json!({
-                "pod": part(&own.pod.key),
-                "kind": own.kind(),
-                "disruption_cost": cost(own.pod),
-                "blocker": own.hold.as_ref().map(PodBlocker::code),
+                "pod": part(&tenant.pod.key),
+                "kind": tenant.kind(),
+                "disruption_cost": cost(tenant.pod),
+                "blocker": tenant.hold.as_ref().map(PodBlocker::code),
             })
         };
         json!({
@@ -339,28 +339,31 @@ impl ExplainedNode<'_> {
         });
         let _ = writeln!(out, "  {what}, {price}");
         if let Some((used, cost)) = self.weight {
-            let used = used.map_or("unknown".to_owned(), |own| format!("{own} %"));
+            let used = used.map_or("unknown".to_owned(), |percent| format!("{percent} %"));
             let _ = writeln!(out, "  utilization {used}, disruption cost {cost:.1}");
         }
         let _ = writeln!(out);
-        let width = REASONS.map(|own| own.as_str().len()).into_iter().max();
-        for (reason, own) in &self.outlooks {
+        let width = REASONS
+            .map(|reason| reason.as_str().len())
+            .into_iter()
+            .max();
+        for (reason, outcome) in &self.outlooks {
             let (reason, width) = (reason.as_str(), width.unwrap_or(0));
-            let sign = if *own == ReasonOutcome::Leaves {
+            let sign = if *outcome == ReasonOutcome::Leaves {
                 '-'
             } else {
                 ' '
             };
-            let _ = writeln!(out, "  {sign} {reason:width$}  {}", own.text());
+            let _ = writeln!(out, "  {sign} {reason:width$}  {}", outcome.text());
         }
         if let Some(at) = self.next {
             let _ = writeln!(out, "\n  Next scheduled change: {at}.");
         }
-        let own = self
+        let node_blockers = self
             .blockers
             .iter()
             .filter(|blocker| blocker.pod().is_none());
-        for blocker in own {
+        for blocker in node_blockers {
             let _ = writeln!(out, "\n  ! {}", part(blocker));
         }
         for InvalidInput { of, why } in &self.misreads {
@@ -379,9 +382,9 @@ impl ExplainedNode<'_> {
         let _ = writeln!(out, "\n  Its pods:");
         let held = self.pods.iter().filter(|pod| pod.hold.is_some());
         let others = self.pods.iter().filter(|pod| pod.hold.is_none());
-        for own in held.chain(others).take(TOLD) {
-            let sign = if own.hold.is_some() { '!' } else { ' ' };
-            let _ = writeln!(out, "    {sign} {}", own.text());
+        for tenant in held.chain(others).take(TOLD) {
+            let sign = if tenant.hold.is_some() { '!' } else { ' ' };
+            let _ = writeln!(out, "    {sign} {}", tenant.text());
         }
         let rest = self.pods.len().saturating_sub(TOLD);
         if rest > 0 {

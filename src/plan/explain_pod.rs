@@ -114,8 +114,8 @@ fn planned(
         };
     }
     let mut unplaced = plan.unplaced.into_iter();
-    let own = unplaced.find(|own| own.pod == *key);
-    PodOutcome::Unplaced(own.map_or_else(|| [].into(), |own| own.reasons))
+    let pod = unplaced.find(|pod| pod.pod == *key);
+    PodOutcome::Unplaced(pod.map_or_else(|| [].into(), |pod| pod.reasons))
 }
 
 /// Returns whether kube-scheduler does not bind a pod although it is planned on a ready node.
@@ -134,16 +134,16 @@ fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp
 
 /// Returns pods with the same name in a different namespace or a similar name, closest first.
 pub fn similar(state: &State, key: &PodKey) -> Vec<String> {
-    let distance = |own: &PodKey| {
-        if own.name == key.name {
+    let distance = |known: &PodKey| {
+        if known.name == key.name {
             return Some(0);
         }
-        let long = own.name.len().max(key.name.len()) > LENGTH_MAX;
-        if own.namespace != key.namespace || long {
+        let long = known.name.len().max(key.name.len()) > LENGTH_MAX;
+        if known.namespace != key.namespace || long {
             return None;
         }
-        let apart = strsim::osa_distance(&own.name, &key.name);
-        let starts = own.name.starts_with(&key.name) && !key.name.is_empty();
+        let apart = strsim::osa_distance(&known.name, &key.name);
+        let starts = known.name.starts_with(&key.name) && !key.name.is_empty();
         (apart <= DISTANCE || starts).then_some(if starts { DISTANCE } else { apart })
     };
     let pods = state.objects.pods.keys();
@@ -152,7 +152,7 @@ pub fn similar(state: &State, key: &PodKey) -> Vec<String> {
     near.sort_unstable();
     near.into_iter()
         .take(NAMES)
-        .map(|(_, own)| part(own))
+        .map(|(_, pod)| part(pod))
         .collect()
 }
 
@@ -177,7 +177,7 @@ impl Explained<'_> {
     pub fn json(&self) -> Value {
         let requests = self.pod.requests.iter();
         let requests =
-            requests.map(|(name, own)| (part(name), render_rejections::amount(name, own)));
+            requests.map(|(name, amount)| (part(name), render_rejections::amount(name, amount)));
         let mut value = json!({
             "format_version": render::FORMAT_VERSION,
             "pod": part(&self.pod.key),
@@ -330,23 +330,23 @@ fn types(claim: &NewNodeClaim) -> Vec<&str> {
 }
 
 fn claimed(claim: &NewNodeClaim, all: &[Cheaper]) -> Value {
-    let offering = |(own, price): &(crate::model::instance::OfferingKey, _)| {
+    let offering = |(offering, price): &(crate::model::instance::OfferingKey, _)| {
         let price: &crate::model::instance::Price = price;
         json!({
-            "instance_type": own.instance_type.as_str(),
-            "zone": own.zone.as_str(),
-            "capacity_type": own.capacity_type.as_str(),
+            "instance_type": offering.instance_type.as_str(),
+            "zone": offering.zone.as_str(),
+            "capacity_type": offering.capacity_type.as_str(),
             "usd_per_h": render::round(price.usd_per_h()),
         })
     };
-    let cheaper = |own: &Cheaper| {
+    let cheaper = |cheaper: &Cheaper| {
         let mut value = json!({
-            "obstacle": own.obstacle.as_str(),
-            "types": own.types,
-            "nearest": own.nearest.as_str(),
-            "text": part(own),
+            "obstacle": cheaper.obstacle.as_str(),
+            "types": cheaper.types,
+            "nearest": cheaper.nearest.as_str(),
+            "text": part(cheaper),
         });
-        match (&own.obstacle, own.amounts) {
+        match (&cheaper.obstacle, cheaper.amounts) {
             (TypeRejection::Label(key), _) => value["label"] = json!(key),
             (TypeRejection::Together { pods }, _) => value["pods"] = json!(pods),
             (TypeRejection::Resource(name), Some((asked, left))) => {
@@ -386,7 +386,7 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
         let types = types(claim).len();
         let _ = writeln!(out, "      and {rest} more, {types} instance types in all");
     }
-    let count: usize = all.iter().map(|own| own.types).sum();
+    let count: usize = all.iter().map(|cheaper| cheaper.types).sum();
     if count == 0 {
         let _ = writeln!(out, "  The pool has no cheaper type.");
         return;
@@ -395,8 +395,8 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
         out,
         "  The pool has {count} cheaper types, which were not chosen:"
     );
-    for own in all {
-        let _ = writeln!(out, "      {own}");
+    for cheaper in all {
+        let _ = writeln!(out, "      {cheaper}");
     }
 }
 
@@ -414,14 +414,20 @@ fn asks(pod: &Pod) -> Vec<String> {
         }
     };
     let selector = Requirements::from_labels(&pod.node_selector);
-    let labels = |own: &Requirements| part(own);
+    let labels = |requirements: &Requirements| part(requirements);
     if !selector.is_empty() {
         line("node selector:", vec![labels(&selector)], "");
     }
     let affinity = pod.node_affinity.iter().map(labels).collect();
     line("node affinity:", affinity, ", or ");
     let wished = pod.preferred_nodes.iter();
-    let wished = wished.map(|own| format!("{} (weight {})", labels(&own.term), own.weight));
+    let wished = wished.map(|preference| {
+        format!(
+            "{} (weight {})",
+            labels(&preference.term),
+            preference.weight
+        )
+    });
     line("preferred node affinity:", wished.collect(), ", or ");
     line(
         "pod affinity:",
@@ -495,7 +501,9 @@ fn pods(selector: Option<&Selector>) -> String {
         return "no pods".to_owned();
     };
     let all = selector.expressions().iter();
-    let all: Vec<String> = all.map(|(key, own)| format!("{key} {own}")).collect();
+    let all: Vec<String> = all
+        .map(|(key, requirement)| format!("{key} {requirement}"))
+        .collect();
     match all.len() {
         0 => "all pods".to_owned(),
         _ => format!("pods with {}", part(all.join(", "))),

@@ -85,7 +85,7 @@ pub fn cheaper(
     let pods: Vec<&Pod> = snapshot
         .pending
         .iter()
-        .filter(|own| claim.pods.binary_search(&own.key).is_ok())
+        .filter(|pod| claim.pods.binary_search(&pod.key).is_ok())
         .copied()
         .collect();
     let problem = Problem::new(&pods, snapshot);
@@ -112,7 +112,7 @@ pub fn cheaper(
         }
     }
     let mut classes = problem.classes.iter();
-    let class = classes.position(|class| class.pods.iter().any(|own| own.key == *pod));
+    let class = classes.position(|class| class.pods.iter().any(|member| member.key == *pod));
     match (class, weighed.planned(claim)) {
         (Some(class), Some(price)) => {
             weighed.price = price;
@@ -161,15 +161,15 @@ impl Weighed<'_> {
                 _ => None,
             };
             let name = &shape.instance_type.name;
-            let own = all.entry(obstacle.clone()).or_insert_with(|| Cheaper {
+            let cheaper = all.entry(obstacle.clone()).or_insert_with(|| Cheaper {
                 obstacle,
                 types: 0,
                 nearest: name.clone(),
                 amounts,
             });
-            own.types += 1;
-            if amounts.map(|amount| amount.1) > own.amounts.map(|amount| amount.1) {
-                (own.nearest, own.amounts) = (name.clone(), amounts);
+            cheaper.types += 1;
+            if amounts.map(|amount| amount.1) > cheaper.amounts.map(|amount| amount.1) {
+                (cheaper.nearest, cheaper.amounts) = (name.clone(), amounts);
             }
         }
         all.into_values().collect()
@@ -184,8 +184,10 @@ impl Weighed<'_> {
     /// Returns the obstacle of a type. If there are several alternatives, that of the closest is
     /// reported.
     fn obstacle(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
-        let own = &self.problem.classes[class];
-        let wants = self.problem.wants_of(self.problem.without_wishes(own.kind));
+        let class = &self.problem.classes[class];
+        let wants = self
+            .problem
+            .wants_of(self.problem.without_wishes(class.kind));
         let alternatives = wants.alternatives.iter();
         let admitted = alternatives
             .filter_map(|alternative| self.template.admit(wants, alternative, true).ok());
@@ -193,7 +195,7 @@ impl Weighed<'_> {
             if clash(wants.ports, &shape.overhead.ports) {
                 return TypeRejection::Ports;
             }
-            self.stops(shape, &labels, &own.demand)
+            self.stops(shape, &labels, &class.demand)
         });
         stops.max().unwrap_or(TypeRejection::Label(String::new()))
     }

@@ -84,7 +84,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             rooms,
             holds,
             varieties: varieties
-                .map(|own| MinValues::of(own, min_values))
+                .map(|template| MinValues::of(template, min_values))
                 .collect(),
             board,
             places: None,
@@ -102,7 +102,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         };
         let left = self.packed.left.iter().enumerate();
         let left = left.filter(|(_, left)| **left > 0);
-        let mut classes: Vec<(usize, usize)> = left.map(|(own, _)| (wants(own), own)).collect();
+        let mut classes: Vec<(usize, usize)> =
+            left.map(|(class, _)| (wants(class), class)).collect();
         classes.sort_unstable();
         let mut all = Vec::with_capacity(classes.len());
         let mut known: Option<(usize, Vec<Vec<PoolOffer>>)> = None;
@@ -138,12 +139,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
 
     /// Returns a rejection that is independent of pools, if any.
     fn of_itself(&self, class: usize) -> Option<PoolRejection> {
-        let own = self.ground.problem.classes[class].priority;
+        let priority = self.ground.problem.classes[class].priority;
         let cutoff = self.ground.scheduling.priority_cutoff;
-        let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| own < *cutoff) {
+        let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| priority < *cutoff) {
             (
                 RejectionCode::Priority,
-                RejectionDetail::Priority { own, cutoff },
+                RejectionDetail::Priority { priority, cutoff },
             )
         } else if self.ground.templates.is_empty() {
             let text = "no existing node fits it, and there is no pool to launch one";
@@ -217,7 +218,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let fitting: Vec<(usize, bool)> = suited
             .types
             .iter()
-            .filter(|own| fits(&template.shapes[own.0], demand))
+            .filter(|suited| fits(&template.shapes[suited.0], demand))
             .copied()
             .collect();
         if fitting.is_empty() {
@@ -260,8 +261,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         (suited, would_do): (&mut Suited, &[usize]),
     ) -> Rejection {
         let problem = self.ground.problem;
-        let own = &problem.classes[class];
-        let kind = problem.without_wishes(own.kind);
+        let pods = &problem.classes[class];
+        let kind = problem.without_wishes(pods.kind);
         let steps = || {
             let text = "the step limit of one pass was reached before this pod was considered";
             (RejectionCode::SearchLimit, RejectionDetail::told(text))
@@ -306,7 +307,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 if places
                     .may(kind)
                     .iter()
-                    .any(|own| own.map_or(is_had, |own| cells.contains(&own))) =>
+                    .any(|cell| cell.map_or(is_had, |cell| cells.contains(&cell))) =>
             {
                 (RejectionCode::WaitingForInFlightNodes, self.unsettled())
             }
@@ -363,7 +364,7 @@ fn offer(
     }
     let free: Vec<usize> = suited
         .iter()
-        .filter(|own| template.has_ports(&template.shapes[**own], (wants, agents), &labels))
+        .filter(|shape| template.has_ports(&template.shapes[**shape], (wants, agents), &labels))
         .copied()
         .collect();
     if free.is_empty() {
@@ -467,17 +468,17 @@ fn unfit(
     let mut best: Option<((usize, usize), &[i64], &TypeOption<'_>)> = None;
     let mut rivals = 0;
     for (shape, net) in nets {
-        let own = lacks(net);
+        let lack = lacks(net);
         match &best {
-            Some((other, ..)) if own > *other => continue,
-            Some((other, ..)) if own == *other => rivals += 1,
+            Some((other, ..)) if lack > *other => continue,
+            Some((other, ..)) if lack == *other => rivals += 1,
             _ => rivals = 1,
         }
-        let others = if own.0 > 1 { 0 } else { net.len() };
+        let others = if lack.0 > 1 { 0 } else { net.len() };
         if best.as_ref().is_none_or(|(other, most, _)| {
-            own < *other || (net[own.1], &net[others..]) > (most[own.1], &most[others..])
+            lack < *other || (net[lack.1], &net[others..]) > (most[lack.1], &most[others..])
         }) {
-            best = Some((own, net, shape));
+            best = Some((lack, net, shape));
         }
     }
     let short = |axis: usize, left: i64| ResourceShortfall {

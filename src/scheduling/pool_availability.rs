@@ -167,7 +167,7 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
             .filter(|shape| is_had(&template, shape))
     };
     let (mut zones, mut capacity_types) = (BTreeMap::new(), BTreeMap::new());
-    for offer in had().flat_map(|own| &own.offers) {
+    for offer in had().flat_map(|shape| &shape.offers) {
         *zones.entry(offer.zone.clone()).or_insert(0) += 1;
         *capacity_types.entry(offer.capacity_type).or_insert(0) += 1;
     }
@@ -185,7 +185,7 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
             .filter(|it| suits(it, &template.side))
             .count(),
         crowded: types(template.shapes.iter()) - types(roomy()),
-        types: types(had().filter(|own| !own.offers.is_empty())),
+        types: types(had().filter(|shape| !shape.offers.is_empty())),
         zones,
         capacity_types,
         cheapest: cheapest(&template, snapshot),
@@ -238,8 +238,9 @@ fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<Requiremen
                 .count(),
         }
     });
-    let is_required = |own: &RequirementEffect| template.pool.requirements.get(&own.key).is_some();
-    let asked = asked.filter(|own| is_required(own) || own.types < catalog.len());
+    let is_required =
+        |effect: &RequirementEffect| template.pool.requirements.get(&effect.key).is_some();
+    let asked = asked.filter(|effect| is_required(effect) || effect.types < catalog.len());
     asked.collect()
 }
 
@@ -253,7 +254,7 @@ fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(Offeri
         let key = shape.key(offer);
         // Price overlays affect planning, not reported cost.
         let listed = snapshot.catalog.offering(&key);
-        let price = listed.map_or(offer.price, |own| own.price);
+        let price = listed.map_or(offer.price, |offering| offering.price);
         (key, price)
     });
     priced.collect()
@@ -275,13 +276,13 @@ fn limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
     };
     (0..template.limits.len())
         .filter_map(|at| {
-            let own = &template.limits[at];
+            let limit = &template.limits[at];
             Some(RemainingLimit {
                 of: of(at)?,
-                resource: own.resource.map(str::to_owned),
-                most: own.most,
+                resource: limit.resource.map(str::to_owned),
+                most: limit.most,
                 left: ledger.left(at),
-                closed: own.closed.map(str::to_owned),
+                closed: limit.closed.map(str::to_owned),
             })
         })
         .collect()

@@ -185,9 +185,9 @@ impl<'a> PodShapeKey<'a> {
             );
             levels.push((
                 base.iter()
-                    .map(|own| match wished {
-                        Some(wish) => own.with(wish),
-                        None => own.clone(),
+                    .map(|requirements| match wished {
+                        Some(wish) => requirements.with(wish),
+                        None => requirements.clone(),
                     })
                     .collect(),
                 rules,
@@ -222,8 +222,11 @@ pub(super) fn alternatives(
         if !choice.is_empty() {
             all = all
                 .iter()
-                .flat_map(|own: &Requirements| -> Vec<Requirements> {
-                    choice.iter().map(|other| own.with(other)).collect()
+                .flat_map(|requirements: &Requirements| -> Vec<Requirements> {
+                    choice
+                        .iter()
+                        .map(|other| requirements.with(other))
+                        .collect()
                 })
                 .collect();
         }
@@ -270,7 +273,7 @@ impl<'a> Problem<'a> {
             snapshot,
             &builder.groups,
             (&builder.members, &builder.rules),
-            |ports| builder.wants.iter().any(|own| clash(own.ports, ports)),
+            |ports| builder.wants.iter().any(|wants| clash(wants.ports, ports)),
         );
         let kinds = sorted.into_iter().zip(keyed);
         let kinds =
@@ -399,7 +402,7 @@ impl<'a> ProblemBuilder<'a> {
         let levels = spec.levels(policy, defaults, &mut self.groups);
         let bare = alternatives(spec.node_selector, spec.node_affinity, &[]);
         let bare = self.wants(bare, pod);
-        let mut own = Vec::with_capacity(levels.len());
+        let mut ordinals = Vec::with_capacity(levels.len());
         for (alternatives, rules) in levels {
             let wants = self.wants(alternatives, pod);
             let next = self.known_rules.len();
@@ -407,9 +410,9 @@ impl<'a> ProblemBuilder<'a> {
                 self.rules.push(rules.clone());
                 next
             });
-            own.push((wants, rules, bare));
+            ordinals.push((wants, rules, bare));
         }
-        self.levels.push(own);
+        self.levels.push(ordinals);
         self.specs.insert(spec, self.levels.len() - 1);
         self.levels.len() - 1
     }
@@ -445,13 +448,13 @@ impl<'a> ProblemBuilder<'a> {
         let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
         let mut signatures = Vec::with_capacity(self.by_labels.len());
         for (namespace, labels) in &self.by_labels {
-            let own = self.groups.of(namespace, labels, &snapshot.namespaces);
+            let groups = self.groups.of(namespace, labels, &snapshot.namespaces);
             let next = known.len();
-            signatures.push(*known.entry(own).or_insert(next));
+            signatures.push(*known.entry(groups).or_insert(next));
         }
         let mut members: Vec<(Vec<bool>, usize)> = known.into_iter().collect();
         members.sort_by_key(|(_, at)| *at);
-        self.members = members.into_iter().map(|(own, _)| own).collect();
+        self.members = members.into_iter().map(|(groups, _)| groups).collect();
         signatures
     }
 
@@ -491,11 +494,11 @@ impl ProblemBuilder<'_> {
         }
         let mut all = Vec::new();
         for (wants, rules, bare) in levels {
-            let own = &self.rules[rules];
+            let constraints = &self.rules[rules];
             let company = self
                 .agents
-                .company(own, &self.members[signature], &self.groups);
-            let there = self.agents.beside(own, &company, &self.groups);
+                .company(constraints, &self.members[signature], &self.groups);
+            let there = self.agents.beside(constraints, &company, &self.groups);
             all.push(((self.in_company(wants, company), rules, bare), false));
             if let Some(there) = there {
                 all.push(((self.in_company(wants, there), rules, bare), true));
@@ -505,30 +508,31 @@ impl ProblemBuilder<'_> {
     }
 
     fn in_company(&mut self, wants: usize, company: DaemonRequirements) -> usize {
-        let own = &self.wants[wants];
+        let requirements = &self.wants[wants];
         let evading = self
             .agents
-            .evading(&company, |ports| clash(own.ports, ports));
+            .evading(&company, |ports| clash(requirements.ports, ports));
         if company == DaemonRequirements::default() && evading.is_empty() {
             return wants;
         }
-        let mut alternatives = own.alternatives.clone();
+        let mut alternatives = requirements.alternatives.clone();
         for evading in evading {
             alternatives.extend(
-                own.alternatives
+                requirements
+                    .alternatives
                     .iter()
                     .map(|alternative| alternative.with(&evading)),
             );
         }
-        let own = NodeRequirements {
+        let requirements = NodeRequirements {
             alternatives,
             company: company.clone(),
-            ..*own
+            ..*requirements
         };
         let next = self.wants.len();
         let known = *self.known_company.entry((wants, company)).or_insert(next);
         if known == next {
-            self.wants.push(own);
+            self.wants.push(requirements);
         }
         known
     }
@@ -546,8 +550,8 @@ fn classes<'a>(
     let mut last: Option<((usize, i32, &Resources), usize)> = None;
     for (pod, kind) in pods {
         let mounts = snapshot.mounts.get(&pod.key);
-        let own = (kind, pod.priority, &pod.requests);
-        if let Some((_, class)) = last.filter(|last| mounts.is_none() && last.0 == own) {
+        let same = (kind, pod.priority, &pod.requests);
+        if let Some((_, class)) = last.filter(|last| mounts.is_none() && last.0 == same) {
             all[class].pods.push(pod);
             continue;
         }
@@ -558,7 +562,7 @@ fn classes<'a>(
             all.len() - 1
         });
         all[class].pods.push(pod);
-        last = mounts.is_none().then_some((own, class));
+        last = mounts.is_none().then_some((same, class));
     }
     all.sort_by(|one, other| {
         let size = |class: &PodClass<'_>| (class.demand[0], class.demand[1]);

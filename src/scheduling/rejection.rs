@@ -30,7 +30,7 @@ pub enum RejectionDetail {
     /// Its priority is too low to launch nodes.
     Priority {
         /// Its priority.
-        own: i32,
+        priority: i32,
         /// The minimum priority for launching nodes.
         cutoff: i32,
     },
@@ -274,9 +274,9 @@ impl Display for RejectionDetail {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Told(text) => f.write_str(text),
-            Self::Priority { own, cutoff } => write!(
+            Self::Priority { priority, cutoff } => write!(
                 f,
-                "no existing node fits it, and its priority {own} is below {cutoff}, the minimum \
+                "no existing node fits it, and its priority {priority} is below {cutoff}, the minimum \
                  for launching nodes"
             ),
             Self::Gang {
@@ -421,11 +421,17 @@ fn resources(
     let list = |amount: fn(&ResourceShortfall) -> i64| {
         short
             .iter()
-            .map(|own| format!("{} {}", own.name, shown(&own.name, amount(own))))
+            .map(|resource| {
+                format!(
+                    "{} {}",
+                    resource.name,
+                    shown(&resource.name, amount(resource))
+                )
+            })
             .collect::<Vec<_>>()
             .join(", ")
     };
-    write!(f, "needs {}; ", list(|own| own.asked))?;
+    write!(f, "needs {}; ", list(|resource| resource.asked))?;
     let rest = "after DaemonSets and overhead";
     match (nearest, short) {
         (None, _) => write!(f, "none of {types} types has room for the DaemonSets alone"),
@@ -439,7 +445,7 @@ fn resources(
         (Some(nearest), _) => write!(
             f,
             "the closest of {types} matching types, {nearest}, has {} left {rest}",
-            list(|own| own.left)
+            list(|resource| resource.left)
         ),
     }
 }

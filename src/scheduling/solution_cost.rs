@@ -35,10 +35,10 @@ impl SolutionCost {
             let demand = packed.lots[lot].demand;
             (demand[0], demand[1])
         };
-        let opened = packed.opened.iter().filter(|own| !own.gone);
-        let bought = opened.map(|own| NodePurchase {
-            price: own.claim.price,
-            pods: own
+        let opened = packed.opened.iter().filter(|node| !node.gone);
+        let bought = opened.map(|node| NodePurchase {
+            price: node.claim.price,
+            pods: node
                 .claim
                 .parts
                 .iter()
@@ -70,12 +70,12 @@ impl SolutionCost {
                 .pods
                 .iter()
                 .filter_map(|key| {
-                    let own = &pods.get(key)?.requests;
-                    Some(((own.cpu_milli.max(0), own.memory.max(0)), 1))
+                    let requests = &pods.get(key)?.requests;
+                    Some(((requests.cpu_milli.max(0), requests.memory.max(0)), 1))
                 })
                 .collect(),
         });
-        let left = solution.unplaced.iter().map(|own| own.pod.clone());
+        let left = solution.unplaced.iter().map(|pod| pod.pod.clone());
         Self {
             bought: bought.collect(),
             left: left.collect(),

@@ -151,8 +151,8 @@ fn nodes(
             ));
             continue;
         }
-        let there = |own: &OfferingKey| zones.get(&own.zone).copied().unwrap_or(0);
-        offerings.sort_by_key(|(own, price)| (*price, there(own)));
+        let there = |offering: &OfferingKey| zones.get(&offering.zone).copied().unwrap_or(0);
+        offerings.sort_by_key(|(offering, price)| (*price, there(offering)));
         if let Some((first, _)) = offerings.first() {
             *zones.entry(first.zone.clone()).or_insert(0) += 1;
         }

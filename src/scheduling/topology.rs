@@ -55,13 +55,13 @@ pub(super) enum TopologyCheck {
         tally: usize,
         skew: u32,
         least: u32,
-        own: u32,
+        self_count: u32,
     },
     /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
     /// With the last field set, a DaemonSet pod on the same node also satisfies it.
     Near {
         tallies: Vec<usize>,
-        own: bool,
+        matches_self: bool,
         beside: bool,
     },
 }
@@ -110,12 +110,12 @@ impl Topology {
         } = maker;
         let tallies = by_ordinal(tallies);
         // A pod of a group is rejected by pods with anti-affinity against it.
-        for (kind, own) in checks.iter_mut().enumerate() {
+        for (kind, checks) in checks.iter_mut().enumerate() {
             for (at, tally) in tallies.iter().enumerate() {
                 if let DomainCounter::Owners { group, .. } = tally
                     && problem.is_member(kind, *group)
                 {
-                    own.push(TopologyCheck::Free { tally: at });
+                    checks.push(TopologyCheck::Free { tally: at });
                 }
             }
         }
@@ -125,15 +125,15 @@ impl Topology {
                     problem.is_member(kind, *group)
                 }
                 DomainCounter::Owners { group, key } => {
-                    let mut own = problem.rules_of(kind).away.iter();
-                    own.any(|away| away.is_hard && away.group == *group && away.key == *key)
+                    let mut terms = problem.rules_of(kind).away.iter();
+                    terms.any(|away| away.is_hard && away.group == *group && away.key == *key)
                 }
             };
-            let own = tallies
+            let counted = tallies
                 .iter()
                 .enumerate()
                 .filter(|(_, tally)| counts(tally));
-            own.map(|(at, _)| at).collect()
+            counted.map(|(at, _)| at).collect()
         });
         let daemon_overheads = (0..problem.agents.len()).map(|agent| {
             let counts = |tally: &DomainCounter| match tally {
@@ -145,8 +145,8 @@ impl Topology {
                 }
             };
             let all = tallies.iter().enumerate();
-            let own = all.filter(|(_, tally)| counts(tally));
-            own.map(|(at, _)| at).collect()
+            let counted = all.filter(|(_, tally)| counts(tally));
+            counted.map(|(at, _)| at).collect()
         });
         Self {
             daemon_overheads: daemon_overheads.collect(),
@@ -174,7 +174,7 @@ impl Topology {
                         tally,
                         skew,
                         least,
-                        own: 1,
+                        self_count: 1,
                     },
                 ],
                 [counted],
@@ -217,7 +217,7 @@ impl Topology {
 fn by_ordinal<T>(known: BTreeMap<T, usize>) -> Vec<T> {
     let mut all: Vec<(T, usize)> = known.into_iter().collect();
     all.sort_by_key(|(_, at)| *at);
-    all.into_iter().map(|(own, _)| own).collect()
+    all.into_iter().map(|(key, _)| key).collect()
 }
 
 struct Maker<'m, 'a> {
@@ -257,7 +257,7 @@ impl Maker<'_, '_> {
                 tally: self.tally(DomainCounter::Spread { group, key, filter }),
                 skew: even.skew,
                 least: even.least,
-                own: u32::from(even.is_vacant || problem.is_member(kind, group)),
+                self_count: u32::from(even.is_vacant || problem.is_member(kind, group)),
             });
         }
         for near in &rules.near {
@@ -267,7 +267,7 @@ impl Maker<'_, '_> {
                 tallies.map(|key| self.tally(DomainCounter::Members { group, key: *key }));
             checks.push(TopologyCheck::Near {
                 tallies: tallies.collect(),
-                own: problem.is_member(kind, group),
+                matches_self: problem.is_member(kind, group),
                 beside: problem.is_beside(kind, group),
             });
         }

@@ -40,8 +40,8 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
     for (at, pods) in places.iter_mut().enumerate() {
         for (nth, key) in pods.iter_mut().enumerate() {
             if let Some((first, zone)) = kinds.get(key).copied() {
-                let own = std::mem::take(key);
-                from.entry((first, zone)).or_default().push(own);
+                let pod = std::mem::take(key);
+                from.entry((first, zone)).or_default().push(pod);
                 moved.push((at, nth, first));
             }
         }
@@ -68,7 +68,10 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
         .claims
         .iter_mut()
         .for_each(|claim| claim.pods.sort());
-    solution.placed.iter_mut().for_each(|own| own.1.sort());
+    solution
+        .placed
+        .iter_mut()
+        .for_each(|placed| placed.1.sort());
 }
 
 /// Maps each bound pod with an owner to the first identical pod of that owner, which represents it,
@@ -107,7 +110,10 @@ fn sole_zone(labels: &Requirements) -> Option<&str> {
 
 /// Returns the zone of a new node if it has only one.
 fn zone_of(claim: &NewNodeClaim) -> Option<String> {
-    let mut zones = claim.offerings.iter().map(|(own, _)| own.zone.as_str());
+    let mut zones = claim
+        .offerings
+        .iter()
+        .map(|(offering, _)| offering.zone.as_str());
     let first = zones.next()?;
     zones.all(|zone| zone == first).then(|| first.to_owned())
 }

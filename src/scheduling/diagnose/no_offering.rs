@@ -35,8 +35,13 @@ pub(crate) fn held_down<'s>(
     Some(RejectionDetail::Held {
         offerings: held.len(),
         first: held.first()?.clone(),
-        until: held.iter().filter_map(|own| holds.ends(of, own)).min(),
-        unregistered: held.iter().any(|own| holds.is_untried(of.0, &own.zone)),
+        until: held
+            .iter()
+            .filter_map(|offering| holds.ends(of, offering))
+            .min(),
+        unregistered: held
+            .iter()
+            .any(|offering| holds.is_untried(of.0, &offering.zone)),
     })
 }
 
@@ -138,10 +143,10 @@ fn used_up(template: &NodeTemplate<'_>, sold: &[usize]) -> String {
     places.sort_unstable();
     places.dedup();
     let told = places.iter().take(RESERVATIONS_TOLD).map(|place| {
-        let own = &template.reservations[*place];
+        let reservation = &template.reservations[*place];
         format!(
             "reservation {} has 0 of {} instances left",
-            own.id, own.total
+            reservation.id, reservation.total
         )
     });
     let mut told: Vec<String> = told.collect();

@@ -102,10 +102,12 @@ impl<'p> TopologyDiagnosis<'p> {
                 true
             }
             TopologyCheck::Near { beside: true, .. } => true,
-            TopologyCheck::Near { tallies, own, .. }
-                if tallies.iter().any(|it| key(*it) == HOST) =>
-            {
-                *own && tallies.iter().all(|it| self.board.total(*it) == 0)
+            TopologyCheck::Near {
+                tallies,
+                matches_self,
+                ..
+            } if tallies.iter().any(|it| key(*it) == HOST) => {
+                *matches_self && tallies.iter().all(|it| self.board.total(*it) == 0)
             }
             TopologyCheck::Even { tally, .. } => {
                 let is_new = self.board.sites.at(key(*tally), site) != NOWHERE
@@ -130,10 +132,12 @@ impl<'p> TopologyDiagnosis<'p> {
                     && !self.board.has_place(*tally, site);
                 is_new || self.board.holds(check, site)
             }
-            TopologyCheck::Near { tallies, own, .. }
-                if tallies.iter().any(|it| key(*it) == HOST) =>
-            {
-                *own && tallies.iter().all(|it| self.board.total(*it) == 0)
+            TopologyCheck::Near {
+                tallies,
+                matches_self,
+                ..
+            } if tallies.iter().any(|it| key(*it) == HOST) => {
+                *matches_self && tallies.iter().all(|it| self.board.total(*it) == 0)
             }
             check => self.board.holds(check, site),
         }
@@ -155,7 +159,7 @@ impl<'p> TopologyDiagnosis<'p> {
         let keys = keys.map(|key| &self.problem.groups.keys[key][..]);
         let keys: Vec<&str> = keys.collect();
         let value = |cell: &usize, key: &str| {
-            let at = self.cells.keys.iter().position(|own| own == key)?;
+            let at = self.cells.keys.iter().position(|known| known == key)?;
             self.cells.all[*cell][at].as_deref()
         };
         // A domain is one value of each key; a new host is its own domain.
@@ -186,7 +190,7 @@ impl<'p> TopologyDiagnosis<'p> {
             open: open.len(),
             pods: pods.unwrap_or(0),
             places: self.told(kind, tallies, &|name| {
-                reachable.iter().flatten().any(|own| *own == Some(name))
+                reachable.iter().flatten().any(|value| *value == Some(name))
             }),
         }
     }
@@ -207,12 +211,12 @@ impl<'p> TopologyDiagnosis<'p> {
         let mut places = self.board.places(*tally);
         match kind {
             RuleKind::Spread(_) => {
-                places.retain(|own| own.2);
-                let least = places.iter().map(|own| own.1).min();
-                places.retain(|own| Some(own.1) == least);
+                places.retain(|domain| domain.2);
+                let least = places.iter().map(|domain| domain.1).min();
+                places.retain(|domain| Some(domain.1) == least);
             }
-            RuleKind::Affinity => places.retain(|own| own.1 > 0),
-            _ => places.retain(|own| own.1 > 0 && reach(own.0)),
+            RuleKind::Affinity => places.retain(|domain| domain.1 > 0),
+            _ => places.retain(|domain| domain.1 > 0 && reach(domain.0)),
         }
         places.truncate(PLACES_TOLD);
         places

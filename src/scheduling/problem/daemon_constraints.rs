@@ -88,11 +88,11 @@ impl<'a> ConstrainedDaemons<'a> {
                 let of = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
                 let terms = pod.anti_affinity.iter();
                 let away = terms.filter_map(|term| groups.place_of(term));
-                let away: Vec<(usize, usize)> = away.filter(|own| concerns(own.0)).collect();
+                let away: Vec<(usize, usize)> = away.filter(|term| concerns(term.0)).collect();
                 let asks = asks(pod, &snapshot.cluster.pools);
                 let matters = spoken.iter().any(|group| of[*group])
                     || !away.is_empty()
-                    || asks.iter().any(|own| !own.is_empty()) && clashes(&pod.host_ports);
+                    || asks.iter().any(|labels| !labels.is_empty()) && clashes(&pod.host_ports);
                 matters.then(|| ConstrainedDaemon {
                     set,
                     of,
@@ -113,7 +113,7 @@ impl<'a> ConstrainedDaemons<'a> {
 
     /// Returns the index of a DaemonSet.
     pub(crate) fn find(&self, set: &ObjectKey) -> Option<usize> {
-        let place = self.0.binary_search_by(|own| own.set.key.cmp(set));
+        let place = self.0.binary_search_by(|daemon| daemon.set.key.cmp(set));
         place.ok()
     }
 
@@ -134,7 +134,7 @@ impl<'a> ConstrainedDaemons<'a> {
 
     /// Returns the groups and keys of anti-affinity terms of DaemonSets.
     pub(crate) fn terms(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.0.iter().flat_map(|own| own.away.iter().copied())
+        self.0.iter().flat_map(|daemon| daemon.away.iter().copied())
     }
 
     /// Returns whether a DaemonSet certainly runs on a matching new node, wherever other pods are.
@@ -161,15 +161,17 @@ impl<'a> ConstrainedDaemons<'a> {
         constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<Option<&'l str>>,
     ) -> Option<bool> {
-        let has = |(key, own): &(String, Requirement)| label(key).map(|value| own.suits(value));
-        if self.is_off(constrained, |own| has(own) == Some(false)) {
+        let has = |(key, requirement): &(String, Requirement)| {
+            label(key).map(|value| requirement.suits(value))
+        };
+        if self.is_off(constrained, |label| has(label) == Some(false)) {
             return None;
         }
         let mut labelled = self.asks(constrained.agent, constrained.labelled);
         Some(
             constrained.sure == Presence::Yes
                 || constrained.sure == Presence::Labelled
-                    && labelled.any(|own| own.iter().all(|own| has(own) == Some(true))),
+                    && labelled.any(|labels| labels.iter().all(|label| has(label) == Some(true))),
         )
     }
 
@@ -179,10 +181,10 @@ impl<'a> ConstrainedDaemons<'a> {
         constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<&'l Requirement>,
     ) -> bool {
-        self.is_off(constrained, |(key, own)| {
+        self.is_off(constrained, |(key, requirement)| {
             label(key).is_some_and(|known| {
-                let absent = known.allows_absence() && own.allows_absence();
-                !absent && !known.has_intersection(own)
+                let absent = known.allows_absence() && requirement.allows_absence();
+                !absent && !known.has_intersection(requirement)
             })
         })
     }
@@ -194,20 +196,20 @@ impl<'a> ConstrainedDaemons<'a> {
         off: impl Fn(&(String, Requirement)) -> bool,
     ) -> bool {
         let mut ways = self.asks(constrained.agent, constrained.ways);
-        !self.0[constrained.agent].asks.is_empty() && ways.all(|own| own.iter().any(&off))
+        !self.0[constrained.agent].asks.is_empty() && ways.all(|labels| labels.iter().any(&off))
     }
 
     /// Returns the requirements of a DaemonSet on labels of pools, for these alternatives.
     fn asks(&self, agent: usize, ways: u64) -> impl Iterator<Item = &[(String, Requirement)]> {
         let all = self.0[agent].asks.iter().enumerate();
         let these = all.filter(move |(at, _)| ways >> at & 1 == 1);
-        these.map(|(_, own)| &own[..])
+        these.map(|(_, labels)| &labels[..])
     }
 
     /// Returns the alternatives of a DaemonSet that no pool label excludes.
     pub(crate) fn unasked(&self, agent: usize) -> u64 {
         let all = self.0[agent].asks.iter().enumerate();
-        let unasked = all.filter(|(_, own)| own.is_empty());
+        let unasked = all.filter(|(_, labels)| labels.is_empty());
         unasked.fold(0, |all, (at, _)| all | 1 << at)
     }
 
@@ -223,14 +225,18 @@ impl<'a> ConstrainedDaemons<'a> {
         company: &DaemonRequirements,
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Vec<Requirements> {
-        let is_away = |agent: &usize| company.away.iter().any(|own| own.0 == *agent);
+        let is_away = |agent: &usize| company.away.iter().any(|term| term.0 == *agent);
         let away = (0..self.len()).filter(|agent| is_away(agent) || clashes(self.ports(*agent)));
         let away: Vec<usize> = away.collect();
         let mut each: Vec<Requirements> = away
             .iter()
             .filter_map(|agent| {
-                let first = self.0[*agent].asks.iter().filter_map(|own| own.first());
-                let others = first.filter_map(|(key, own)| Some((&key[..], own.negated()?)));
+                let first = self.0[*agent]
+                    .asks
+                    .iter()
+                    .filter_map(|labels| labels.first());
+                let others =
+                    first.filter_map(|(key, requirement)| Some((&key[..], requirement.negated()?)));
                 let others: Requirements = others.collect();
                 (!others.is_empty()).then_some(others)
             })
@@ -238,7 +244,7 @@ impl<'a> ConstrainedDaemons<'a> {
         each.truncate(EVADED_MAX);
         if each.len() > 1 {
             let all = each.iter().skip(1);
-            each.insert(0, all.fold(each[0].clone(), |all, own| all.with(own)));
+            each.insert(0, all.fold(each[0].clone(), |all, labels| all.with(labels)));
         }
         each
     }
@@ -252,10 +258,10 @@ impl<'a> ConstrainedDaemons<'a> {
     ) -> DaemonRequirements {
         let mut away = Vec::new();
         for (at, agent) in self.0.iter().enumerate() {
-            let own = rules.away.iter().filter(|own| agent.of[own.group]);
-            let own = own.map(|own| own.key);
+            let keys = rules.away.iter().filter(|term| agent.of[term.group]);
+            let keys = keys.map(|term| term.key);
             let theirs = agent.away.iter().filter(|(group, _)| of[*group]);
-            let keys = own.chain(theirs.map(|(_, key)| *key));
+            let keys = keys.chain(theirs.map(|(_, key)| *key));
             away.extend(keys.map(|key| (at, groups.keys[key].clone())));
         }
         away.sort_unstable();
@@ -308,21 +314,21 @@ fn far<'a>(
         .map(|pod| (&pod.key.namespace[..], &pod.labels))
         .chain(daemons.map(|set| (&set.key.namespace[..], &set.template.labels)));
     let bound = snapshot.residents.iter();
-    let bound = bound.map(|own| (own.namespace, own.labels));
-    let there: Vec<Vec<bool>> = others.chain(bound).map(|own| of(own.0, own.1)).collect();
+    let bound = bound.map(|group| (group.namespace, group.labels));
+    let there: Vec<Vec<bool>> = others.chain(bound).map(|pod| of(pod.0, pod.1)).collect();
     let all = || there.iter().chain(signatures);
     far.retain(|term| {
         let place = groups.place_of(term);
-        place.is_none_or(|(group, _)| all().any(|own| own[group]))
+        place.is_none_or(|(group, _)| all().any(|members| members[group]))
     });
     far.into_iter().map(|term| &term.topology_key[..]).collect()
 }
 
 /// Returns whether pools decide a label requirement of a DaemonSet: values other than the required
 /// ones exist. A new node never has the name of an existing node.
-fn is_said((key, own): &(&str, &Requirement)) -> bool {
-    let is_settled = *key == NODE_NAME && own.allows_absence();
-    !is_settled && !is_well_known(key) && own.negated().is_some()
+fn is_said((key, requirement): &(&str, &Requirement)) -> bool {
+    let is_settled = *key == NODE_NAME && requirement.allows_absence();
+    !is_settled && !is_well_known(key) && requirement.negated().is_some()
 }
 
 /// Returns the labels that a DaemonSet requires and that pools set, by alternative, or nothing if
@@ -344,16 +350,16 @@ fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     alternatives
         .iter()
         .map(|alternative: &Requirements| -> Vec<(String, Requirement)> {
-            let own = alternative.iter().filter(is_said);
-            let own = own.map(|(key, own)| (key.to_owned(), own.clone()));
-            let mut own: Vec<(String, Requirement)> = own.collect();
+            let labels = alternative.iter().filter(is_said);
+            let labels = labels.map(|(key, requirement)| (key.to_owned(), requirement.clone()));
+            let mut labels: Vec<(String, Requirement)> = labels.collect();
             let is_there = |key: &str| {
                 pools
                     .iter()
                     .any(|it| it.requirements.get(key).is_some() || it.labels.contains_key(key))
             };
-            own.sort_by_key(|(key, _)| !is_there(key));
-            own
+            labels.sort_by_key(|(key, _)| !is_there(key));
+            labels
         })
         .collect()
 }

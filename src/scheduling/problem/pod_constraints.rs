@@ -101,10 +101,10 @@ impl PodConstraints {
 
     /// Returns the groups it selects.
     pub(crate) fn groups(&self) -> impl Iterator<Item = usize> {
-        let near = self.near.iter().map(|own| own.group);
-        let away = self.away.iter().map(|own| own.group);
+        let near = self.near.iter().map(|term| term.group);
+        let away = self.away.iter().map(|term| term.group);
         near.chain(away)
-            .chain(self.even.iter().map(|own| own.group))
+            .chain(self.even.iter().map(|constraint| constraint.group))
     }
 
     /// Returns whether it has no rules.
@@ -135,8 +135,10 @@ impl PodMatcher {
     fn anchor(&self) -> Option<(&str, &BTreeSet<String>)> {
         let selector = self.0.first()?.selector.as_ref()?;
         let mut expressions = selector.expressions().iter();
-        expressions.find_map(|(key, own)| {
-            let values = own.values().filter(|_| !own.allows_absence())?;
+        expressions.find_map(|(key, requirement)| {
+            let values = requirement
+                .values()
+                .filter(|_| !requirement.allows_absence())?;
             Some((&key[..], values))
         })
     }
@@ -173,7 +175,7 @@ impl Default for PodGroups {
 impl PodGroups {
     /// Returns the ordinal of a topology key.
     pub(crate) fn key(&mut self, key: &str) -> usize {
-        let known = self.keys.iter().position(|own| own == key);
+        let known = self.keys.iter().position(|known| known == key);
         known.unwrap_or_else(|| {
             self.keys.push(key.to_owned());
             self.keys.len() - 1

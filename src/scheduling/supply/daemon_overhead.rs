@@ -66,8 +66,8 @@ impl<'a> PoolDaemons<'a> {
         }
         let agent = |set: &DaemonSet| {
             let agents = &problem.agents;
-            let own = agents.find(&set.key)?;
-            Some((own, agents.is_certain(own), agents.unasked(own)))
+            let agent = agents.find(&set.key)?;
+            Some((agent, agents.is_certain(agent), agents.unasked(agent)))
         };
         // Makes the result independent of the input order.
         let mut sets = sets.to_vec();
@@ -82,13 +82,13 @@ impl<'a> PoolDaemons<'a> {
                     let agreeing = all
                         .iter()
                         .enumerate()
-                        .filter(|own| started.compatible(own.1, true).is_ok());
+                        .filter(|alternative| started.compatible(alternative.1, true).is_ok());
                     let alternatives: Vec<(usize, Requirements)> = agreeing
-                        .map(|(at, own)| (at, pick(own, |key| !of_pool(key))))
+                        .map(|(at, alternative)| (at, pick(alternative, |key| !of_pool(key))))
                         .collect();
                     let fits = repelling(&pool.taints, &pod.tolerations).is_none();
-                    let by_offering = alternatives.iter().any(|(_, own)| {
-                        let mut keys = own.iter().map(|(key, _)| key);
+                    let by_offering = alternatives.iter().any(|(_, alternative)| {
+                        let mut keys = alternative.iter().map(|(key, _)| key);
                         keys.any(|key| OF_OFFERINGS.contains(&key))
                     });
                     (fits && !alternatives.is_empty()).then(|| Daemon {
@@ -108,7 +108,7 @@ impl<'a> PoolDaemons<'a> {
     pub(crate) fn of_type(&self, it: &InstanceType) -> DaemonSelection {
         let runs = |(at, daemon): (usize, &Daemon<'_>)| {
             let mut all = daemon.alternatives.iter();
-            all.any(|(_, own)| it.requirements.intersects(own).is_ok())
+            all.any(|(_, alternative)| it.requirements.intersects(alternative).is_ok())
                 .then_some((at, !daemon.by_offering))
         };
         let all = self.daemons.iter().enumerate();
@@ -125,7 +125,7 @@ impl<'a> PoolDaemons<'a> {
             .iter()
             .filter(|(at, settled)| {
                 let mut all = self.daemons[*at].alternatives.iter();
-                *settled || all.any(|(_, own)| suits(own, it, offering))
+                *settled || all.any(|(_, alternative)| suits(alternative, it, offering))
             })
             .copied()
             .collect()
@@ -161,14 +161,14 @@ impl<'a> PoolDaemons<'a> {
         let (agent, is_certain, unasked) = daemon.agent?;
         let bit = |at: usize| u32::try_from(at).ok().and_then(|at| 1u64.checked_shl(at));
         let (mut ways, mut labelled) = (0, 0);
-        for (at, own) in &daemon.alternatives {
-            if offers.is_empty() || offers.iter().any(|offer| suits(own, it, offer)) {
+        for (at, alternative) in &daemon.alternatives {
+            if offers.is_empty() || offers.iter().any(|offer| suits(alternative, it, offer)) {
                 ways |= bit(*at).unwrap_or(0);
             }
             if is_certain
                 && offers
                     .iter()
-                    .all(|offer| self.is_surely(own, it, offer) != Presence::No)
+                    .all(|offer| self.is_surely(alternative, it, offer) != Presence::No)
             {
                 labelled |= bit(*at).unwrap_or(0);
             }
@@ -177,7 +177,7 @@ impl<'a> PoolDaemons<'a> {
             .iter()
             .map(|offer| {
                 let all = daemon.alternatives.iter();
-                let all = all.map(|(_, own)| self.is_surely(own, it, offer));
+                let all = all.map(|(_, alternative)| self.is_surely(alternative, it, offer));
                 all.max().unwrap_or(Presence::No)
             })
             .min()
@@ -206,17 +206,17 @@ impl<'a> PoolDaemons<'a> {
                 return sure(wanted.has("true"));
             }
             let both = match (self.side.get(key), it.requirements.get(key)) {
-                (Some(side), Some(own)) => side.intersection(own),
+                (Some(side), Some(requirement)) => side.intersection(requirement),
                 // Only instances set this label, so no pool can.
                 (Some(_), None) if is_well_known(key) => return Presence::No,
-                (Some(own), None) | (None, Some(own)) => own.clone(),
+                (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
                 (None, None) => return sure(wanted.allows_absence()),
             };
             match both.operator() {
                 Operator::DoesNotExist => sure(wanted.allows_absence()),
                 _ if both
                     .values()
-                    .is_some_and(|all| all.iter().all(|own| wanted.has(own))) =>
+                    .is_some_and(|all| all.iter().all(|value| wanted.has(value))) =>
                 {
                     Presence::Yes
                 }
@@ -230,10 +230,9 @@ impl<'a> PoolDaemons<'a> {
 
 /// Returns whether a type with this offering may satisfy the requirements of a DaemonSet.
 fn suits(wanted: &Requirements, it: &InstanceType, offering: &Offering) -> bool {
-    wanted
-        .iter()
-        .all(|(key, own)| !OF_OFFERINGS.contains(&key) || own.suits(offering.label(key)))
-        && it.requirements.intersects(wanted).is_ok()
+    wanted.iter().all(|(key, requirement)| {
+        !OF_OFFERINGS.contains(&key) || requirement.suits(offering.label(key))
+    }) && it.requirements.intersects(wanted).is_ok()
 }
 
 /// Returns whether the pool decides a label.
@@ -248,8 +247,9 @@ pub(crate) fn of_pool(key: &str) -> bool {
 
 /// Returns the requirements with selected keys.
 pub(crate) fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
-    let own = labels.iter().filter(|(key, _)| wanted(key));
-    own.map(|(key, requirement)| (key, requirement.clone()))
+    let picked = labels.iter().filter(|(key, _)| wanted(key));
+    picked
+        .map(|(key, requirement)| (key, requirement.clone()))
         .collect()
 }
 

@@ -56,8 +56,8 @@ impl Limit<'_> {
 
 /// Returns the limits of a pool, then the shared limits of its cluster.
 pub(crate) fn limits<'a>(pool: &'a Pool, snapshot: &Snapshot<'a>) -> Vec<Limit<'a>> {
-    let own = listed(&pool.limits, LimitScope::Pool);
-    own.chain(shared(snapshot)).collect()
+    let pool_limits = listed(&pool.limits, LimitScope::Pool);
+    pool_limits.chain(shared(snapshot)).collect()
 }
 
 /// Returns the limits of all pools together, reservations last.
@@ -80,7 +80,7 @@ fn of_fleet(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {
     let of_resource = |limit: &Limit<'_>| match limit.resource {
         Some(name) => {
             let mut shares = view.share.capacity.iter();
-            let share = shares.find(|(own, _)| own == name);
+            let share = shares.find(|(resource, _)| resource == name);
             share.map_or(limit.most, |(_, share)| *share)
         }
         None => view.share.nodes.map_or(limit.most, i64::from),

@@ -236,10 +236,10 @@ impl<'a> NodeTemplate<'a> {
             }
         }
         open.iter()
-            .filter_map(|(key, own)| {
+            .filter_map(|(key, requirement)| {
                 let value = match launched(key) {
-                    true => self.launched(key, own),
-                    false => own.any(),
+                    true => self.launched(key, requirement),
+                    false => requirement.any(),
                 };
                 Some((key.to_owned(), value?))
             })
@@ -303,8 +303,8 @@ impl<'a> NodeTemplate<'a> {
 
     /// Returns whether only the pool sets a label, including which of several values.
     pub(crate) fn chooses(&self, key: &str) -> bool {
-        let own = self.side.get(key).and_then(Requirement::values);
-        let several = own.is_some_and(|own| own.len() > 1);
+        let values = self.side.get(key).and_then(Requirement::values);
+        let several = values.is_some_and(|values| values.len() > 1);
         several && !is_well_known(key) && !self.keys.contains(key) && !of_pool(key)
     }
 
@@ -318,12 +318,15 @@ impl<'a> NodeTemplate<'a> {
         if OF_RESERVATIONS.contains(&key) {
             return Some(shape.reservation.is_some());
         }
-        let own = shape.instance_type.requirements.get(key);
-        if own.is_some_and(|own| own.values().is_some()) || of_offering(key) || of_pool(key) {
+        let requirement = shape.instance_type.requirements.get(key);
+        if requirement.is_some_and(|requirement| requirement.values().is_some())
+            || of_offering(key)
+            || of_pool(key)
+        {
             return Some(true);
         }
         let side = self.side.get(key);
-        match (own, side) {
+        match (requirement, side) {
             (None, Some(side)) if !is_well_known(key) && side.values().is_some() => Some(true),
             (None, None) => Some(false),
             _ => None,
@@ -339,16 +342,16 @@ impl<'a> NodeTemplate<'a> {
             .filter(|(key, _)| !of_pool(key) && !of_offering(key));
         for (key, wanted) in of_types {
             let it = shape.instance_type.requirements.get(key);
-            let own = match (self.side.get(key), it) {
-                (Some(side), Some(own)) => side.intersection(own),
-                (Some(own), None) | (None, Some(own)) => own.clone(),
+            let merged = match (self.side.get(key), it) {
+                (Some(side), Some(requirement)) => side.intersection(requirement),
+                (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
                 (None, None) => Requirement::does_not_exist(),
             };
-            let all = own.values().filter(|values| !values.is_empty());
-            pass = pass.min(match (own.operator(), all) {
+            let all = merged.values().filter(|values| !values.is_empty());
+            pass = pass.min(match (merged.operator(), all) {
                 (Operator::DoesNotExist, _) => Match::surely(wanted.allows_absence()),
-                (_, Some(all)) if all.iter().all(|own| wanted.has(own)) => Match::Yes,
-                _ => match own.has_intersection(wanted) {
+                (_, Some(all)) if all.iter().all(|value| wanted.has(value)) => Match::Yes,
+                _ => match merged.has_intersection(wanted) {
                     true => Match::Maybe,
                     false => Match::No,
                 },
@@ -362,18 +365,18 @@ impl<'a> NodeTemplate<'a> {
 
     /// Returns whether a label is decided neither by the pool nor by every given type.
     fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
-        let own = self.side.get(key);
+        let side = self.side.get(key);
         let absent = !is_well_known(key);
         let decides = |shape: &TypeOption<'_>| match shape.instance_type.requirements.get(key) {
             Some(requirement) => is_decided(requirement),
-            None => own.is_none() && absent,
+            None => side.is_none() && absent,
         };
         let mut in_question = self
             .shapes
             .iter()
             .zip(masks)
             .filter(|(_, mask)| **mask != 0);
-        !own.is_some_and(is_decided) && in_question.any(|(shape, _)| !decides(shape))
+        !side.is_some_and(is_decided) && in_question.any(|(shape, _)| !decides(shape))
     }
 }
 
@@ -391,8 +394,9 @@ impl<'a> TypeOption<'a> {
         let selection = daemon_overheads.of_type(it);
         // DaemonSets of one offering, if they depend on it.
         let varies = selection.iter().any(|(_, settled)| !settled);
-        let of_offering =
-            |own: &Offering| varies.then(|| daemon_overheads.of_offering(&selection, (it, own)));
+        let of_offering = |offering: &Offering| {
+            varies.then(|| daemon_overheads.of_offering(&selection, (it, offering)))
+        };
         let mut sorted: BTreeMap<(Option<usize>, Option<DaemonSelection>), Vec<&'a Offering>> =
             BTreeMap::new();
         for offering in it
@@ -423,17 +427,17 @@ impl<'a> TypeOption<'a> {
         sorted.sort_by_key(|((place, _), _)| place.map(|at| reservations[at].rank()));
         sorted
             .into_iter()
-            .map(|((place, own), offers)| {
-                let selection = own.as_ref().unwrap_or(&selection);
-                let mut own = self.clone();
-                own.reservation = place;
-                own.overhead = daemon_overheads.overhead(selection, (it, &offers));
+            .map(|((place, varied), offers)| {
+                let selection = varied.as_ref().unwrap_or(&selection);
+                let mut option = self.clone();
+                option.reservation = place;
+                option.overhead = daemon_overheads.overhead(selection, (it, &offers));
                 if let Some(place) = place {
-                    own.capacity[first + place] = 1;
-                    own.limited.clone_from(&own.capacity);
+                    option.capacity[first + place] = 1;
+                    option.limited.clone_from(&option.capacity);
                 }
-                own.stock(offers, (pool.as_ref(), class.as_ref(), snapshot.holds), now);
-                own
+                option.stock(offers, (pool.as_ref(), class.as_ref(), snapshot.holds), now);
+                option
             })
             .collect()
     }
@@ -453,10 +457,10 @@ impl<'a> TypeOption<'a> {
         let (held, offers) = wanted
             .into_iter()
             // Usually none is, and a plan checks every offering.
-            .partition(|own| {
+            .partition(|offering| {
                 !holds.is_empty()
-                    && (holds.is_held(class, &self.key(own), now)
-                        || pool.is_some_and(|pool| holds.is_untried(pool, &own.zone)))
+                    && (holds.is_held(class, &self.key(offering), now)
+                        || pool.is_some_and(|pool| holds.is_untried(pool, &offering.zone)))
             });
         (self.held, self.offers) = (held, offers);
         self.offers.truncate(OFFERS_MAX);
@@ -490,7 +494,7 @@ impl<'a> TypeOption<'a> {
         let others = OFFERS_MAX.saturating_sub(self.offers.len());
         let others = u32::try_from(others).ok();
         others
-            .and_then(|own| u64::MAX.checked_shr(own))
+            .and_then(|others| u64::MAX.checked_shr(others))
             .unwrap_or(0)
     }
 
@@ -560,7 +564,8 @@ impl<'l> Asks<'l> {
     }
 
     fn sells(&self, offering: &Offering) -> bool {
-        let has = |wanted: Option<&Requirement>, own| wanted.is_none_or(|wanted| wanted.has(own));
+        let has =
+            |wanted: Option<&Requirement>, value| wanted.is_none_or(|wanted| wanted.has(value));
         let mut rest = self.reservation.iter();
         has(self.zone, offering.zone.as_str())
             && has(self.capacity_type, offering.capacity_type.as_str())

@@ -88,8 +88,8 @@ impl Locations {
         places: &[(usize, u32)],
         passes: impl Fn(usize) -> Match,
     ) -> usize {
-        for own in &mut self.places {
-            own.push(NOWHERE);
+        for places in &mut self.places {
+            places.push(NOWHERE);
         }
         let at = self.places[HOST].len() - 1;
         if is_host {
@@ -99,8 +99,8 @@ impl Locations {
         for (key, place) in places {
             self.places[*key][at] = *place;
         }
-        for (filter, own) in self.passes.iter_mut().enumerate() {
-            own.push(passes(filter));
+        for (filter, matches) in self.passes.iter_mut().enumerate() {
+            matches.push(passes(filter));
         }
         at
     }
@@ -194,8 +194,8 @@ impl DomainCounts {
         if self.adrift == 0 {
             return self.least();
         }
-        let own = self.by_place.iter().zip(&self.exists).enumerate();
-        let others = own.filter(|(at, (_, exists))| **exists && *at != place as usize);
+        let counts = self.by_place.iter().zip(&self.exists).enumerate();
+        let others = counts.filter(|(at, (_, exists))| **exists && *at != place as usize);
         let others = others.map(|(_, (count, _))| *count).min();
         others.unwrap_or(u32::MAX).min(self.at_most(place))
     }
@@ -215,10 +215,13 @@ impl DomainCounts {
 
     fn least(&mut self) -> u32 {
         if self.at_least == 0 {
-            let own = self.by_place.iter().zip(&self.exists);
-            let own = own.filter(|(_, exists)| **exists).map(|(count, _)| *count);
-            self.least = own.clone().min().unwrap_or(0);
-            self.at_least = u32::try_from(own.filter(|it| *it == self.least).count()).unwrap_or(1);
+            let counts = self.by_place.iter().zip(&self.exists);
+            let counts = counts
+                .filter(|(_, exists)| **exists)
+                .map(|(count, _)| *count);
+            self.least = counts.clone().min().unwrap_or(0);
+            self.at_least =
+                u32::try_from(counts.filter(|it| *it == self.least).count()).unwrap_or(1);
         }
         self.least
     }
@@ -257,8 +260,8 @@ impl<'t> TopologyState<'t> {
                 continue;
             };
             let place = self.sites.at(*key, site);
-            let own = &self.topology.filters[*filter];
-            let pass = self.sites.counts_for(own, *filter, site);
+            let filter_of = &self.topology.filters[*filter];
+            let pass = self.sites.counts_for(filter_of, *filter, site);
             if place < UNSETTLED && pass != Match::No {
                 count.open(place, is_certain && pass == Match::Yes);
             }
@@ -269,16 +272,16 @@ impl<'t> TopologyState<'t> {
     /// lacks a topology key of the same pods is in no domain of any of them. Source:
     /// kube-scheduler, PodTopologySpread.
     pub(crate) fn open_for(&mut self, tally: usize, site: usize) {
-        let own = &self.topology.tallies[tally];
+        let counter = &self.topology.tallies[tally];
         let has = |key: &usize| self.sites.at(*key, site) != NOWHERE;
-        let has_all = match own {
+        let has_all = match counter {
             DomainCounter::Spread { filter, .. } => {
                 let mut keys = self.topology.filters[*filter].keys.iter();
                 keys.all(|key| *key == HOST || has(key))
             }
             _ => true,
         };
-        match self.sites.at(own.key(), site) {
+        match self.sites.at(counter.key(), site) {
             place if place < UNSETTLED && has_all => self.counts[tally].open(place, false),
             _ => {}
         }
@@ -314,7 +317,11 @@ impl<'t> TopologyState<'t> {
                     .iter()
                     .all(|place| count.at_most(*place) == 0)
             }
-            TopologyCheck::Near { tallies, own, .. } => {
+            TopologyCheck::Near {
+                tallies,
+                matches_self,
+                ..
+            } => {
                 let known = tallies.iter().all(|tally| !places(*tally).is_empty());
                 let nobody = || {
                     tallies.iter().all(|tally| {
@@ -326,13 +333,13 @@ impl<'t> TopologyState<'t> {
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
                         places(*tally).iter().all(|place| count.of(*place) > 0)
-                    }) || (*own && nobody()))
+                    }) || (*matches_self && nobody()))
             }
             TopologyCheck::Even {
                 tally,
                 skew,
                 least,
-                own,
+                self_count,
             } => {
                 let count = &mut self.counts[*tally];
                 let few = count.places < *least;
@@ -340,7 +347,7 @@ impl<'t> TopologyState<'t> {
                 let mut fits = places.iter().map(|place| {
                     let low = if few { 0 } else { count.least_beside(*place) };
                     let most = low.saturating_add(*skew);
-                    count.at_most(*place).saturating_add(*own) <= most
+                    count.at_most(*place).saturating_add(*self_count) <= most
                 });
                 !places.is_empty() && fits.all(|fits| fits)
             }
@@ -358,27 +365,31 @@ impl<'t> TopologyState<'t> {
                 let (count, places) = (&self.counts[*tally], places(*tally));
                 places.is_empty() || places.iter().any(|place| count.of(*place) == 0)
             }
-            TopologyCheck::Near { tallies, own, .. } => {
+            TopologyCheck::Near {
+                tallies,
+                matches_self,
+                ..
+            } => {
                 let known = tallies.iter().all(|tally| !places(*tally).is_empty());
                 let nobody = || tallies.iter().all(|tally| self.counts[*tally].total == 0);
                 known
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
                         places(*tally).iter().any(|place| count.at_most(*place) > 0)
-                    }) || (*own && nobody()))
+                    }) || (*matches_self && nobody()))
             }
             TopologyCheck::Even {
                 tally,
                 skew,
                 least,
-                own,
+                self_count,
             } => {
                 let count = &self.counts[*tally];
                 let mut places = places(*tally).iter();
                 places.any(|place| {
                     let low = count.least_at_most(*place, *least);
                     let most = low.saturating_add(*skew);
-                    count.of(*place).saturating_add(*own) <= most
+                    count.of(*place).saturating_add(*self_count) <= most
                 })
             }
         }
@@ -402,12 +413,12 @@ impl<'t> TopologyState<'t> {
     }
 
     fn tell(&mut self, (tally, site): (usize, usize), pods: u32, is_sure: bool) {
-        let own = &self.topology.tallies[tally];
-        let place = self.sites.at(own.key(), site);
+        let counter = &self.topology.tallies[tally];
+        let place = self.sites.at(counter.key(), site);
         if place == NOWHERE {
             return;
         }
-        let pass = match own {
+        let pass = match counter {
             DomainCounter::Spread { filter, .. } => {
                 self.sites
                     .counts_for(&self.topology.filters[*filter], *filter, site)
@@ -424,7 +435,7 @@ impl<'t> TopologyState<'t> {
             _ => {}
         }
         count.adrift = count.adrift.saturating_add(pods);
-        for place in self.sites.all_at(own.key(), site) {
+        for place in self.sites.all_at(counter.key(), site) {
             let at = count.reach(*place);
             count.maybe[at] = count.maybe[at].saturating_add(pods);
         }
@@ -434,9 +445,11 @@ impl<'t> TopologyState<'t> {
     pub(crate) fn open_maybe(&mut self, key: usize, place: u32, passes: impl Fn(usize) -> bool) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             if let DomainCounter::Spread {
-                key: own, filter, ..
+                key: counter_key,
+                filter,
+                ..
             } = tally
-                && *own == key
+                && *counter_key == key
                 && passes(*filter)
             {
                 count.open(place, false);
