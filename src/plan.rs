@@ -298,13 +298,10 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     let mut disruption_view = state.disruption_view(now);
     let snapshot = state.snapshot(now);
     let mut plan = whole(&snapshot, &disruption_view, now);
-    let leaving: BTreeSet<NodeName> = plan
-        .retire
-        .iter()
+    let leaving: BTreeSet<NodeName> = (plan.retire.iter())
         .map(|termination| termination.node.clone())
         .collect();
     let taking: BTreeSet<NodeRef> = plan.placed.iter().map(|placed| placed.0.clone()).collect();
-    let takes = |node: &NodeName| taking.contains(&NodeRef::Node(node.clone()));
     let gone = disruption_view
         .candidates
         .iter()
@@ -317,20 +314,19 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     }
     for termination in &plan.retire {
         if let Some(claim) = termination.claim.clone() {
-            let (pool, reason) = (termination.pool.clone(), termination.reason);
-            let let_go = DisruptionRecord {
-                pool,
-                reason,
+            let record = DisruptionRecord {
+                pool: termination.pool.clone(),
+                reason: termination.reason,
                 at: now,
             };
-            disruption_view.let_go.insert(claim, let_go);
+            disruption_view.let_go.insert(claim, record);
         }
     }
     disruption_view
         .candidates
         .retain(|candidate| !leaving.contains(&candidate.node.name));
     for candidate in &mut disruption_view.candidates {
-        candidate.nominated |= takes(&candidate.node.name);
+        candidate.nominated |= taking.contains(&NodeRef::Node(candidate.node.name.clone()));
     }
     disruption_view.held.clone_from(&plan.held);
     let mut field = state.field(now);
@@ -392,9 +388,10 @@ pub fn whole(
     now: Timestamp,
 ) -> Plan {
     let (surplus, _) = surplus(disruption_view);
-    let hosts = surplus.into_iter();
-    let hosts = hosts.map(|host| NodeRef::Node(host.node.name.clone()));
-    let leaving: BTreeSet<NodeRef> = hosts.collect();
+    let leaving: BTreeSet<NodeRef> = surplus
+        .into_iter()
+        .map(|candidate| NodeRef::Node(candidate.node.name.clone()))
+        .collect();
     let mut snapshot = Cow::Borrowed(snapshot);
     if !leaving.is_empty() {
         let rooms = snapshot.to_mut().rooms.iter_mut();

@@ -39,7 +39,7 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::CAPACITY_TYPE;
 use crate::model::pool::Reason;
-use crate::scheduling::solution_cost::{NodePurchase, Size, SolutionCost};
+use crate::scheduling::solution_cost::{NodePurchase, Size};
 use crate::scheduling::{NewNodeClaim, weigh};
 use crate::state::candidates::DisruptionView;
 use crate::state::snapshot::NodeRef;
@@ -91,7 +91,7 @@ pub fn consolidate<'a>(
             Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Underutilized, verdict)),
         }
     }
-    let yard = Search {
+    let search = Search {
         field,
         now,
         node_overhead_price: disruption_view
@@ -103,35 +103,31 @@ pub fn consolidate<'a>(
         disruption_view,
         closed: closed(disruption_view, field, now),
     };
-    // If a pool does not approve the whole set, or nodes may not be replaced, the other nodes are
-    // tried without these.
-    let stays = |(node, verdict): &(RemovalCandidate<'_>, Verdict)| {
-        let inflexible = matches!(verdict, Verdict::TooFewReplacementTypes { .. });
-        inflexible || yard.balance.weighs(node.candidate)
-    };
-    let (mut found, mut idle) = yard.search(leavers, budgets);
+    let (mut found, mut idle) = search.search(leavers, budgets);
     let mut aside: Idle<'_> = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        if found.is_some() || !idle.iter().any(stays) {
+        if found.is_some() || !idle.iter().any(|idle| search.is_set_aside(idle)) {
             break;
         }
-        let (stay, others): (Idle<'_>, Idle<'_>) = idle.into_iter().partition(stays);
+        let (stay, others): (Idle<'_>, Idle<'_>) =
+            idle.into_iter().partition(|idle| search.is_set_aside(idle));
         aside.extend(stay);
         let others = others.into_iter().map(|(node, _)| node).collect();
-        (found, idle) = yard.search(others, budgets);
+        (found, idle) = search.search(others, budgets);
     }
     idle.extend(aside);
-    for (node, verdict) in idle {
-        kept.push(RetainedNode::new(
-            node.candidate,
-            Reason::Underutilized,
-            verdict,
-        ));
-    }
+    kept.extend(
+        idle.into_iter().map(|(node, verdict)| {
+            RetainedNode::new(node.candidate, Reason::Underutilized, verdict)
+        }),
+    );
     (found, kept)
 }
 
-type Idle<'s> = Vec<(RemovalCandidate<'s>, Verdict)>;
+/// A node that is not removed, and why.
+type IdleNode<'s> = (RemovalCandidate<'s>, Verdict);
+
+type Idle<'s> = Vec<IdleNode<'s>>;
 
 /// Evaluates the removal of sets of nodes.
 struct Search<'f, 'a> {
@@ -157,8 +153,7 @@ impl<'a> Search<'_, 'a> {
         let (bought, saved) = self.afresh(&mut leavers, &mut idle);
         self.appraise(&mut leavers, &bought);
         leavers.sort_by(|one, other| {
-            let ratio = |node: &RemovalCandidate<'_>| node.waste / node.candidate.cost;
-            let falling = ratio(other).total_cmp(&ratio(one));
+            let falling = other.waste_ratio().total_cmp(&one.waste_ratio());
             falling.then_with(|| one.name.cmp(other.name))
         });
         let (count, trial) = self.least_that_saves(&leavers, saved);
@@ -213,8 +208,16 @@ impl<'a> Search<'_, 'a> {
         (bought, None)
     }
 
+    /// Returns whether the other nodes are tried without this one: its pool does not approve the
+    /// whole set, or it may not be replaced.
+    fn is_set_aside(&self, idle: &IdleNode<'_>) -> bool {
+        let (node, verdict) = idle;
+        let inflexible = matches!(verdict, Verdict::TooFewReplacementTypes { .. });
+        inflexible || self.balance.weighs(node.candidate)
+    }
+
     /// Keeps a node because its removal saves nothing or too little.
-    fn stays<'s>(&self, node: RemovalCandidate<'s>) -> (RemovalCandidate<'s>, Verdict) {
+    fn stays<'s>(&self, node: RemovalCandidate<'s>) -> IdleNode<'s> {
         let price = Price::new(node.price).unwrap_or_default();
         let verdict = match self.balance.weighs(node.candidate) {
             true => Verdict::NotWorthDisruption { price },
@@ -238,22 +241,15 @@ impl<'a> Search<'_, 'a> {
             .iter()
             .map(|node| node.price + self.node_overhead_price)
             .sum();
-        let cost = |cost: &SolutionCost| -> f64 {
-            let each = cost
-                .bought
-                .iter()
-                .map(|node| node.price + self.node_overhead_price);
-            each.sum()
-        };
-        let (weight, solution) = weigh(&snapshot, self.now, |outcome| {
-            outcome.left.is_empty() && is_wanted(before - cost(outcome))
+        let (cost, solution) = weigh(&snapshot, self.now, |cost| {
+            cost.left.is_empty() && is_wanted(before - self.total_price(&cost.bought))
         });
         let after = match &solution {
             Some(solution) => solution.claims.iter().map(|claim| self.price(claim)).sum(),
-            None => cost(&weight),
+            None => self.total_price(&cost.bought),
         };
         let late = solution.iter().flat_map(|solution| &solution.unplaced);
-        let left: HashSet<&PodKey> = weight.left.iter().chain(late.map(|pod| &pod.pod)).collect();
+        let left: HashSet<&PodKey> = cost.left.iter().chain(late.map(|pod| &pod.pod)).collect();
         let pods = snapshot.pending.iter().filter(|_| !left.is_empty());
         let stuck = pods.filter(|pod| left.contains(&pod.key));
         let stuck = stuck.filter_map(|pod| {
@@ -264,11 +260,19 @@ impl<'a> Search<'_, 'a> {
         RemovalOutcome {
             balanced: self.balance.approves(candidates, before - after),
             stuck: stuck.collect(),
-            bought: weight.bought,
+            bought: cost.bought,
             solution,
             before,
             after,
         }
+    }
+
+    /// Returns the total price of new nodes, including the per-node cost.
+    fn total_price(&self, bought: &[NodePurchase]) -> f64 {
+        let prices = bought
+            .iter()
+            .map(|node| node.price + self.node_overhead_price);
+        prices.sum()
     }
 
     fn price(&self, claim: &NewNodeClaim) -> f64 {
@@ -282,20 +286,16 @@ impl<'a> Search<'_, 'a> {
         // Value and number of pods by requests: pods with equal requests have equal value.
         let mut worth: BTreeMap<Size, (f64, f64)> = BTreeMap::new();
         for purchase in afresh {
-            let all = |amount: fn(&Size) -> i64| {
-                let each = purchase.pods.iter();
-                let each = each.map(|(size, count)| as_float(amount(size)) * as_count(*count));
-                each.sum::<f64>().max(1.0)
-            };
-            let (cpu, memory) = (all(|size| size.0), all(|size| size.1));
-            let share = |size: &Size| (as_float(size.0) / cpu).max(as_float(size.1) / memory);
-            let share = |size: &Size| share(size).max(1e-9);
+            let total = (
+                total(&purchase.pods, |size| size.0),
+                total(&purchase.pods, |size| size.1),
+            );
             let shares = purchase.pods.iter();
-            let shares = shares.map(|(size, count)| share(size) * as_count(*count));
+            let shares = shares.map(|(size, count)| share(*size, total) * as_count(*count));
             let each = (purchase.price + self.node_overhead_price) / shares.sum::<f64>();
             for (size, count) in &purchase.pods {
                 let entry = worth.entry(*size).or_default();
-                entry.0 += each * share(size) * as_count(*count);
+                entry.0 += each * share(*size, total) * as_count(*count);
                 entry.1 += as_count(*count);
             }
         }
@@ -327,11 +327,7 @@ impl<'a> Search<'_, 'a> {
         if let Some(saved) = whole {
             fewest.record_savings(leavers.len(), saved);
         }
-        let pods = |count: usize| {
-            let pods: usize = leavers[..count].iter().map(|node| node.pods).sum();
-            as_count(pods as u64)
-        };
-        let all = pods(leavers.len());
+        let all = pods_on(leavers);
         let mut effort = 0.0;
         let mut known: Option<(usize, RemovalOutcome)> = None;
         // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
@@ -351,7 +347,7 @@ impl<'a> Search<'_, 'a> {
         let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
         next = next.or_else(|| fewest.next());
         while let Some(count) = next.filter(|_| effort < EFFORT_MAX * all) {
-            effort += pods(count).max(EFFORT_MIN * all);
+            effort += pods_on(&leavers[..count]).max(EFFORT_MIN * all);
             let set: Vec<&RemovalCandidate<'_>> = leavers[..count].iter().collect();
             let trial = self.think_away(&set, &[], |saved| {
                 let mut fewest = fewest.clone();
@@ -402,19 +398,12 @@ impl<'a> Search<'_, 'a> {
                     places.retain(|at| !trial.stuck.contains_key(leave[*at].name));
                     continue;
                 };
-                let without = |out: &HashSet<usize>| -> Vec<usize> {
-                    let left = places.iter().enumerate();
-                    let left = left.filter(|(place, _)| !out.contains(place));
-                    left.map(|(_, at)| *at).collect()
-                };
                 let swaps =
                     ReplacementGroups::new(self.field, set.iter().map(|node| node.name), solution);
                 let inflexible = self.inflexible(&set, &swaps, &trial);
                 if !inflexible.is_empty() {
-                    let out = places.iter().enumerate();
-                    let out = out.filter(|(place, _)| inflexible.contains(place));
-                    barred.extend(out.map(|(_, at)| *at));
-                    places = without(&inflexible);
+                    barred.extend(inflexible.iter().map(|place| places[*place]));
+                    places = without(&places, &inflexible);
                     continue;
                 }
                 let mut vain = self.in_vain(&set, &swaps);
@@ -429,7 +418,7 @@ impl<'a> Search<'_, 'a> {
                         (self.price(claim) - self.node_overhead_price) * least
                     }));
                 }
-                let kept = without(&vain);
+                let kept = without(&places, &vain);
                 let most = found.as_ref().map_or(0.0, |(_, trial)| trial.saved());
                 if trial.is_worth_it() && is_enough(trial.saved(), most) {
                     found = Some((places.into_iter().collect(), trial));
@@ -458,7 +447,9 @@ impl<'a> Search<'_, 'a> {
         }
         for (part, claim) in &swaps.claims {
             let sum = part.and_then(|part| sums.get_mut(&part));
-            sum.into_iter().for_each(|sum| sum.1 += self.price(claim));
+            if let Some((_, after)) = sum {
+                *after += self.price(claim);
+            }
         }
         (0..leave.len())
             .filter(|at| {
@@ -476,10 +467,12 @@ impl<'a> Search<'_, 'a> {
         trial: &RemovalOutcome,
     ) -> HashSet<usize> {
         let claims = swaps.claims.iter();
-        let barred = claims.filter(|claim| self.offers(leave, swaps, claim, trial).is_none());
-        let barred: HashSet<usize> = barred.filter_map(|claim| claim.0).collect();
-        let all = 0..leave.len();
-        all.filter(|at| barred.contains(&swaps.parts[*at]))
+        let barred: HashSet<usize> = claims
+            .filter(|(part, claim)| self.offers(leave, swaps, *part, claim, trial).is_none())
+            .filter_map(|(part, _)| *part)
+            .collect();
+        (0..leave.len())
+            .filter(|at| barred.contains(&swaps.parts[*at]))
             .collect()
     }
 
@@ -489,7 +482,8 @@ impl<'a> Search<'_, 'a> {
         &self,
         leave: &[&RemovalCandidate<'_>],
         swaps: &ReplacementGroups<'_>,
-        (part, claim): &(Option<usize>, &NewNodeClaim),
+        part: Option<usize>,
+        claim: &NewNodeClaim,
         trial: &RemovalOutcome,
     ) -> Option<Vec<(OfferingKey, Price)>> {
         let pool = self.disruption_view.cluster.pool(claim.pool.as_str())?;
@@ -499,7 +493,7 @@ impl<'a> Search<'_, 'a> {
             let labels = &leave[at].candidate.node.labels;
             labels.get(CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
         });
-        offers(claim, self.most(claim, trial), spot, (pool, catalog))
+        offers(claim, self.most(claim, trial), spot, pool, catalog)
     }
 
     /// Returns the maximum price of a claim.
@@ -521,9 +515,9 @@ impl<'a> Search<'_, 'a> {
         let mut solution = trial.solution.take().unwrap_or_default();
         let all: Vec<&RemovalCandidate<'_>> = leave.iter().collect();
         let swaps = ReplacementGroups::new(self.field, all.iter().map(|node| node.name), &solution);
-        let cut = swaps.claims.iter().map(|claim| {
-            let left = self.offers(&all, &swaps, claim, &trial);
-            left.unwrap_or_else(|| affordable(claim.1, self.most(claim.1, &trial)))
+        let cut = swaps.claims.iter().map(|(part, claim)| {
+            let left = self.offers(&all, &swaps, *part, claim, &trial);
+            left.unwrap_or_else(|| affordable(claim, self.most(claim, &trial)))
         });
         let cut: Vec<Vec<(OfferingKey, Price)>> = cut.collect();
         for (claim, offerings) in solution.claims.iter_mut().zip(cut) {
@@ -536,6 +530,33 @@ impl<'a> Search<'_, 'a> {
             saves: trial.saved(),
         }
     }
+}
+
+/// Returns the indices at these places, except the places in `out`.
+fn without(indices: &[usize], out: &HashSet<usize>) -> Vec<usize> {
+    let left = indices.iter().enumerate();
+    left.filter(|(place, _)| !out.contains(place))
+        .map(|(_, at)| *at)
+        .collect()
+}
+
+/// Returns the number of pods to move from these nodes.
+fn pods_on(nodes: &[RemovalCandidate<'_>]) -> f64 {
+    let pods: usize = nodes.iter().map(|node| node.pods).sum();
+    as_count(pods as u64)
+}
+
+/// Returns the total request of pods for one resource, at least one.
+fn total(pods: &[(Size, u64)], amount: fn(&Size) -> i64) -> f64 {
+    let each = pods.iter();
+    let each = each.map(|(size, count)| as_float(amount(size)) * as_count(*count));
+    each.sum::<f64>().max(1.0)
+}
+
+/// Returns the share of one pod of the total requested cpu or memory, whichever is higher.
+fn share(size: Size, total: (f64, f64)) -> f64 {
+    let share = (as_float(size.0) / total.0).max(as_float(size.1) / total.1);
+    share.max(1e-9)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "amounts are far below 2^53")]

@@ -54,7 +54,8 @@ impl DriftReason {
 
     /// Returns whether the cause depends on the configuration alone.
     pub fn is_configured(self) -> bool {
-        !matches!(self, Self::InstanceType) && !matches!(self, Self::Class(drift) if drift.is_found())
+        !matches!(self, Self::InstanceType)
+            && !matches!(self, Self::Class(drift) if drift.is_found())
     }
 }
 
@@ -109,13 +110,10 @@ impl<'a> DriftReference<'a> {
             let stays = known || self.cluster.safeguards.removed_pools == RemovedPools::Keep;
             return (!stays).then_some(DriftReason::PoolGone);
         };
-        let noted = |key: &str| candidate.node.annotations.get(key).map(String::as_str);
-        let (of_pool, of_class) = match record {
-            Some(record) => (Some(&*record.pool_hash), Some(&*record.node_class_hash)),
-            None => (noted(POOL_HASH), noted(NODE_CLASS_HASH)),
-        };
-        let differs = |hashes: Hashes, old: Option<&str>| {
-            old.is_some_and(|old| hashes.since(old) == Change::Drifted)
+        let [of_pool, of_class] = match record {
+            Some(record) => [&record.pool_hash, &record.node_class_hash].map(|hash| Some(&**hash)),
+            None => [POOL_HASH, NODE_CLASS_HASH]
+                .map(|key| candidate.node.annotations.get(key).map(String::as_str)),
         };
         if differs(model.hashes, of_pool) {
             return Some(DriftReason::Pool);
@@ -124,22 +122,31 @@ impl<'a> DriftReference<'a> {
         if wanted.any(|(key, requirement)| !requirement.suits(label(candidate, key))) {
             return Some(DriftReason::Requirements);
         }
-        let created = record
-            .map(|record| record.created)
-            .or(candidate.node.created);
-        let settled = created.is_some_and(|at| now.duration_since(at) > SETTLED_AFTER);
+        let settled = created(candidate).is_some_and(|at| now.duration_since(at) > SETTLED_AFTER);
         if settled && model.catalog.is_some_and(|all| is_gone(candidate, all)) {
             return Some(DriftReason::InstanceType);
         }
-        let changed = model
+        if model
             .class_hashes
-            .is_some_and(|hashes| differs(hashes, of_class));
-        if changed {
+            .is_some_and(|hashes| differs(hashes, of_class))
+        {
             return Some(DriftReason::Class(InstanceDrift::NodeClass));
         }
         let instance = candidate.claim?.instance.as_ref()?;
-        drift(instance, model.class?, false).map(DriftReason::Class)
+        let (resolved, class) = model.class?;
+        drift(instance, resolved, class, false).map(DriftReason::Class)
     }
+}
+
+/// Returns whether hashes drifted from a recorded hash.
+fn differs(hashes: Hashes, recorded: Option<&str>) -> bool {
+    recorded.is_some_and(|recorded| hashes.since(recorded) == Change::Drifted)
+}
+
+/// Returns when a node was created, by its claim or its Node.
+fn created(candidate: &Candidate<'_>) -> Option<Timestamp> {
+    let claim = candidate.claim.map(|claim| claim.record.created);
+    claim.or(candidate.node.created)
 }
 
 /// Returns a label of a node. Facts of the instance take precedence over labels of the Node.
@@ -168,14 +175,13 @@ fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
     let zone = label(candidate, ZONE);
     let bought = label(candidate, CAPACITY_TYPE);
     let bought = bought.and_then(CapacityType::parse);
-    let is_sold = |kind: CapacityType| match bought {
-        Some(CapacityType::Reserved) => kind != CapacityType::Spot,
-        Some(bought) => bought == kind,
-        None => true,
-    };
-    let mut offerings = instance_type.offerings.iter();
-    !offerings.any(|offering| {
-        is_sold(offering.capacity_type) && zone.is_none_or(|zone| offering.zone.as_str() == zone)
+    !instance_type.offerings.iter().any(|offering| {
+        let is_sold = match bought {
+            Some(CapacityType::Reserved) => offering.capacity_type != CapacityType::Spot,
+            Some(bought) => offering.capacity_type == bought,
+            None => true,
+        };
+        is_sold && zone.is_none_or(|zone| offering.zone.as_str() == zone)
     })
 }
 
@@ -190,13 +196,10 @@ pub fn drifted<'a>(
 ) -> (Vec<(&'a Candidate<'a>, DriftReason)>, Vec<RetainedNode>) {
     let models = DriftReference::new(disruption_view);
     let candidates = disruption_view.candidates.iter();
-    let candidates = candidates.filter(|candidate| !budgets.has_let_go(candidate));
-    let due = candidates.filter_map(|candidate| Some((candidate, models.cause(candidate, now)?)));
-    let mut due: Vec<_> = due.collect();
-    let created = |candidate: &Candidate<'_>| {
-        let claim = candidate.claim.map(|claim| claim.record.created);
-        claim.or(candidate.node.created)
-    };
+    let mut due: Vec<_> = candidates
+        .filter(|candidate| !budgets.has_let_go(candidate))
+        .filter_map(|candidate| Some((candidate, models.cause(candidate, now)?)))
+        .collect();
     due.sort_by_key(|(candidate, _)| {
         (candidate.pods > 0, created(candidate), &candidate.node.name)
     });
@@ -256,14 +259,9 @@ impl<'a> StaticSurge<'a> {
             if nodes > wanted {
                 return Err(Verdict::TooMany);
             }
-            let all = nodes
-                + disruption_view
-                    .leaving
-                    .get(&pool.name)
-                    .copied()
-                    .unwrap_or(0);
-            let most = pool.limits.nodes.map_or(usize::MAX, |node| node as usize);
-            Ok(most.saturating_sub(all))
+            let leaving = disruption_view.leaving.get(&pool.name).copied();
+            let most = pool.limits.nodes.map_or(usize::MAX, |most| most as usize);
+            Ok(most.saturating_sub(nodes + leaving.unwrap_or(0)))
         });
         match left {
             Ok(0) => Some(Verdict::Limits),

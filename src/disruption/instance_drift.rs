@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 
 use crate::catalog::node_class::ClassCatalog;
-use crate::model::id::ReservationId;
 use crate::model::instance::{CapacityType, Instance, InstanceFacts};
 use crate::model::node_class::resolved::{
     ConditionKind, NodeClassConditionStatus, ResolvedNodeClass,
@@ -55,7 +54,8 @@ impl InstanceDrift {
 /// is the result of the hash comparison: whether the class changed after the launch.
 pub fn drift(
     instance: &Instance,
-    (resolved, class): (&ResolvedNodeClass, &ClassCatalog),
+    resolved: &ResolvedNodeClass,
+    class: &ClassCatalog,
     static_drift: bool,
 ) -> Option<InstanceDrift> {
     if static_drift {
@@ -103,11 +103,11 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
 
 /// Compares the security groups. Groups that a user attached manually count, too (spec §10, 6).
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let groups = resolved
+    let groups: BTreeSet<&String> = resolved
         .security_groups
         .iter()
-        .map(|security_group| &security_group.id);
-    let groups: BTreeSet<&String> = groups.collect();
+        .map(|security_group| &security_group.id)
+        .collect();
     is_settled(resolved, ConditionKind::SecurityGroupsReady)
         && !groups.is_empty()
         && !facts.security_groups.is_empty()
@@ -115,10 +115,13 @@ fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool
 }
 
 fn has_foreign_subnet(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let is_own = |id: &String| resolved.subnets.iter().any(|subnet| subnet.id == *id);
+    let mut subnets = resolved.subnets.iter();
     is_settled(resolved, ConditionKind::SubnetsReady)
         && !resolved.subnets.is_empty()
-        && facts.subnet.as_ref().is_some_and(|id| !is_own(id))
+        && facts
+            .subnet
+            .as_ref()
+            .is_some_and(|id| subnets.all(|subnet| subnet.id != *id))
 }
 
 /// Compares the reservation. An instance that is not launched as reserved may run in any open
@@ -128,13 +131,13 @@ fn has_foreign_reservation(
     facts: &InstanceFacts,
     resolved: &ResolvedNodeClass,
 ) -> bool {
-    let is_own = |id: &ReservationId| {
-        let mut reservations = resolved.reservations.iter();
-        reservations.any(|resolved| resolved.reservation.id == *id)
-    };
+    let mut reservations = resolved.reservations.iter();
     is_settled(resolved, ConditionKind::CapacityReservationsReady)
         && instance.offering.capacity_type == CapacityType::Reserved
-        && facts.reservation.as_ref().is_some_and(|id| !is_own(id))
+        && facts
+            .reservation
+            .as_ref()
+            .is_some_and(|id| reservations.all(|resolved| resolved.reservation.id != *id))
 }
 
 fn has_other_place(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {

@@ -217,7 +217,8 @@ impl Engine {
             if self.failing.get(&instance).is_some_and(|own| !own.told) {
                 self.report_interruption(&id, &instance, Interruption::Failed, false, now);
             }
-            let stays = pool.and_then(|pool| safeguard(pool, FAILING_MIN, leaving));
+            let stays =
+                pool.and_then(|(broken, total)| safeguard(broken, total, FAILING_MIN, leaving));
             let Some(own) = self.failing.get_mut(&instance) else {
                 continue;
             };

@@ -62,8 +62,9 @@ pub(super) fn place_stuck(
     replanned.pending.clone_from(&stuck);
     let solution = solve(&replanned, now);
     let answered = solution.placed.iter().flat_map(|(_, pods)| pods);
-    let answered = answered.chain(solution.claims.iter().flat_map(|claim| &claim.pods));
-    let answered: HashSet<&PodKey> = answered.collect();
+    let answered: HashSet<&PodKey> = answered
+        .chain(solution.claims.iter().flat_map(|claim| &claim.pods))
+        .collect();
     for (_, pods) in placed.iter_mut() {
         pods.retain(|key| !answered.contains(key));
     }
@@ -86,17 +87,19 @@ fn stuck<'a>(
     let open: HashSet<&NodeRef> = open.map(|room| &room.host).collect();
     let on_nodes = placed.iter().filter(|(host, _)| open.contains(host));
     let on_nodes: HashSet<&PodKey> = on_nodes.flat_map(|(_, pods)| pods).collect();
-    let is_old = |pod: &Pod| {
-        let made = pod.created;
-        made.is_some_and(|at| now.duration_since(at) >= PATIENCE)
-    };
     let mut stuck = snapshot.pending.clone();
     stuck.retain(|pod| {
-        let waits = pod.is_waiting() && pod.unschedulable && is_old(pod);
+        let waits = pod.is_waiting() && pod.unschedulable && is_old(pod, now);
         // Pods of a gang are placed together or not at all.
         waits && pod.gang.is_none() && on_nodes.contains(&pod.key)
     });
     stuck
+}
+
+/// Returns whether a pod has existed for [`PATIENCE`].
+pub(super) fn is_old(pod: &Pod, now: Timestamp) -> bool {
+    pod.created
+        .is_some_and(|at| now.duration_since(at) >= PATIENCE)
 }
 
 /// A pod to reschedule, counted on its current node.

@@ -1,6 +1,6 @@
 //! Explains one node: its verdict for each disruption reason, and the blockers of each pod.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -98,13 +98,17 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let expires = candidate.and_then(|candidate| due_of(candidate, pool?));
     let plan = foreseen(state, now);
     let is_static = pool.is_some_and(|pool| pool.replicas.is_some());
-    let reasons = REASONS.into_iter();
-    let reasons = reasons.filter(|reason| is_static || *reason != Reason::Surplus);
-    let outlook = |reason: Reason| match candidate {
-        Some(_) => of_plan(&plan, &node.name, reason, expires.filter(|at| *at > now)),
-        None => ReasonOutcome::Kept(apart(state, node, pool)),
-    };
-    let outlooks: Vec<_> = reasons.map(|reason| (reason, outlook(reason))).collect();
+    let outlooks: Vec<_> = REASONS
+        .into_iter()
+        .filter(|reason| is_static || *reason != Reason::Surplus)
+        .map(|reason| {
+            let outcome = match candidate {
+                Some(_) => of_plan(&plan, &node.name, reason, expires.filter(|at| *at > now)),
+                None => ReasonOutcome::Kept(apart(state, node, pool)),
+            };
+            (reason, outcome)
+        })
+        .collect();
     let claim = candidate.and_then(|candidate| candidate.claim);
     let blockers: Vec<DisruptionBlocker> = state.blockers(node, claim, now).collect();
     let pods = state.objects.pods_on(name).map(|pod| {
@@ -161,11 +165,7 @@ fn next_change(
     blockers: &[DisruptionBlocker],
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let due = outlooks.iter().filter_map(|(_, outcome)| match outcome {
-        ReasonOutcome::Due(at) => Some(*at),
-        ReasonOutcome::Kept(verdict) => verdict.until(),
-        ReasonOutcome::Leaves | ReasonOutcome::Nothing => None,
-    });
+    let due = outlooks.iter().filter_map(|(_, outcome)| outcome.until());
     let over = blockers.iter().filter_map(DisruptionBlocker::until);
     due.chain(over).filter(|at| *at > now).min()
 }
@@ -177,20 +177,26 @@ pub fn similar_nodes(state: &State, name: &str) -> Vec<String> {
 
 /// Returns names similar to an unknown name, closest first.
 pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str) -> Vec<String> {
-    let distance = |known: &str| {
-        if known.len().max(name.len()) > LENGTH_MAX {
-            return None;
-        }
-        let starts = known.starts_with(name) && !name.is_empty();
-        let apart = strsim::osa_distance(known, name);
-        (starts || apart <= DISTANCE).then_some(if starts { DISTANCE } else { apart })
-    };
-    let mut near: Vec<_> = names
-        .filter_map(|name| Some((distance(name)?, name)))
-        .collect();
-    near.sort_unstable();
-    let near = near.into_iter().take(NAMES);
-    near.map(|(_, name)| part(name)).collect()
+    closest(names.filter_map(|known| Some((name_distance(known, name)?, known))))
+}
+
+/// Returns the edit distance of two similar names, or `None` if they differ too much.
+pub(super) fn name_distance(known: &str, name: &str) -> Option<usize> {
+    if known.len().max(name.len()) > LENGTH_MAX {
+        return None;
+    }
+    if known.starts_with(name) && !name.is_empty() {
+        return Some(DISTANCE);
+    }
+    Some(strsim::osa_distance(known, name)).filter(|distance| *distance <= DISTANCE)
+}
+
+/// Returns the first names by distance.
+pub(super) fn closest<T: Display + Ord>(names: impl Iterator<Item = (usize, T)>) -> Vec<String> {
+    let mut names: Vec<(usize, T)> = names.collect();
+    names.sort_unstable();
+    let names = names.into_iter().take(NAMES);
+    names.map(|(_, name)| part(name)).collect()
 }
 
 impl ReasonOutcome {
@@ -202,6 +208,24 @@ impl ReasonOutcome {
             Self::Due(_) => "due",
             Self::Nothing => "nothing",
         }
+    }
+
+    /// Returns when the outcome changes by itself, if known.
+    fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Due(at) => Some(*at),
+            Self::Kept(verdict) => verdict.until(),
+            Self::Leaves | Self::Nothing => None,
+        }
+    }
+
+    fn json(&self, reason: Reason) -> Value {
+        json!({
+            "reason": reason.as_str(),
+            "verdict": self.code(),
+            "text": self.text(),
+            "until": self.until().map(|at| at.to_string()),
+        })
     }
 
     fn text(&self) -> String {
@@ -231,6 +255,15 @@ impl Tenant<'_> {
         } else {
             "worth_nothing"
         }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "pod": part(&self.pod.key),
+            "kind": self.kind(),
+            "disruption_cost": cost(self.pod),
+            "blocker": self.hold.as_ref().map(PodBlocker::code),
+        })
     }
 
     fn text(&self) -> String {
@@ -280,59 +313,42 @@ fn misread_json(misread: &InvalidInput) -> Value {
 }
 
 impl ExplainedNode<'_> {
+    fn label(&self, key: &str) -> Option<String> {
+        self.node.labels.get(key).map(part)
+    }
+
     /// Renders one JSON object.
     pub fn json(&self) -> Value {
-        let label = |key: &str| self.node.labels.get(key).map(part);
-        let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
-        let outlook = |(reason, outcome): &(Reason, ReasonOutcome)| {
-            let until = match outcome {
-                ReasonOutcome::Kept(verdict) => verdict.until(),
-                ReasonOutcome::Due(at) => Some(*at),
-                ReasonOutcome::Leaves | ReasonOutcome::Nothing => None,
-            };
-            json!({
-                "reason": reason.as_str(),
-                "verdict": outcome.code(),
-                "text": outcome.text(),
-                "until": time(until),
-            })
-        };
-        let tenant = |tenant: &Tenant<'_>| {
-            json!({
-                "pod": part(&tenant.pod.key),
-                "kind": tenant.kind(),
-                "disruption_cost": cost(tenant.pod),
-                "blocker": tenant.hold.as_ref().map(PodBlocker::code),
-            })
-        };
+        let outlooks = self.outlooks.iter();
+        let outlooks = outlooks.map(|(reason, outcome)| outcome.json(*reason));
         json!({
             "format_version": render::FORMAT_VERSION,
             "node": part(&self.node.name),
-            "pool": label(POOL),
-            "instance_type": label(INSTANCE_TYPE),
-            "capacity_type": label(CAPACITY_TYPE),
-            "zone": label(ZONE),
+            "pool": self.label(POOL),
+            "instance_type": self.label(INSTANCE_TYPE),
+            "capacity_type": self.label(CAPACITY_TYPE),
+            "zone": self.label(ZONE),
             "usd_per_h": self.price.map(Price::usd_per_h),
             "utilization_percent": self.weight.and_then(|(used, _)| used),
             "disruption_cost": self.weight.map(|(_, cost)| cost),
-            "verdicts": self.outlooks.iter().map(outlook).collect::<Vec<_>>(),
+            "verdicts": outlooks.collect::<Vec<_>>(),
             "blockers": self.blockers.iter().map(blocker_json).collect::<Vec<_>>(),
             "misread": self.misreads.iter().map(misread_json).collect::<Vec<_>>(),
-            "pods": self.pods.iter().map(tenant).collect::<Vec<_>>(),
-            "expires": time(self.expires),
-            "next_change": time(self.next),
+            "pods": self.pods.iter().map(Tenant::json).collect::<Vec<_>>(),
+            "expires": self.expires.map(|at| at.to_string()),
+            "next_change": self.next.map(|at| at.to_string()),
         })
     }
 
     /// Renders text.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let pool = self.node.labels.get(POOL);
-        let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {}", part(name)));
+        let pool = self.label(POOL);
+        let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {name}"));
         // Writing to a String cannot fail.
         let _ = writeln!(out, "Node {}, {pool}", part(&self.node.name));
         let what = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE]
-            .map(|key| self.node.labels.get(key).map_or("?".to_owned(), part))
+            .map(|key| self.label(key).unwrap_or("?".to_owned()))
             .join(" ");
         let price = self.price.map_or("unknown price".to_owned(), |price| {
             format!("{:.4} $/h", price.usd_per_h())
@@ -359,11 +375,8 @@ impl ExplainedNode<'_> {
         if let Some(at) = self.next {
             let _ = writeln!(out, "\n  Next scheduled change: {at}.");
         }
-        let node_blockers = self
-            .blockers
-            .iter()
-            .filter(|blocker| blocker.pod().is_none());
-        for blocker in node_blockers {
+        let blockers = self.blockers.iter();
+        for blocker in blockers.filter(|blocker| blocker.pod().is_none()) {
             let _ = writeln!(out, "\n  ! {}", part(blocker));
         }
         for InvalidInput { of, why } in &self.misreads {

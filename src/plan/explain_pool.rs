@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::coordination::lease_annotations::Pause;
 use crate::disruption::verdict::{RetainedNode, RuleScope};
 use crate::model::buffer::buffer_of;
-use crate::model::id::{NodeName, PodKey, PoolName};
+use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
@@ -99,14 +99,13 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let range = range(&state.snapshot(now), &pool.name, now)?;
     let pause = state.notes.pause_of(&pool.name, now);
     let mut plan = foreseen(state, now);
-    let is_of = |node: &NodeName| {
-        let node = state.objects.nodes.get(node.as_str());
-        node.and_then(Node::pool).as_ref() == Some(&pool.name)
-    };
     plan.launches.retain(|launch| launch.pool == pool.name);
     plan.retire
         .retain(|termination| termination.pool == pool.name);
-    plan.kept.retain(|node| is_of(&node.node));
+    plan.kept.retain(|kept| {
+        let node = state.objects.nodes.get(kept.node.as_str());
+        node.and_then(Node::pool).as_ref() == Some(&pool.name)
+    });
     let need = StaticDemand::Nodes(pool.name.clone());
     let short = plan
         .short
@@ -157,8 +156,7 @@ fn launches(plan: &Plan) -> Vec<Launches> {
             pods: 0,
             virtual_pods: 0,
         });
-        let virtual_pods = claim.pods.iter().filter(|pod| buffer_of(pod).is_some());
-        let virtual_pods = virtual_pods.count();
+        let virtual_pods = claim.pods.iter().filter_map(buffer_of).count();
         launches.nodes += 1;
         launches.pods += claim.pods.len() - virtual_pods;
         launches.virtual_pods += virtual_pods;
@@ -171,15 +169,12 @@ fn launches(plan: &Plan) -> Vec<Launches> {
 /// Groups unschedulable pods by their rejection in a pool. Rejections that apply to all pools
 /// count, too, except in static pools, which launch no nodes for pods.
 fn stopped(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
-    let of = |wanted: Option<&PoolName>, pod: &UnschedulablePod| {
-        let mut reasons = pod.reasons.iter();
-        reasons.find(|why| why.pool.as_ref() == wanted).cloned()
-    };
     let mut alike: BTreeMap<&str, RejectionGroup> = BTreeMap::new();
     for pod in unplaced {
-        let in_pool = of(Some(&pool.name), pod);
-        let Some(why) = in_pool.or_else(|| of(None, pod).filter(|_| pool.replicas.is_none()))
-        else {
+        let mut reasons = pod.reasons.iter();
+        let in_pool = reasons.find(|why| why.pool.as_ref() == Some(&pool.name));
+        let mut reasons = pod.reasons.iter().filter(|_| pool.replicas.is_none());
+        let Some(why) = in_pool.or_else(|| reasons.find(|why| why.pool.is_none())) else {
             continue;
         };
         let stopped = alike
@@ -187,7 +182,7 @@ fn stopped(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
             .or_insert_with(|| RejectionGroup {
                 pods: 0,
                 first: pod.pod.clone(),
-                why,
+                why: why.clone(),
             });
         stopped.pods += 1;
     }

@@ -273,10 +273,7 @@ impl RenderedPlan<'_> {
             let _ = writeln!(out, "  Nothing to do.");
         }
         let (before, after) = (self.before, self.after());
-        let change = |after: f64| match before > 0.0 {
-            true => format!(" ({:+.0}%)", (after - before) / before * 100.0),
-            false => String::new(),
-        };
+
         let _ = writeln!(
             out,
             "\nPlan: {} to launch, {} to disrupt, {} unschedulable. \
@@ -284,14 +281,14 @@ impl RenderedPlan<'_> {
             self.plan.launches.len(),
             self.plan.retire.len(),
             self.plan.unplaced.len(),
-            change(after),
+            change(before, after),
         );
         let least = self.unbudgeted.map(|plan| self.after_all(plan));
         if let Some(least) = least.filter(|least| round(*least) < round(after)) {
             let _ = writeln!(
                 out,
                 "As disruption budgets allow, later passes reduce the cost to ${least:.2}/h{}.",
-                change(least),
+                change(before, least),
             );
         }
         out
@@ -313,6 +310,14 @@ impl RenderedPlan<'_> {
                 let _ = writeln!(out, "      {reason}");
             }
         }
+    }
+}
+
+/// Formats the change of a cost in per cent, or nothing if it was zero.
+fn change(before: f64, after: f64) -> String {
+    match before > 0.0 {
+        true => format!(" ({:+.0}%)", (after - before) / before * 100.0),
+        false => String::new(),
     }
 }
 

@@ -37,12 +37,10 @@ pub(super) fn or_apart(first: Solution, snapshot: &Snapshot<'_>, now: Timestamp)
     let mut separated = snapshot.clone();
     separated.pending = pods.iter().collect();
     let second = solve(&separated, now);
-    let cost = |solution: &Solution| cost(&solution.claims, snapshot);
-    let pods = |solution: &Solution| -> Vec<PodKey> {
-        let unplaced = solution.unplaced.iter();
-        unplaced.map(|pod| pod.pod.clone()).collect()
-    };
-    if pods(&second) != pods(&first) || cost(&second) > DEARER_MAX * cost(&first) {
+    let unplaced = first.unplaced.iter().map(|unplaced| &unplaced.pod);
+    if !unplaced.eq(second.unplaced.iter().map(|unplaced| &unplaced.pod))
+        || cost(&second.claims, snapshot) > DEARER_MAX * cost(&first.claims, snapshot)
+    {
         return first;
     }
     // Its rejections would name rules that the pods do not have.

@@ -136,23 +136,18 @@ impl Weighed<'_> {
     fn planned(&self, claim: &NewNodeClaim) -> Option<Price> {
         let (first, _) = claim.offerings.first()?;
         let shapes = self.template.shapes.iter();
-        let shapes = shapes.filter(|shape| shape.instance_type.name == first.instance_type);
-        let mut offers = shapes.flat_map(|shape| &shape.offers);
-        offers
+        shapes
+            .filter(|shape| shape.instance_type.name == first.instance_type)
+            .flat_map(|shape| &shape.offers)
             .find(|offer| offer.zone == first.zone && offer.capacity_type == first.capacity_type)
             .map(|offer| offer.price)
     }
 
     fn all(&self, class: usize) -> Vec<Cheaper> {
-        let is_cheaper = |offer: &Offering| offer.price < self.price;
         let mut all: BTreeMap<TypeRejection, Cheaper> = BTreeMap::new();
         for shape in &self.template.shapes {
-            if !shape
-                .offers
-                .iter()
-                .chain(&shape.held)
-                .any(|offer| is_cheaper(offer))
-            {
+            let mut offers = shape.offers.iter().chain(&shape.held);
+            if !offers.any(|offer| offer.price < self.price) {
                 continue;
             }
             let obstacle = self.obstacle(shape, class);
@@ -216,9 +211,8 @@ impl Weighed<'_> {
                 .unwrap_or(0);
             return TypeRejection::Resource(part(self.problem.axes.name(axis)));
         }
-        let would_do = |offer: &Offering| offer.price < self.price && sells(labels, offer);
-        if !shape.offers.iter().any(|offer| would_do(offer)) {
-            return match shape.held.iter().any(|offer| would_do(offer)) {
+        if !self.has_cheaper(&shape.offers, labels) {
+            return match self.has_cheaper(&shape.held, labels) {
                 true => TypeRejection::Held,
                 false => TypeRejection::Offering,
             };
@@ -243,13 +237,18 @@ impl Weighed<'_> {
                 self.template
                     .admit(wants, alternative, true)
                     .is_ok_and(|labels| {
-                        let mut offers = shape.offers.iter();
                         shape.suits(&of_types(&labels)).is_ok()
                             && !clash(wants.ports, &shape.overhead.ports)
-                            && offers.any(|offer| offer.price < self.price && sells(&labels, offer))
+                            && self.has_cheaper(&shape.offers, &labels)
                     })
             })
         })
+    }
+
+    /// Returns whether one of these offerings is cheaper and satisfies the requirements.
+    fn has_cheaper(&self, offers: &[&Offering], labels: &Requirements) -> bool {
+        let mut offers = offers.iter();
+        offers.any(|offer| offer.price < self.price && sells(labels, offer))
     }
 }
 

@@ -31,10 +31,6 @@ pub struct NodePurchase {
 
 impl SolutionCost {
     pub(super) fn new(problem: &Problem<'_>, packed: &PackingState<'_, '_>) -> Self {
-        let size = |lot: usize| {
-            let demand = packed.lots[lot].demand;
-            (demand[0], demand[1])
-        };
         let opened = packed.opened.iter().filter(|node| !node.gone);
         let bought = opened.map(|node| NodePurchase {
             price: node.claim.price,
@@ -42,16 +38,20 @@ impl SolutionCost {
                 .claim
                 .parts
                 .iter()
-                .map(|(lot, pods)| (size(*lot), *pods))
+                .map(|(lot, pods)| {
+                    let demand = packed.lots[*lot].demand;
+                    ((demand[0], demand[1]), *pods)
+                })
                 .collect(),
         });
         let classes = problem.classes.iter().zip(&packed.left);
-        let left = classes.filter(|(_, left)| **left > 0);
-        let left = left.flat_map(|(class, left)| {
-            let pods = queue(class);
-            let left = usize::try_from(*left).unwrap_or(usize::MAX);
-            pods[pods.len().saturating_sub(left)..].to_vec()
-        });
+        let left = classes
+            .filter(|(_, left)| **left > 0)
+            .flat_map(|(class, left)| {
+                let pods = queue(class);
+                let left = usize::try_from(*left).unwrap_or(usize::MAX);
+                pods[pods.len().saturating_sub(left)..].to_vec()
+            });
         Self {
             left: left.map(|pod| pod.key.clone()).collect(),
             bought: bought.collect(),

@@ -10,7 +10,7 @@ use foldhash::HashMap;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::ZONE;
 use crate::model::pod::Pod;
-use crate::model::requirement::Requirements;
+use crate::scheduling::static_pools::sole_value;
 use crate::scheduling::{NewNodeClaim, Solution};
 use crate::state::snapshot::NodeRef;
 use crate::state::what_if::WhatIf;
@@ -18,7 +18,7 @@ use crate::state::what_if::WhatIf;
 /// Swaps identical pods of one owner so that as few as possible leave their zone.
 pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>) {
     let rooms = field.snapshot.rooms.iter();
-    let zones = rooms.filter_map(|room| Some((&room.host, sole_zone(&room.labels)?)));
+    let zones = rooms.filter_map(|room| Some((&room.host, sole_value(&room.labels, ZONE)?)));
     let of_nodes = zones.clone().filter_map(|(host, zone)| match host {
         NodeRef::Node(name) => Some((name, zone)),
         NodeRef::Claim(_) => None,
@@ -100,12 +100,6 @@ fn identical_pods<'a>(
         }
     }
     kinds
-}
-
-fn sole_zone(labels: &Requirements) -> Option<&str> {
-    let mut values = labels.get(ZONE)?.values()?.iter();
-    let first = values.next()?;
-    values.next().is_none().then_some(first.as_str())
 }
 
 /// Returns the zone of a new node if it has only one.

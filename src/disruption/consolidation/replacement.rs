@@ -21,10 +21,10 @@ pub fn offers(
     claim: &NewNodeClaim,
     most: f64,
     spot: bool,
-    (pool, catalog): (&Pool, &Catalog),
+    pool: &Pool,
+    catalog: &Catalog,
 ) -> Option<Offers> {
     let mut left = affordable(claim, most);
-    let is_spot = |offer: &(OfferingKey, Price)| offer.0.capacity_type == CapacityType::Spot;
     let least = usize::try_from(pool.disruption.spot_to_spot_min_types).unwrap_or(usize::MAX);
     if spot && least != 1 && left.first().is_some_and(is_spot) {
         left.retain(is_spot);
@@ -42,6 +42,10 @@ pub fn offers(
     // Reserved capacity has only one type anyway.
     let varied = claim.reservation().is_some() || is_varied(&types_of(&left), pool, catalog);
     (varied && !left.is_empty()).then_some(left)
+}
+
+fn is_spot(offer: &(OfferingKey, Price)) -> bool {
+    offer.0.capacity_type == CapacityType::Spot
 }
 
 /// Returns the offerings of a claim up to a price in $/h.
@@ -66,9 +70,10 @@ fn is_varied(types: &[TypeName], pool: &Pool, catalog: &Catalog) -> bool {
             return true;
         };
         let known = types.iter().filter_map(|name| catalog.get(name.as_str()));
-        let values =
-            known.filter_map(|instance_type| instance_type.requirements.get(key)?.values());
-        let values: BTreeSet<&String> = values.flatten().collect();
+        let values: BTreeSet<&String> = known
+            .filter_map(|instance_type| instance_type.requirements.get(key)?.values())
+            .flatten()
+            .collect();
         values.len() >= usize::try_from(least).unwrap_or(usize::MAX)
     })
 }

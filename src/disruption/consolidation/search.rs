@@ -62,8 +62,8 @@ impl RemovalSearch {
     pub fn least(&self) -> Option<usize> {
         let most = self.most();
         let mut all = self.saved.iter();
-        let least = all.find(|(_, saved)| is_enough(**saved, most));
-        least.map(|entry| *entry.0)
+        let (least, _) = all.find(|(_, saved)| is_enough(**saved, most))?;
+        Some(*least)
     }
 
     /// Returns the next count to try. It is between the smallest sufficient count and the largest

@@ -4,10 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::coordination::lease_annotations::Pause;
-use crate::disruption::verdict::RuleScope;
 use crate::model::instance::{OfferingKey, Price};
-use crate::model::pool::Reason;
 use crate::plan::explain_pool::{ExplainedPool, Launches, Outlook, RejectionGroup, Stay};
 use crate::plan::{render, render_rejections};
 use crate::scheduling::pool_availability::{
@@ -44,16 +41,16 @@ impl RemainingLimit {
 
     fn json(&self) -> Value {
         let name = self.name();
-        let amount = |quantity: i64| match self.closed {
+        let [used, left] = [self.used(), self.left].map(|quantity| match self.closed {
             Some(_) => Value::Null,
             None => render_rejections::amount(name, quantity),
-        };
+        });
         let mut value = json!({
             "of": self.of.as_str(),
             "resource": part(name),
             "limit": render_rejections::amount(name, self.most),
-            "used": amount(self.used()),
-            "left": amount(self.left),
+            "used": used,
+            "left": left,
             "closed": self.closed.as_ref().map(part),
         });
         if let LimitOwner::Reservation(id) = &self.of {
@@ -96,10 +93,10 @@ fn offering(key: &OfferingKey, price: Price) -> Value {
 }
 
 fn range_json(range: &PoolAvailability) -> Value {
-    let asked = |effect: &RequirementEffect| {
+    let requirements = range.asked.iter().take(LISTED).map(|effect| {
         let (label, wanted) = (part(&effect.key), part(&effect.wanted));
         json!({ "label": label, "wanted": wanted, "types": effect.types })
-    };
+    });
     let zones = range.zones.iter().take(LISTED);
     let zones = zones.map(|(zone, count)| (part(zone), json!(count)));
     let ways = range.capacity_types.iter();
@@ -108,7 +105,7 @@ fn range_json(range: &PoolAvailability) -> Value {
     let cheapest = cheapest.map(|(key, price)| offering(key, *price));
     json!({
         "catalog_types": range.catalog,
-        "requirements": range.asked.iter().take(LISTED).map(asked).collect::<Vec<_>>(),
+        "requirements": requirements.collect::<Vec<_>>(),
         "suited_types": range.suited,
         "crowded_types": range.crowded,
         "types": range.types,
@@ -156,24 +153,24 @@ impl ExplainedPool<'_> {
     /// Renders one JSON object.
     pub fn json(&self) -> Value {
         let nodes = &self.holding.nodes;
-        let pause = |(of, pause): &(RuleScope, &Pause)| {
+        let pause = self.pause.as_ref().map(|(of, pause)| {
             json!({
                 "of": of.as_str(),
                 "until": pause.until.map(|at| at.to_string()),
                 "reason": part(&pause.reason),
             })
-        };
+        });
         let short = self.short.as_ref().map(|short| {
             let reasons = short.reasons.iter().map(render_rejections::json);
             json!({ "missing": short.missing, "reasons": reasons.collect::<Vec<_>>() })
         });
-        let outlook = |(reason, outlook): &(Reason, Outlook)| {
+        let outlooks = self.outlooks.iter().map(|(reason, outlook)| {
             json!({
                 "reason": reason.as_str(),
                 "leave": outlook.leave,
                 "stay": outlook.stay.iter().map(stay_json).collect::<Vec<_>>(),
             })
-        };
+        });
         let limits = self.range.limits.iter().take(LISTED);
         json!({
             "format_version": render::FORMAT_VERSION,
@@ -181,7 +178,7 @@ impl ExplainedPool<'_> {
             "weight": self.pool.weight,
             "node_class": self.pool.node_class.as_ref().map(part),
             "replicas": self.pool.replicas,
-            "paused": self.pause.as_ref().map(pause),
+            "paused": pause,
             "nodes": {
                 "ready": nodes.ready,
                 "unready": nodes.unready,
@@ -200,7 +197,7 @@ impl ExplainedPool<'_> {
             "short": short,
             "unplaced": self.unplaced.iter().map(stopped_json).collect::<Vec<_>>(),
             "candidates": self.candidates,
-            "verdicts": self.outlooks.iter().map(outlook).collect::<Vec<_>>(),
+            "verdicts": outlooks.collect::<Vec<_>>(),
         })
     }
 

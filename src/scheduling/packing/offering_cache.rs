@@ -87,7 +87,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         }
         let mut own = self.rows[row].clone();
         for (shape, mask) in own.masks.iter_mut().enumerate() {
-            if !hosts.is_roomy(kind, (key.1, shape)) {
+            if !hosts.is_roomy(kind, key.1, shape) {
                 *mask = 0;
             }
         }
@@ -115,7 +115,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
             return None;
         }
         let labels = of.admit(own, wanted, relaxed).ok()?;
-        let row = of.row((own, &self.ground.problem.agents), &labels);
+        let row = of.row(own, &self.ground.problem.agents, &labels);
         match cell {
             Some(cell) => self.ground.cells.narrow((template, cell), &row, &labels),
             None => row.masks.iter().any(|mask| *mask != 0).then_some(row),

@@ -48,6 +48,13 @@ pub(crate) enum Presence {
     Yes,
 }
 
+impl Presence {
+    /// Returns `Yes` if the condition holds, otherwise `No`.
+    pub(crate) fn surely(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
+}
+
 /// A constrained DaemonSet on the nodes of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DaemonOnType {
@@ -75,22 +82,25 @@ impl<'a> ConstrainedDaemons<'a> {
     pub(crate) fn new(
         snapshot: &Snapshot<'a>,
         groups: &PodGroups,
-        (signatures, rules): (&[Vec<bool>], &[PodConstraints]),
+        signatures: &[Vec<bool>],
+        rules: &[PodConstraints],
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Self {
-        let concerns = |group: usize| signatures.iter().any(|signature| signature[group]);
-        let spoken: BTreeSet<usize> = rules.iter().flat_map(PodConstraints::groups).collect();
+        let selected: BTreeSet<usize> = rules.iter().flat_map(PodConstraints::groups).collect();
         let mut all: Vec<ConstrainedDaemon<'a>> = snapshot
             .daemon_sets
             .iter()
             .filter_map(|set| {
                 let pod = &set.template;
                 let of = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
-                let terms = pod.anti_affinity.iter();
-                let away = terms.filter_map(|term| groups.place_of(term));
-                let away: Vec<(usize, usize)> = away.filter(|term| concerns(term.0)).collect();
+                let away: Vec<(usize, usize)> = pod
+                    .anti_affinity
+                    .iter()
+                    .filter_map(|term| groups.place_of(term))
+                    .filter(|(group, _)| signatures.iter().any(|signature| signature[*group]))
+                    .collect();
                 let asks = asks(pod, &snapshot.cluster.pools);
-                let matters = spoken.iter().any(|group| of[*group])
+                let matters = selected.iter().any(|group| of[*group])
                     || !away.is_empty()
                     || asks.iter().any(|labels| !labels.is_empty()) && clashes(&pod.host_ports);
                 matters.then(|| ConstrainedDaemon {
@@ -98,7 +108,7 @@ impl<'a> ConstrainedDaemons<'a> {
                     of,
                     away,
                     asks,
-                    far: far(pod, snapshot, (groups, signatures)),
+                    far: far(pod, snapshot, groups, signatures),
                 })
             })
             .collect();
@@ -113,8 +123,9 @@ impl<'a> ConstrainedDaemons<'a> {
 
     /// Returns the index of a DaemonSet.
     pub(crate) fn find(&self, set: &ObjectKey) -> Option<usize> {
-        let place = self.0.binary_search_by(|daemon| daemon.set.key.cmp(set));
-        place.ok()
+        self.0
+            .binary_search_by(|daemon| daemon.set.key.cmp(set))
+            .ok()
     }
 
     /// Returns the name of a DaemonSet.
@@ -161,17 +172,21 @@ impl<'a> ConstrainedDaemons<'a> {
         constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<Option<&'l str>>,
     ) -> Option<bool> {
-        let has = |(key, requirement): &(String, Requirement)| {
-            label(key).map(|value| requirement.suits(value))
-        };
-        if self.is_off(constrained, |label| has(label) == Some(false)) {
+        if self.is_off(constrained, |(key, requirement)| {
+            label(key).is_some_and(|value| !requirement.suits(value))
+        }) {
             return None;
         }
         let mut labelled = self.asks(constrained.agent, constrained.labelled);
         Some(
             constrained.sure == Presence::Yes
                 || constrained.sure == Presence::Labelled
-                    && labelled.any(|labels| labels.iter().all(|label| has(label) == Some(true))),
+                    && labelled.any(|labels| {
+                        let mut labels = labels.iter();
+                        labels.all(|(key, requirement)| {
+                            label(key).is_some_and(|value| requirement.suits(value))
+                        })
+                    }),
         )
     }
 
@@ -202,8 +217,8 @@ impl<'a> ConstrainedDaemons<'a> {
     /// Returns the requirements of a DaemonSet on labels of pools, for these alternatives.
     fn asks(&self, agent: usize, ways: u64) -> impl Iterator<Item = &[(String, Requirement)]> {
         let all = self.0[agent].asks.iter().enumerate();
-        let these = all.filter(move |(at, _)| ways >> at & 1 == 1);
-        these.map(|(_, labels)| &labels[..])
+        all.filter(move |(at, _)| ways >> at & 1 == 1)
+            .map(|(_, labels)| &labels[..])
     }
 
     /// Returns the alternatives of a DaemonSet that no pool label excludes.
@@ -225,19 +240,18 @@ impl<'a> ConstrainedDaemons<'a> {
         company: &DaemonRequirements,
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Vec<Requirements> {
-        let is_away = |agent: &usize| company.away.iter().any(|term| term.0 == *agent);
-        let away = (0..self.len()).filter(|agent| is_away(agent) || clashes(self.ports(*agent)));
-        let away: Vec<usize> = away.collect();
-        let mut each: Vec<Requirements> = away
-            .iter()
+        let mut each: Vec<Requirements> = (0..self.len())
+            .filter(|agent| {
+                company.away.iter().any(|term| term.0 == *agent) || clashes(self.ports(*agent))
+            })
             .filter_map(|agent| {
-                let first = self.0[*agent]
+                let first = self.0[agent]
                     .asks
                     .iter()
                     .filter_map(|labels| labels.first());
-                let others =
-                    first.filter_map(|(key, requirement)| Some((&key[..], requirement.negated()?)));
-                let others: Requirements = others.collect();
+                let others: Requirements = first
+                    .filter_map(|(key, requirement)| Some((&key[..], requirement.negated()?)))
+                    .collect();
                 (!others.is_empty()).then_some(others)
             })
             .collect();
@@ -258,10 +272,11 @@ impl<'a> ConstrainedDaemons<'a> {
     ) -> DaemonRequirements {
         let mut away = Vec::new();
         for (at, agent) in self.0.iter().enumerate() {
-            let keys = rules.away.iter().filter(|term| agent.of[term.group]);
-            let keys = keys.map(|term| term.key);
+            let terms = rules.away.iter().filter(|term| agent.of[term.group]);
             let theirs = agent.away.iter().filter(|(group, _)| of[*group]);
-            let keys = keys.chain(theirs.map(|(_, key)| *key));
+            let keys = terms
+                .map(|term| term.key)
+                .chain(theirs.map(|(_, key)| *key));
             away.extend(keys.map(|key| (at, groups.keys[key].clone())));
         }
         away.sort_unstable();
@@ -282,8 +297,7 @@ impl<'a> ConstrainedDaemons<'a> {
     ) -> Option<DaemonRequirements> {
         let mut company = company.clone();
         for near in &rules.near {
-            let all = 0..self.len();
-            let agents: Vec<usize> = all
+            let agents: Vec<usize> = (0..self.len())
                 .filter(|at| self.is_member(*at, near.group) && self.is_certain(*at))
                 .collect();
             let keys = near.keys.iter().map(|key| groups.keys[*key].clone());
@@ -300,14 +314,14 @@ impl<'a> ConstrainedDaemons<'a> {
 fn far<'a>(
     pod: &'a Pod,
     snapshot: &Snapshot<'_>,
-    (groups, signatures): (&PodGroups, &[Vec<bool>]),
+    groups: &PodGroups,
+    signatures: &[Vec<bool>],
 ) -> BTreeSet<&'a str> {
     let terms = pod.anti_affinity.iter();
     let mut far: Vec<&PodTerm> = terms.filter(|term| term.topology_key != HOSTNAME).collect();
     if far.is_empty() {
         return BTreeSet::new();
     }
-    let of = |namespace: &str, labels| groups.of(namespace, labels, &snapshot.namespaces);
     let promised = snapshot.promised.values().flatten().copied();
     let daemons = snapshot.daemon_sets.iter();
     let others = promised
@@ -315,19 +329,22 @@ fn far<'a>(
         .chain(daemons.map(|set| (&set.key.namespace[..], &set.template.labels)));
     let bound = snapshot.residents.iter();
     let bound = bound.map(|group| (group.namespace, group.labels));
-    let there: Vec<Vec<bool>> = others.chain(bound).map(|pod| of(pod.0, pod.1)).collect();
-    let all = || there.iter().chain(signatures);
+    let memberships: Vec<Vec<bool>> = others
+        .chain(bound)
+        .map(|(namespace, labels)| groups.of(namespace, labels, &snapshot.namespaces))
+        .collect();
     far.retain(|term| {
         let place = groups.place_of(term);
-        place.is_none_or(|(group, _)| all().any(|members| members[group]))
+        let mut all = memberships.iter().chain(signatures);
+        place.is_none_or(|(group, _)| all.any(|members| members[group]))
     });
     far.into_iter().map(|term| &term.topology_key[..]).collect()
 }
 
 /// Returns whether pools decide a label requirement of a DaemonSet: values other than the required
 /// ones exist. A new node never has the name of an existing node.
-fn is_said((key, requirement): &(&str, &Requirement)) -> bool {
-    let is_settled = *key == NODE_NAME && requirement.allows_absence();
+fn is_said(key: &str, requirement: &Requirement) -> bool {
+    let is_settled = key == NODE_NAME && requirement.allows_absence();
     !is_settled && !is_well_known(key) && requirement.negated().is_some()
 }
 
@@ -336,11 +353,11 @@ fn is_said((key, requirement): &(&str, &Requirement)) -> bool {
 /// values.
 fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     let selector = Requirements::from_labels(&pod.node_selector);
-    let affinity = pod
+    let mut alternatives: Vec<Requirements> = pod
         .node_affinity
         .iter()
-        .map(|node_affinity| selector.with(node_affinity));
-    let mut alternatives: Vec<Requirements> = affinity.collect();
+        .map(|node_affinity| selector.with(node_affinity))
+        .collect();
     if alternatives.is_empty() {
         alternatives.push(selector);
     }
@@ -350,15 +367,16 @@ fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     alternatives
         .iter()
         .map(|alternative: &Requirements| -> Vec<(String, Requirement)> {
-            let labels = alternative.iter().filter(is_said);
-            let labels = labels.map(|(key, requirement)| (key.to_owned(), requirement.clone()));
-            let mut labels: Vec<(String, Requirement)> = labels.collect();
-            let is_there = |key: &str| {
-                pools
-                    .iter()
-                    .any(|it| it.requirements.get(key).is_some() || it.labels.contains_key(key))
-            };
-            labels.sort_by_key(|(key, _)| !is_there(key));
+            let mut labels: Vec<(String, Requirement)> = alternative
+                .iter()
+                .filter(|(key, requirement)| is_said(key, requirement))
+                .map(|(key, requirement)| (key.to_owned(), requirement.clone()))
+                .collect();
+            labels.sort_by_key(|(key, _)| {
+                !pools.iter().any(|pool| {
+                    pool.requirements.get(key).is_some() || pool.labels.contains_key(key)
+                })
+            });
             labels
         })
         .collect()

@@ -60,8 +60,9 @@ impl<'a> DefaultConstraints<'a> {
             selector: Some(selector.clone()),
             ..configured.clone()
         });
+        let ordinal = self.all.len();
         self.all.push(constraints.collect());
-        self.by_selector.insert(selector, self.all.len() - 1);
-        self.all.len() - 1
+        self.by_selector.insert(selector, ordinal);
+        ordinal
     }
 }

@@ -30,7 +30,7 @@ struct Daemon<'a> {
 /// DaemonSets that may run on nodes of a pool.
 pub(crate) struct PoolDaemons<'a> {
     /// Possible labels of its nodes.
-    side: &'a Requirements,
+    pub(super) side: &'a Requirements,
     daemons: Vec<Daemon<'a>>,
 }
 
@@ -64,11 +64,7 @@ impl<'a> PoolDaemons<'a> {
         for key in [REGISTERED, INITIALIZED] {
             started.add(key, Requirement::is_in(["true"]));
         }
-        let agent = |set: &DaemonSet| {
-            let agents = &problem.agents;
-            let agent = agents.find(&set.key)?;
-            Some((agent, agents.is_certain(agent), agents.unasked(agent)))
-        };
+        let agents = &problem.agents;
         // Makes the result independent of the input order.
         let mut sets = sets.to_vec();
         sets.sort_by(|one, other| one.key.cmp(&other.key));
@@ -79,11 +75,10 @@ impl<'a> PoolDaemons<'a> {
                 .filter_map(|set| {
                     let pod = &set.template;
                     let all = alternatives(&pod.node_selector, &pod.node_affinity, &[]);
-                    let agreeing = all
+                    let alternatives: Vec<(usize, Requirements)> = all
                         .iter()
                         .enumerate()
-                        .filter(|alternative| started.compatible(alternative.1, true).is_ok());
-                    let alternatives: Vec<(usize, Requirements)> = agreeing
+                        .filter(|(_, alternative)| started.compatible(alternative, true).is_ok())
                         .map(|(at, alternative)| (at, pick(alternative, |key| !of_pool(key))))
                         .collect();
                     let fits = repelling(&pool.taints, &pod.tolerations).is_none();
@@ -92,7 +87,9 @@ impl<'a> PoolDaemons<'a> {
                         keys.any(|key| OF_OFFERINGS.contains(&key))
                     });
                     (fits && !alternatives.is_empty()).then(|| Daemon {
-                        agent: agent(set),
+                        agent: agents
+                            .find(&set.key)
+                            .map(|agent| (agent, agents.is_certain(agent), agents.unasked(agent))),
                         requests: floored(&pod.requests),
                         ports: &pod.host_ports,
                         alternatives,
@@ -106,20 +103,21 @@ impl<'a> PoolDaemons<'a> {
     /// Returns the DaemonSets of a type for any offering; `true` for those that do not depend on
     /// it.
     pub(crate) fn of_type(&self, it: &InstanceType) -> DaemonSelection {
-        let runs = |(at, daemon): (usize, &Daemon<'_>)| {
-            let mut all = daemon.alternatives.iter();
-            all.any(|(_, alternative)| it.requirements.intersects(alternative).is_ok())
-                .then_some((at, !daemon.by_offering))
-        };
         let all = self.daemons.iter().enumerate();
-        all.filter_map(runs).collect()
+        all.filter(|(_, daemon)| {
+            let mut alternatives = daemon.alternatives.iter();
+            alternatives.any(|(_, alternative)| it.requirements.intersects(alternative).is_ok())
+        })
+        .map(|(at, daemon)| (at, !daemon.by_offering))
+        .collect()
     }
 
     /// Returns the DaemonSets of one offering.
     pub(crate) fn of_offering(
         &self,
         selection: &DaemonSelection,
-        (it, offering): (&InstanceType, &Offering),
+        it: &InstanceType,
+        offering: &Offering,
     ) -> DaemonSelection {
         selection
             .iter()
@@ -135,7 +133,8 @@ impl<'a> PoolDaemons<'a> {
     pub(crate) fn overhead(
         &self,
         selection: &DaemonSelection,
-        (it, offers): (&InstanceType, &[&Offering]),
+        it: &InstanceType,
+        offers: &[&Offering],
     ) -> DaemonOverhead {
         let mut overhead = DaemonOverhead::default();
         for (at, _) in selection {
@@ -145,9 +144,7 @@ impl<'a> PoolDaemons<'a> {
             if daemon.agent.is_none() {
                 overhead.settled_ports.extend(daemon.ports.iter().cloned());
             }
-            overhead
-                .agents
-                .extend(self.constrained(daemon, (it, offers)));
+            overhead.agents.extend(self.constrained(daemon, it, offers));
         }
         overhead
     }
@@ -156,29 +153,32 @@ impl<'a> PoolDaemons<'a> {
     fn constrained(
         &self,
         daemon: &Daemon<'_>,
-        (it, offers): (&InstanceType, &[&Offering]),
+        it: &InstanceType,
+        offers: &[&Offering],
     ) -> Option<DaemonOnType> {
         let (agent, is_certain, unasked) = daemon.agent?;
-        let bit = |at: usize| u32::try_from(at).ok().and_then(|at| 1u64.checked_shl(at));
         let (mut ways, mut labelled) = (0, 0);
         for (at, alternative) in &daemon.alternatives {
+            let bit = u32::try_from(*at).ok().and_then(|at| 1u64.checked_shl(at));
+            let bit = bit.unwrap_or(0);
             if offers.is_empty() || offers.iter().any(|offer| suits(alternative, it, offer)) {
-                ways |= bit(*at).unwrap_or(0);
+                ways |= bit;
             }
             if is_certain
                 && offers
                     .iter()
                     .all(|offer| self.is_surely(alternative, it, offer) != Presence::No)
             {
-                labelled |= bit(*at).unwrap_or(0);
+                labelled |= bit;
             }
         }
         let sure = offers
             .iter()
             .map(|offer| {
                 let all = daemon.alternatives.iter();
-                let all = all.map(|(_, alternative)| self.is_surely(alternative, it, offer));
-                all.max().unwrap_or(Presence::No)
+                all.map(|(_, alternative)| self.is_surely(alternative, it, offer))
+                    .max()
+                    .unwrap_or(Presence::No)
             })
             .min()
             .unwrap_or(Presence::Yes);
@@ -197,23 +197,22 @@ impl<'a> PoolDaemons<'a> {
 
     /// Returns whether every node of a type with this offering has the required labels.
     fn is_surely(&self, wanted: &Requirements, it: &InstanceType, offer: &Offering) -> Presence {
-        let sure = |holds: bool| if holds { Presence::Yes } else { Presence::No };
         let all = wanted.iter().map(|(key, wanted)| {
             if OF_OFFERINGS.contains(&key) {
-                return sure(wanted.suits(offer.label(key)));
+                return Presence::surely(wanted.suits(offer.label(key)));
             }
             if matches!(key, REGISTERED | INITIALIZED) {
-                return sure(wanted.has("true"));
+                return Presence::surely(wanted.has("true"));
             }
             let both = match (self.side.get(key), it.requirements.get(key)) {
                 (Some(side), Some(requirement)) => side.intersection(requirement),
                 // Only instances set this label, so no pool can.
                 (Some(_), None) if is_well_known(key) => return Presence::No,
                 (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
-                (None, None) => return sure(wanted.allows_absence()),
+                (None, None) => return Presence::surely(wanted.allows_absence()),
             };
             match both.operator() {
-                Operator::DoesNotExist => sure(wanted.allows_absence()),
+                Operator::DoesNotExist => Presence::surely(wanted.allows_absence()),
                 _ if both
                     .values()
                     .is_some_and(|all| all.iter().all(|value| wanted.has(value))) =>
@@ -247,8 +246,9 @@ pub(crate) fn of_pool(key: &str) -> bool {
 
 /// Returns the requirements with selected keys.
 pub(crate) fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
-    let picked = labels.iter().filter(|(key, _)| wanted(key));
-    picked
+    labels
+        .iter()
+        .filter(|(key, _)| wanted(key))
         .map(|(key, requirement)| (key, requirement.clone()))
         .collect()
 }

@@ -31,10 +31,9 @@ impl<'v> MinValues<'v> {
             .filter_map(|(key, requirement)| {
                 let least = usize::try_from(requirement.min_values?).unwrap_or(usize::MAX);
                 (least > 1).then_some((key, least))
-            });
-        Self {
-            wanted: wanted.collect(),
-        }
+            })
+            .collect();
+        Self { wanted }
     }
 
     /// Returns whether there are no `min_values`.
@@ -72,8 +71,8 @@ impl<'v> MinValues<'v> {
 
     /// Returns whether all minimums are reached.
     pub(crate) fn is_enough(&self, seen: &ValuesSeen<'v>) -> bool {
-        let all = self.wanted.iter().zip(&seen.values);
-        all.clone().all(|((_, least), seen)| seen.len() >= *least)
+        let mut all = self.wanted.iter().zip(&seen.values);
+        all.all(|((_, least), seen)| seen.len() >= *least)
     }
 
     /// Returns whether these types satisfy the minimums.
@@ -113,18 +112,18 @@ impl<'v> MinValues<'v> {
 /// Raises the limit usage of every type to that of the types required for `min_values`: the
 /// cheapest that are at least as large.
 pub(crate) fn widen(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
-    let unlimited = &*template;
-    let variety = MinValues::of(unlimited, policy);
-    if variety.is_empty() || unlimited.limits.is_empty() {
+    let current = &*template;
+    let variety = MinValues::of(current, policy);
+    if variety.is_empty() || current.limits.is_empty() {
         return;
     }
-    let limited: Vec<Vec<i64>> = (0..unlimited.shapes.len())
+    let limited: Vec<Vec<i64>> = (0..current.shapes.len())
         .map(|at| {
-            let least = unlimited.shapes[at].net.as_deref().unwrap_or_default();
-            let mut limited = unlimited.shapes[at].capacity.clone();
+            let least = current.shapes[at].net.as_deref().unwrap_or_default();
+            let mut limited = current.shapes[at].capacity.clone();
             let mut seen = variety.start();
-            for other in &unlimited.by_least {
-                let shape = &unlimited.shapes[*other];
+            for other in &current.by_least {
+                let shape = &current.shapes[*other];
                 let net = shape.net.as_deref().unwrap_or_default();
                 let as_large = net.len() == least.len() && fits(net, least);
                 if variety.is_enough(&seen) {
@@ -132,7 +131,7 @@ pub(crate) fn widen(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
                 }
                 if as_large
                     && shape.reservation.is_none()
-                    && variety.see(unlimited, *other, &mut seen)
+                    && variety.see(current, *other, &mut seen)
                 {
                     for (amount, more) in limited.iter_mut().zip(&shape.capacity) {
                         *amount = (*amount).max(*more);

@@ -96,13 +96,13 @@ struct DaemonSkew<'c> {
 impl<'c> DaemonSkew<'c> {
     fn new(daemon_overheads: &'c DaemonCounts, board: &TopologyState<'_>) -> Self {
         let mut board = board.clone();
-        let all = || daemon_overheads.iter().flatten();
-        let tallies: BTreeSet<usize> = all().flat_map(BTreeMap::keys).copied().collect();
+        let all = daemon_overheads.iter().flatten();
+        let tallies: BTreeSet<usize> = all.clone().flat_map(BTreeMap::keys).copied().collect();
         let least = tallies
             .into_iter()
             .map(|tally| {
-                let new = all().map(|counts| counts.get(&tally).copied().unwrap_or(0));
-                let new = new.min().unwrap_or(0);
+                let counts = all.clone().map(|counts| counts.get(&tally).copied());
+                let new = counts.map(Option::unwrap_or_default).min().unwrap_or(0);
                 match board.extent(tally) {
                     (0, _) => (tally, new),
                     (_, least) => (tally, new.min(u32::try_from(least).unwrap_or(u32::MAX))),
@@ -142,22 +142,23 @@ impl<'c> DaemonSkew<'c> {
             _ => None,
         });
         let even: Vec<(usize, u32)> = even.collect();
-        let fits = |overhead: &BTreeMap<usize, u32>| {
-            even.iter()
-                .all(|(tally, most)| self.of(overhead, *tally) <= *most)
-        };
-        (!even.is_empty()).then(|| {
-            self.daemon_overheads
-                .iter()
-                .map(|daemon_overhead| daemon_overhead.iter().map(fits).collect())
-                .collect()
-        })
+        if even.is_empty() {
+            return None;
+        }
+        let templates = self.daemon_overheads.iter().map(|template| {
+            let fits = template.iter().map(|overhead| {
+                let mut even = even.iter();
+                even.all(|(tally, most)| self.of(overhead, *tally) <= *most)
+            });
+            fits.collect()
+        });
+        Some(templates.collect())
     }
 }
 
 impl NodeConstraintTable {
     /// Returns whether pods of a kind may be spread over hosts of a type.
-    pub(crate) fn is_roomy(&self, kind: usize, (template, shape): (usize, usize)) -> bool {
+    pub(crate) fn is_roomy(&self, kind: usize, template: usize, shape: usize) -> bool {
         let roomy = self.roomy[kind].as_ref();
         roomy.is_none_or(|roomy| roomy[template][shape])
     }
@@ -190,7 +191,7 @@ impl NodeConstraintTable {
                 // Pods with a domain are bound together with spread pods.
                 let early = topology.is_early(kind) || topology.is_pinned(kind);
                 for check in &topology.checks[kind] {
-                    constraints.take_up(check, &counters, (board, &ahead));
+                    constraints.take_up(check, &counters, board, &ahead);
                 }
                 for tally in &topology.adds[kind] {
                     let spread = matches!(topology.tallies[*tally], DomainCounter::Spread { .. });
@@ -243,7 +244,8 @@ impl NodeConstraints {
         &mut self,
         check: &TopologyCheck,
         counters: &BTreeMap<usize, usize>,
-        (board, ahead): (&TopologyState<'_>, &DaemonSkew<'_>),
+        board: &TopologyState<'_>,
+        ahead: &DaemonSkew<'_>,
     ) {
         match check {
             TopologyCheck::Free { tally } => {

@@ -196,8 +196,8 @@ impl DomainCounts {
         }
         let counts = self.by_place.iter().zip(&self.exists).enumerate();
         let others = counts.filter(|(at, (_, exists))| **exists && *at != place as usize);
-        let others = others.map(|(_, (count, _))| *count).min();
-        others.unwrap_or(u32::MAX).min(self.at_most(place))
+        let least = others.map(|(_, (count, _))| *count).min();
+        least.unwrap_or(u32::MAX).min(self.at_most(place))
     }
 
     /// Returns an upper bound of the minimum after adding a pod to this domain: only certain
@@ -207,10 +207,10 @@ impl DomainCounts {
         if most < least as usize {
             return 0;
         }
-        let others = self.certain.iter().zip(0u32..);
-        let others = others.filter(|(certain, at)| **certain && *at != place);
-        let others = others.map(|(_, at)| self.at_most(at)).min();
-        others.unwrap_or(u32::MAX).min(self.of(place))
+        let certain = self.certain.iter().zip(0u32..);
+        let others = certain.filter(|(certain, at)| **certain && *at != place);
+        let least = others.map(|(_, at)| self.at_most(at)).min();
+        least.unwrap_or(u32::MAX).min(self.of(place))
     }
 
     fn least(&mut self) -> u32 {
@@ -260,8 +260,8 @@ impl<'t> TopologyState<'t> {
                 continue;
             };
             let place = self.sites.at(*key, site);
-            let filter_of = &self.topology.filters[*filter];
-            let pass = self.sites.counts_for(filter_of, *filter, site);
+            let node_filter = &self.topology.filters[*filter];
+            let pass = self.sites.counts_for(node_filter, *filter, site);
             if place < UNSETTLED && pass != Match::No {
                 count.open(place, is_certain && pass == Match::Yes);
             }
@@ -273,17 +273,16 @@ impl<'t> TopologyState<'t> {
     /// kube-scheduler, PodTopologySpread.
     pub(crate) fn open_for(&mut self, tally: usize, site: usize) {
         let counter = &self.topology.tallies[tally];
-        let has = |key: &usize| self.sites.at(*key, site) != NOWHERE;
         let has_all = match counter {
             DomainCounter::Spread { filter, .. } => {
                 let mut keys = self.topology.filters[*filter].keys.iter();
-                keys.all(|key| *key == HOST || has(key))
+                keys.all(|key| *key == HOST || self.sites.at(*key, site) != NOWHERE)
             }
             _ => true,
         };
-        match self.sites.at(counter.key(), site) {
-            place if place < UNSETTLED && has_all => self.counts[tally].open(place, false),
-            _ => {}
+        let place = self.sites.at(counter.key(), site);
+        if place < UNSETTLED && has_all {
+            self.counts[tally].open(place, false);
         }
     }
 
@@ -292,11 +291,10 @@ impl<'t> TopologyState<'t> {
     pub(crate) fn allows(&mut self, kind: usize, site: usize) -> bool {
         let topology = self.topology;
         let checks = &topology.checks[kind];
-        let unsettled = |key: usize| self.sites.at(key, site) == UNSETTLED;
         if !self.takes_unsettled
             && checks.iter().any(|check| match check {
                 TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => {
-                    unsettled(topology.tallies[*tally].key())
+                    self.sites.at(topology.key_of(*tally), site) == UNSETTLED
                 }
                 TopologyCheck::Near { .. } => false,
             })
@@ -308,32 +306,27 @@ impl<'t> TopologyState<'t> {
 
     /// Returns whether one check holds at a location for all its possible domains.
     pub(crate) fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
-        let (topology, sites) = (self.topology, &self.sites);
-        let places = |tally: usize| sites.all_at(topology.tallies[tally].key(), site);
         match check {
             TopologyCheck::Free { tally } => {
                 let count = &self.counts[*tally];
-                places(*tally)
-                    .iter()
-                    .all(|place| count.at_most(*place) == 0)
+                let mut places = self.all_at(*tally, site).iter();
+                places.all(|place| count.at_most(*place) == 0)
             }
             TopologyCheck::Near {
                 tallies,
                 matches_self,
                 ..
             } => {
-                let known = tallies.iter().all(|tally| !places(*tally).is_empty());
-                let nobody = || {
-                    tallies.iter().all(|tally| {
-                        let count = &self.counts[*tally];
-                        count.total == 0 && count.adrift == 0
-                    })
-                };
-                known
+                let mut counts = tallies.iter().map(|tally| &self.counts[*tally]);
+                tallies
+                    .iter()
+                    .all(|tally| !self.all_at(*tally, site).is_empty())
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
-                        places(*tally).iter().all(|place| count.of(*place) > 0)
-                    }) || (*matches_self && nobody()))
+                        let mut places = self.all_at(*tally, site).iter();
+                        places.all(|place| count.of(*place) > 0)
+                    }) || (*matches_self
+                        && counts.all(|count| count.total == 0 && count.adrift == 0)))
             }
             TopologyCheck::Even {
                 tally,
@@ -341,9 +334,9 @@ impl<'t> TopologyState<'t> {
                 least,
                 self_count,
             } => {
+                let places = self.sites.all_at(self.topology.key_of(*tally), site);
                 let count = &mut self.counts[*tally];
                 let few = count.places < *least;
-                let places = places(*tally);
                 let mut fits = places.iter().map(|place| {
                     let low = if few { 0 } else { count.least_beside(*place) };
                     let most = low.saturating_add(*skew);
@@ -356,13 +349,9 @@ impl<'t> TopologyState<'t> {
 
     /// Returns whether one check may hold at a location once all domains are known.
     pub(crate) fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
-        let places = |tally: usize| {
-            let key = self.topology.tallies[tally].key();
-            self.sites.all_at(key, site)
-        };
         match check {
             TopologyCheck::Free { tally } => {
-                let (count, places) = (&self.counts[*tally], places(*tally));
+                let (count, places) = (&self.counts[*tally], self.all_at(*tally, site));
                 places.is_empty() || places.iter().any(|place| count.of(*place) == 0)
             }
             TopologyCheck::Near {
@@ -370,13 +359,15 @@ impl<'t> TopologyState<'t> {
                 matches_self,
                 ..
             } => {
-                let known = tallies.iter().all(|tally| !places(*tally).is_empty());
-                let nobody = || tallies.iter().all(|tally| self.counts[*tally].total == 0);
-                known
+                tallies
+                    .iter()
+                    .all(|tally| !self.all_at(*tally, site).is_empty())
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
-                        places(*tally).iter().any(|place| count.at_most(*place) > 0)
-                    }) || (*matches_self && nobody()))
+                        let mut places = self.all_at(*tally, site).iter();
+                        places.any(|place| count.at_most(*place) > 0)
+                    }) || (*matches_self
+                        && tallies.iter().all(|tally| self.total(*tally) == 0)))
             }
             TopologyCheck::Even {
                 tally,
@@ -385,7 +376,7 @@ impl<'t> TopologyState<'t> {
                 self_count,
             } => {
                 let count = &self.counts[*tally];
-                let mut places = places(*tally).iter();
+                let mut places = self.all_at(*tally, site).iter();
                 places.any(|place| {
                     let low = count.least_at_most(*place, *least);
                     let most = low.saturating_add(*skew);
@@ -393,6 +384,11 @@ impl<'t> TopologyState<'t> {
                 })
             }
         }
+    }
+
+    /// Returns the possible domains of a location for a counter; empty if it has none.
+    fn all_at(&self, tally: usize, site: usize) -> &[u32] {
+        self.sites.all_at(self.topology.key_of(tally), site)
     }
 
     /// Counts pods of a kind at a location.
@@ -404,15 +400,15 @@ impl<'t> TopologyState<'t> {
 
     /// Counts pods in one counter at a location.
     pub(crate) fn count(&mut self, tally: usize, site: usize, pods: u32) {
-        self.tell((tally, site), pods, true);
+        self.tell(tally, site, pods, true);
     }
 
     /// Counts a certain or possible DaemonSet pod in one counter at a location.
     pub(crate) fn count_daemon(&mut self, tally: usize, site: usize, is_sure: bool) {
-        self.tell((tally, site), 1, is_sure);
+        self.tell(tally, site, 1, is_sure);
     }
 
-    fn tell(&mut self, (tally, site): (usize, usize), pods: u32, is_sure: bool) {
+    fn tell(&mut self, tally: usize, site: usize, pods: u32, is_sure: bool) {
         let counter = &self.topology.tallies[tally];
         let place = self.sites.at(counter.key(), site);
         if place == NOWHERE {
@@ -459,7 +455,7 @@ impl<'t> TopologyState<'t> {
 
     /// Returns the maximum count in the domain of a location.
     pub(crate) fn there(&self, tally: usize, site: usize) -> u32 {
-        match self.sites.at(self.topology.tallies[tally].key(), site) {
+        match self.sites.at(self.topology.key_of(tally), site) {
             NOWHERE | UNSETTLED => 0,
             place => self.counts[tally].at_most(place),
         }
@@ -467,7 +463,7 @@ impl<'t> TopologyState<'t> {
 
     /// Returns whether the domain of a location already counts.
     pub(crate) fn has_place(&self, tally: usize, site: usize) -> bool {
-        let place = self.sites.at(self.topology.tallies[tally].key(), site);
+        let place = self.sites.at(self.topology.key_of(tally), site);
         let exists = self.counts[tally].exists.get(place as usize);
         exists.is_some_and(|exists| *exists)
     }
@@ -476,13 +472,13 @@ impl<'t> TopologyState<'t> {
     /// count for the spread.
     pub(crate) fn places(&self, tally: usize) -> Vec<(&str, u32, bool)> {
         let count = &self.counts[tally];
-        let values = self.sites.values[self.topology.tallies[tally].key()].iter();
-        let mut places = Vec::with_capacity(values.len());
-        for (name, at) in values {
-            let exists = count.exists.get(*at as usize).copied();
-            places.push((&name[..], count.of(*at), exists.unwrap_or(false)));
-        }
-        places
+        let values = self.sites.values[self.topology.key_of(tally)].iter();
+        values
+            .map(|(name, at)| {
+                let exists = count.exists.get(*at as usize).copied();
+                (&name[..], count.of(*at), exists.unwrap_or(false))
+            })
+            .collect()
     }
 
     /// Returns the number of domains of a counter, and the minimum count.
