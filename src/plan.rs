@@ -144,9 +144,12 @@ impl Plan {
     /// Returns how many nodes are eligible for a reason, including those kept because of other
     /// nodes or for a limited time.
     pub fn eligible(&self, reason: Reason) -> usize {
-        let leave = self.retire.iter().filter(|own| own.reason == reason);
-        let kept = self.kept.iter().filter(|own| own.reason == reason);
-        leave.count() + kept.filter(|own| own.verdict.is_eligible()).count()
+        let leave = self
+            .retire
+            .iter()
+            .filter(|termination| termination.reason == reason);
+        let kept = self.kept.iter().filter(|node| node.reason == reason);
+        leave.count() + kept.filter(|node| node.verdict.is_eligible()).count()
     }
 }
 
@@ -197,13 +200,13 @@ pub fn sweep(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
     kept.extend(more);
     let (mut surplus, cancel) = surplus(disruption_view);
     if let Some(unaccepted) = disruption_view.unaccepted {
-        kept.extend(
-            surplus
-                .drain(..)
-                .map(|own| RetainedNode::new(own, Reason::Surplus, Verdict::held(unaccepted))),
-        );
+        kept.extend(surplus.drain(..).map(|candidate| {
+            RetainedNode::new(candidate, Reason::Surplus, Verdict::held(unaccepted))
+        }));
     }
-    surplus.iter().for_each(|own| budgets.let_go(own));
+    surplus
+        .iter()
+        .for_each(|candidate| budgets.let_go(candidate));
     let (drifted, more) = drifted(disruption_view, &mut budgets, now);
     kept.extend(more);
     let (expired, more) = expired(disruption_view, &mut budgets, now);
@@ -221,18 +224,22 @@ pub fn sweep(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
                 .map(|node| PlannedTermination::new(node, reason)),
         );
     }
-    retire.extend(drifted.into_iter().map(|(own, cause)| PlannedTermination {
-        cause: Some(cause.as_str()),
-        ..PlannedTermination::new(own, Reason::Drifted)
-    }));
+    retire.extend(
+        drifted
+            .into_iter()
+            .map(|(candidate, cause)| PlannedTermination {
+                cause: Some(cause.as_str()),
+                ..PlannedTermination::new(candidate, Reason::Drifted)
+            }),
+    );
     let mut gone = BTreeSet::new();
-    retire.retain(|own| gone.insert(own.node.clone()));
-    kept.retain(|own| !gone.contains(&own.node));
+    retire.retain(|termination| gone.insert(termination.node.clone()));
+    kept.retain(|node| !gone.contains(&node.node));
     let ailing = ailing(disruption_view);
     if let Some(health) = ailing {
-        kept.extend(retire.drain(..).map(|own| RetainedNode {
-            node: own.node,
-            reason: own.reason,
+        kept.extend(retire.drain(..).map(|termination| RetainedNode {
+            node: termination.node,
+            reason: termination.reason,
             verdict: Verdict::Health(health),
         }));
     }
@@ -273,7 +280,7 @@ pub fn consolidate(
         .filter(|candidate| found.nodes.contains(&candidate.node.name));
     let plan = Plan {
         retire: leaving
-            .map(|own| PlannedTermination::new(own, Reason::Underutilized))
+            .map(|candidate| PlannedTermination::new(candidate, Reason::Underutilized))
             .collect(),
         launches: found.claims,
         placed: found.placed,
@@ -291,32 +298,35 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     let mut disruption_view = state.disruption_view(now);
     let snapshot = state.snapshot(now);
     let mut plan = whole(&snapshot, &disruption_view, now);
-    let leaving: BTreeSet<NodeName> = plan.retire.iter().map(|own| own.node.clone()).collect();
-    let taking: BTreeSet<NodeRef> = plan.placed.iter().map(|own| own.0.clone()).collect();
-    let takes = |node: &NodeName| taking.contains(&NodeRef::Node(node.clone()));
+    let leaving: BTreeSet<NodeName> = (plan.retire.iter())
+        .map(|termination| termination.node.clone())
+        .collect();
+    let taking: BTreeSet<NodeRef> = plan.placed.iter().map(|placed| placed.0.clone()).collect();
     let gone = disruption_view
         .candidates
         .iter()
         .filter(|candidate| candidate.initialized.is_some());
-    for own in gone.filter(|own| leaving.contains(&own.node.name)) {
-        *disruption_view.leaving.entry(own.pool.clone()).or_default() += 1;
+    for candidate in gone.filter(|candidate| leaving.contains(&candidate.node.name)) {
+        *disruption_view
+            .leaving
+            .entry(candidate.pool.clone())
+            .or_default() += 1;
     }
-    for own in &plan.retire {
-        if let Some(claim) = own.claim.clone() {
-            let (pool, reason) = (own.pool.clone(), own.reason);
-            let let_go = DisruptionRecord {
-                pool,
-                reason,
+    for termination in &plan.retire {
+        if let Some(claim) = termination.claim.clone() {
+            let record = DisruptionRecord {
+                pool: termination.pool.clone(),
+                reason: termination.reason,
                 at: now,
             };
-            disruption_view.let_go.insert(claim, let_go);
+            disruption_view.let_go.insert(claim, record);
         }
     }
     disruption_view
         .candidates
         .retain(|candidate| !leaving.contains(&candidate.node.name));
     for candidate in &mut disruption_view.candidates {
-        candidate.nominated |= takes(&candidate.node.name);
+        candidate.nominated |= taking.contains(&NodeRef::Node(candidate.node.name.clone()));
     }
     disruption_view.held.clone_from(&plan.held);
     let mut field = state.field(now);
@@ -326,8 +336,12 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     }
     let weighed = consolidate(&disruption_view, &field, now);
     plan.kept.extend(weighed.kept);
-    let moves: BTreeSet<NodeName> = weighed.retire.iter().map(|own| own.node.clone()).collect();
-    plan.kept.retain(|own| !moves.contains(&own.node));
+    let moves: BTreeSet<NodeName> = weighed
+        .retire
+        .iter()
+        .map(|termination| termination.node.clone())
+        .collect();
+    plan.kept.retain(|node| !moves.contains(&node.node));
     let planned = plan.launches.len();
     plan.launches.extend(weighed.launches);
     let both = audit::audit(plan.clone(), &snapshot);
@@ -374,9 +388,10 @@ pub fn whole(
     now: Timestamp,
 ) -> Plan {
     let (surplus, _) = surplus(disruption_view);
-    let hosts = surplus.into_iter();
-    let hosts = hosts.map(|host| NodeRef::Node(host.node.name.clone()));
-    let leaving: BTreeSet<NodeRef> = hosts.collect();
+    let leaving: BTreeSet<NodeRef> = surplus
+        .into_iter()
+        .map(|candidate| NodeRef::Node(candidate.node.name.clone()))
+        .collect();
     let mut snapshot = Cow::Borrowed(snapshot);
     if !leaving.is_empty() {
         let rooms = snapshot.to_mut().rooms.iter_mut();
@@ -395,8 +410,8 @@ pub fn whole(
         ailing,
         ..
     } = sweep(&disruption_view, now);
-    retire.retain(|own| {
-        let host = NodeRef::Node(own.node.clone());
+    retire.retain(|termination| {
+        let host = NodeRef::Node(termination.node.clone());
         !plan.placed.iter().any(|(placed, _)| *placed == host)
     });
     Plan {

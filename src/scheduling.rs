@@ -388,7 +388,7 @@ fn place(
         dealt: vec![0; problem.classes.len()],
     };
     let mut solution = deal.all(&packed, &rooms, &turns);
-    let reasons = Diagnosis::new(&ground, (&packed, &rooms), snapshot.holds, bound);
+    let reasons = Diagnosis::new(&ground, &packed, &rooms, snapshot.holds, bound);
     solution.unplaced.extend(deal.unplaced(&packed, reasons));
     Some(solution)
 }

@@ -31,9 +31,9 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, own: &Candidate<'_>) {
-        self.price += own.price.map_or(0.0, |price| price.usd_per_h());
-        self.disruption += own.cost;
+    fn add(&mut self, candidate: &Candidate<'_>) {
+        self.price += candidate.price.map_or(0.0, |price| price.usd_per_h());
+        self.disruption += candidate.cost;
     }
 }
 
@@ -41,9 +41,10 @@ impl<'a> Balance<'a> {
     /// Sums the candidates of pools with the `balanced` policy.
     pub fn new(disruption_view: &'a DisruptionView<'a>) -> Self {
         let pools = disruption_view.cluster.pools.iter();
-        let pools = pools.filter(|pool| pool.disruption.consolidation == Consolidation::Balanced);
-        let none = |own| (own, Sums::default());
-        let mut totals: BTreeMap<&PoolName, Sums> = pools.map(|pool| none(&pool.name)).collect();
+        let mut totals: BTreeMap<&PoolName, Sums> = pools
+            .filter(|pool| pool.disruption.consolidation == Consolidation::Balanced)
+            .map(|pool| (&pool.name, Sums::default()))
+            .collect();
         for candidate in &disruption_view.candidates {
             if let Some(sums) = totals.get_mut(&candidate.pool) {
                 sums.add(candidate);
@@ -53,8 +54,8 @@ impl<'a> Balance<'a> {
     }
 
     /// Returns whether the pool of a node uses the `balanced` policy.
-    pub fn weighs(&self, own: &Candidate<'_>) -> bool {
-        self.totals.contains_key(&own.pool)
+    pub fn weighs(&self, candidate: &Candidate<'_>) -> bool {
+        self.totals.contains_key(&candidate.pool)
     }
 
     /// Returns whether removing these nodes together is worth its disruption in each of their
@@ -76,12 +77,16 @@ impl<'a> Balance<'a> {
                 parts.entry(&node.pool).or_default().add(node);
             }
         }
-        parts.iter().all(|(pool, own)| {
+        parts.iter().all(|(pool, sums)| {
             let total = self.totals.get(pool).copied().unwrap_or_default();
-            let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-            let saved = share(saved * share(own.price, all.price), total.price);
-            let disruption = share(own.disruption, total.disruption);
+            let saved = share(saved * share(sums.price, all.price), total.price);
+            let disruption = share(sums.disruption, total.disruption);
             saved > 0.0 && saved * DISRUPTION_MAX >= disruption * (1.0 - ROUNDING)
         })
     }
+}
+
+/// Returns the ratio of a part to the whole, or zero if the whole is not positive.
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
 }

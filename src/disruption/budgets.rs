@@ -50,16 +50,16 @@ impl<'a> Budgets<'a> {
     pub fn new(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> Self {
         let mut pools: BTreeMap<PoolName, Counts> = BTreeMap::new();
         for (pool, count) in &disruption_view.leaving {
-            let own = pools.entry(pool.clone()).or_default();
-            own.total += count;
-            own.disrupted += count;
+            let counts = pools.entry(pool.clone()).or_default();
+            counts.total += count;
+            counts.disrupted += count;
         }
         for candidate in &disruption_view.candidates {
             // Nodes that are not initialized do not count.
             if candidate.initialized.is_some() {
-                let own = pools.entry(candidate.pool.clone()).or_default();
-                own.total += 1;
-                own.disrupted += usize::from(!is_whole(candidate, now));
+                let counts = pools.entry(candidate.pool.clone()).or_default();
+                counts.total += 1;
+                counts.disrupted += usize::from(!is_whole(candidate, now));
             }
         }
         let mut cluster = Counts::default();
@@ -107,7 +107,7 @@ impl<'a> Budgets<'a> {
         pool: &PoolName,
         reason: Reason,
     ) -> Result<(), Verdict> {
-        if let Some(verdict) = self.weigh((id, pool), reason, false) {
+        if let Some(verdict) = self.weigh(id, pool, reason, false) {
             return Err(verdict);
         }
         self.note(id.clone(), pool.clone(), reason);
@@ -140,19 +140,20 @@ impl<'a> Budgets<'a> {
     /// them is not tainted yet. This happens if other nodes fail after the decision.
     pub fn overrun(&self, pool: &PoolName, reason: Reason) -> Option<Verdict> {
         let (budgets, _) = self.rules(pool)?;
-        self.levels(budgets, pool).into_iter().find_map(|level| {
-            let (of, budgets, mut others) = level;
+        let mut levels = self.levels(budgets, pool).into_iter();
+        levels.find_map(|(of, budgets, mut others)| {
             others.disrupted = others.disrupted.saturating_sub(1);
-            let mut shut = budgets.iter();
-            let shut = shut.find_map(|own| count_shut(own, (of, others), reason, self.now));
-            shut.map(|(_, verdict)| verdict)
+            let mut budgets = budgets.iter();
+            let exhausted =
+                budgets.find_map(|budget| count_shut(budget, of, others, reason, self.now));
+            exhausted.map(|(_, verdict)| verdict)
         })
     }
 
     /// Records that the disruption of a node is cancelled.
     pub fn spare(&mut self, pool: &PoolName) {
-        let own = self.pools.entry(pool.clone()).or_default();
-        own.disrupted = own.disrupted.saturating_sub(1);
+        let counts = self.pools.entry(pool.clone()).or_default();
+        counts.disrupted = counts.disrupted.saturating_sub(1);
         self.cluster.disrupted = self.cluster.disrupted.saturating_sub(1);
     }
 
@@ -168,15 +169,21 @@ impl<'a> Budgets<'a> {
 
     /// Returns why a node may not be disrupted now, or `None`.
     pub fn refusal(&self, candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
-        self.weigh((&id_of(candidate), &candidate.pool), reason, true)
+        self.weigh(&id_of(candidate), &candidate.pool, reason, true)
     }
 
-    fn weigh(&self, who: (&ClaimId, &PoolName), reason: Reason, at_once: bool) -> Option<Verdict> {
-        let Some((budgets, windows)) = self.rules(who.1) else {
+    fn weigh(
+        &self,
+        id: &ClaimId,
+        pool: &PoolName,
+        reason: Reason,
+        at_once: bool,
+    ) -> Option<Verdict> {
+        let Some((budgets, windows)) = self.rules(pool) else {
             return Some(Verdict::NoPool);
         };
-        self.stopped(windows, who.1, reason)
-            .or_else(|| self.shut_by_budget(budgets, who, reason, at_once))
+        self.stopped(windows, pool, reason)
+            .or_else(|| self.shut_by_budget(budgets, id, pool, reason, at_once))
     }
 
     /// Returns the budgets and maintenance windows of a pool, or the defaults if the pool no longer
@@ -209,17 +216,17 @@ impl<'a> Budgets<'a> {
             let (until, reason) = (pause.until, pause.reason.clone());
             return Some(Verdict::Paused { of, until, reason });
         }
-        let own = &cluster.disruption;
-        let windows = [windows, &own.windows[..]];
+        let disruption = &cluster.disruption;
+        let windows = [windows, &disruption.windows[..]];
         if !maintenance_windows::is_open(&windows, reason, now) {
             let key = (pool.clone(), reason);
             let mut openings = self.openings.borrow_mut();
-            let opens = openings.entry(key);
-            let opens =
-                *opens.or_insert_with(|| maintenance_windows::next_opening(&windows, reason, now));
+            let opens = *openings
+                .entry(key)
+                .or_insert_with(|| maintenance_windows::next_opening(&windows, reason, now));
             return Some(Verdict::Window { opens });
         }
-        let cools = cools_until(&own.cool_down, &self.disruption_view.recent, now);
+        let cools = cools_until(&disruption.cool_down, &self.disruption_view.recent, now);
         let cools = cools.filter(|_| reason.is_consolidation());
         cools.map(|(until, after)| Verdict::CoolDown { until, after })
     }
@@ -230,10 +237,10 @@ impl<'a> Budgets<'a> {
         budgets: &'a [Budget],
         pool: &PoolName,
     ) -> [(RuleScope, &'a [Budget], Counts); 2] {
-        let own = self.pools.get(pool).copied().unwrap_or_default();
+        let counts = self.pools.get(pool).copied().unwrap_or_default();
         let cluster = &self.disruption_view.cluster.disruption.budgets[..];
         [
-            (RuleScope::Pool, budgets, own),
+            (RuleScope::Pool, budgets, counts),
             (RuleScope::Cluster, cluster, self.cluster),
         ]
     }
@@ -243,11 +250,12 @@ impl<'a> Budgets<'a> {
     fn shut_by_budget(
         &self,
         budgets: &'a [Budget],
-        who: (&ClaimId, &PoolName),
+        id: &ClaimId,
+        pool: &PoolName,
         reason: Reason,
         at_once: bool,
     ) -> Option<Verdict> {
-        let mut levels = Vec::from(self.levels(budgets, who.1));
+        let mut levels = Vec::from(self.levels(budgets, pool));
         if let Some(fleet) = self.disruption_view.fleet {
             let all = Counts {
                 total: self.cluster.total + fleet.others.nodes,
@@ -259,10 +267,11 @@ impl<'a> Budgets<'a> {
         for (of, budgets, counts) in levels {
             for budget in budgets {
                 let by_count = at_once
-                    .then(|| count_shut(budget, (of, counts), reason, self.now))
+                    .then(|| count_shut(budget, of, counts, reason, self.now))
                     .flatten();
-                let shut = by_count.or_else(|| self.shut_by_rate(budget, of, who, reason));
-                let Some((allowed, verdict)) = shut else {
+                let exhausted =
+                    by_count.or_else(|| self.shut_by_rate(budget, of, id, pool, reason));
+                let Some((allowed, verdict)) = exhausted else {
                     continue;
                 };
                 if tightest.as_ref().is_none_or(|(least, _)| allowed < *least) {
@@ -277,7 +286,8 @@ impl<'a> Budgets<'a> {
         &self,
         budget: &Budget,
         of: RuleScope,
-        who: (&ClaimId, &PoolName),
+        id: &ClaimId,
+        pool: &PoolName,
         reason: Reason,
     ) -> Option<(usize, Verdict)> {
         let rate = budget.rate_for(reason)?;
@@ -287,7 +297,7 @@ impl<'a> Budgets<'a> {
         if let Some(why) = &self.disruption_view.notes.garbled {
             return Some((0, Verdict::LeaseUnreadable(why.clone())));
         }
-        let gone = self.gone_within(&budget.reasons, of, who);
+        let gone = self.gone_within(&budget.reasons, of, id, pool);
         let back = rate_shut(rate, &gone, self.now)?;
         let allowed = rate.nodes as usize;
         let verdict = Verdict::Budget {
@@ -305,10 +315,11 @@ impl<'a> Budgets<'a> {
         &self,
         reasons: &[Reason],
         of: RuleScope,
-        (own, pool): (&ClaimId, &PoolName),
+        node: &ClaimId,
+        pool: &PoolName,
     ) -> Vec<Timestamp> {
         let known = self.let_go.iter().filter(|(id, gone)| {
-            *id != own
+            *id != node
                 && (of != RuleScope::Pool || gone.pool == *pool)
                 && names(reasons, gone.reason)
         });
@@ -319,8 +330,11 @@ impl<'a> Budgets<'a> {
             .filter(|_| of == RuleScope::Fleet)
         {
             let others = fleet.others.let_go.iter();
-            let others = others.filter(|(_, reason)| names(reasons, *reason));
-            all.extend(others.map(|(at, _)| *at));
+            all.extend(
+                others
+                    .filter(|(_, reason)| names(reasons, *reason))
+                    .map(|(at, _)| *at),
+            );
         }
         all
     }
@@ -344,25 +358,32 @@ fn id_of(candidate: &Candidate<'_>) -> ClaimId {
 /// Returns the concurrent limit of a budget if it is reached.
 fn count_shut(
     budget: &Budget,
-    (of, counts): (RuleScope, Counts),
+    of: RuleScope,
+    counts: Counts,
     reason: Reason,
     now: Timestamp,
 ) -> Option<(usize, Verdict)> {
     let allowed = budget.allowed(reason, counts.total, now)?;
-    let closes = budget.during.as_ref();
-    let verdict = || Verdict::Budget {
+    if counts.disrupted < allowed {
+        return None;
+    }
+    let verdict = Verdict::Budget {
         of,
         rate: None,
         allowed,
-        opens: closes.and_then(|own| own.closes_after(now)),
+        opens: closes_after(budget, now),
     };
-    (counts.disrupted >= allowed).then(|| (allowed, verdict()))
+    Some((allowed, verdict))
+}
+
+/// Returns when a budget is no longer active, or `None` if it is always active.
+fn closes_after(budget: &Budget, now: Timestamp) -> Option<Timestamp> {
+    budget.during.as_ref()?.closes_after(now)
 }
 
 /// Returns when an exhausted budget allows more: at `back`, or when the budget is no longer active.
 fn sooner(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
-    let closes = budget.during.as_ref().and_then(|own| own.closes_after(now));
-    closes.map_or(back, |closes| back.min(closes))
+    closes_after(budget, now).map_or(back, |closes| back.min(closes))
 }
 
 /// Returns the time at which an exhausted rate allows the next disruption.

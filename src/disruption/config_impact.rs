@@ -27,25 +27,30 @@ pub fn due<'a>(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> BTree
             || ages(candidate, disruption_view.cluster, now)
     });
     let (surplus, _) = surplus(disruption_view);
-    let all = changed.chain(surplus);
-    all.map(|own| own.node.name.clone()).collect()
+    changed
+        .chain(surplus)
+        .map(|candidate| candidate.node.name.clone())
+        .collect()
 }
 
 /// Returns whether a node is expired by the configuration of its pool and not by its tags.
 fn ages(candidate: &Candidate<'_>, cluster: &Cluster, now: Timestamp) -> bool {
-    let Some(told) = candidate.claim.map(|claim| &claim.record) else {
+    let Some(record) = candidate.claim.map(|claim| &claim.record) else {
         return false;
     };
-    let Some(pool) = cluster.pool(told.pool.as_str()) else {
+    let Some(pool) = cluster.pool(record.pool.as_str()) else {
         return false;
     };
     let wanted = ClaimRecord {
         expire_after: pool.expire_after,
         expire_hard_after: pool.expire_hard_after,
-        ..told.clone()
+        ..record.clone()
     };
     let soon = now.checked_add(SOON).unwrap_or(now);
-    let is_old =
-        |own: &ClaimRecord| own.is_overdue(soon) || due_at(own).is_some_and(|at| at <= soon);
-    is_old(&wanted) && !is_old(told)
+    is_expired(&wanted, soon) && !is_expired(record, soon)
+}
+
+/// Returns whether the node of a claim is expired at this time.
+fn is_expired(record: &ClaimRecord, at: Timestamp) -> bool {
+    record.is_overdue(at) || due_at(record).is_some_and(|due| due <= at)
 }

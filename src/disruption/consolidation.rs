@@ -39,7 +39,7 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::CAPACITY_TYPE;
 use crate::model::pool::Reason;
-use crate::scheduling::solution_cost::{NodePurchase, Size, SolutionCost};
+use crate::scheduling::solution_cost::{NodePurchase, Size};
 use crate::scheduling::{NewNodeClaim, weigh};
 use crate::state::candidates::DisruptionView;
 use crate::state::snapshot::NodeRef;
@@ -87,11 +87,11 @@ pub fn consolidate<'a>(
         .filter(|candidate| !budgets.has_let_go(candidate))
     {
         match leaver(candidate, disruption_view, field, now) {
-            Ok(own) => leavers.push(own),
+            Ok(leaver) => leavers.push(leaver),
             Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Underutilized, verdict)),
         }
     }
-    let yard = Search {
+    let search = Search {
         field,
         now,
         node_overhead_price: disruption_view
@@ -103,35 +103,31 @@ pub fn consolidate<'a>(
         disruption_view,
         closed: closed(disruption_view, field, now),
     };
-    // If a pool does not approve the whole set, or nodes may not be replaced, the other nodes are
-    // tried without these.
-    let stays = |(own, verdict): &(RemovalCandidate<'_>, Verdict)| {
-        let inflexible = matches!(verdict, Verdict::TooFewReplacementTypes { .. });
-        inflexible || yard.balance.weighs(own.candidate)
-    };
-    let (mut found, mut idle) = yard.search(leavers, budgets);
+    let (mut found, mut idle) = search.search(leavers, budgets);
     let mut aside: Idle<'_> = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        if found.is_some() || !idle.iter().any(stays) {
+        if found.is_some() || !idle.iter().any(|idle| search.is_set_aside(idle)) {
             break;
         }
-        let (stay, others): (Idle<'_>, Idle<'_>) = idle.into_iter().partition(stays);
+        let (stay, others): (Idle<'_>, Idle<'_>) =
+            idle.into_iter().partition(|idle| search.is_set_aside(idle));
         aside.extend(stay);
-        let others = others.into_iter().map(|(own, _)| own).collect();
-        (found, idle) = yard.search(others, budgets);
+        let others = others.into_iter().map(|(node, _)| node).collect();
+        (found, idle) = search.search(others, budgets);
     }
     idle.extend(aside);
-    for (own, verdict) in idle {
-        kept.push(RetainedNode::new(
-            own.candidate,
-            Reason::Underutilized,
-            verdict,
-        ));
-    }
+    kept.extend(
+        idle.into_iter().map(|(node, verdict)| {
+            RetainedNode::new(node.candidate, Reason::Underutilized, verdict)
+        }),
+    );
     (found, kept)
 }
 
-type Idle<'s> = Vec<(RemovalCandidate<'s>, Verdict)>;
+/// A node that is not removed, and why.
+type IdleNode<'s> = (RemovalCandidate<'s>, Verdict);
+
+type Idle<'s> = Vec<IdleNode<'s>>;
 
 /// Evaluates the removal of sets of nodes.
 struct Search<'f, 'a> {
@@ -157,17 +153,16 @@ impl<'a> Search<'_, 'a> {
         let (bought, saved) = self.afresh(&mut leavers, &mut idle);
         self.appraise(&mut leavers, &bought);
         leavers.sort_by(|one, other| {
-            let ratio = |own: &RemovalCandidate<'_>| own.waste / own.candidate.cost;
-            let falling = ratio(other).total_cmp(&ratio(one));
+            let falling = other.waste_ratio().total_cmp(&one.waste_ratio());
             falling.then_with(|| one.name.cmp(other.name))
         });
         let (count, trial) = self.least_that_saves(&leavers, saved);
         let rest = leavers.split_off(count);
         let (mut leave, mut later) = (Vec::new(), Vec::new());
-        for own in leavers {
-            match budgets.take(own.candidate, Reason::Underutilized) {
-                Ok(()) => leave.push(own),
-                Err(verdict) => later.push((own, verdict)),
+        for node in leavers {
+            match budgets.take(node.candidate, Reason::Underutilized) {
+                Ok(()) => leave.push(node),
+                Err(verdict) => later.push((node, verdict)),
             }
         }
         let (found, barred) = if leave.is_empty() {
@@ -177,18 +172,18 @@ impl<'a> Search<'_, 'a> {
         };
         for at in (0..leave.len())
             .rev()
-            .filter(|at| !found.as_ref().is_some_and(|(own, _)| own.contains(at)))
+            .filter(|at| !found.as_ref().is_some_and(|(kept, _)| kept.contains(at)))
         {
             budgets.give_back(leave[at].candidate);
-            let (own, mut verdict) = self.stays(leave.remove(at));
+            let (node, mut verdict) = self.stays(leave.remove(at));
             if barred.contains(&at) {
-                let price = Price::new(own.price).unwrap_or_default();
+                let price = Price::new(node.price).unwrap_or_default();
                 verdict = Verdict::TooFewReplacementTypes { price };
             }
-            idle.push((own, verdict));
+            idle.push((node, verdict));
         }
         idle.extend(later);
-        idle.extend(rest.into_iter().map(|own| self.stays(own)));
+        idle.extend(rest.into_iter().map(|node| self.stays(node)));
         (found.map(|(_, trial)| self.made(&leave, trial)), idle)
     }
 
@@ -213,14 +208,22 @@ impl<'a> Search<'_, 'a> {
         (bought, None)
     }
 
+    /// Returns whether the other nodes are tried without this one: its pool does not approve the
+    /// whole set, or it may not be replaced.
+    fn is_set_aside(&self, idle: &IdleNode<'_>) -> bool {
+        let (node, verdict) = idle;
+        let inflexible = matches!(verdict, Verdict::TooFewReplacementTypes { .. });
+        inflexible || self.balance.weighs(node.candidate)
+    }
+
     /// Keeps a node because its removal saves nothing or too little.
-    fn stays<'s>(&self, own: RemovalCandidate<'s>) -> (RemovalCandidate<'s>, Verdict) {
-        let price = Price::new(own.price).unwrap_or_default();
-        let verdict = match self.balance.weighs(own.candidate) {
+    fn stays<'s>(&self, node: RemovalCandidate<'s>) -> IdleNode<'s> {
+        let price = Price::new(node.price).unwrap_or_default();
+        let verdict = match self.balance.weighs(node.candidate) {
             true => Verdict::NotWorthDisruption { price },
             false => Verdict::NotCheaper { price },
         };
-        (own, verdict)
+        (node, verdict)
     }
 
     /// Returns the outcome if these nodes are removed and the nodes in `closed` accept no pods.
@@ -231,44 +234,45 @@ impl<'a> Search<'_, 'a> {
         closed: &[&NodeName],
         is_wanted: impl Fn(f64) -> bool,
     ) -> RemovalOutcome {
-        let nodes: HashSet<&NodeName> = leave.iter().map(|own| own.name).collect();
+        let nodes: HashSet<&NodeName> = leave.iter().map(|node| node.name).collect();
         let closed = closed.iter().chain(&self.closed).copied().collect();
         let snapshot = self.field.without(&nodes, &closed);
         let before = leave
             .iter()
-            .map(|own| own.price + self.node_overhead_price)
+            .map(|node| node.price + self.node_overhead_price)
             .sum();
-        let cost = |own: &SolutionCost| -> f64 {
-            let each = own
-                .bought
-                .iter()
-                .map(|own| own.price + self.node_overhead_price);
-            each.sum()
-        };
-        let (weight, solution) = weigh(&snapshot, self.now, |own| {
-            own.left.is_empty() && is_wanted(before - cost(own))
+        let (cost, solution) = weigh(&snapshot, self.now, |cost| {
+            cost.left.is_empty() && is_wanted(before - self.total_price(&cost.bought))
         });
         let after = match &solution {
             Some(solution) => solution.claims.iter().map(|claim| self.price(claim)).sum(),
-            None => cost(&weight),
+            None => self.total_price(&cost.bought),
         };
         let late = solution.iter().flat_map(|solution| &solution.unplaced);
-        let left: HashSet<&PodKey> = weight.left.iter().chain(late.map(|own| &own.pod)).collect();
+        let left: HashSet<&PodKey> = cost.left.iter().chain(late.map(|pod| &pod.pod)).collect();
         let pods = snapshot.pending.iter().filter(|_| !left.is_empty());
         let stuck = pods.filter(|pod| left.contains(&pod.key));
         let stuck = stuck.filter_map(|pod| {
             let node = pod.node.as_ref().filter(|node| nodes.contains(node))?;
             Some((node.clone(), pod.key.clone()))
         });
-        let candidates = leave.iter().map(|own| own.candidate);
+        let candidates = leave.iter().map(|node| node.candidate);
         RemovalOutcome {
             balanced: self.balance.approves(candidates, before - after),
             stuck: stuck.collect(),
-            bought: weight.bought,
+            bought: cost.bought,
             solution,
             before,
             after,
         }
+    }
+
+    /// Returns the total price of new nodes, including the per-node cost.
+    fn total_price(&self, bought: &[NodePurchase]) -> f64 {
+        let prices = bought
+            .iter()
+            .map(|node| node.price + self.node_overhead_price);
+        prices.sum()
     }
 
     fn price(&self, claim: &NewNodeClaim) -> f64 {
@@ -281,33 +285,29 @@ impl<'a> Search<'_, 'a> {
     fn appraise(&self, leavers: &mut [RemovalCandidate<'_>], afresh: &[NodePurchase]) {
         // Value and number of pods by requests: pods with equal requests have equal value.
         let mut worth: BTreeMap<Size, (f64, f64)> = BTreeMap::new();
-        for own in afresh {
-            let all = |amount: fn(&Size) -> i64| {
-                let each = own.pods.iter();
-                let each = each.map(|(size, count)| as_float(amount(size)) * as_count(*count));
-                each.sum::<f64>().max(1.0)
-            };
-            let (cpu, memory) = (all(|size| size.0), all(|size| size.1));
-            let share = |size: &Size| (as_float(size.0) / cpu).max(as_float(size.1) / memory);
-            let share = |size: &Size| share(size).max(1e-9);
-            let shares = own.pods.iter();
-            let shares = shares.map(|(size, count)| share(size) * as_count(*count));
-            let each = (own.price + self.node_overhead_price) / shares.sum::<f64>();
-            for (size, count) in &own.pods {
+        for purchase in afresh {
+            let total = (
+                total(&purchase.pods, |size| size.0),
+                total(&purchase.pods, |size| size.1),
+            );
+            let shares = purchase.pods.iter();
+            let shares = shares.map(|(size, count)| share(*size, total) * as_count(*count));
+            let each = (purchase.price + self.node_overhead_price) / shares.sum::<f64>();
+            for (size, count) in &purchase.pods {
                 let entry = worth.entry(*size).or_default();
-                entry.0 += each * share(size) * as_count(*count);
+                entry.0 += each * share(*size, total) * as_count(*count);
                 entry.1 += as_count(*count);
             }
         }
-        for own in leavers {
-            let tenancy = self.field.tenancies.get(own.name);
+        for node in leavers {
+            let tenancy = self.field.tenancies.get(node.name);
             let pods = tenancy.map_or(&[][..], |tenancy| &tenancy.pods);
             let needed = pods.iter().filter_map(|pod| {
                 let asks = &pod.requests;
                 let (sum, count) = worth.get(&(asks.cpu_milli.max(0), asks.memory.max(0)))?;
                 Some(sum / count)
             });
-            own.waste = own.price + self.node_overhead_price - needed.sum::<f64>();
+            node.waste = node.price + self.node_overhead_price - needed.sum::<f64>();
         }
     }
 
@@ -322,31 +322,32 @@ impl<'a> Search<'_, 'a> {
         let mut fewest = RemovalSearch::new(
             leavers
                 .iter()
-                .map(|own| own.price + self.node_overhead_price),
+                .map(|node| node.price + self.node_overhead_price),
         );
         if let Some(saved) = whole {
             fewest.record_savings(leavers.len(), saved);
         }
-        let pods = |count: usize| {
-            let pods: usize = leavers[..count].iter().map(|own| own.pods).sum();
-            as_count(pods as u64)
-        };
-        let all = pods(leavers.len());
+        let all = pods_on(leavers);
         let mut effort = 0.0;
         let mut known: Option<(usize, RemovalOutcome)> = None;
         // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
         // nodes may still be approved for those.
         let first = match fewest.least() {
-            None if !leavers.iter().any(|own| self.balance.weighs(own.candidate)) => leavers
+            None if !leavers
                 .iter()
-                .filter(|own| own.waste > own.price * SAVED_MIN)
-                .count(),
-            _ => fewest.at_least(leavers.iter().map(|own| own.waste.max(0.0)).sum()),
+                .any(|node| self.balance.weighs(node.candidate)) =>
+            {
+                leavers
+                    .iter()
+                    .filter(|node| node.waste > node.price * SAVED_MIN)
+                    .count()
+            }
+            _ => fewest.at_least(leavers.iter().map(|node| node.waste.max(0.0)).sum()),
         };
         let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
         next = next.or_else(|| fewest.next());
         while let Some(count) = next.filter(|_| effort < EFFORT_MAX * all) {
-            effort += pods(count).max(EFFORT_MIN * all);
+            effort += pods_on(&leavers[..count]).max(EFFORT_MIN * all);
             let set: Vec<&RemovalCandidate<'_>> = leavers[..count].iter().collect();
             let trial = self.think_away(&set, &[], |saved| {
                 let mut fewest = fewest.clone();
@@ -360,7 +361,7 @@ impl<'a> Search<'_, 'a> {
             next = fewest.next();
         }
         let count = fewest.least().unwrap_or(0);
-        let trial = known.filter(|own| own.0 == count);
+        let trial = known.filter(|trial| trial.0 == count);
         (count, trial.map(|trial| trial.1))
     }
 
@@ -375,7 +376,7 @@ impl<'a> Search<'_, 'a> {
         mut known: Option<RemovalOutcome>,
     ) -> (Option<(HashSet<usize>, RemovalOutcome)>, HashSet<usize>) {
         let mut barred = HashSet::default();
-        let later: Vec<&NodeName> = later.iter().map(|(own, _)| own.name).collect();
+        let later: Vec<&NodeName> = later.iter().map(|(node, _)| node.name).collect();
         let again = (!later.is_empty()).then_some(&[][..]);
         for closed in [Some(&later[..]), again].into_iter().flatten() {
             let mut found: Option<(HashSet<usize>, RemovalOutcome)> = None;
@@ -389,7 +390,7 @@ impl<'a> Search<'_, 'a> {
                     .take()
                     .unwrap_or_else(|| self.think_away(&set, closed, |_| true));
                 if let Some(solution) = &mut trial.solution {
-                    let nodes = set.iter().map(|own| own.name).collect();
+                    let nodes = set.iter().map(|node| node.name).collect();
                     stay_in_zones(solution, &self.field.pending_without(&nodes), self.field);
                 }
                 let Some(solution) = trial.solution.as_ref().filter(|_| trial.stuck.is_empty())
@@ -397,35 +398,28 @@ impl<'a> Search<'_, 'a> {
                     places.retain(|at| !trial.stuck.contains_key(leave[*at].name));
                     continue;
                 };
-                let without = |out: &HashSet<usize>| -> Vec<usize> {
-                    let left = places.iter().enumerate();
-                    let left = left.filter(|(place, _)| !out.contains(place));
-                    left.map(|(_, at)| *at).collect()
-                };
                 let swaps =
-                    ReplacementGroups::new(self.field, set.iter().map(|own| own.name), solution);
+                    ReplacementGroups::new(self.field, set.iter().map(|node| node.name), solution);
                 let inflexible = self.inflexible(&set, &swaps, &trial);
                 if !inflexible.is_empty() {
-                    let out = places.iter().enumerate();
-                    let out = out.filter(|(place, _)| inflexible.contains(place));
-                    barred.extend(out.map(|(_, at)| *at));
-                    places = without(&inflexible);
+                    barred.extend(inflexible.iter().map(|place| places[*place]));
+                    places = without(&places, &inflexible);
                     continue;
                 }
                 let mut vain = self.in_vain(&set, &swaps);
                 if found.is_none() && set.len() <= ALIKE_MAX {
                     let nodes: Vec<LeavingNode<'_>> = set
                         .iter()
-                        .map(|own| LeavingNode::of(own.candidate, own.price))
+                        .map(|node| LeavingNode::of(node.candidate, node.price))
                         .collect();
                     // A replacement by similar nodes must save enough, too.
                     let least = 1.0 + SAVED_MIN;
-                    vain.extend(swaps.needless(&nodes, |own| {
-                        (self.price(own) - self.node_overhead_price) * least
+                    vain.extend(swaps.needless(&nodes, |claim| {
+                        (self.price(claim) - self.node_overhead_price) * least
                     }));
                 }
-                let kept = without(&vain);
-                let most = found.as_ref().map_or(0.0, |(_, own)| own.saved());
+                let kept = without(&places, &vain);
+                let most = found.as_ref().map_or(0.0, |(_, trial)| trial.saved());
                 if trial.is_worth_it() && is_enough(trial.saved(), most) {
                     found = Some((places.into_iter().collect(), trial));
                 }
@@ -448,12 +442,14 @@ impl<'a> Search<'_, 'a> {
         swaps: &ReplacementGroups<'_>,
     ) -> HashSet<usize> {
         let mut sums: HashMap<usize, (f64, f64)> = HashMap::default();
-        for (own, part) in leave.iter().zip(&swaps.parts) {
-            sums.entry(*part).or_default().0 += own.price + self.node_overhead_price;
+        for (node, part) in leave.iter().zip(&swaps.parts) {
+            sums.entry(*part).or_default().0 += node.price + self.node_overhead_price;
         }
         for (part, claim) in &swaps.claims {
             let sum = part.and_then(|part| sums.get_mut(&part));
-            sum.into_iter().for_each(|own| own.1 += self.price(claim));
+            if let Some((_, after)) = sum {
+                *after += self.price(claim);
+            }
         }
         (0..leave.len())
             .filter(|at| {
@@ -471,10 +467,12 @@ impl<'a> Search<'_, 'a> {
         trial: &RemovalOutcome,
     ) -> HashSet<usize> {
         let claims = swaps.claims.iter();
-        let barred = claims.filter(|claim| self.offers(leave, swaps, claim, trial).is_none());
-        let barred: HashSet<usize> = barred.filter_map(|own| own.0).collect();
-        let all = 0..leave.len();
-        all.filter(|at| barred.contains(&swaps.parts[*at]))
+        let barred: HashSet<usize> = claims
+            .filter(|(part, claim)| self.offers(leave, swaps, *part, claim, trial).is_none())
+            .filter_map(|(part, _)| *part)
+            .collect();
+        (0..leave.len())
+            .filter(|at| barred.contains(&swaps.parts[*at]))
             .collect()
     }
 
@@ -484,7 +482,8 @@ impl<'a> Search<'_, 'a> {
         &self,
         leave: &[&RemovalCandidate<'_>],
         swaps: &ReplacementGroups<'_>,
-        (part, claim): &(Option<usize>, &NewNodeClaim),
+        part: Option<usize>,
+        claim: &NewNodeClaim,
         trial: &RemovalOutcome,
     ) -> Option<Vec<(OfferingKey, Price)>> {
         let pool = self.disruption_view.cluster.pool(claim.pool.as_str())?;
@@ -494,7 +493,7 @@ impl<'a> Search<'_, 'a> {
             let labels = &leave[at].candidate.node.labels;
             labels.get(CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
         });
-        offers(claim, self.most(claim, trial), spot, (pool, catalog))
+        offers(claim, self.most(claim, trial), spot, pool, catalog)
     }
 
     /// Returns the maximum price of a claim.
@@ -515,22 +514,49 @@ impl<'a> Search<'_, 'a> {
     ) -> ConsolidationAction {
         let mut solution = trial.solution.take().unwrap_or_default();
         let all: Vec<&RemovalCandidate<'_>> = leave.iter().collect();
-        let swaps = ReplacementGroups::new(self.field, all.iter().map(|own| own.name), &solution);
-        let cut = swaps.claims.iter().map(|claim| {
-            let left = self.offers(&all, &swaps, claim, &trial);
-            left.unwrap_or_else(|| affordable(claim.1, self.most(claim.1, &trial)))
+        let swaps = ReplacementGroups::new(self.field, all.iter().map(|node| node.name), &solution);
+        let cut = swaps.claims.iter().map(|(part, claim)| {
+            let left = self.offers(&all, &swaps, *part, claim, &trial);
+            left.unwrap_or_else(|| affordable(claim, self.most(claim, &trial)))
         });
         let cut: Vec<Vec<(OfferingKey, Price)>> = cut.collect();
         for (claim, offerings) in solution.claims.iter_mut().zip(cut) {
             claim.offerings = offerings;
         }
         ConsolidationAction {
-            nodes: all.iter().map(|own| own.name.clone()).collect(),
+            nodes: all.iter().map(|node| node.name.clone()).collect(),
             claims: solution.claims,
             placed: solution.placed,
             saves: trial.saved(),
         }
     }
+}
+
+/// Returns the indices at these places, except the places in `out`.
+fn without(indices: &[usize], out: &HashSet<usize>) -> Vec<usize> {
+    let left = indices.iter().enumerate();
+    left.filter(|(place, _)| !out.contains(place))
+        .map(|(_, at)| *at)
+        .collect()
+}
+
+/// Returns the number of pods to move from these nodes.
+fn pods_on(nodes: &[RemovalCandidate<'_>]) -> f64 {
+    let pods: usize = nodes.iter().map(|node| node.pods).sum();
+    as_count(pods as u64)
+}
+
+/// Returns the total request of pods for one resource, at least one.
+fn total(pods: &[(Size, u64)], amount: fn(&Size) -> i64) -> f64 {
+    let each = pods.iter();
+    let each = each.map(|(size, count)| as_float(amount(size)) * as_count(*count));
+    each.sum::<f64>().max(1.0)
+}
+
+/// Returns the share of one pod of the total requested cpu or memory, whichever is higher.
+fn share(size: Size, total: (f64, f64)) -> f64 {
+    let share = (as_float(size.0) / total.0).max(as_float(size.1) / total.1);
+    share.max(1e-9)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "amounts are far below 2^53")]

@@ -1,6 +1,6 @@
 //! Cool-down of consolidation after other changes in the cluster, as in Cluster Autoscaler.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::model::pool::CoolDown;
 use crate::state::candidates::RecentActions;
@@ -11,16 +11,17 @@ pub fn cools_until(
     recent: &RecentActions,
     now: Timestamp,
 ) -> Option<(Timestamp, &'static str)> {
-    let until = |last: Option<Timestamp>, wait: SignedDuration, what| {
-        let over = last?.checked_add(wait).unwrap_or(Timestamp::MAX);
-        (over > now).then_some((over, what))
-    };
-    let waits = [
-        until(recent.launched, cool_down.after_launch, "a launch"),
-        until(recent.ended, cool_down.after_end, "a termination"),
-        until(recent.failed, cool_down.after_failure, "a failure"),
-    ];
-    waits.into_iter().flatten().max()
+    [
+        (recent.launched, cool_down.after_launch, "a launch"),
+        (recent.ended, cool_down.after_end, "a termination"),
+        (recent.failed, cool_down.after_failure, "a failure"),
+    ]
+    .into_iter()
+    .filter_map(|(last, wait, cause)| {
+        let until = last?.checked_add(wait).unwrap_or(Timestamp::MAX);
+        (until > now).then_some((until, cause))
+    })
+    .max()
 }
 
 #[cfg(test)]

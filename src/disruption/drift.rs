@@ -48,13 +48,14 @@ impl DriftReason {
             Self::Pool => "NodePoolDrifted",
             Self::Requirements => "RequirementsDrifted",
             Self::InstanceType => "InstanceTypeNotFound",
-            Self::Class(own) => own.as_str(),
+            Self::Class(drift) => drift.as_str(),
         }
     }
 
     /// Returns whether the cause depends on the configuration alone.
     pub fn is_configured(self) -> bool {
-        !matches!(self, Self::InstanceType) && !matches!(self, Self::Class(own) if own.is_found())
+        !matches!(self, Self::InstanceType)
+            && !matches!(self, Self::Class(drift) if drift.is_found())
     }
 }
 
@@ -109,48 +110,56 @@ impl<'a> DriftReference<'a> {
             let stays = known || self.cluster.safeguards.removed_pools == RemovedPools::Keep;
             return (!stays).then_some(DriftReason::PoolGone);
         };
-        let noted = |key: &str| candidate.node.annotations.get(key).map(String::as_str);
-        let (of_pool, of_class) = match record {
-            Some(own) => (Some(&*own.pool_hash), Some(&*own.node_class_hash)),
-            None => (noted(POOL_HASH), noted(NODE_CLASS_HASH)),
-        };
-        let differs = |own: Hashes, old: Option<&str>| {
-            old.is_some_and(|old| own.since(old) == Change::Drifted)
+        let [of_pool, of_class] = match record {
+            Some(record) => [&record.pool_hash, &record.node_class_hash].map(|hash| Some(&**hash)),
+            None => [POOL_HASH, NODE_CLASS_HASH]
+                .map(|key| candidate.node.annotations.get(key).map(String::as_str)),
         };
         if differs(model.hashes, of_pool) {
             return Some(DriftReason::Pool);
         }
         let mut wanted = model.pool.requirements.iter();
-        if wanted.any(|(key, own)| !own.suits(label(candidate, key))) {
+        if wanted.any(|(key, requirement)| !requirement.suits(label(candidate, key))) {
             return Some(DriftReason::Requirements);
         }
-        let created = record
-            .map(|record| record.created)
-            .or(candidate.node.created);
-        let settled = created.is_some_and(|at| now.duration_since(at) > SETTLED_AFTER);
+        let settled = created(candidate).is_some_and(|at| now.duration_since(at) > SETTLED_AFTER);
         if settled && model.catalog.is_some_and(|all| is_gone(candidate, all)) {
             return Some(DriftReason::InstanceType);
         }
-        let changed = model.class_hashes.is_some_and(|own| differs(own, of_class));
-        if changed {
+        if model
+            .class_hashes
+            .is_some_and(|hashes| differs(hashes, of_class))
+        {
             return Some(DriftReason::Class(InstanceDrift::NodeClass));
         }
         let instance = candidate.claim?.instance.as_ref()?;
-        drift(instance, model.class?, false).map(DriftReason::Class)
+        let (resolved, class) = model.class?;
+        drift(instance, resolved, class, false).map(DriftReason::Class)
     }
+}
+
+/// Returns whether hashes drifted from a recorded hash.
+fn differs(hashes: Hashes, recorded: Option<&str>) -> bool {
+    recorded.is_some_and(|recorded| hashes.since(recorded) == Change::Drifted)
+}
+
+/// Returns when a node was created, by its claim or its Node.
+fn created(candidate: &Candidate<'_>) -> Option<Timestamp> {
+    let claim = candidate.claim.map(|claim| claim.record.created);
+    claim.or(candidate.node.created)
 }
 
 /// Returns a label of a node. Facts of the instance take precedence over labels of the Node.
 fn label<'a>(candidate: &Candidate<'a>, key: &str) -> Option<&'a str> {
     let instance = candidate.claim.and_then(|claim| claim.instance.as_ref());
     let offering = instance.map(|instance| &instance.offering);
-    let own = offering.and_then(|offering| match key {
+    let fact = offering.and_then(|offering| match key {
         INSTANCE_TYPE => Some(offering.instance_type.as_str()),
         ZONE => Some(offering.zone.as_str()),
         CAPACITY_TYPE => Some(offering.capacity_type.as_str()),
         _ => None,
     });
-    own.or_else(|| candidate.node.labels.get(key).map(String::as_str))
+    fact.or_else(|| candidate.node.labels.get(key).map(String::as_str))
 }
 
 /// Returns whether no matching offering exists, available or not. If the reservation of a node has
@@ -160,20 +169,19 @@ fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
         return false;
     }
     let name = label(candidate, INSTANCE_TYPE);
-    let Some(own) = name.and_then(|name| catalog.get(name)) else {
+    let Some(instance_type) = name.and_then(|name| catalog.get(name)) else {
         return true;
     };
     let zone = label(candidate, ZONE);
     let bought = label(candidate, CAPACITY_TYPE);
     let bought = bought.and_then(CapacityType::parse);
-    let is_sold = |kind: CapacityType| match bought {
-        Some(CapacityType::Reserved) => kind != CapacityType::Spot,
-        Some(own) => own == kind,
-        None => true,
-    };
-    let mut offerings = own.offerings.iter();
-    !offerings.any(|offering| {
-        is_sold(offering.capacity_type) && zone.is_none_or(|zone| offering.zone.as_str() == zone)
+    !instance_type.offerings.iter().any(|offering| {
+        let is_sold = match bought {
+            Some(CapacityType::Reserved) => offering.capacity_type != CapacityType::Spot,
+            Some(bought) => offering.capacity_type == bought,
+            None => true,
+        };
+        is_sold && zone.is_none_or(|zone| offering.zone.as_str() == zone)
     })
 }
 
@@ -188,14 +196,13 @@ pub fn drifted<'a>(
 ) -> (Vec<(&'a Candidate<'a>, DriftReason)>, Vec<RetainedNode>) {
     let models = DriftReference::new(disruption_view);
     let candidates = disruption_view.candidates.iter();
-    let candidates = candidates.filter(|candidate| !budgets.has_let_go(candidate));
-    let due = candidates.filter_map(|candidate| Some((candidate, models.cause(candidate, now)?)));
-    let mut due: Vec<_> = due.collect();
-    let created = |own: &Candidate<'_>| {
-        let claim = own.claim.map(|claim| claim.record.created);
-        claim.or(own.node.created)
-    };
-    due.sort_by_key(|(own, _)| (own.pods > 0, created(own), &own.node.name));
+    let mut due: Vec<_> = candidates
+        .filter(|candidate| !budgets.has_let_go(candidate))
+        .filter_map(|candidate| Some((candidate, models.cause(candidate, now)?)))
+        .collect();
+    due.sort_by_key(|(candidate, _)| {
+        (candidate.pods > 0, created(candidate), &candidate.node.name)
+    });
     let mut rooms = StaticSurge::default();
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (candidate, cause) in due {
@@ -252,14 +259,9 @@ impl<'a> StaticSurge<'a> {
             if nodes > wanted {
                 return Err(Verdict::TooMany);
             }
-            let all = nodes
-                + disruption_view
-                    .leaving
-                    .get(&pool.name)
-                    .copied()
-                    .unwrap_or(0);
-            let most = pool.limits.nodes.map_or(usize::MAX, |node| node as usize);
-            Ok(most.saturating_sub(all))
+            let leaving = disruption_view.leaving.get(&pool.name).copied();
+            let most = pool.limits.nodes.map_or(usize::MAX, |most| most as usize);
+            Ok(most.saturating_sub(nodes + leaving.unwrap_or(0)))
         });
         match left {
             Ok(0) => Some(Verdict::Limits),

@@ -67,7 +67,7 @@ pub fn closed<'a>(
     if field.snapshot.pending.iter().any(|pod| pod.node.is_some()) {
         return Vec::new();
     }
-    let waits = left_alone(disruption_view, now).map(|(own, _)| own);
+    let waits = left_alone(disruption_view, now).map(|(name, _)| name);
     waits.chain(disruption_view.held.keys()).collect()
 }
 

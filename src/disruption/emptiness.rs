@@ -25,11 +25,11 @@ pub fn empty_nodes<'a>(
             Some(verdict) => kept.push(RetainedNode::new(candidate, Reason::Empty, verdict)),
         }
     }
-    due.sort_by_key(|own| (own.changed, &own.node.name));
-    due.retain(|own| match budgets.take(own, Reason::Empty) {
+    due.sort_by_key(|candidate| (candidate.changed, &candidate.node.name));
+    due.retain(|candidate| match budgets.take(candidate, Reason::Empty) {
         Ok(()) => true,
         Err(verdict) => {
-            kept.push(RetainedNode::new(own, Reason::Empty, verdict));
+            kept.push(RetainedNode::new(candidate, Reason::Empty, verdict));
             false
         }
     });

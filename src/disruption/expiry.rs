@@ -63,7 +63,7 @@ pub fn expired<'a>(
         is_due.then_some((!hard, candidate.born, candidate))
     });
     let mut due: Vec<_> = due.collect();
-    due.sort_by_key(|(soft, at, own)| (*soft, *at, &own.node.name));
+    due.sort_by_key(|(soft, at, candidate)| (*soft, *at, &candidate.node.name));
     let mut kept = Vec::new();
     let mut leave = Vec::new();
     for (soft, _, candidate) in due {

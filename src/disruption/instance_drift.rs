@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 
 use crate::catalog::node_class::ClassCatalog;
-use crate::model::id::ReservationId;
 use crate::model::instance::{CapacityType, Instance, InstanceFacts};
 use crate::model::node_class::resolved::{
     ConditionKind, NodeClassConditionStatus, ResolvedNodeClass,
@@ -55,7 +54,8 @@ impl InstanceDrift {
 /// is the result of the hash comparison: whether the class changed after the launch.
 pub fn drift(
     instance: &Instance,
-    (resolved, class): (&ResolvedNodeClass, &ClassCatalog),
+    resolved: &ResolvedNodeClass,
+    class: &ClassCatalog,
     static_drift: bool,
 ) -> Option<InstanceDrift> {
     if static_drift {
@@ -103,22 +103,25 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
 
 /// Compares the security groups. Groups that a user attached manually count, too (spec §10, 6).
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let own = resolved
+    let groups: BTreeSet<&String> = resolved
         .security_groups
         .iter()
-        .map(|security_group| &security_group.id);
-    let own: BTreeSet<&String> = own.collect();
+        .map(|security_group| &security_group.id)
+        .collect();
     is_settled(resolved, ConditionKind::SecurityGroupsReady)
-        && !own.is_empty()
+        && !groups.is_empty()
         && !facts.security_groups.is_empty()
-        && !own.into_iter().eq(&facts.security_groups)
+        && !groups.into_iter().eq(&facts.security_groups)
 }
 
 fn has_foreign_subnet(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let is_own = |id: &String| resolved.subnets.iter().any(|subnet| subnet.id == *id);
+    let mut subnets = resolved.subnets.iter();
     is_settled(resolved, ConditionKind::SubnetsReady)
         && !resolved.subnets.is_empty()
-        && facts.subnet.as_ref().is_some_and(|id| !is_own(id))
+        && facts
+            .subnet
+            .as_ref()
+            .is_some_and(|id| subnets.all(|subnet| subnet.id != *id))
 }
 
 /// Compares the reservation. An instance that is not launched as reserved may run in any open
@@ -128,20 +131,20 @@ fn has_foreign_reservation(
     facts: &InstanceFacts,
     resolved: &ResolvedNodeClass,
 ) -> bool {
-    let is_own = |id: &ReservationId| {
-        let mut own = resolved.reservations.iter();
-        own.any(|own| own.reservation.id == *id)
-    };
+    let mut reservations = resolved.reservations.iter();
     is_settled(resolved, ConditionKind::CapacityReservationsReady)
         && instance.offering.capacity_type == CapacityType::Reserved
-        && facts.reservation.as_ref().is_some_and(|id| !is_own(id))
+        && facts
+            .reservation
+            .as_ref()
+            .is_some_and(|id| reservations.all(|resolved| resolved.reservation.id != *id))
 }
 
 fn has_other_place(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let own = resolved
+    let group = resolved
         .placement_group
         .as_ref()
         .map(|placement_group| &placement_group.id);
     is_settled(resolved, ConditionKind::PlacementGroupReady)
-        && facts.placement_group.as_ref() != own
+        && facts.placement_group.as_ref() != group
 }

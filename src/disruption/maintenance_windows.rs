@@ -38,7 +38,7 @@ pub fn next_opening(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> 
         }
         let rules = sets.iter().copied().flatten();
         let named = rules.filter(|rule| names(&rule.reasons, reason));
-        at = named.filter_map(|own| own.during.next_change(at)).min()?;
+        at = named.filter_map(|rule| rule.during.next_change(at)).min()?;
     }
     None
 }

@@ -24,7 +24,8 @@ const AT_ONCE: usize = 10;
 /// Returns a verdict if too many nodes of the pool are unhealthy (at least `least`), or too many of
 /// the cluster are being repaired.
 pub(crate) fn safeguard(
-    (broken, total): (usize, usize),
+    broken: usize,
+    total: usize,
     least: usize,
     leaving: usize,
 ) -> Option<Verdict> {
@@ -38,18 +39,18 @@ pub(crate) fn safeguard(
 /// such condition.
 pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
     let due = node.conditions.iter().flat_map(|condition| {
-        let policies = policies.iter();
-        let of =
-            policies.filter(|it| it.condition == condition.kind && it.status == condition.status);
-        of.filter_map(|it| condition.since.checked_add(it.after?).ok())
+        policies
+            .iter()
+            .filter(|it| it.condition == condition.kind && it.status == condition.status)
+            .filter_map(|it| condition.since.checked_add(it.after?).ok())
     });
     due.min()
 }
 
 /// Keeps a broken node if another Node has the same providerID.
 fn shared(candidate: &Candidate<'_>) -> Option<Verdict> {
-    let own = candidate.blocker.as_ref()?;
-    matches!(own, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(own.clone()))
+    let blocker = candidate.blocker.as_ref()?;
+    matches!(blocker, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(blocker.clone()))
 }
 
 /// Returns the unhealthy nodes to replace, longest due first, and the verdicts for the others.
@@ -59,38 +60,35 @@ pub fn broken<'a>(
     now: Timestamp,
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let defaults = RepairPolicy::defaults();
-    let due_of = |pool: &PoolName, node: &Node| {
-        let own = disruption_view.cluster.pool(pool.as_str());
-        due_at(node, own.map_or(&defaults[..], |own| &own.repair))
-    };
     // All unhealthy nodes count, including nodes that became unhealthy just now or are being
     // disrupted.
     let mut pools: BTreeMap<&PoolName, (usize, usize)> = BTreeMap::new();
-    let mut count = |pool: &'a PoolName, broken: bool| {
-        let own = pools.entry(pool).or_default();
-        *own = (own.0 + usize::from(broken), own.1 + 1);
-    };
-    let mut leaving = 0;
-    for &(pool, node, reason) in &disruption_view.going {
-        leaving += usize::from(reason == Reason::Unhealthy);
-        count(pool, due_of(pool, node).is_some());
-    }
+    let going = disruption_view.going.iter();
+    let going_nodes = going.clone().map(|&(pool, node, _)| (pool, node, None));
+    let candidates = disruption_view.candidates.iter();
+    let candidates = candidates.filter(|candidate| candidate.initialized.is_some());
+    let candidates = candidates.map(|candidate| (&candidate.pool, candidate.node, Some(candidate)));
     let mut found = Vec::new();
-    for candidate in disruption_view
-        .candidates
-        .iter()
-        .filter(|candidate| candidate.initialized.is_some())
-    {
-        let due = due_of(&candidate.pool, candidate.node);
-        count(&candidate.pool, due.is_some());
-        found.extend(due.map(|at| (at, candidate)));
+    for (name, node, candidate) in going_nodes.chain(candidates) {
+        let pool = disruption_view.cluster.pool(name.as_str());
+        let due = due_at(node, pool.map_or(&defaults[..], |pool| &pool.repair));
+        let (broken, total) = pools.entry(name).or_default();
+        *broken += usize::from(due.is_some());
+        *total += 1;
+        found.extend(due.zip(candidate));
     }
-    found.sort_by_key(|(at, own)| (*at, &own.node.name));
+    let mut leaving = going
+        .filter(|(_, _, reason)| *reason == Reason::Unhealthy)
+        .count();
+    found.sort_by_key(|(at, candidate)| (*at, &candidate.node.name));
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (until, candidate) in found {
         let stays = match until > now {
             true => Some(Verdict::Recovering { until }),
-            false => shared(candidate).or_else(|| safeguard(pools[&candidate.pool], 0, leaving)),
+            false => shared(candidate).or_else(|| {
+                let (broken, total) = pools[&candidate.pool];
+                safeguard(broken, total, 0, leaving)
+            }),
         };
         let Some(verdict) = stays else {
             leaving += 1;

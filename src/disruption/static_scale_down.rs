@@ -18,7 +18,7 @@ pub fn surplus<'a>(
     for pool in &disruption_view.cluster.pools {
         if let Some(wanted) = pool.replicas {
             let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-            beyond(disruption_view, (pool, wanted), &mut retire, &mut cancel);
+            beyond(disruption_view, pool, wanted, &mut retire, &mut cancel);
         }
     }
     (retire, cancel)
@@ -26,15 +26,16 @@ pub fn surplus<'a>(
 
 fn beyond<'a>(
     disruption_view: &'a DisruptionView<'a>,
-    (pool, wanted): (&Pool, usize),
+    pool: &Pool,
+    wanted: usize,
     retire: &mut Vec<&'a Candidate<'a>>,
     cancel: &mut Vec<ClaimId>,
 ) {
-    let nodes = disruption_view
+    let mut nodes: Vec<&Candidate<'_>> = disruption_view
         .candidates
         .iter()
-        .filter(|candidate| candidate.pool == pool.name);
-    let mut nodes: Vec<&Candidate<'_>> = nodes.collect();
+        .filter(|candidate| candidate.pool == pool.name)
+        .collect();
     let mut coming = disruption_view
         .coming
         .get(&pool.name)

@@ -226,7 +226,8 @@ impl Engine {
             {
                 self.report_interruption(&id, &instance, Interruption::Failed, false, now);
             }
-            let stays = pool.and_then(|pool| safeguard(pool, FAILING_MIN, leaving));
+            let stays =
+                pool.and_then(|(broken, total)| safeguard(broken, total, FAILING_MIN, leaving));
             let Some(unhealthy) = self.failing.get_mut(&instance) else {
                 continue;
             };

@@ -35,14 +35,14 @@ fn overbooked<'s>(
     snapshot: &'s Snapshot<'_>,
     taken: &mut BTreeMap<&'s ReservationId, u32>,
 ) -> Option<String> {
-    let own = claim.reservation();
+    let reservation = claim.reservation();
     let mut others = claim.offerings.iter();
-    if others.any(|(offering, _)| offering.reservation.as_deref() != own) {
+    if others.any(|(offering, _)| offering.reservation.as_deref() != reservation) {
         return Some("its offerings are of different reservations".into());
     }
-    let own = own?;
-    let Some((id, reservation)) = snapshot.reservations.get_key_value(own) else {
-        return Some(format!("reservation {own} does not exist"));
+    let reservation = reservation?;
+    let Some((id, reservation)) = snapshot.reservations.get_key_value(reservation) else {
+        return Some(format!("reservation {reservation} does not exist"));
     };
     let count = taken.entry(id).or_insert(0);
     *count += 1;
@@ -81,8 +81,8 @@ fn fault(
         add(&mut cluster, &usage.capacity, usage.nodes);
     }
     add(&mut cluster, &largest, 1);
-    let own = usage.entry(claim.pool.clone()).or_default();
-    let mut after = own.clone();
+    let used = usage.entry(claim.pool.clone()).or_default();
+    let mut after = used.clone();
     add(&mut after, &largest, 1);
     if let Some(name) = exceeded(&pool.limits, &after) {
         return Some(format!("the limit of {name} would be exceeded"));
@@ -94,7 +94,7 @@ fn fault(
     if let Some(name) = share.and_then(|share| exceeded(share, &cluster)) {
         return Some(format!("the fleet's limit of {name} would be exceeded"));
     }
-    *own = after;
+    *used = after;
     seen.extend(claim.pods.iter().cloned());
     None
 }

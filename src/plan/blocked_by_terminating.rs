@@ -42,9 +42,10 @@ pub(super) fn place_stuck(
         (host.clone(), pods.cloned().collect())
     });
     let others: Vec<(NodeRef, Vec<PodKey>)> = others.collect();
-    let mut own: Snapshot<'_> = ahead(snapshot, launches).into_owned();
-    take(&mut own.rooms, &others, snapshot);
-    own.residents
+    let mut replanned: Snapshot<'_> = ahead(snapshot, launches).into_owned();
+    take(&mut replanned.rooms, &others, snapshot);
+    replanned
+        .residents
         .extend(snapshot.reschedulable.iter().filter_map(stays));
     // Pods planned by the same plan or before count on their planned nodes.
     let planned = launches.iter().enumerate();
@@ -53,16 +54,17 @@ pub(super) fn place_stuck(
     let waiting: BTreeMap<&PodKey, &Pod> = waiting.collect();
     for (host, pods) in others.into_iter().chain(planned) {
         let pods = pods.iter().filter_map(|key| waiting.get(key).copied());
-        own.promised.entry(host).or_default().extend(pods);
+        replanned.promised.entry(host).or_default().extend(pods);
     }
-    for pods in own.promised.values_mut() {
+    for pods in replanned.promised.values_mut() {
         pods.retain(|pod| pod.is_waiting());
     }
-    own.pending.clone_from(&stuck);
-    let solution = solve(&own, now);
+    replanned.pending.clone_from(&stuck);
+    let solution = solve(&replanned, now);
     let answered = solution.placed.iter().flat_map(|(_, pods)| pods);
-    let answered = answered.chain(solution.claims.iter().flat_map(|claim| &claim.pods));
-    let answered: HashSet<&PodKey> = answered.collect();
+    let answered: HashSet<&PodKey> = answered
+        .chain(solution.claims.iter().flat_map(|claim| &claim.pods))
+        .collect();
     for (_, pods) in placed.iter_mut() {
         pods.retain(|key| !answered.contains(key));
     }
@@ -85,17 +87,19 @@ fn stuck<'a>(
     let open: HashSet<&NodeRef> = open.map(|room| &room.host).collect();
     let on_nodes = placed.iter().filter(|(host, _)| open.contains(host));
     let on_nodes: HashSet<&PodKey> = on_nodes.flat_map(|(_, pods)| pods).collect();
-    let is_old = |pod: &Pod| {
-        let made = pod.created;
-        made.is_some_and(|at| now.duration_since(at) >= PATIENCE)
-    };
     let mut stuck = snapshot.pending.clone();
     stuck.retain(|pod| {
-        let waits = pod.is_waiting() && pod.unschedulable && is_old(pod);
+        let waits = pod.is_waiting() && pod.unschedulable && is_old(pod, now);
         // Pods of a gang are placed together or not at all.
         waits && pod.gang.is_none() && on_nodes.contains(&pod.key)
     });
     stuck
+}
+
+/// Returns whether a pod has existed for [`PATIENCE`].
+pub(super) fn is_old(pod: &Pod, now: Timestamp) -> bool {
+    pod.created
+        .is_some_and(|at| now.duration_since(at) >= PATIENCE)
 }
 
 /// A pod to reschedule, counted on its current node.

@@ -67,18 +67,18 @@ pub(super) fn plan_buffer_capacity(
         }
     }
     let mut short: BTreeMap<String, (usize, Arc<[PoolRejection]>)> = BTreeMap::new();
-    for own in solution.unplaced {
-        let buffer = buffer_of(&own.pod).unwrap_or_default().to_owned();
-        short.entry(buffer).or_insert((0, own.reasons)).0 += 1;
+    for pod in solution.unplaced {
+        let buffer = buffer_of(&pod.pod).unwrap_or_default().to_owned();
+        short.entry(buffer).or_insert((0, pod.reasons)).0 += 1;
     }
-    let short = short
+    kept.short = short
         .into_iter()
         .map(|(buffer, (missing, reasons))| Shortfall {
             need: StaticDemand::Room(buffer),
             missing,
             reasons,
-        });
-    kept.short = short.collect();
+        })
+        .collect();
     kept.claims = solution.claims;
     kept
 }
@@ -86,39 +86,35 @@ pub(super) fn plan_buffer_capacity(
 /// Initializes the counts: all virtual pods of each buffer are missing.
 fn all_missing(snapshot: &Snapshot<'_>) -> BufferRooms {
     let wanted = snapshot.spare.wanted.iter();
-    let all = wanted.map(|(name, count)| {
-        (
-            name.clone(),
-            count.map(|missing| RoomCount {
+    wanted
+        .map(|(name, count)| {
+            let count = count.map(|missing| RoomCount {
                 missing,
                 ..RoomCount::default()
-            }),
-        )
-    });
-    all.collect()
+            });
+            (name.clone(), count)
+        })
+        .collect()
 }
 
 /// Counts the capacity that was found. Capacity on nodes that are not ready counts as in-flight.
 /// Virtual pods that were not placed or planned remain missing.
 fn count(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>) {
-    let rooms = snapshot.rooms.iter().filter(|own| own.initialized);
-    let ready: BTreeSet<&NodeRef> = rooms.map(|own| &own.host).collect();
-    let mut add = |pod: &PodKey, is_there: bool| {
+    let rooms = snapshot.rooms.iter().filter(|room| room.initialized);
+    let ready: BTreeSet<&NodeRef> = rooms.map(|room| &room.host).collect();
+    let placed = solution.placed.iter().flat_map(|(host, pods)| {
+        let is_there = ready.contains(host);
+        pods.iter().map(move |pod| (pod, is_there))
+    });
+    let planned = solution.claims.iter().flat_map(|claim| &claim.pods);
+    for (pod, is_there) in placed.chain(planned.map(|pod| (pod, false))) {
         let count = buffer_of(pod).and_then(|buffer| counts.get_mut(buffer)?.as_mut());
         if let Some(count) = count {
             count.there += u32::from(is_there);
             count.coming += u32::from(!is_there);
             count.missing = count.missing.saturating_sub(1);
         }
-    };
-    for (host, pods) in &solution.placed {
-        let is_there = ready.contains(host);
-        pods.iter().for_each(|pod| add(pod, is_there));
     }
-    let claims = solution.claims.iter();
-    claims
-        .flat_map(|claim| &claim.pods)
-        .for_each(|pod| add(pod, false));
 }
 
 /// Subtracts placed pods from nodes.
@@ -128,14 +124,11 @@ pub(super) fn take(
     snapshot: &Snapshot<'_>,
 ) {
     let placed: BTreeMap<&NodeRef, &Vec<PodKey>> =
-        placed.iter().map(|(at, own)| (at, own)).collect();
+        placed.iter().map(|(host, pods)| (host, pods)).collect();
     let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));
     let waiting: BTreeMap<_, _> = waiting.collect();
     for room in rooms {
-        let pods = placed
-            .get(&room.host)
-            .into_iter()
-            .flat_map(|own| own.iter());
+        let pods = placed.get(&room.host).into_iter().copied().flatten();
         for pod in pods.filter_map(|key| waiting.get(key)) {
             let mut requests: Resources = pod.requests.clone();
             requests.raise_to(&Resources::default());

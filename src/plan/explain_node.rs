@@ -1,6 +1,6 @@
 //! Explains one node: its verdict for each disruption reason, and the blockers of each pod.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -98,13 +98,17 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let expires = candidate.and_then(|candidate| due_of(candidate, pool?));
     let plan = foreseen(state, now);
     let is_static = pool.is_some_and(|pool| pool.replicas.is_some());
-    let reasons = REASONS.into_iter();
-    let reasons = reasons.filter(|reason| is_static || *reason != Reason::Surplus);
-    let outlook = |reason: Reason| match candidate {
-        Some(_) => of_plan(&plan, &node.name, reason, expires.filter(|at| *at > now)),
-        None => ReasonOutcome::Kept(apart(state, node, pool)),
-    };
-    let outlooks: Vec<_> = reasons.map(|reason| (reason, outlook(reason))).collect();
+    let outlooks: Vec<_> = REASONS
+        .into_iter()
+        .filter(|reason| is_static || *reason != Reason::Surplus)
+        .map(|reason| {
+            let outcome = match candidate {
+                Some(_) => of_plan(&plan, &node.name, reason, expires.filter(|at| *at > now)),
+                None => ReasonOutcome::Kept(apart(state, node, pool)),
+            };
+            (reason, outcome)
+        })
+        .collect();
     let claim = candidate.and_then(|candidate| candidate.claim);
     let blockers: Vec<DisruptionBlocker> = state.blockers(node, claim, now).collect();
     let pods = state.objects.pods_on(name).map(|pod| {
@@ -131,13 +135,13 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
 
 fn of_plan(plan: &Plan, node: &NodeName, reason: Reason, due: Option<Timestamp>) -> ReasonOutcome {
     let mut leaving = plan.retire.iter();
-    if leaving.any(|own| own.node == *node && own.reason == reason) {
+    if leaving.any(|termination| termination.node == *node && termination.reason == reason) {
         return ReasonOutcome::Leaves;
     }
     let mut kept = plan.kept.iter();
-    let kept = kept.find(|own| own.node == *node && own.reason == reason);
+    let kept = kept.find(|kept| kept.node == *node && kept.reason == reason);
     match (kept, due) {
-        (Some(own), _) => ReasonOutcome::Kept(own.verdict.clone()),
+        (Some(node), _) => ReasonOutcome::Kept(node.verdict.clone()),
         (None, Some(at)) if reason == Reason::Expired => ReasonOutcome::Due(at),
         (None, _) => ReasonOutcome::Nothing,
     }
@@ -161,13 +165,9 @@ fn next_change(
     blockers: &[DisruptionBlocker],
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let own = outlooks.iter().filter_map(|(_, own)| match own {
-        ReasonOutcome::Due(at) => Some(*at),
-        ReasonOutcome::Kept(verdict) => verdict.until(),
-        ReasonOutcome::Leaves | ReasonOutcome::Nothing => None,
-    });
+    let due = outlooks.iter().filter_map(|(_, outcome)| outcome.until());
     let over = blockers.iter().filter_map(DisruptionBlocker::until);
-    own.chain(over).filter(|at| *at > now).min()
+    due.chain(over).filter(|at| *at > now).min()
 }
 
 /// Returns nodes with names similar to an unknown name, closest first.
@@ -177,20 +177,26 @@ pub fn similar_nodes(state: &State, name: &str) -> Vec<String> {
 
 /// Returns names similar to an unknown name, closest first.
 pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str) -> Vec<String> {
-    let distance = |own: &str| {
-        if own.len().max(name.len()) > LENGTH_MAX {
-            return None;
-        }
-        let starts = own.starts_with(name) && !name.is_empty();
-        let apart = strsim::osa_distance(own, name);
-        (starts || apart <= DISTANCE).then_some(if starts { DISTANCE } else { apart })
-    };
-    let mut near: Vec<_> = names
-        .filter_map(|name| Some((distance(name)?, name)))
-        .collect();
-    near.sort_unstable();
-    let near = near.into_iter().take(NAMES);
-    near.map(|(_, own)| part(own)).collect()
+    closest(names.filter_map(|known| Some((name_distance(known, name)?, known))))
+}
+
+/// Returns the edit distance of two similar names, or `None` if they differ too much.
+pub(super) fn name_distance(known: &str, name: &str) -> Option<usize> {
+    if known.len().max(name.len()) > LENGTH_MAX {
+        return None;
+    }
+    if known.starts_with(name) && !name.is_empty() {
+        return Some(DISTANCE);
+    }
+    Some(strsim::osa_distance(known, name)).filter(|distance| *distance <= DISTANCE)
+}
+
+/// Returns the first names by distance.
+pub(super) fn closest<T: Display + Ord>(names: impl Iterator<Item = (usize, T)>) -> Vec<String> {
+    let mut names: Vec<(usize, T)> = names.collect();
+    names.sort_unstable();
+    let names = names.into_iter().take(NAMES);
+    names.map(|(_, name)| part(name)).collect()
 }
 
 impl ReasonOutcome {
@@ -202,6 +208,24 @@ impl ReasonOutcome {
             Self::Due(_) => "due",
             Self::Nothing => "nothing",
         }
+    }
+
+    /// Returns when the outcome changes by itself, if known.
+    fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Due(at) => Some(*at),
+            Self::Kept(verdict) => verdict.until(),
+            Self::Leaves | Self::Nothing => None,
+        }
+    }
+
+    fn json(&self, reason: Reason) -> Value {
+        json!({
+            "reason": reason.as_str(),
+            "verdict": self.code(),
+            "text": self.text(),
+            "until": self.until().map(|at| at.to_string()),
+        })
     }
 
     fn text(&self) -> String {
@@ -231,6 +255,15 @@ impl Tenant<'_> {
         } else {
             "worth_nothing"
         }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "pod": part(&self.pod.key),
+            "kind": self.kind(),
+            "disruption_cost": cost(self.pod),
+            "blocker": self.hold.as_ref().map(PodBlocker::code),
+        })
     }
 
     fn text(&self) -> String {
@@ -265,102 +298,85 @@ fn cost(pod: &Pod) -> f64 {
     pod.eviction_cost() as f64 / COST_OF_ONE as f64
 }
 
-fn blocker_json(own: &DisruptionBlocker) -> Value {
+fn blocker_json(blocker: &DisruptionBlocker) -> Value {
     json!({
-        "code": own.code(),
-        "text": part(own),
-        "pod": own.pod().map(part),
-        "until": own.until().map(|at| at.to_string()),
-        "yields_to_grace_period": own.yields_to_grace(),
+        "code": blocker.code(),
+        "text": part(blocker),
+        "pod": blocker.pod().map(part),
+        "until": blocker.until().map(|at| at.to_string()),
+        "yields_to_grace_period": blocker.yields_to_grace(),
     })
 }
 
-fn misread_json(own: &InvalidInput) -> Value {
-    json!({ "of": part(&own.of), "text": part(&own.why) })
+fn misread_json(misread: &InvalidInput) -> Value {
+    json!({ "of": part(&misread.of), "text": part(&misread.why) })
 }
 
 impl ExplainedNode<'_> {
+    fn label(&self, key: &str) -> Option<String> {
+        self.node.labels.get(key).map(part)
+    }
+
     /// Renders one JSON object.
     pub fn json(&self) -> Value {
-        let label = |key: &str| self.node.labels.get(key).map(part);
-        let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
-        let outlook = |(reason, own): &(Reason, ReasonOutcome)| {
-            let until = match own {
-                ReasonOutcome::Kept(verdict) => verdict.until(),
-                ReasonOutcome::Due(at) => Some(*at),
-                ReasonOutcome::Leaves | ReasonOutcome::Nothing => None,
-            };
-            json!({
-                "reason": reason.as_str(),
-                "verdict": own.code(),
-                "text": own.text(),
-                "until": time(until),
-            })
-        };
-        let tenant = |own: &Tenant<'_>| {
-            json!({
-                "pod": part(&own.pod.key),
-                "kind": own.kind(),
-                "disruption_cost": cost(own.pod),
-                "blocker": own.hold.as_ref().map(PodBlocker::code),
-            })
-        };
+        let outlooks = self.outlooks.iter();
+        let outlooks = outlooks.map(|(reason, outcome)| outcome.json(*reason));
         json!({
             "format_version": render::FORMAT_VERSION,
             "node": part(&self.node.name),
-            "pool": label(POOL),
-            "instance_type": label(INSTANCE_TYPE),
-            "capacity_type": label(CAPACITY_TYPE),
-            "zone": label(ZONE),
+            "pool": self.label(POOL),
+            "instance_type": self.label(INSTANCE_TYPE),
+            "capacity_type": self.label(CAPACITY_TYPE),
+            "zone": self.label(ZONE),
             "usd_per_h": self.price.map(Price::usd_per_h),
             "utilization_percent": self.weight.and_then(|(used, _)| used),
             "disruption_cost": self.weight.map(|(_, cost)| cost),
-            "verdicts": self.outlooks.iter().map(outlook).collect::<Vec<_>>(),
+            "verdicts": outlooks.collect::<Vec<_>>(),
             "blockers": self.blockers.iter().map(blocker_json).collect::<Vec<_>>(),
             "misread": self.misreads.iter().map(misread_json).collect::<Vec<_>>(),
-            "pods": self.pods.iter().map(tenant).collect::<Vec<_>>(),
-            "expires": time(self.expires),
-            "next_change": time(self.next),
+            "pods": self.pods.iter().map(Tenant::json).collect::<Vec<_>>(),
+            "expires": self.expires.map(|at| at.to_string()),
+            "next_change": self.next.map(|at| at.to_string()),
         })
     }
 
     /// Renders text.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let pool = self.node.labels.get(POOL);
-        let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {}", part(name)));
+        let pool = self.label(POOL);
+        let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {name}"));
         // Writing to a String cannot fail.
         let _ = writeln!(out, "Node {}, {pool}", part(&self.node.name));
         let what = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE]
-            .map(|key| self.node.labels.get(key).map_or("?".to_owned(), part))
+            .map(|key| self.label(key).unwrap_or("?".to_owned()))
             .join(" ");
         let price = self.price.map_or("unknown price".to_owned(), |price| {
             format!("{:.4} $/h", price.usd_per_h())
         });
         let _ = writeln!(out, "  {what}, {price}");
         if let Some((used, cost)) = self.weight {
-            let used = used.map_or("unknown".to_owned(), |own| format!("{own} %"));
+            let used = used.map_or("unknown".to_owned(), |percent| format!("{percent} %"));
             let _ = writeln!(out, "  utilization {used}, disruption cost {cost:.1}");
         }
         let _ = writeln!(out);
-        let width = REASONS.map(|own| own.as_str().len()).into_iter().max();
-        for (reason, own) in &self.outlooks {
+        let width = REASONS
+            .map(|reason| reason.as_str().len())
+            .into_iter()
+            .max();
+        for (reason, outcome) in &self.outlooks {
             let (reason, width) = (reason.as_str(), width.unwrap_or(0));
-            let sign = if *own == ReasonOutcome::Leaves {
+            let sign = if *outcome == ReasonOutcome::Leaves {
                 '-'
             } else {
                 ' '
             };
-            let _ = writeln!(out, "  {sign} {reason:width$}  {}", own.text());
+            let _ = writeln!(out, "  {sign} {reason:width$}  {}", outcome.text());
         }
         if let Some(at) = self.next {
             let _ = writeln!(out, "\n  Next scheduled change: {at}.");
         }
-        let own = self
-            .blockers
-            .iter()
-            .filter(|blocker| blocker.pod().is_none());
-        for blocker in own {
+        let blockers = self.blockers.iter();
+        for blocker in blockers.filter(|blocker| blocker.pod().is_none()) {
             let _ = writeln!(out, "\n  ! {}", part(blocker));
         }
         for InvalidInput { of, why } in &self.misreads {
@@ -379,9 +395,9 @@ impl ExplainedNode<'_> {
         let _ = writeln!(out, "\n  Its pods:");
         let held = self.pods.iter().filter(|pod| pod.hold.is_some());
         let others = self.pods.iter().filter(|pod| pod.hold.is_none());
-        for own in held.chain(others).take(TOLD) {
-            let sign = if own.hold.is_some() { '!' } else { ' ' };
-            let _ = writeln!(out, "    {sign} {}", own.text());
+        for tenant in held.chain(others).take(TOLD) {
+            let sign = if tenant.hold.is_some() { '!' } else { ' ' };
+            let _ = writeln!(out, "    {sign} {}", tenant.text());
         }
         let rest = self.pods.len().saturating_sub(TOLD);
         if rest > 0 {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::model::affinity::PodTerm;
+use crate::model::affinity::{PodTerm, TopologySpread};
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
 use crate::model::taint::{Effect, Toleration};
-use crate::plan::blocked_by_terminating::PATIENCE;
+use crate::plan::blocked_by_terminating::is_old;
+use crate::plan::explain_node::{closest, name_distance};
 use crate::plan::{Plan, provision, render, render_rejections};
 use crate::scheduling::cheaper_types::{Cheaper, TypeRejection, cheaper};
 use crate::scheduling::rejection::part;
@@ -27,18 +28,9 @@ const TOLD: usize = 10;
 /// Items of one requirement that are listed before the rest is counted.
 const ASKED: usize = 8;
 
-/// Suggestions for an unknown pod.
-const NAMES: usize = 5;
-
 /// The message for a pod that kube-scheduler does not bind to a node on which it would fit.
 const REFUSED: &str = "kube-scheduler does not bind the pod to this node, for a reason that is \
                        unknown to Outrigger; see the message of its condition PodScheduled";
-
-/// Largest edit distance for a suggestion.
-const DISTANCE: usize = 3;
-
-/// Longer names are not compared, because the cost is the product of the lengths.
-const LENGTH_MAX: usize = 253;
 
 /// The explanation of one pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +52,7 @@ pub enum PodOutcome {
         host: NodeRef,
         /// Number of other pods that the plan places there.
         others: usize,
-        /// Whether kube-scheduler has not bound the pod for [`PATIENCE`] although the node is
+        /// Whether kube-scheduler has not bound the pod for a minute although the node is
         /// ready. The scheduler then has a reason that the plan does not know.
         refused: bool,
     },
@@ -114,18 +106,15 @@ fn planned(
         };
     }
     let mut unplaced = plan.unplaced.into_iter();
-    let own = unplaced.find(|own| own.pod == *key);
-    PodOutcome::Unplaced(own.map_or_else(|| [].into(), |own| own.reasons))
+    let pod = unplaced.find(|pod| pod.pod == *key);
+    PodOutcome::Unplaced(pod.map_or_else(|| [].into(), |pod| pod.reasons))
 }
 
 /// Returns whether kube-scheduler does not bind a pod although it is planned on a ready node.
 fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp) -> bool {
-    let is_old = pod
-        .created
-        .is_some_and(|at| now.duration_since(at) >= PATIENCE);
     pod.node.is_none()
         && pod.unschedulable
-        && is_old
+        && is_old(pod, now)
         && snapshot
             .rooms
             .iter()
@@ -134,26 +123,17 @@ fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp
 
 /// Returns pods with the same name in a different namespace or a similar name, closest first.
 pub fn similar(state: &State, key: &PodKey) -> Vec<String> {
-    let distance = |own: &PodKey| {
-        if own.name == key.name {
-            return Some(0);
-        }
-        let long = own.name.len().max(key.name.len()) > LENGTH_MAX;
-        if own.namespace != key.namespace || long {
-            return None;
-        }
-        let apart = strsim::osa_distance(&own.name, &key.name);
-        let starts = own.name.starts_with(&key.name) && !key.name.is_empty();
-        (apart <= DISTANCE || starts).then_some(if starts { DISTANCE } else { apart })
-    };
     let pods = state.objects.pods.keys();
-    let mut near: Vec<(usize, &PodKey)> =
-        pods.filter_map(|pod| Some((distance(pod)?, pod))).collect();
-    near.sort_unstable();
-    near.into_iter()
-        .take(NAMES)
-        .map(|(_, own)| part(own))
-        .collect()
+    closest(pods.filter_map(|known| {
+        let distance = if known.name == key.name {
+            Some(0)
+        } else if known.namespace == key.namespace {
+            name_distance(&known.name, &key.name)
+        } else {
+            None
+        };
+        Some((distance?, known))
+    }))
 }
 
 impl Explained<'_> {
@@ -177,7 +157,7 @@ impl Explained<'_> {
     pub fn json(&self) -> Value {
         let requests = self.pod.requests.iter();
         let requests =
-            requests.map(|(name, own)| (part(name), render_rejections::amount(name, own)));
+            requests.map(|(name, amount)| (part(name), render_rejections::amount(name, amount)));
         let mut value = json!({
             "format_version": render::FORMAT_VERSION,
             "pod": part(&self.pod.key),
@@ -330,41 +310,41 @@ fn types(claim: &NewNodeClaim) -> Vec<&str> {
 }
 
 fn claimed(claim: &NewNodeClaim, all: &[Cheaper]) -> Value {
-    let offering = |(own, price): &(crate::model::instance::OfferingKey, _)| {
-        let price: &crate::model::instance::Price = price;
+    let offerings = claim.offerings.iter().map(|(key, price)| {
         json!({
-            "instance_type": own.instance_type.as_str(),
-            "zone": own.zone.as_str(),
-            "capacity_type": own.capacity_type.as_str(),
+            "instance_type": key.instance_type.as_str(),
+            "zone": key.zone.as_str(),
+            "capacity_type": key.capacity_type.as_str(),
             "usd_per_h": render::round(price.usd_per_h()),
         })
-    };
-    let cheaper = |own: &Cheaper| {
-        let mut value = json!({
-            "obstacle": own.obstacle.as_str(),
-            "types": own.types,
-            "nearest": own.nearest.as_str(),
-            "text": part(own),
-        });
-        match (&own.obstacle, own.amounts) {
-            (TypeRejection::Label(key), _) => value["label"] = json!(key),
-            (TypeRejection::Together { pods }, _) => value["pods"] = json!(pods),
-            (TypeRejection::Resource(name), Some((asked, left))) => {
-                value["resource"] = json!(name);
-                value["needed"] = render_rejections::amount(name, asked);
-                value["left"] = render_rejections::amount(name, left);
-            }
-            _ => {}
-        }
-        value
-    };
+    });
     json!({
         "pool": claim.pool.as_str(),
-        "offerings": claim.offerings.iter().map(offering).collect::<Vec<_>>(),
+        "offerings": offerings.collect::<Vec<_>>(),
         "instance_types": types(claim),
         "other_pods": claim.pods.len() - 1,
-        "cheaper_types": all.iter().map(cheaper).collect::<Vec<_>>(),
+        "cheaper_types": all.iter().map(cheaper_json).collect::<Vec<_>>(),
     })
+}
+
+fn cheaper_json(cheaper: &Cheaper) -> Value {
+    let mut value = json!({
+        "obstacle": cheaper.obstacle.as_str(),
+        "types": cheaper.types,
+        "nearest": cheaper.nearest.as_str(),
+        "text": part(cheaper),
+    });
+    match (&cheaper.obstacle, cheaper.amounts) {
+        (TypeRejection::Label(key), _) => value["label"] = json!(key),
+        (TypeRejection::Together { pods }, _) => value["pods"] = json!(pods),
+        (TypeRejection::Resource(name), Some((asked, left))) => {
+            value["resource"] = json!(name);
+            value["needed"] = render_rejections::amount(name, asked);
+            value["left"] = render_rejections::amount(name, left);
+        }
+        _ => {}
+    }
+    value
 }
 
 fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
@@ -386,7 +366,7 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
         let types = types(claim).len();
         let _ = writeln!(out, "      and {rest} more, {types} instance types in all");
     }
-    let count: usize = all.iter().map(|own| own.types).sum();
+    let count: usize = all.iter().map(|cheaper| cheaper.types).sum();
     if count == 0 {
         let _ = writeln!(out, "  The pool has no cheaper type.");
         return;
@@ -395,82 +375,103 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
         out,
         "  The pool has {count} cheaper types, which were not chosen:"
     );
-    for own in all {
-        let _ = writeln!(out, "      {own}");
+    for cheaper in all {
+        let _ = writeln!(out, "      {cheaper}");
     }
 }
 
 /// Lists the constraints of a pod except resources, one per line.
 fn asks(pod: &Pod) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = |what: &str, mut all: Vec<String>, glue: &str| {
-        let rest = all.len().saturating_sub(ASKED);
-        all.truncate(ASKED);
-        if rest > 0 {
-            all.push(format!("{rest} more"));
-        }
-        if !all.is_empty() {
-            lines.push(format!("{what} {}", all.join(glue)));
-        }
-    };
     let selector = Requirements::from_labels(&pod.node_selector);
-    let labels = |own: &Requirements| part(own);
-    if !selector.is_empty() {
-        line("node selector:", vec![labels(&selector)], "");
-    }
-    let affinity = pod.node_affinity.iter().map(labels).collect();
-    line("node affinity:", affinity, ", or ");
-    let wished = pod.preferred_nodes.iter();
-    let wished = wished.map(|own| format!("{} (weight {})", labels(&own.term), own.weight));
-    line("preferred node affinity:", wished.collect(), ", or ");
-    line(
-        "pod affinity:",
-        pod.affinity.iter().map(term).collect(),
-        " and ",
-    );
-    line(
-        "pod anti-affinity:",
-        pod.anti_affinity.iter().map(term).collect(),
-        " and ",
-    );
-    let wished = pod
-        .preferred_affinity
-        .iter()
-        .map(|preferred_affinity| term(&preferred_affinity.term));
-    line("preferred pod affinity:", wished.collect(), ", or ");
-    let wished = pod
-        .preferred_anti_affinity
-        .iter()
-        .map(|preferred_anti_affinity| term(&preferred_anti_affinity.term));
-    line("preferred pod anti-affinity:", wished.collect(), ", or ");
-    let spread = pod.spread.iter().map(|spread| {
-        let wish = if spread.is_hard { "" } else { ", preferred" };
-        let (key, skew) = (part(&spread.topology_key), spread.max_skew);
-        format!(
-            "{} over {key}, maxSkew {skew}{wish}",
-            pods(spread.selector.as_ref())
-        )
-    });
-    line("topology spread:", spread.collect(), "; ");
-    let tolerations = pod.tolerations.iter().map(toleration_text).collect();
-    line("tolerations:", tolerations, ", ");
+    let selector = Some(selector).filter(|selector| !selector.is_empty());
+    let priority = Some(pod.priority).filter(|priority| *priority != 0);
+    let preferred_nodes = pod.preferred_nodes.iter();
+    let preferred_nodes = preferred_nodes
+        .map(|preferred| format!("{} (weight {})", part(&preferred.term), preferred.weight));
+    let near = pod.preferred_affinity.iter();
+    let away = pod.preferred_anti_affinity.iter();
     let ports = pod.host_ports.iter();
     let ports = ports.map(|(protocol, _, number)| part(format_args!("{protocol} {number}")));
-    line("host ports:", ports.collect(), ", ");
-    line(
-        "volume claims:",
-        pod.volume_claims.iter().map(part).collect(),
-        ", ",
-    );
-    line(
-        "gang:",
-        pod.gang.iter().map(|gang| part(&gang.name)).collect(),
-        "",
-    );
-    if pod.priority != 0 {
-        line("priority:", vec![pod.priority.to_string()], "");
+    let constraints: [(&str, &str, Vec<String>); 12] = [
+        ("node selector:", "", selector.iter().map(part).collect()),
+        (
+            "node affinity:",
+            ", or ",
+            pod.node_affinity.iter().map(part).collect(),
+        ),
+        (
+            "preferred node affinity:",
+            ", or ",
+            preferred_nodes.collect(),
+        ),
+        (
+            "pod affinity:",
+            " and ",
+            pod.affinity.iter().map(term).collect(),
+        ),
+        (
+            "pod anti-affinity:",
+            " and ",
+            pod.anti_affinity.iter().map(term).collect(),
+        ),
+        (
+            "preferred pod affinity:",
+            ", or ",
+            near.map(|preferred| term(&preferred.term)).collect(),
+        ),
+        (
+            "preferred pod anti-affinity:",
+            ", or ",
+            away.map(|preferred| term(&preferred.term)).collect(),
+        ),
+        (
+            "topology spread:",
+            "; ",
+            pod.spread.iter().map(spread_text).collect(),
+        ),
+        (
+            "tolerations:",
+            ", ",
+            pod.tolerations.iter().map(toleration_text).collect(),
+        ),
+        ("host ports:", ", ", ports.collect()),
+        (
+            "volume claims:",
+            ", ",
+            pod.volume_claims.iter().map(part).collect(),
+        ),
+        (
+            "gang:",
+            "",
+            pod.gang.iter().map(|gang| part(&gang.name)).collect(),
+        ),
+    ];
+    let constraints = constraints
+        .into_iter()
+        .filter(|(_, _, all)| !all.is_empty())
+        .map(|(what, glue, all)| format!("{what} {}", first_few(all).join(glue)));
+    constraints
+        .chain(priority.map(|priority| format!("priority: {priority}")))
+        .collect()
+}
+
+/// Returns the first of these items, and how many more there are.
+fn first_few(mut items: Vec<String>) -> Vec<String> {
+    let rest = items.len().saturating_sub(ASKED);
+    items.truncate(ASKED);
+    if rest > 0 {
+        items.push(format!("{rest} more"));
     }
-    lines
+    items
+}
+
+fn spread_text(spread: &TopologySpread) -> String {
+    let preferred = if spread.is_hard { "" } else { ", preferred" };
+    let (key, skew) = (part(&spread.topology_key), spread.max_skew);
+    format!(
+        "{} over {key}, maxSkew {skew}{preferred}",
+        pods(spread.selector.as_ref())
+    )
 }
 
 fn toleration_text(toleration: &Toleration) -> String {
@@ -494,10 +495,12 @@ fn pods(selector: Option<&Selector>) -> String {
     let Some(selector) = selector else {
         return "no pods".to_owned();
     };
-    let all = selector.expressions().iter();
-    let all: Vec<String> = all.map(|(key, own)| format!("{key} {own}")).collect();
-    match all.len() {
+    let expressions = selector.expressions().iter();
+    let expressions: Vec<String> = expressions
+        .map(|(key, requirement)| format!("{key} {requirement}"))
+        .collect();
+    match expressions.len() {
         0 => "all pods".to_owned(),
-        _ => format!("pods with {}", part(all.join(", "))),
+        _ => format!("pods with {}", part(expressions.join(", "))),
     }
 }

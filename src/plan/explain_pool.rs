@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::coordination::lease_annotations::Pause;
 use crate::disruption::verdict::{RetainedNode, RuleScope};
 use crate::model::buffer::buffer_of;
-use crate::model::id::{NodeName, PodKey, PoolName};
+use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
@@ -99,15 +99,19 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let range = range(&state.snapshot(now), &pool.name, now)?;
     let pause = state.notes.pause_of(&pool.name, now);
     let mut plan = foreseen(state, now);
-    let is_of = |node: &NodeName| {
-        let node = state.objects.nodes.get(node.as_str());
-        node.and_then(Node::pool).as_ref() == Some(&pool.name)
-    };
     plan.launches.retain(|launch| launch.pool == pool.name);
-    plan.retire.retain(|own| own.pool == pool.name);
-    plan.kept.retain(|own| is_of(&own.node));
+    plan.retire
+        .retain(|termination| termination.pool == pool.name);
+    plan.kept.retain(|kept| {
+        let node = state.objects.nodes.get(kept.node.as_str());
+        node.and_then(Node::pool).as_ref() == Some(&pool.name)
+    });
     let need = StaticDemand::Nodes(pool.name.clone());
-    let short = plan.short.iter().find(|own| own.need == need).cloned();
+    let short = plan
+        .short
+        .iter()
+        .find(|shortfall| shortfall.need == need)
+        .cloned();
     let disruption_view = state.disruption_view(now);
     let candidates = disruption_view.candidates.iter();
     let reasons = REASONS.into_iter();
@@ -115,9 +119,9 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     Some(ExplainedPool {
         pool,
         holding: state.holdings().remove(&pool.name).unwrap_or_default(),
-        pause: pause.map(|(of_cluster, own)| match of_cluster {
-            true => (RuleScope::Cluster, own),
-            false => (RuleScope::Pool, own),
+        pause: pause.map(|(of_cluster, pause)| match of_cluster {
+            true => (RuleScope::Cluster, pause),
+            false => (RuleScope::Pool, pause),
         }),
         range,
         launches: launches(&plan),
@@ -145,64 +149,63 @@ fn launches(plan: &Plan) -> Vec<Launches> {
         let Some((first, price)) = claim.offerings.first() else {
             continue;
         };
-        let own = alike.entry(first).or_insert_with(|| Launches {
+        let launches = alike.entry(first).or_insert_with(|| Launches {
             first: first.clone(),
             price: *price,
             nodes: 0,
             pods: 0,
             virtual_pods: 0,
         });
-        let virtual_pods = claim.pods.iter().filter(|pod| buffer_of(pod).is_some());
-        let virtual_pods = virtual_pods.count();
-        own.nodes += 1;
-        own.pods += claim.pods.len() - virtual_pods;
-        own.virtual_pods += virtual_pods;
+        let virtual_pods = claim.pods.iter().filter_map(buffer_of).count();
+        launches.nodes += 1;
+        launches.pods += claim.pods.len() - virtual_pods;
+        launches.virtual_pods += virtual_pods;
     }
     let mut all: Vec<Launches> = alike.into_values().collect();
-    all.sort_by_key(|own| Reverse(own.nodes));
+    all.sort_by_key(|launches| Reverse(launches.nodes));
     all
 }
 
 /// Groups unschedulable pods by their rejection in a pool. Rejections that apply to all pools
 /// count, too, except in static pools, which launch no nodes for pods.
 fn stopped(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
-    let of = |wanted: Option<&PoolName>, own: &UnschedulablePod| {
-        let mut reasons = own.reasons.iter();
-        reasons.find(|why| why.pool.as_ref() == wanted).cloned()
-    };
     let mut alike: BTreeMap<&str, RejectionGroup> = BTreeMap::new();
-    for own in unplaced {
-        let in_pool = of(Some(&pool.name), own);
-        let Some(why) = in_pool.or_else(|| of(None, own).filter(|_| pool.replicas.is_none()))
-        else {
+    for pod in unplaced {
+        let mut reasons = pod.reasons.iter();
+        let in_pool = reasons.find(|why| why.pool.as_ref() == Some(&pool.name));
+        let mut reasons = pod.reasons.iter().filter(|_| pool.replicas.is_none());
+        let Some(why) = in_pool.or_else(|| reasons.find(|why| why.pool.is_none())) else {
             continue;
         };
         let stopped = alike
             .entry(why.code.as_str())
             .or_insert_with(|| RejectionGroup {
                 pods: 0,
-                first: own.pod.clone(),
-                why,
+                first: pod.pod.clone(),
+                why: why.clone(),
             });
         stopped.pods += 1;
     }
     let mut all: Vec<RejectionGroup> = alike.into_values().collect();
-    all.sort_by_key(|own| Reverse(own.pods));
+    all.sort_by_key(|group| Reverse(group.pods));
     all
 }
 
 fn outlook(plan: &Plan, reason: Reason) -> Outlook {
-    let leave = plan.retire.iter().filter(|own| own.reason == reason);
+    let leave = plan
+        .retire
+        .iter()
+        .filter(|termination| termination.reason == reason);
     let mut alike: BTreeMap<&str, Stay> = BTreeMap::new();
-    for own in plan.kept.iter().filter(|own| own.reason == reason) {
-        let stay = alike.entry(own.verdict.code()).or_insert_with(|| Stay {
+    for node in plan.kept.iter().filter(|node| node.reason == reason) {
+        let stay = alike.entry(node.verdict.code()).or_insert_with(|| Stay {
             nodes: 0,
-            first: own.clone(),
+            first: node.clone(),
         });
         stay.nodes += 1;
     }
     let mut stay: Vec<Stay> = alike.into_values().collect();
-    stay.sort_by_key(|own| Reverse(own.nodes));
+    stay.sort_by_key(|stay| Reverse(stay.nodes));
     Outlook {
         leave: leave.count(),
         stay,
@@ -212,7 +215,7 @@ fn outlook(plan: &Plan, reason: Reason) -> Outlook {
 impl Outlook {
     /// Returns the number of kept nodes.
     pub fn stay(&self) -> usize {
-        self.stay.iter().map(|own| own.nodes).sum()
+        self.stay.iter().map(|stay| stay.nodes).sum()
     }
 }
 

@@ -34,8 +34,8 @@ pub(super) fn ahead<'s, 'a>(
         used.nodes += 1;
         used.capacity.add(&largest(claim, snapshot));
         let reserved = claim.reservation();
-        if let Some(own) = reserved.and_then(|id| ahead.reservations.get_mut(id)) {
-            own.left = own.left.saturating_sub(1);
+        if let Some(reservation) = reserved.and_then(|id| ahead.reservations.get_mut(id)) {
+            reservation.left = reservation.left.saturating_sub(1);
         }
         let room = room_to_come(host(at), pool, &offerings, catalog, &claim.labels);
         if let Some(mut room) = room {

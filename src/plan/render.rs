@@ -146,13 +146,14 @@ impl RenderedPlan<'_> {
         self.plan
             .short
             .iter()
-            .map(|own| {
-                let (kind, name) = match &own.need {
+            .map(|short| {
+                let (kind, name) = match &short.need {
                     StaticDemand::Nodes(pool) => ("pool", pool.as_str()),
                     StaticDemand::Room(buffer) => ("buffer", buffer.as_str()),
                 };
-                let reasons: Vec<Value> = own.reasons.iter().map(render_rejections::json).collect();
-                json!({ kind: name, "missing": own.missing, "reasons": reasons })
+                let reasons: Vec<Value> =
+                    short.reasons.iter().map(render_rejections::json).collect();
+                json!({ kind: name, "missing": short.missing, "reasons": reasons })
             })
             .collect()
     }
@@ -161,16 +162,16 @@ impl RenderedPlan<'_> {
         self.plan
             .retire
             .iter()
-            .map(|own| {
-                let (node, reason) = (own.node.as_str(), own.reason.as_str());
+            .map(|termination| {
+                let (node, reason) = (termination.node.as_str(), termination.reason.as_str());
                 let mut shown = json!({
                     "node": node,
                     "reason": reason,
-                    "pool": own.pool.as_str(),
-                    "pods": own.pods,
-                    "usd_per_h": own.price.map(|own| round(own.usd_per_h())),
+                    "pool": termination.pool.as_str(),
+                    "pods": termination.pods,
+                    "usd_per_h": termination.price.map(|termination| round(termination.usd_per_h())),
                 });
-                if let Some(cause) = own.cause {
+                if let Some(cause) = termination.cause {
                     shown["cause"] = json!(cause);
                 }
                 shown
@@ -182,20 +183,20 @@ impl RenderedPlan<'_> {
     /// and empty nodes that the health of the cluster retains.
     fn due(&self) -> impl Iterator<Item = &RetainedNode> {
         let kept = self.plan.kept.iter();
-        kept.filter(|own| {
-            let ails = matches!(own.verdict, Verdict::Health(_));
-            SHOWN.contains(&own.reason) || ails && own.reason != Reason::Underutilized
+        kept.filter(|node| {
+            let ails = matches!(node.verdict, Verdict::Health(_));
+            SHOWN.contains(&node.reason) || ails && node.reason != Reason::Underutilized
         })
     }
 
     fn kept(&self) -> Vec<Value> {
         self.due()
-            .map(|own| {
+            .map(|node| {
                 json!({
-                    "node": own.node.as_str(),
-                    "reason": own.reason.as_str(),
-                    "verdict": own.verdict.code(),
-                    "text": own.verdict.to_string(),
+                    "node": node.node.as_str(),
+                    "reason": node.reason.as_str(),
+                    "verdict": node.verdict.code(),
+                    "text": node.verdict.to_string(),
                 })
             })
             .collect()
@@ -208,9 +209,9 @@ impl RenderedPlan<'_> {
             let _ = writeln!(out, "  ! voluntary disruption is suspended: {why}");
         }
         let mut groups: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
-        for own in self.due() {
-            let group = (own.reason.as_str(), own.verdict.to_string());
-            groups.entry(group).or_default().push(own.node.as_str());
+        for node in self.due() {
+            let group = (node.reason.as_str(), node.verdict.to_string());
+            groups.entry(group).or_default().push(node.node.as_str());
         }
         for ((reason, why), nodes) in groups {
             let shown = nodes[..nodes.len().min(PODS_SHOWN)].join(", ");
@@ -249,8 +250,8 @@ impl RenderedPlan<'_> {
         for (host, pods) in &self.plan.placed {
             let _ = writeln!(out, "    {host} takes {}", pods_text(pods));
         }
-        for own in &self.plan.retire {
-            let _ = writeln!(out, "  - disrupt {}", retired(own));
+        for termination in &self.plan.retire {
+            let _ = writeln!(out, "  - disrupt {}", retired(termination));
         }
         for claim in &self.plan.cancel {
             let surplus = Reason::Surplus.as_str();
@@ -258,9 +259,9 @@ impl RenderedPlan<'_> {
         }
         self.kept_text(&mut out);
         self.unplaced_text(&mut out);
-        for own in &self.plan.short {
-            let _ = writeln!(out, "  ! {}: {} missing", own.need, own.missing);
-            for why in own.reasons.iter() {
+        for short in &self.plan.short {
+            let _ = writeln!(out, "  ! {}: {} missing", short.need, short.missing);
+            for why in short.reasons.iter() {
                 let _ = writeln!(out, "      {}", render_rejections::line(why));
             }
         }
@@ -272,10 +273,7 @@ impl RenderedPlan<'_> {
             let _ = writeln!(out, "  Nothing to do.");
         }
         let (before, after) = (self.before, self.after());
-        let change = |after: f64| match before > 0.0 {
-            true => format!(" ({:+.0}%)", (after - before) / before * 100.0),
-            false => String::new(),
-        };
+
         let _ = writeln!(
             out,
             "\nPlan: {} to launch, {} to disrupt, {} unschedulable. \
@@ -283,14 +281,14 @@ impl RenderedPlan<'_> {
             self.plan.launches.len(),
             self.plan.retire.len(),
             self.plan.unplaced.len(),
-            change(after),
+            change(before, after),
         );
-        let least = self.unbudgeted.map(|own| self.after_all(own));
+        let least = self.unbudgeted.map(|plan| self.after_all(plan));
         if let Some(least) = least.filter(|least| round(*least) < round(after)) {
             let _ = writeln!(
                 out,
                 "As disruption budgets allow, later passes reduce the cost to ${least:.2}/h{}.",
-                change(least),
+                change(before, least),
             );
         }
         out
@@ -315,20 +313,28 @@ impl RenderedPlan<'_> {
     }
 }
 
+/// Formats the change of a cost in per cent, or nothing if it was zero.
+fn change(before: f64, after: f64) -> String {
+    match before > 0.0 {
+        true => format!(" ({:+.0}%)", (after - before) / before * 100.0),
+        false => String::new(),
+    }
+}
+
 /// Formats a disrupted node: the reason, the pods to reschedule and the price.
-fn retired(own: &PlannedTermination) -> String {
-    let mut text = format!("{}: {}", own.node, own.reason.as_str());
-    if let Some(cause) = own.cause {
+fn retired(termination: &PlannedTermination) -> String {
+    let mut text = format!("{}: {}", termination.node, termination.reason.as_str());
+    if let Some(cause) = termination.cause {
         let _ = write!(text, " ({cause})");
     }
-    match own.pods {
+    match termination.pods {
         0 => {}
         1 => text.push_str(", 1 pod to reschedule"),
         pods => {
             let _ = write!(text, ", {pods} pods to reschedule");
         }
     }
-    if let Some(price) = own.price {
+    if let Some(price) = termination.price {
         let _ = write!(text, ", ${:.4}/h", price.usd_per_h());
     }
     text

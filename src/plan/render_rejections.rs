@@ -47,7 +47,9 @@ fn label(no: &Incompatible) -> Value {
 fn nearest(miss: &RejectionDetail) -> Value {
     match miss {
         RejectionDetail::Told(_) => Value::Null,
-        RejectionDetail::Priority { own, cutoff } => json!({ "priority": own, "least": cutoff }),
+        RejectionDetail::Priority { priority, cutoff } => {
+            json!({ "priority": priority, "least": cutoff })
+        }
         RejectionDetail::Gang {
             name,
             placed,

@@ -34,15 +34,13 @@ pub(super) fn or_apart(first: Solution, snapshot: &Snapshot<'_>, now: Timestamp)
         return first;
     }
     let pods: Vec<Pod> = snapshot.pending.iter().map(|pod| apart(pod)).collect();
-    let mut own = snapshot.clone();
-    own.pending = pods.iter().collect();
-    let second = solve(&own, now);
-    let cost = |solution: &Solution| cost(&solution.claims, snapshot);
-    let pods = |solution: &Solution| -> Vec<PodKey> {
-        let unplaced = solution.unplaced.iter();
-        unplaced.map(|own| own.pod.clone()).collect()
-    };
-    if pods(&second) != pods(&first) || cost(&second) > DEARER_MAX * cost(&first) {
+    let mut separated = snapshot.clone();
+    separated.pending = pods.iter().collect();
+    let second = solve(&separated, now);
+    let unplaced = first.unplaced.iter().map(|unplaced| &unplaced.pod);
+    if !unplaced.eq(second.unplaced.iter().map(|unplaced| &unplaced.pod))
+        || cost(&second.claims, snapshot) > DEARER_MAX * cost(&first.claims, snapshot)
+    {
         return first;
     }
     // Its rejections would name rules that the pods do not have.
@@ -75,31 +73,31 @@ fn is_crowded(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
             let kin = (pod.key.namespace.as_str(), &pod.labels);
             let count = alike.entry(kin).or_insert(0);
             *count += 1;
-            wide(pod).any(|own| *count > own.max_skew)
+            wide(pod).any(|spread| *count > spread.max_skew)
         })
     })
 }
 
 /// Returns the pod with anti-affinity to the pods it is spread with.
 fn apart(pod: &Pod) -> Pod {
-    let mut own = pod.clone();
+    let mut separated = pod.clone();
     for spread in wide(pod) {
         if spread.max_skew <= 1 {
-            own.anti_affinity.push(PodTerm {
+            separated.anti_affinity.push(PodTerm {
                 selector: spread.selector.clone(),
                 namespaces: [pod.key.namespace.clone()].into(),
                 namespace_selector: None,
                 topology_key: HOSTNAME.to_owned(),
             });
         } else {
-            own.spread.push(TopologySpread {
+            separated.spread.push(TopologySpread {
                 topology_key: HOSTNAME.to_owned(),
                 min_domains: 1,
                 ..spread.clone()
             });
         }
     }
-    own
+    separated
 }
 
 /// Returns the price of new nodes, including the per-node cost.

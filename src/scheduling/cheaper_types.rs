@@ -85,7 +85,7 @@ pub fn cheaper(
     let pods: Vec<&Pod> = snapshot
         .pending
         .iter()
-        .filter(|own| claim.pods.binary_search(&own.key).is_ok())
+        .filter(|pod| claim.pods.binary_search(&pod.key).is_ok())
         .copied()
         .collect();
     let problem = Problem::new(&pods, snapshot);
@@ -112,7 +112,7 @@ pub fn cheaper(
         }
     }
     let mut classes = problem.classes.iter();
-    let class = classes.position(|class| class.pods.iter().any(|own| own.key == *pod));
+    let class = classes.position(|class| class.pods.iter().any(|member| member.key == *pod));
     match (class, weighed.planned(claim)) {
         (Some(class), Some(price)) => {
             weighed.price = price;
@@ -136,23 +136,18 @@ impl Weighed<'_> {
     fn planned(&self, claim: &NewNodeClaim) -> Option<Price> {
         let (first, _) = claim.offerings.first()?;
         let shapes = self.template.shapes.iter();
-        let shapes = shapes.filter(|shape| shape.instance_type.name == first.instance_type);
-        let mut offers = shapes.flat_map(|shape| &shape.offers);
-        offers
+        shapes
+            .filter(|shape| shape.instance_type.name == first.instance_type)
+            .flat_map(|shape| &shape.offers)
             .find(|offer| offer.zone == first.zone && offer.capacity_type == first.capacity_type)
             .map(|offer| offer.price)
     }
 
     fn all(&self, class: usize) -> Vec<Cheaper> {
-        let is_cheaper = |offer: &Offering| offer.price < self.price;
         let mut all: BTreeMap<TypeRejection, Cheaper> = BTreeMap::new();
         for shape in &self.template.shapes {
-            if !shape
-                .offers
-                .iter()
-                .chain(&shape.held)
-                .any(|offer| is_cheaper(offer))
-            {
+            let mut offers = shape.offers.iter().chain(&shape.held);
+            if !offers.any(|offer| offer.price < self.price) {
                 continue;
             }
             let obstacle = self.obstacle(shape, class);
@@ -161,15 +156,15 @@ impl Weighed<'_> {
                 _ => None,
             };
             let name = &shape.instance_type.name;
-            let own = all.entry(obstacle.clone()).or_insert_with(|| Cheaper {
+            let cheaper = all.entry(obstacle.clone()).or_insert_with(|| Cheaper {
                 obstacle,
                 types: 0,
                 nearest: name.clone(),
                 amounts,
             });
-            own.types += 1;
-            if amounts.map(|amount| amount.1) > own.amounts.map(|amount| amount.1) {
-                (own.nearest, own.amounts) = (name.clone(), amounts);
+            cheaper.types += 1;
+            if amounts.map(|amount| amount.1) > cheaper.amounts.map(|amount| amount.1) {
+                (cheaper.nearest, cheaper.amounts) = (name.clone(), amounts);
             }
         }
         all.into_values().collect()
@@ -184,8 +179,10 @@ impl Weighed<'_> {
     /// Returns the obstacle of a type. If there are several alternatives, that of the closest is
     /// reported.
     fn obstacle(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
-        let own = &self.problem.classes[class];
-        let wants = self.problem.wants_of(self.problem.without_wishes(own.kind));
+        let class = &self.problem.classes[class];
+        let wants = self
+            .problem
+            .wants_of(self.problem.without_wishes(class.kind));
         let alternatives = wants.alternatives.iter();
         let admitted = alternatives
             .filter_map(|alternative| self.template.admit(wants, alternative, true).ok());
@@ -193,7 +190,7 @@ impl Weighed<'_> {
             if clash(wants.ports, &shape.overhead.ports) {
                 return TypeRejection::Ports;
             }
-            self.stops(shape, &labels, &own.demand)
+            self.stops(shape, &labels, &class.demand)
         });
         stops.max().unwrap_or(TypeRejection::Label(String::new()))
     }
@@ -214,9 +211,8 @@ impl Weighed<'_> {
                 .unwrap_or(0);
             return TypeRejection::Resource(part(self.problem.axes.name(axis)));
         }
-        let would_do = |offer: &Offering| offer.price < self.price && sells(labels, offer);
-        if !shape.offers.iter().any(|offer| would_do(offer)) {
-            return match shape.held.iter().any(|offer| would_do(offer)) {
+        if !self.has_cheaper(&shape.offers, labels) {
+            return match self.has_cheaper(&shape.held, labels) {
                 true => TypeRejection::Held,
                 false => TypeRejection::Offering,
             };
@@ -241,13 +237,18 @@ impl Weighed<'_> {
                 self.template
                     .admit(wants, alternative, true)
                     .is_ok_and(|labels| {
-                        let mut offers = shape.offers.iter();
                         shape.suits(&of_types(&labels)).is_ok()
                             && !clash(wants.ports, &shape.overhead.ports)
-                            && offers.any(|offer| offer.price < self.price && sells(&labels, offer))
+                            && self.has_cheaper(&shape.offers, &labels)
                     })
             })
         })
+    }
+
+    /// Returns whether one of these offerings is cheaper and satisfies the requirements.
+    fn has_cheaper(&self, offers: &[&Offering], labels: &Requirements) -> bool {
+        let mut offers = offers.iter();
+        offers.any(|offer| offer.price < self.price && sells(labels, offer))
     }
 }
 

@@ -72,19 +72,20 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     /// `board` contains all hosts and all bound pods at the end.
     pub(super) fn new(
         ground: &'r PackingContext<'p, 'a>,
-        (packed, rooms): (&'r PackingState<'p, 'a>, &'r [&'r ExistingNode]),
+        packed: &'r PackingState<'p, 'a>,
+        rooms: &'r [&'r ExistingNode],
         holds: &'r UnavailableOfferings,
         board: TopologyState<'p>,
     ) -> Self {
         let min_values = ground.scheduling.min_values;
-        let varieties = ground.templates.iter();
+        let templates = ground.templates.iter();
         Self {
             ground,
             packed,
             rooms,
             holds,
-            varieties: varieties
-                .map(|own| MinValues::of(own, min_values))
+            varieties: templates
+                .map(|template| MinValues::of(template, min_values))
                 .collect(),
             board,
             places: None,
@@ -96,13 +97,14 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     /// requirements are grouped, so that matching types are computed once.
     pub(super) fn all(mut self) -> Vec<(usize, Arc<[PoolRejection]>)> {
         let problem = self.ground.problem;
-        let wants = |class: usize| {
-            let kind = problem.without_wishes(problem.classes[class].kind);
-            problem.kinds[kind].wants
-        };
         let left = self.packed.left.iter().enumerate();
-        let left = left.filter(|(_, left)| **left > 0);
-        let mut classes: Vec<(usize, usize)> = left.map(|(own, _)| (wants(own), own)).collect();
+        let mut classes: Vec<(usize, usize)> = left
+            .filter(|(_, left)| **left > 0)
+            .map(|(class, _)| {
+                let kind = problem.without_wishes(problem.classes[class].kind);
+                (problem.kinds[kind].wants, class)
+            })
+            .collect();
         classes.sort_unstable();
         let mut all = Vec::with_capacity(classes.len());
         let mut known: Option<(usize, Vec<Vec<PoolOffer>>)> = None;
@@ -138,12 +140,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
 
     /// Returns a rejection that is independent of pools, if any.
     fn of_itself(&self, class: usize) -> Option<PoolRejection> {
-        let own = self.ground.problem.classes[class].priority;
+        let priority = self.ground.problem.classes[class].priority;
         let cutoff = self.ground.scheduling.priority_cutoff;
-        let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| own < *cutoff) {
+        let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| priority < *cutoff) {
             (
                 RejectionCode::Priority,
-                RejectionDetail::Priority { own, cutoff },
+                RejectionDetail::Priority { priority, cutoff },
             )
         } else if self.ground.templates.is_empty() {
             let text = "no existing node fits it, and there is no pool to launch one";
@@ -160,19 +162,15 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     fn offers(&mut self, wants: &NodeRequirements<'_>) -> Vec<Vec<PoolOffer>> {
-        let types = self
-            .ground
-            .templates
-            .iter()
-            .map(|template| template.shapes.len());
+        let templates = self.ground.templates.iter();
+        let types = templates.clone().map(|template| template.shapes.len());
         let types = types.sum::<usize>() * wants.alternatives.len();
         self.steps += LABEL_STEPS * types as u64;
-        self.ground
-            .templates
-            .iter()
+        templates
             .map(|template| {
-                let alternatives = wants.alternatives.iter();
-                alternatives
+                wants
+                    .alternatives
+                    .iter()
                     .map(|alternative| {
                         offer(template, wants, alternative, &self.ground.problem.agents)
                     })
@@ -217,7 +215,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let fitting: Vec<(usize, bool)> = suited
             .types
             .iter()
-            .filter(|own| fits(&template.shapes[own.0], demand))
+            .filter(|suited| fits(&template.shapes[suited.0], demand))
             .copied()
             .collect();
         if fitting.is_empty() {
@@ -249,7 +247,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             );
         }
         // Supply exists but was not used.
-        self.unmet(class, at, (suited, &would_do))
+        self.unmet(class, at, suited, &would_do)
     }
 
     /// Returns the topology rules that reject a pod.
@@ -257,22 +255,17 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         &mut self,
         class: usize,
         template: usize,
-        (suited, would_do): (&mut Suited, &[usize]),
+        suited: &mut Suited,
+        would_do: &[usize],
     ) -> Rejection {
         let problem = self.ground.problem;
-        let own = &problem.classes[class];
-        let kind = problem.without_wishes(own.kind);
-        let steps = || {
-            let text = "the step limit of one pass was reached before this pod was considered";
-            (RejectionCode::SearchLimit, RejectionDetail::told(text))
-        };
+        let kind = problem.without_wishes(problem.classes[class].kind);
         if self.packed.cut_short || self.ground.topology.checks[kind].is_empty() {
-            return steps();
+            return not_considered();
         }
-        let of = &self.ground.templates[template];
+        let wants = problem.wants_of(kind);
+        let row = self.ground.templates[template].row(wants, &problem.agents, &suited.labels);
         let cells = suited.cells.get_or_insert_with(|| {
-            let asked = (problem.wants_of(kind), &problem.agents);
-            let row = of.row(asked, &suited.labels);
             let cells = self.ground.cells;
             (0..cells.all.len())
                 .filter_map(|cell| {
@@ -288,8 +281,6 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             })
             .collect();
         self.steps += LABEL_STEPS * cells.len() as u64;
-        let asked = (problem.wants_of(kind), &problem.agents);
-        let row = of.row(asked, &suited.labels);
         let is_had = would_do.iter().any(|shape| row.masks[*shape] != 0);
         let (ground, board) = (self.ground, &self.board);
         let places = self
@@ -300,18 +291,18 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             Some(RejectionDetail::Places { open, .. })
                 if open > 0 && problem.rules_of(kind).is_empty() =>
             {
-                steps()
+                not_considered()
             }
             Some(RejectionDetail::Places { open: 0, .. })
                 if places
                     .may(kind)
                     .iter()
-                    .any(|own| own.map_or(is_had, |own| cells.contains(&own))) =>
+                    .any(|cell| cell.map_or(is_had, |cell| cells.contains(&cell))) =>
             {
                 (RejectionCode::WaitingForInFlightNodes, self.unsettled())
             }
             Some(miss) => (RejectionCode::Topology, miss),
-            None => steps(),
+            None => not_considered(),
         }
     }
 }
@@ -326,6 +317,12 @@ impl Diagnosis<'_, '_, '_> {
             hosts: hosts.collect(),
         }
     }
+}
+
+/// Returns the rejection of a pod that was not considered within the step limit.
+fn not_considered() -> Rejection {
+    let text = "the step limit of one pass was reached before this pod was considered";
+    (RejectionCode::SearchLimit, RejectionDetail::told(text))
 }
 
 /// Returns the supply of a pool for pods, independent of resource requests.
@@ -363,22 +360,23 @@ fn offer(
     }
     let free: Vec<usize> = suited
         .iter()
-        .filter(|own| template.has_ports(&template.shapes[**own], (wants, agents), &labels))
+        .filter(|shape| template.has_ports(&template.shapes[**shape], wants, agents, &labels))
         .copied()
         .collect();
     if free.is_empty() {
         let types = suited.len();
         return PoolOffer::No(RejectionCode::Resources, RejectionDetail::Ports { types });
     }
-    let bar = |shape: &usize| template.bar(&template.shapes[*shape], (wants, agents), &labels);
-    let open = free.iter().filter(|shape| bar(shape).is_none());
-    let types = open.map(|shape| {
-        let mut offers = template.shapes[*shape].offers.iter();
-        (*shape, offers.any(|offer| sells(&labels, offer)))
-    });
-    let types: Vec<(usize, bool)> = types.collect();
-    if let (true, Some(first)) = (types.is_empty(), free.iter().find_map(bar)) {
-        let (types, daemon) = (free.len(), part(agents.name(first)));
+    let (mut types, mut daemons) = (Vec::new(), Vec::new());
+    for at in &free {
+        let shape = &template.shapes[*at];
+        match template.bar(shape, wants, agents, &labels) {
+            Some(daemon) => daemons.push(daemon),
+            None => types.push((*at, shape.offers.iter().any(|offer| sells(&labels, offer)))),
+        }
+    }
+    if let (true, Some(first)) = (types.is_empty(), daemons.first()) {
+        let (types, daemon) = (free.len(), part(agents.name(*first)));
         return PoolOffer::No(
             RejectionCode::Topology,
             RejectionDetail::Daemon { types, daemon },
@@ -395,22 +393,19 @@ fn offer(
 /// spec/scheduling.md §1.4 (b).
 fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
     let wants = problem.wants_of(problem.without_wishes(problem.classes[class].kind));
-    let found: Option<Vec<_>> = wants
+    let restrictions: Option<Vec<(&str, &str)>> = wants
         .alternatives
         .iter()
         .map(|alternative| {
-            let told = |key: &str| match key {
-                NODE_NAME => Some("only that node can match".to_owned()),
-                key => Some(restriction(key)?.to_owned()),
-            };
-            let mut found = alternative
-                .iter()
-                .filter(|(_, wanted)| !wanted.allows_absence())
-                .filter_map(|(key, _)| Some((key.to_owned(), told(key)?)));
-            found.next()
+            let required = alternative.iter();
+            let mut required = required.filter(|(_, wanted)| !wanted.allows_absence());
+            required.find_map(|(key, _)| match key {
+                NODE_NAME => Some((key, "only that node can match")),
+                _ => Some((key, restriction(key)?)),
+            })
         })
         .collect();
-    let (key, why) = found?.into_iter().next()?;
+    let (key, why) = restrictions?.into_iter().next()?;
     Some(format!("requires the label {key}: {why}"))
 }
 
@@ -423,8 +418,7 @@ fn fits(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
 fn unsuited(template: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail {
     let types = template.shapes.len();
     for (key, wanted) in labels.iter() {
-        let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
-        let alone = of_types(&alone);
+        let alone = of_types(&[(key, wanted.clone())].into_iter().collect());
         if !template
             .shapes
             .iter()
@@ -456,55 +450,43 @@ fn unfit(
         let shape = &template.shapes[*shape];
         Some((shape, shape.net.as_deref()?))
     });
-    // Number of missing resources, and the first of them.
-    let lacks = |net: &[i64]| {
-        let axes = demand.iter().zip(net).enumerate();
-        let mut lacks = axes.filter(|(_, (wanted, there))| wanted > there);
-        let first = lacks.next().map_or(0, |(axis, _)| axis);
-        (1 + lacks.count(), first)
-    };
     // Order: fewest missing resources, lowest ordinal, most of that resource, name.
     let mut best: Option<((usize, usize), &[i64], &TypeOption<'_>)> = None;
     let mut rivals = 0;
     for (shape, net) in nets {
-        let own = lacks(net);
+        let axes = demand.iter().zip(net).enumerate();
+        let mut missing = axes.filter(|(_, (wanted, left))| wanted > left);
+        let first = missing.next().map_or(0, |(axis, _)| axis);
+        // Number of missing resources, and the first of them.
+        let lack = (1 + missing.count(), first);
         match &best {
-            Some((other, ..)) if own > *other => continue,
-            Some((other, ..)) if own == *other => rivals += 1,
+            Some((other, ..)) if lack > *other => continue,
+            Some((other, ..)) if lack == *other => rivals += 1,
             _ => rivals = 1,
         }
-        let others = if own.0 > 1 { 0 } else { net.len() };
+        let others = if lack.0 > 1 { 0 } else { net.len() };
         if best.as_ref().is_none_or(|(other, most, _)| {
-            own < *other || (net[own.1], &net[others..]) > (most[own.1], &most[others..])
+            lack < *other || (net[lack.1], &net[others..]) > (most[lack.1], &most[others..])
         }) {
-            best = Some((own, net, shape));
+            best = Some((lack, net, shape));
         }
     }
-    let short = |axis: usize, left: i64| ResourceShortfall {
-        name: part(problem.axes.name(axis)),
-        asked: demand[axis],
-        left,
-    };
-    match best {
-        Some(((lacks, _), net, shape)) => RejectionDetail::Resources {
-            types: if lacks == 1 {
-                rivals
-            } else {
-                suited.types.len()
-            },
-            short: (0..demand.len())
-                .filter(|axis| demand[*axis] > net[*axis])
-                .map(|axis| short(axis, net[axis]))
-                .collect(),
-            nearest: Some(shape.instance_type.name.clone()),
+    let net = best.map(|(_, net, _)| net);
+    let amounts = demand.iter().enumerate();
+    let amounts = amounts.map(|(axis, asked)| (axis, *asked, net.map_or(0, |net| net[axis])));
+    RejectionDetail::Resources {
+        types: match best {
+            Some(((1, _), ..)) => rivals,
+            _ => suited.types.len(),
         },
-        None => RejectionDetail::Resources {
-            short: (0..demand.len())
-                .filter(|axis| demand[*axis] > 0)
-                .map(|axis| short(axis, 0))
-                .collect(),
-            nearest: None,
-            types: suited.types.len(),
-        },
+        short: amounts
+            .filter(|(_, asked, left)| asked > left)
+            .map(|(axis, asked, left)| ResourceShortfall {
+                name: part(problem.axes.name(axis)),
+                asked,
+                left,
+            })
+            .collect(),
+        nearest: best.map(|(_, _, shape)| shape.instance_type.name.clone()),
     }
 }

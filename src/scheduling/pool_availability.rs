@@ -159,21 +159,18 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
         (Some(_), None) => None,
         _ => Some(barren(snapshot.holds, &template, &variety, &ledger)),
     };
-    let roomy = || template.shapes.iter().filter(|shape| shape.net.is_some());
-    let had = || {
-        template
-            .shapes
-            .iter()
-            .filter(|shape| is_had(&template, shape))
-    };
+    let shapes = template.shapes.iter();
+    let roomy = shapes.clone().filter(|shape| shape.net.is_some());
+    let launchable = shapes.clone().filter(|shape| is_had(&template, shape));
     let (mut zones, mut capacity_types) = (BTreeMap::new(), BTreeMap::new());
-    for offer in had().flat_map(|own| &own.offers) {
+    for offer in launchable.clone().flat_map(|shape| &shape.offers) {
         *zones.entry(offer.zone.clone()).or_insert(0) += 1;
         *capacity_types.entry(offer.capacity_type).or_insert(0) += 1;
     }
     let held = held_down(
-        (snapshot.holds, &template),
-        roomy(),
+        snapshot.holds,
+        &template,
+        roomy.clone(),
         &Requirements::default(),
     );
     let catalog = snapshot.catalog_of(&pool.name);
@@ -184,8 +181,8 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
             .types()
             .filter(|it| suits(it, &template.side))
             .count(),
-        crowded: types(template.shapes.iter()) - types(roomy()),
-        types: types(had().filter(|own| !own.offers.is_empty())),
+        crowded: types(shapes) - types(roomy),
+        types: types(launchable.filter(|shape| !shape.offers.is_empty())),
         zones,
         capacity_types,
         cheapest: cheapest(&template, snapshot),
@@ -222,7 +219,7 @@ fn suits(it: &InstanceType, wanted: &Requirements) -> bool {
 fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<RequirementEffect> {
     let catalog = snapshot.catalog_of(&template.pool.name);
     let all = template.side.iter().filter(|(key, _)| !of_pool(key));
-    let asked = all.map(|(key, wanted)| {
+    let effects = all.map(|(key, wanted)| {
         let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
         let of_offering = OF_OFFERINGS.contains(&key);
         RequirementEffect {
@@ -238,9 +235,12 @@ fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<Requiremen
                 .count(),
         }
     });
-    let is_required = |own: &RequirementEffect| template.pool.requirements.get(&own.key).is_some();
-    let asked = asked.filter(|own| is_required(own) || own.types < catalog.len());
-    asked.collect()
+    effects
+        .filter(|effect| {
+            let is_required = template.pool.requirements.get(&effect.key).is_some();
+            is_required || effect.types < catalog.len()
+        })
+        .collect()
 }
 
 fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingKey, Price)> {
@@ -248,40 +248,41 @@ fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(Offeri
         let shape = &template.shapes[*at];
         (shape, shape.offers[*bit])
     });
-    let told = all.filter(|(shape, _)| is_had(template, shape)).take(TOLD);
-    let priced = told.map(|(shape, offer)| {
-        let key = shape.key(offer);
-        // Price overlays affect planning, not reported cost.
-        let listed = snapshot.catalog.offering(&key);
-        let price = listed.map_or(offer.price, |own| own.price);
-        (key, price)
-    });
-    priced.collect()
+    all.filter(|(shape, _)| is_had(template, shape))
+        .take(TOLD)
+        .map(|(shape, offer)| {
+            let key = shape.key(offer);
+            // Price overlays affect planning, not reported cost.
+            let listed = snapshot.catalog.offering(&key);
+            let price = listed.map_or(offer.price, |offering| offering.price);
+            (key, price)
+        })
+        .collect()
 }
 
 /// Returns all limits except reservations that the pool cannot use.
 fn limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
     let first = template.limits.len() - template.reservations.len();
-    let of = |at: usize| match template.limits[at].scope {
-        LimitScope::Pool => Some(LimitOwner::Pool),
-        LimitScope::Cluster => Some(LimitOwner::Cluster),
-        LimitScope::Fleet => Some(LimitOwner::Fleet),
-        LimitScope::Reservation => {
-            let place = at - first;
-            let mut shapes = template.shapes.iter();
-            let is_had = shapes.any(|shape| shape.reservation == Some(place));
-            is_had.then(|| LimitOwner::Reservation(template.reservations[place].id.clone()))
-        }
-    };
     (0..template.limits.len())
         .filter_map(|at| {
-            let own = &template.limits[at];
+            let limit = &template.limits[at];
+            let of = match limit.scope {
+                LimitScope::Pool => LimitOwner::Pool,
+                LimitScope::Cluster => LimitOwner::Cluster,
+                LimitScope::Fleet => LimitOwner::Fleet,
+                LimitScope::Reservation => {
+                    let place = at - first;
+                    let mut shapes = template.shapes.iter();
+                    shapes.find(|shape| shape.reservation == Some(place))?;
+                    LimitOwner::Reservation(template.reservations[place].id.clone())
+                }
+            };
             Some(RemainingLimit {
-                of: of(at)?,
-                resource: own.resource.map(str::to_owned),
-                most: own.most,
+                of,
+                resource: limit.resource.map(str::to_owned),
+                most: limit.most,
                 left: ledger.left(at),
-                closed: own.closed.map(str::to_owned),
+                closed: limit.closed.map(str::to_owned),
             })
         })
         .collect()

@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 
 use crate::model::affinity::{PodTerm, Preferred, TopologySpread};
 use crate::model::cluster::PreferencePolicy;
-use crate::model::id::PodKey;
+
 use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
@@ -160,39 +160,36 @@ impl<'a> PodShapeKey<'a> {
             Some(ordinal) => defaults.get(ordinal),
             None => self.spread,
         };
-        let soft = spread.iter().filter(|it| !it.is_hard && !ignore);
-        let soft: Vec<&TopologySpread> = soft.collect();
-        let hard: Vec<&TopologySpread> = spread.iter().filter(|it| it.is_hard).collect();
-        let wishes = near.len() + away.len() + nodes.len() + soft.len();
+        let (hard, mut soft): (Vec<_>, Vec<_>) = spread.iter().partition(|spread| spread.is_hard);
+        if ignore {
+            soft.clear();
+        }
+        let preferences = near.len() + away.len() + nodes.len() + soft.len();
         let mut levels = Vec::new();
-        for given in 0..=wishes {
-            let given = if given == LEVELS_MAX { wishes } else { given };
-            let mut rest = given;
-            let mut kept = |count: usize| {
-                let gone = rest.min(count);
-                rest -= gone;
-                gone
+        for relaxed in 0..=preferences {
+            let relaxed = if relaxed == LEVELS_MAX {
+                preferences
+            } else {
+                relaxed
             };
-            let near = &near[kept(near.len())..];
-            let away = &away[kept(away.len())..];
-            let wished = nodes[kept(nodes.len())..].first();
-            let even = hard.iter().chain(&soft[kept(soft.len())..]);
-            let rules = PodConstraints::new(
-                (self.affinity, near),
-                (self.anti_affinity, away),
-                (even.copied(), self.namespace),
-                groups,
-            );
+            let mut rest = relaxed;
+            let mut rules = PodConstraints::default();
+            rules.add_affinity(self.affinity, relax(&near, &mut rest), groups);
+            let away = relax(&away, &mut rest);
+            rules.add_anti_affinity(self.anti_affinity, away, groups);
+            let preferred = relax(&nodes, &mut rest).first();
+            let spread = hard.iter().chain(relax(&soft, &mut rest));
+            rules.add_spread(spread.copied(), self.namespace, groups);
             levels.push((
                 base.iter()
-                    .map(|own| match wished {
-                        Some(wish) => own.with(wish),
-                        None => own.clone(),
+                    .map(|requirements| match preferred {
+                        Some(preferred) => requirements.with(preferred),
+                        None => requirements.clone(),
                     })
                     .collect(),
                 rules,
             ));
-            if given == wishes {
+            if relaxed == preferences {
                 break;
             }
         }
@@ -200,14 +197,24 @@ impl<'a> PodShapeKey<'a> {
     }
 }
 
-fn heaviest<T>(wishes: &[Preferred<T>], ignore: bool) -> Vec<&T> {
-    let mut sorted: Vec<&Preferred<T>> = if ignore {
-        Vec::new()
-    } else {
-        wishes.iter().collect()
-    };
-    sorted.sort_by_key(|wish| std::cmp::Reverse(wish.weight));
-    sorted.into_iter().map(|wish| &wish.term).collect()
+/// Returns the terms of preferences, heaviest first, or nothing if they are ignored.
+fn heaviest<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
+    if ignore {
+        return Vec::new();
+    }
+    let mut sorted: Vec<&Preferred<T>> = preferences.iter().collect();
+    sorted.sort_by_key(|preference| std::cmp::Reverse(preference.weight));
+    sorted
+        .into_iter()
+        .map(|preference| &preference.term)
+        .collect()
+}
+
+/// Returns the terms without the first `rest`, and subtracts the number of relaxed terms from it.
+fn relax<'t, T>(terms: &'t [T], rest: &mut usize) -> &'t [T] {
+    let relaxed = terms.len().min(*rest);
+    *rest -= relaxed;
+    &terms[relaxed..]
 }
 
 /// Returns alternative label requirements from the node selector, required node affinity and
@@ -222,8 +229,11 @@ pub(super) fn alternatives(
         if !choice.is_empty() {
             all = all
                 .iter()
-                .flat_map(|own: &Requirements| -> Vec<Requirements> {
-                    choice.iter().map(|other| own.with(other)).collect()
+                .flat_map(|requirements: &Requirements| -> Vec<Requirements> {
+                    choice
+                        .iter()
+                        .map(|other| requirements.with(other))
+                        .collect()
                 })
                 .collect();
         }
@@ -234,12 +244,11 @@ pub(super) fn alternatives(
 impl<'a> Problem<'a> {
     /// Groups pods into classes, independent of input order.
     pub(super) fn new(pods: &[&'a Pod], snapshot: &'a Snapshot<'a>) -> Self {
-        let mounts = |pod: &Pod| snapshot.mounts.get(&pod.key);
         let requests = pods.iter().flat_map(|pod| &pod.requests.extended);
         let attached = pods
             .iter()
-            .filter_map(|pod| mounts(pod))
-            .flat_map(|it| &it.attached);
+            .filter_map(|pod| snapshot.mounts.get(&pod.key))
+            .flat_map(|mounts| &mounts.attached);
         let axes = ResourceIndex::of(requests.chain(attached));
         let mut sorted: Vec<&'a Pod> = pods.to_vec();
         if !sorted.is_sorted_by(|one, other| one.key < other.key) {
@@ -252,7 +261,8 @@ impl<'a> Problem<'a> {
             .iter()
             .map(|pod| {
                 let labels = builder.labels(pod);
-                let spec = PodShapeKey::of(pod, mounts(pod), defaults.of(pod, labels));
+                let mounts = snapshot.mounts.get(&pod.key);
+                let spec = PodShapeKey::of(pod, mounts, defaults.of(pod, labels));
                 (builder.spec(spec, pod, policy, &defaults), labels)
             })
             .collect();
@@ -269,8 +279,9 @@ impl<'a> Problem<'a> {
         builder.agents = ConstrainedDaemons::new(
             snapshot,
             &builder.groups,
-            (&builder.members, &builder.rules),
-            |ports| builder.wants.iter().any(|own| clash(own.ports, ports)),
+            &builder.members,
+            &builder.rules,
+            |ports| builder.wants.iter().any(|wants| clash(wants.ports, ports)),
         );
         let kinds = sorted.into_iter().zip(keyed);
         let kinds =
@@ -298,8 +309,7 @@ impl<'a> Problem<'a> {
 
     /// Returns whether the host ports of two kinds conflict.
     pub(super) fn ports_clash(&self, one: usize, other: usize) -> bool {
-        let ports = |kind: usize| self.wants[self.kinds[kind].wants].ports;
-        clash(ports(one), ports(other))
+        clash(self.wants_of(one).ports, self.wants_of(other).ports)
     }
 
     /// Returns the node requirements of a kind.
@@ -399,7 +409,7 @@ impl<'a> ProblemBuilder<'a> {
         let levels = spec.levels(policy, defaults, &mut self.groups);
         let bare = alternatives(spec.node_selector, spec.node_affinity, &[]);
         let bare = self.wants(bare, pod);
-        let mut own = Vec::with_capacity(levels.len());
+        let mut ordinals = Vec::with_capacity(levels.len());
         for (alternatives, rules) in levels {
             let wants = self.wants(alternatives, pod);
             let next = self.known_rules.len();
@@ -407,9 +417,9 @@ impl<'a> ProblemBuilder<'a> {
                 self.rules.push(rules.clone());
                 next
             });
-            own.push((wants, rules, bare));
+            ordinals.push((wants, rules, bare));
         }
-        self.levels.push(own);
+        self.levels.push(ordinals);
         self.specs.insert(spec, self.levels.len() - 1);
         self.levels.len() - 1
     }
@@ -445,13 +455,13 @@ impl<'a> ProblemBuilder<'a> {
         let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
         let mut signatures = Vec::with_capacity(self.by_labels.len());
         for (namespace, labels) in &self.by_labels {
-            let own = self.groups.of(namespace, labels, &snapshot.namespaces);
+            let groups = self.groups.of(namespace, labels, &snapshot.namespaces);
             let next = known.len();
-            signatures.push(*known.entry(own).or_insert(next));
+            signatures.push(*known.entry(groups).or_insert(next));
         }
         let mut members: Vec<(Vec<bool>, usize)> = known.into_iter().collect();
         members.sort_by_key(|(_, at)| *at);
-        self.members = members.into_iter().map(|(own, _)| own).collect();
+        self.members = members.into_iter().map(|(groups, _)| groups).collect();
         signatures
     }
 
@@ -491,11 +501,11 @@ impl ProblemBuilder<'_> {
         }
         let mut all = Vec::new();
         for (wants, rules, bare) in levels {
-            let own = &self.rules[rules];
+            let constraints = &self.rules[rules];
             let company = self
                 .agents
-                .company(own, &self.members[signature], &self.groups);
-            let there = self.agents.beside(own, &company, &self.groups);
+                .company(constraints, &self.members[signature], &self.groups);
+            let there = self.agents.beside(constraints, &company, &self.groups);
             all.push(((self.in_company(wants, company), rules, bare), false));
             if let Some(there) = there {
                 all.push(((self.in_company(wants, there), rules, bare), true));
@@ -505,30 +515,31 @@ impl ProblemBuilder<'_> {
     }
 
     fn in_company(&mut self, wants: usize, company: DaemonRequirements) -> usize {
-        let own = &self.wants[wants];
+        let requirements = &self.wants[wants];
         let evading = self
             .agents
-            .evading(&company, |ports| clash(own.ports, ports));
+            .evading(&company, |ports| clash(requirements.ports, ports));
         if company == DaemonRequirements::default() && evading.is_empty() {
             return wants;
         }
-        let mut alternatives = own.alternatives.clone();
+        let mut alternatives = requirements.alternatives.clone();
         for evading in evading {
             alternatives.extend(
-                own.alternatives
+                requirements
+                    .alternatives
                     .iter()
                     .map(|alternative| alternative.with(&evading)),
             );
         }
-        let own = NodeRequirements {
+        let requirements = NodeRequirements {
             alternatives,
             company: company.clone(),
-            ..*own
+            ..*requirements
         };
         let next = self.wants.len();
         let known = *self.known_company.entry((wants, company)).or_insert(next);
         if known == next {
-            self.wants.push(own);
+            self.wants.push(requirements);
         }
         known
     }
@@ -546,8 +557,8 @@ fn classes<'a>(
     let mut last: Option<((usize, i32, &Resources), usize)> = None;
     for (pod, kind) in pods {
         let mounts = snapshot.mounts.get(&pod.key);
-        let own = (kind, pod.priority, &pod.requests);
-        if let Some((_, class)) = last.filter(|last| mounts.is_none() && last.0 == own) {
+        let same = (kind, pod.priority, &pod.requests);
+        if let Some((_, class)) = last.filter(|last| mounts.is_none() && last.0 == same) {
             all[class].pods.push(pod);
             continue;
         }
@@ -558,14 +569,13 @@ fn classes<'a>(
             all.len() - 1
         });
         all[class].pods.push(pod);
-        last = mounts.is_none().then_some((own, class));
+        last = mounts.is_none().then_some((same, class));
     }
+    // By cpu, then memory.
     all.sort_by(|one, other| {
-        let size = |class: &PodClass<'_>| (class.demand[0], class.demand[1]);
-        let first = |class: &PodClass<'a>| -> &'a PodKey { &class.pods[0].key };
-        size(other)
-            .cmp(&size(one))
-            .then_with(|| first(one).cmp(first(other)))
+        other.demand[..2]
+            .cmp(&one.demand[..2])
+            .then_with(|| one.pods[0].key.cmp(&other.pods[0].key))
     });
     all
 }
@@ -588,10 +598,11 @@ fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> PodClass<'a> {
 /// Returns whether two host ports conflict: same protocol and number, and the same address or all
 /// addresses on either side. Source: spec/scheduling.md §2.11.
 pub(super) fn meet(one: &HostPort, other: &HostPort) -> bool {
-    let everywhere = |address: &str| matches!(address, "" | "0.0.0.0" | "::");
+    let mut addresses = [&one.1, &other.1].into_iter();
     one.0 == other.0
         && one.2 == other.2
-        && (one.1 == other.1 || everywhere(&one.1) || everywhere(&other.1))
+        && (one.1 == other.1
+            || addresses.any(|address| matches!(address.as_str(), "" | "0.0.0.0" | "::")))
 }
 
 /// Returns whether two sets of host ports conflict.

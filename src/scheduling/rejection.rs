@@ -30,7 +30,7 @@ pub enum RejectionDetail {
     /// Its priority is too low to launch nodes.
     Priority {
         /// Its priority.
-        own: i32,
+        priority: i32,
         /// The minimum priority for launching nodes.
         cutoff: i32,
     },
@@ -274,9 +274,9 @@ impl Display for RejectionDetail {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Told(text) => f.write_str(text),
-            Self::Priority { own, cutoff } => write!(
+            Self::Priority { priority, cutoff } => write!(
                 f,
-                "no existing node fits it, and its priority {own} is below {cutoff}, the minimum \
+                "no existing node fits it, and its priority {priority} is below {cutoff}, the minimum \
                  for launching nodes"
             ),
             Self::Gang {
@@ -318,20 +318,20 @@ impl Display for RejectionDetail {
                 reachable,
                 open,
                 rules,
-            } => places(f, (*reachable, *open), rules),
+            } => places(f, *reachable, *open, rules),
             Self::Unsettled { count, hosts } => unsettled(f, *count, hosts),
             Self::Offering {
                 types,
                 first,
                 wanted,
                 sold,
-            } => offering(f, (*types, first), (wanted, sold)),
+            } => offering(f, *types, first, wanted, sold),
             Self::Held {
                 offerings,
                 first,
                 until,
                 unregistered,
-            } => held(f, (*offerings, first), *until, *unregistered),
+            } => held(f, *offerings, first, *until, *unregistered),
             Self::Limit {
                 name,
                 whose,
@@ -339,7 +339,7 @@ impl Display for RejectionDetail {
                 left,
                 least,
                 smallest,
-            } => limit_text(f, (name, whose), [*limit, *left, *least], smallest),
+            } => limit_text(f, name, whose, [*limit, *left, *least], smallest),
             Self::Nodes { limit, whose } => write!(f, "nodes limit {limit}{whose} is reached"),
         }
     }
@@ -347,8 +347,10 @@ impl Display for RejectionDetail {
 
 fn offering(
     f: &mut Formatter<'_>,
-    (types, first): (usize, &TypeName),
-    (wanted, sold): (&[String], &[String]),
+    types: usize,
+    first: &TypeName,
+    wanted: &[String],
+    sold: &[String],
 ) -> fmt::Result {
     let wanted = wanted.join(", ");
     write!(
@@ -363,7 +365,8 @@ fn offering(
 
 fn limit_text(
     f: &mut Formatter<'_>,
-    (name, whose): (&str, &str),
+    name: &str,
+    whose: &str,
     [limit, left, least]: [i64; 3],
     smallest: &TypeName,
 ) -> fmt::Result {
@@ -385,7 +388,8 @@ fn limit_text(
 
 fn held(
     f: &mut Formatter<'_>,
-    (offerings, first): (usize, &OfferingKey),
+    offerings: usize,
+    first: &OfferingKey,
     until: Option<Timestamp>,
     unregistered: bool,
 ) -> fmt::Result {
@@ -418,14 +422,8 @@ fn resources(
     nearest: Option<&TypeName>,
     types: usize,
 ) -> fmt::Result {
-    let list = |amount: fn(&ResourceShortfall) -> i64| {
-        short
-            .iter()
-            .map(|own| format!("{} {}", own.name, shown(&own.name, amount(own))))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    write!(f, "needs {}; ", list(|own| own.asked))?;
+    let asked = amounts(short, |resource| resource.asked);
+    write!(f, "needs {asked}; ")?;
     let rest = "after DaemonSets and overhead";
     match (nearest, short) {
         (None, _) => write!(f, "none of {types} types has room for the DaemonSets alone"),
@@ -439,14 +437,24 @@ fn resources(
         (Some(nearest), _) => write!(
             f,
             "the closest of {types} matching types, {nearest}, has {} left {rest}",
-            list(|own| own.left)
+            amounts(short, |resource| resource.left)
         ),
     }
 }
 
+/// Lists one quantity of each missing resource.
+fn amounts(short: &[ResourceShortfall], amount: fn(&ResourceShortfall) -> i64) -> String {
+    let amounts = short.iter().map(|resource| {
+        let name = &resource.name;
+        format!("{name} {}", shown(name, amount(resource)))
+    });
+    amounts.collect::<Vec<_>>().join(", ")
+}
+
 fn places(
     f: &mut Formatter<'_>,
-    (reachable, open): (usize, usize),
+    reachable: usize,
+    open: usize,
     rules: &[TopologyRuleDetail],
 ) -> fmt::Result {
     match open {

@@ -31,27 +31,27 @@ pub struct NodePurchase {
 
 impl SolutionCost {
     pub(super) fn new(problem: &Problem<'_>, packed: &PackingState<'_, '_>) -> Self {
-        let size = |lot: usize| {
-            let demand = packed.lots[lot].demand;
-            (demand[0], demand[1])
-        };
-        let opened = packed.opened.iter().filter(|own| !own.gone);
-        let bought = opened.map(|own| NodePurchase {
-            price: own.claim.price,
-            pods: own
+        let opened = packed.opened.iter().filter(|node| !node.gone);
+        let bought = opened.map(|node| NodePurchase {
+            price: node.claim.price,
+            pods: node
                 .claim
                 .parts
                 .iter()
-                .map(|(lot, pods)| (size(*lot), *pods))
+                .map(|(lot, pods)| {
+                    let demand = packed.lots[*lot].demand;
+                    ((demand[0], demand[1]), *pods)
+                })
                 .collect(),
         });
         let classes = problem.classes.iter().zip(&packed.left);
-        let left = classes.filter(|(_, left)| **left > 0);
-        let left = left.flat_map(|(class, left)| {
-            let pods = queue(class);
-            let left = usize::try_from(*left).unwrap_or(usize::MAX);
-            pods[pods.len().saturating_sub(left)..].to_vec()
-        });
+        let left = classes
+            .filter(|(_, left)| **left > 0)
+            .flat_map(|(class, left)| {
+                let pods = queue(class);
+                let left = usize::try_from(*left).unwrap_or(usize::MAX);
+                pods[pods.len().saturating_sub(left)..].to_vec()
+            });
         Self {
             left: left.map(|pod| pod.key.clone()).collect(),
             bought: bought.collect(),
@@ -70,12 +70,12 @@ impl SolutionCost {
                 .pods
                 .iter()
                 .filter_map(|key| {
-                    let own = &pods.get(key)?.requests;
-                    Some(((own.cpu_milli.max(0), own.memory.max(0)), 1))
+                    let requests = &pods.get(key)?.requests;
+                    Some(((requests.cpu_milli.max(0), requests.memory.max(0)), 1))
                 })
                 .collect(),
         });
-        let left = solution.unplaced.iter().map(|own| own.pod.clone());
+        let left = solution.unplaced.iter().map(|pod| pod.pod.clone());
         Self {
             bought: bought.collect(),
             left: left.collect(),

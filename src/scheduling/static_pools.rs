@@ -11,11 +11,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::id::{PoolName, Zone};
-use crate::model::instance::OfferingKey;
 use crate::model::labels::{POOL, ZONE};
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
-use crate::model::requirement::{Requirement, Requirements};
+use crate::model::requirement::Requirements;
 use crate::scheduling::diagnose::Rejection;
 use crate::scheduling::diagnose::no_offering::{unlimited, unsold};
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers, Scratch};
@@ -102,7 +101,7 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
         let template = &templates[at];
         let missing = snapshot.lacking[&template.pool.name];
         let mut ledger = ledgers.of(at);
-        let (made, poor) = nodes(template, &shapes, (&nothing, snapshot), &mut ledger);
+        let (made, poor) = nodes(template, &shapes, &nothing, snapshot, &mut ledger);
         ledgers.put(at, ledger);
         if let Some((code, miss)) = why.or(poor) {
             let pool = Some(template.pool.name.clone());
@@ -121,7 +120,8 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
 fn nodes(
     template: &NodeTemplate<'_>,
     planned: &[(usize, f64)],
-    (nothing, snapshot): (&[i64], &Snapshot<'_>),
+    nothing: &[i64],
+    snapshot: &Snapshot<'_>,
     ledger: &mut Ledger,
 ) -> (Vec<NewNodeClaim>, Option<Rejection>) {
     let pool = template.pool;
@@ -149,8 +149,10 @@ fn nodes(
             ));
             continue;
         }
-        let there = |own: &OfferingKey| zones.get(&own.zone).copied().unwrap_or(0);
-        offerings.sort_by_key(|(own, price)| (*price, there(own)));
+        offerings.sort_by_key(|(offering, price)| {
+            let nodes = zones.get(&offering.zone).copied().unwrap_or(0);
+            (*price, nodes)
+        });
         if let Some((first, _)) = offerings.first() {
             *zones.entry(first.zone.clone()).or_insert(0) += 1;
         }
@@ -214,18 +216,19 @@ pub(super) fn barren(
 /// Returns the number of nodes of a pool by zone, if known.
 fn zones(pool: &Pool, snapshot: &Snapshot<'_>) -> BTreeMap<Zone, usize> {
     let mut zones = BTreeMap::new();
-    let only = |labels: &Requirements, key: &str| {
-        let values = labels.get(key).and_then(Requirement::values)?;
-        let mut values = values.iter();
-        values.next().filter(|_| values.next().is_none()).cloned()
-    };
-    for room in &snapshot.rooms {
-        if only(&room.labels, POOL).as_deref() != Some(pool.name.as_str()) || !room.open {
-            continue;
-        }
-        if let Some(zone) = only(&room.labels, ZONE) {
-            *zones.entry(Zone(zone)).or_insert(0) += 1;
+    for room in snapshot.rooms.iter().filter(|room| room.open) {
+        if sole_value(&room.labels, POOL) == Some(pool.name.as_str())
+            && let Some(zone) = sole_value(&room.labels, ZONE)
+        {
+            *zones.entry(Zone(zone.to_owned())).or_insert(0) += 1;
         }
     }
     zones
+}
+
+/// Returns the value of a label if it has only one.
+pub(crate) fn sole_value<'r>(labels: &'r Requirements, key: &str) -> Option<&'r str> {
+    let mut values = labels.get(key)?.values()?.iter();
+    let first = values.next()?;
+    values.next().is_none().then_some(first.as_str())
 }

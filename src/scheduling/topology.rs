@@ -55,13 +55,13 @@ pub(super) enum TopologyCheck {
         tally: usize,
         skew: u32,
         least: u32,
-        own: u32,
+        self_count: u32,
     },
     /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
     /// With the last field set, a DaemonSet pod on the same node also satisfies it.
     Near {
         tallies: Vec<usize>,
-        own: bool,
+        matches_self: bool,
         beside: bool,
     },
 }
@@ -97,8 +97,9 @@ impl Topology {
             tallies: BTreeMap::new(),
             filters: BTreeMap::new(),
         };
-        let checks = (0..problem.kinds.len()).map(|kind| maker.checks(kind));
-        let mut checks: Vec<Vec<TopologyCheck>> = checks.collect();
+        let mut checks: Vec<Vec<TopologyCheck>> = (0..problem.kinds.len())
+            .map(|kind| maker.checks(kind))
+            .collect();
         for (group, key) in standing {
             maker.tally(DomainCounter::Owners {
                 group: *group,
@@ -110,43 +111,31 @@ impl Topology {
         } = maker;
         let tallies = by_ordinal(tallies);
         // A pod of a group is rejected by pods with anti-affinity against it.
-        for (kind, own) in checks.iter_mut().enumerate() {
+        for (kind, checks) in checks.iter_mut().enumerate() {
             for (at, tally) in tallies.iter().enumerate() {
                 if let DomainCounter::Owners { group, .. } = tally
                     && problem.is_member(kind, *group)
                 {
-                    own.push(TopologyCheck::Free { tally: at });
+                    checks.push(TopologyCheck::Free { tally: at });
                 }
             }
         }
         let adds = (0..problem.kinds.len()).map(|kind| {
-            let counts = |tally: &DomainCounter| match tally {
-                DomainCounter::Members { group, .. } | DomainCounter::Spread { group, .. } => {
-                    problem.is_member(kind, *group)
-                }
-                DomainCounter::Owners { group, key } => {
-                    let mut own = problem.rules_of(kind).away.iter();
-                    own.any(|away| away.is_hard && away.group == *group && away.key == *key)
-                }
-            };
-            let own = tallies
-                .iter()
-                .enumerate()
-                .filter(|(_, tally)| counts(tally));
-            own.map(|(at, _)| at).collect()
+            counted(
+                &tallies,
+                |group| problem.is_member(kind, group),
+                |group, key| {
+                    let mut terms = problem.rules_of(kind).away.iter();
+                    terms.any(|away| away.is_hard && away.group == group && away.key == key)
+                },
+            )
         });
         let daemon_overheads = (0..problem.agents.len()).map(|agent| {
-            let counts = |tally: &DomainCounter| match tally {
-                DomainCounter::Members { group, .. } | DomainCounter::Spread { group, .. } => {
-                    problem.agents.is_member(agent, *group)
-                }
-                DomainCounter::Owners { group, key } => {
-                    problem.agents.is_away(agent, (*group, *key))
-                }
-            };
-            let all = tallies.iter().enumerate();
-            let own = all.filter(|(_, tally)| counts(tally));
-            own.map(|(at, _)| at).collect()
+            counted(
+                &tallies,
+                |group| problem.agents.is_member(agent, group),
+                |group, key| problem.agents.is_away(agent, (group, key)),
+            )
         });
         Self {
             daemon_overheads: daemon_overheads.collect(),
@@ -156,6 +145,11 @@ impl Topology {
             checks,
             keys: problem.groups.keys.len(),
         }
+    }
+
+    /// Returns the topology key of a counter.
+    pub(super) fn key_of(&self, tally: usize) -> usize {
+        self.tallies[tally].key()
     }
 
     /// Returns whether a kind has topology spread. Such pods are bound before others.
@@ -174,13 +168,11 @@ impl Topology {
                         tally,
                         skew,
                         least,
-                        own: 1,
+                        self_count: 1,
                     },
                 ],
                 [counted],
-            ) if counted == tally && self.tallies[*tally].key() == HOST => {
-                Some((*tally, *skew, *least))
-            }
+            ) if counted == tally && self.key_of(*tally) == HOST => Some((*tally, *skew, *least)),
             _ => None,
         }
     }
@@ -193,15 +185,18 @@ impl Topology {
     /// Returns whether a kind needs a domain before packing, because its rules or those of others
     /// depend on a key other than the host.
     pub(super) fn is_pinned(&self, kind: usize) -> bool {
-        let elsewhere = |tally: usize| self.tallies[tally].key() != HOST;
         let early = self.is_early(kind);
-        self.checks[kind].iter().any(|check| match check {
-            TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => elsewhere(*tally),
-            TopologyCheck::Near { tallies, .. } => tallies.iter().any(|tally| elsewhere(*tally)),
-        }) || self.adds[kind].iter().any(|tally| {
-            let spread = matches!(self.tallies[*tally], DomainCounter::Spread { .. });
-            elsewhere(*tally) && (early || !spread)
-        })
+        let mut checked = self.checks[kind].iter().flat_map(|check| match check {
+            TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => {
+                std::slice::from_ref(tally)
+            }
+            TopologyCheck::Near { tallies, .. } => tallies,
+        });
+        let mut added = self.adds[kind].iter().filter(|tally| {
+            early || !matches!(self.tallies[**tally], DomainCounter::Spread { .. })
+        });
+        checked.any(|tally| self.key_of(*tally) != HOST)
+            || added.any(|tally| self.key_of(*tally) != HOST)
     }
 
     /// The keys, the host's aside, by which some pinned kind's place has to be known.
@@ -214,10 +209,26 @@ impl Topology {
     }
 }
 
+/// Returns the counters that pods increment.
+fn counted(
+    tallies: &[DomainCounter],
+    is_member: impl Fn(usize) -> bool,
+    has_anti_affinity: impl Fn(usize, usize) -> bool,
+) -> Vec<usize> {
+    let counts = tallies.iter().map(|tally| match tally {
+        DomainCounter::Members { group, .. } | DomainCounter::Spread { group, .. } => {
+            is_member(*group)
+        }
+        DomainCounter::Owners { group, key } => has_anti_affinity(*group, *key),
+    });
+    let counted = counts.enumerate().filter(|(_, counts)| *counts);
+    counted.map(|(tally, _)| tally).collect()
+}
+
 fn by_ordinal<T>(known: BTreeMap<T, usize>) -> Vec<T> {
     let mut all: Vec<(T, usize)> = known.into_iter().collect();
     all.sort_by_key(|(_, at)| *at);
-    all.into_iter().map(|(own, _)| own).collect()
+    all.into_iter().map(|(key, _)| key).collect()
 }
 
 struct Maker<'m, 'a> {
@@ -257,17 +268,16 @@ impl Maker<'_, '_> {
                 tally: self.tally(DomainCounter::Spread { group, key, filter }),
                 skew: even.skew,
                 least: even.least,
-                own: u32::from(even.is_vacant || problem.is_member(kind, group)),
+                self_count: u32::from(even.is_vacant || problem.is_member(kind, group)),
             });
         }
         for near in &rules.near {
             let group = near.group;
-            let tallies = near.keys.iter();
-            let tallies =
-                tallies.map(|key| self.tally(DomainCounter::Members { group, key: *key }));
+            let keys = near.keys.iter();
+            let tallies = keys.map(|key| self.tally(DomainCounter::Members { group, key: *key }));
             checks.push(TopologyCheck::Near {
                 tallies: tallies.collect(),
-                own: problem.is_member(kind, group),
+                matches_self: problem.is_member(kind, group),
                 beside: problem.is_beside(kind, group),
             });
         }

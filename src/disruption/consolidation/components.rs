@@ -99,8 +99,8 @@ impl<'s> ReplacementGroups<'s> {
         price: impl Fn(&NewNodeClaim) -> f64,
     ) -> HashSet<usize> {
         let mut alike: BTreeMap<(usize, &str), Vec<usize>> = BTreeMap::new();
-        for (at, own) in nodes.iter().enumerate() {
-            let key = (self.parts[at], own.instance_type);
+        for (at, node) in nodes.iter().enumerate() {
+            let key = (self.parts[at], node.instance_type);
             alike.entry(key).or_default().push(at);
         }
         for all in alike.values_mut() {

@@ -10,7 +10,7 @@ use foldhash::HashMap;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::ZONE;
 use crate::model::pod::Pod;
-use crate::model::requirement::Requirements;
+use crate::scheduling::static_pools::sole_value;
 use crate::scheduling::{NewNodeClaim, Solution};
 use crate::state::snapshot::NodeRef;
 use crate::state::what_if::WhatIf;
@@ -18,7 +18,7 @@ use crate::state::what_if::WhatIf;
 /// Swaps identical pods of one owner so that as few as possible leave their zone.
 pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>) {
     let rooms = field.snapshot.rooms.iter();
-    let zones = rooms.filter_map(|room| Some((&room.host, sole_zone(&room.labels)?)));
+    let zones = rooms.filter_map(|room| Some((&room.host, sole_value(&room.labels, ZONE)?)));
     let of_nodes = zones.clone().filter_map(|(host, zone)| match host {
         NodeRef::Node(name) => Some((name, zone)),
         NodeRef::Claim(_) => None,
@@ -40,8 +40,8 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
     for (at, pods) in places.iter_mut().enumerate() {
         for (nth, key) in pods.iter_mut().enumerate() {
             if let Some((first, zone)) = kinds.get(key).copied() {
-                let own = std::mem::take(key);
-                from.entry((first, zone)).or_default().push(own);
+                let pod = std::mem::take(key);
+                from.entry((first, zone)).or_default().push(pod);
                 moved.push((at, nth, first));
             }
         }
@@ -68,7 +68,10 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
         .claims
         .iter_mut()
         .for_each(|claim| claim.pods.sort());
-    solution.placed.iter_mut().for_each(|own| own.1.sort());
+    solution
+        .placed
+        .iter_mut()
+        .for_each(|placed| placed.1.sort());
 }
 
 /// Maps each bound pod with an owner to the first identical pod of that owner, which represents it,
@@ -99,15 +102,12 @@ fn identical_pods<'a>(
     kinds
 }
 
-fn sole_zone(labels: &Requirements) -> Option<&str> {
-    let mut values = labels.get(ZONE)?.values()?.iter();
-    let first = values.next()?;
-    values.next().is_none().then_some(first.as_str())
-}
-
 /// Returns the zone of a new node if it has only one.
 fn zone_of(claim: &NewNodeClaim) -> Option<String> {
-    let mut zones = claim.offerings.iter().map(|(own, _)| own.zone.as_str());
+    let mut zones = claim
+        .offerings
+        .iter()
+        .map(|(offering, _)| offering.zone.as_str());
     let first = zones.next()?;
     zones.all(|zone| zone == first).then(|| first.to_owned())
 }

@@ -20,6 +20,13 @@ pub(super) struct RemovalCandidate<'a> {
     pub(super) waste: f64,
 }
 
+impl RemovalCandidate<'_> {
+    /// Returns the waste per disruption cost.
+    pub(super) fn waste_ratio(&self) -> f64 {
+        self.waste / self.candidate.cost
+    }
+}
+
 /// Returns the candidate, or a verdict that needs no what-if evaluation.
 pub(super) fn leaver<'a>(
     candidate: &'a Candidate<'a>,
@@ -44,13 +51,10 @@ pub(super) fn leaver<'a>(
     if let Some(buffer) = disruption_view.held.get(&candidate.node.name) {
         return Err(Verdict::Buffer(buffer.clone()));
     }
-    if let Some(verdict) = kept_anyway(candidate, Some(pool), Reason::Underutilized, now) {
-        return Err(verdict);
-    }
-    if let Some(verdict) = not_calm(candidate, pool, now) {
-        return Err(verdict);
-    }
-    if let Some(verdict) = is_needed(candidate, &pool.disruption, now) {
+    if let Some(verdict) = kept_anyway(candidate, Some(pool), Reason::Underutilized, now)
+        .or_else(|| not_calm(candidate, pool, now))
+        .or_else(|| is_needed(candidate, &pool.disruption, now))
+    {
         return Err(verdict);
     }
     let name = &candidate.node.name;

@@ -21,10 +21,10 @@ pub fn offers(
     claim: &NewNodeClaim,
     most: f64,
     spot: bool,
-    (pool, catalog): (&Pool, &Catalog),
+    pool: &Pool,
+    catalog: &Catalog,
 ) -> Option<Offers> {
     let mut left = affordable(claim, most);
-    let is_spot = |own: &(OfferingKey, Price)| own.0.capacity_type == CapacityType::Spot;
     let least = usize::try_from(pool.disruption.spot_to_spot_min_types).unwrap_or(usize::MAX);
     if spot && least != 1 && left.first().is_some_and(is_spot) {
         left.retain(is_spot);
@@ -37,11 +37,15 @@ pub fn offers(
             .into_iter()
             .take(count.unwrap_or(usize::MAX))
             .collect();
-        left.retain(|(own, _)| kept.contains(&own.instance_type));
+        left.retain(|(offering, _)| kept.contains(&offering.instance_type));
     }
     // Reserved capacity has only one type anyway.
     let varied = claim.reservation().is_some() || is_varied(&types_of(&left), pool, catalog);
     (varied && !left.is_empty()).then_some(left)
+}
+
+fn is_spot(offer: &(OfferingKey, Price)) -> bool {
+    offer.0.capacity_type == CapacityType::Spot
 }
 
 /// Returns the offerings of a claim up to a price in $/h.
@@ -55,8 +59,8 @@ pub fn affordable(claim: &NewNodeClaim, most: f64) -> Offers {
 /// Returns the distinct types of offerings in order.
 fn types_of(offers: &Offers) -> Vec<TypeName> {
     let mut seen = BTreeSet::new();
-    let types = offers.iter().map(|(own, _)| &own.instance_type);
-    types.filter(|own| seen.insert(*own)).cloned().collect()
+    let types = offers.iter().map(|(offering, _)| &offering.instance_type);
+    types.filter(|name| seen.insert(*name)).cloned().collect()
 }
 
 /// Returns whether the types satisfy the `min_values` of the pool.
@@ -65,9 +69,11 @@ fn is_varied(types: &[TypeName], pool: &Pool, catalog: &Catalog) -> bool {
         let Some(least) = wanted.min_values else {
             return true;
         };
-        let known = types.iter().filter_map(|own| catalog.get(own.as_str()));
-        let values = known.filter_map(|own| own.requirements.get(key)?.values());
-        let values: BTreeSet<&String> = values.flatten().collect();
+        let known = types.iter().filter_map(|name| catalog.get(name.as_str()));
+        let values: BTreeSet<&String> = known
+            .filter_map(|instance_type| instance_type.requirements.get(key)?.values())
+            .flatten()
+            .collect();
         values.len() >= usize::try_from(least).unwrap_or(usize::MAX)
     })
 }

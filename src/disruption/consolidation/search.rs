@@ -32,8 +32,8 @@ impl RemovalSearch {
     /// Starts a search over nodes with these prices.
     pub fn new(prices: impl IntoIterator<Item = f64>) -> Self {
         let mut price = vec![0.0];
-        for own in prices {
-            price.push(price[price.len() - 1] + own);
+        for node_price in prices {
+            price.push(price[price.len() - 1] + node_price);
         }
         Self {
             saved: BTreeMap::from([(0, 0.0)]),
@@ -62,8 +62,8 @@ impl RemovalSearch {
     pub fn least(&self) -> Option<usize> {
         let most = self.most();
         let mut all = self.saved.iter();
-        let least = all.find(|(_, saved)| is_enough(**saved, most));
-        least.map(|own| *own.0)
+        let (least, _) = all.find(|(_, saved)| is_enough(**saved, most))?;
+        Some(*least)
     }
 
     /// Returns the next count to try. It is between the smallest sufficient count and the largest

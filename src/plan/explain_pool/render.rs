@@ -4,10 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::coordination::lease_annotations::Pause;
-use crate::disruption::verdict::RuleScope;
 use crate::model::instance::{OfferingKey, Price};
-use crate::model::pool::Reason;
 use crate::plan::explain_pool::{ExplainedPool, Launches, Outlook, RejectionGroup, Stay};
 use crate::plan::{render, render_rejections};
 use crate::scheduling::pool_availability::{
@@ -44,16 +41,16 @@ impl RemainingLimit {
 
     fn json(&self) -> Value {
         let name = self.name();
-        let amount = |own: i64| match self.closed {
+        let [used, left] = [self.used(), self.left].map(|quantity| match self.closed {
             Some(_) => Value::Null,
-            None => render_rejections::amount(name, own),
-        };
+            None => render_rejections::amount(name, quantity),
+        });
         let mut value = json!({
             "of": self.of.as_str(),
             "resource": part(name),
             "limit": render_rejections::amount(name, self.most),
-            "used": amount(self.used()),
-            "left": amount(self.left),
+            "used": used,
+            "left": left,
             "closed": self.closed.as_ref().map(part),
         });
         if let LimitOwner::Reservation(id) = &self.of {
@@ -82,73 +79,73 @@ impl RemainingLimit {
     }
 }
 
-fn offering(own: &OfferingKey, price: Price) -> Value {
+fn offering(key: &OfferingKey, price: Price) -> Value {
     let mut value = json!({
-        "instance_type": own.instance_type.as_str(),
-        "zone": own.zone.as_str(),
-        "capacity_type": own.capacity_type.as_str(),
+        "instance_type": key.instance_type.as_str(),
+        "zone": key.zone.as_str(),
+        "capacity_type": key.capacity_type.as_str(),
         "usd_per_h": render::round(price.usd_per_h()),
     });
-    if let Some(id) = &own.reservation {
+    if let Some(id) = &key.reservation {
         value["reservation"] = json!(id.as_str());
     }
     value
 }
 
-fn range_json(own: &PoolAvailability) -> Value {
-    let asked = |own: &RequirementEffect| {
-        let (label, wanted) = (part(&own.key), part(&own.wanted));
-        json!({ "label": label, "wanted": wanted, "types": own.types })
-    };
-    let zones = own.zones.iter().take(LISTED);
+fn range_json(range: &PoolAvailability) -> Value {
+    let requirements = range.asked.iter().take(LISTED).map(|effect| {
+        let (label, wanted) = (part(&effect.key), part(&effect.wanted));
+        json!({ "label": label, "wanted": wanted, "types": effect.types })
+    });
+    let zones = range.zones.iter().take(LISTED);
     let zones = zones.map(|(zone, count)| (part(zone), json!(count)));
-    let ways = own.capacity_types.iter();
+    let ways = range.capacity_types.iter();
     let ways = ways.map(|(way, count)| (way.as_str().to_owned(), json!(count)));
-    let cheapest = own.cheapest.iter();
+    let cheapest = range.cheapest.iter();
     let cheapest = cheapest.map(|(key, price)| offering(key, *price));
     json!({
-        "catalog_types": own.catalog,
-        "requirements": own.asked.iter().take(LISTED).map(asked).collect::<Vec<_>>(),
-        "suited_types": own.suited,
-        "crowded_types": own.crowded,
-        "types": own.types,
-        "offerings": own.offerings(),
+        "catalog_types": range.catalog,
+        "requirements": requirements.collect::<Vec<_>>(),
+        "suited_types": range.suited,
+        "crowded_types": range.crowded,
+        "types": range.types,
+        "offerings": range.offerings(),
         "zones": zones.collect::<Map<_, _>>(),
         "capacity_types": ways.collect::<Map<_, _>>(),
         "cheapest": cheapest.collect::<Vec<_>>(),
-        "unavailable_offerings": own.held.as_ref().map(|held| json!({
+        "unavailable_offerings": range.held.as_ref().map(|held| json!({
             "offerings": held.offerings,
             "first": part(&held.first),
             "until": held.until.map(|at| at.to_string()),
             "unregistered": held.unregistered,
         })),
-        "stopped_by": own.barren.as_ref().map(render_rejections::json),
+        "stopped_by": range.barren.as_ref().map(render_rejections::json),
     })
 }
 
-fn launches_json(own: &Launches) -> Value {
-    let mut value = offering(&own.first, own.price);
-    value["nodes"] = json!(own.nodes);
-    value["pods"] = json!(own.pods);
-    value["virtual_pods"] = json!(own.virtual_pods);
+fn launches_json(launches: &Launches) -> Value {
+    let mut value = offering(&launches.first, launches.price);
+    value["nodes"] = json!(launches.nodes);
+    value["pods"] = json!(launches.pods);
+    value["virtual_pods"] = json!(launches.virtual_pods);
     value
 }
 
-fn stopped_json(own: &RejectionGroup) -> Value {
+fn stopped_json(group: &RejectionGroup) -> Value {
     json!({
-        "code": own.why.code.as_str(),
-        "pods": own.pods,
-        "first": part(&own.first),
-        "text": own.why.text(),
+        "code": group.why.code.as_str(),
+        "pods": group.pods,
+        "first": part(&group.first),
+        "text": group.why.text(),
     })
 }
 
-fn stay_json(own: &Stay) -> Value {
+fn stay_json(stay: &Stay) -> Value {
     json!({
-        "verdict": own.first.verdict.code(),
-        "nodes": own.nodes,
-        "first": part(&own.first.node),
-        "text": part(&own.first.verdict),
+        "verdict": stay.first.verdict.code(),
+        "nodes": stay.nodes,
+        "first": part(&stay.first.node),
+        "text": part(&stay.first.verdict),
     })
 }
 
@@ -156,24 +153,24 @@ impl ExplainedPool<'_> {
     /// Renders one JSON object.
     pub fn json(&self) -> Value {
         let nodes = &self.holding.nodes;
-        let pause = |(of, own): &(RuleScope, &Pause)| {
+        let pause = self.pause.as_ref().map(|(of, pause)| {
             json!({
                 "of": of.as_str(),
-                "until": own.until.map(|at| at.to_string()),
-                "reason": part(&own.reason),
+                "until": pause.until.map(|at| at.to_string()),
+                "reason": part(&pause.reason),
             })
-        };
-        let short = self.short.as_ref().map(|own| {
-            let reasons = own.reasons.iter().map(render_rejections::json);
-            json!({ "missing": own.missing, "reasons": reasons.collect::<Vec<_>>() })
         });
-        let outlook = |(reason, own): &(Reason, Outlook)| {
+        let short = self.short.as_ref().map(|short| {
+            let reasons = short.reasons.iter().map(render_rejections::json);
+            json!({ "missing": short.missing, "reasons": reasons.collect::<Vec<_>>() })
+        });
+        let outlooks = self.outlooks.iter().map(|(reason, outlook)| {
             json!({
                 "reason": reason.as_str(),
-                "leave": own.leave,
-                "stay": own.stay.iter().map(stay_json).collect::<Vec<_>>(),
+                "leave": outlook.leave,
+                "stay": outlook.stay.iter().map(stay_json).collect::<Vec<_>>(),
             })
-        };
+        });
         let limits = self.range.limits.iter().take(LISTED);
         json!({
             "format_version": render::FORMAT_VERSION,
@@ -181,7 +178,7 @@ impl ExplainedPool<'_> {
             "weight": self.pool.weight,
             "node_class": self.pool.node_class.as_ref().map(part),
             "replicas": self.pool.replicas,
-            "paused": self.pause.as_ref().map(pause),
+            "paused": pause,
             "nodes": {
                 "ready": nodes.ready,
                 "unready": nodes.unready,
@@ -200,7 +197,7 @@ impl ExplainedPool<'_> {
             "short": short,
             "unplaced": self.unplaced.iter().map(stopped_json).collect::<Vec<_>>(),
             "candidates": self.candidates,
-            "verdicts": self.outlooks.iter().map(outlook).collect::<Vec<_>>(),
+            "verdicts": outlooks.collect::<Vec<_>>(),
         })
     }
 
@@ -215,8 +212,8 @@ impl ExplainedPool<'_> {
     fn launched_usd(&self) -> f64 {
         let all = self.launches.iter();
         // The sum of an empty iterator would be -0.0.
-        all.fold(0.0, |sum, own| {
-            sum + own.price.usd_per_h() * own.nodes as f64
+        all.fold(0.0, |sum, launches| {
+            sum + launches.price.usd_per_h() * launches.nodes as f64
         })
     }
 
@@ -250,15 +247,15 @@ impl ExplainedPool<'_> {
                 many(replicas, "node")
             );
         }
-        let own = &self.holding.nodes;
+        let nodes = &self.holding.nodes;
         let _ = writeln!(
             out,
             "  {}: {} ready, {} unready, {} starting, {} terminating; {:.4} $/h",
-            many(own.total(), "node"),
-            own.ready,
-            own.unready,
-            own.starting,
-            own.leaving,
+            many(nodes.total(), "node"),
+            nodes.ready,
+            nodes.unready,
+            nodes.starting,
+            nodes.leaving,
             self.holding.cost.usd_per_h()
         );
         for limit in self.range.limits.iter().take(LISTED) {
@@ -283,8 +280,8 @@ impl ExplainedPool<'_> {
             let _ = writeln!(
                 out,
                 "  + It would launch {} now, for {}, at {:.4} $/h:",
-                many(self.launched(|own| own.nodes), "node"),
-                many(self.launched(|own| own.pods), "pod"),
+                many(self.launched(|launches| launches.nodes), "node"),
+                many(self.launched(|launches| launches.pods), "pod"),
                 self.launched_usd()
             );
         }
@@ -312,30 +309,30 @@ impl ExplainedPool<'_> {
                 let _ = writeln!(out, "      {}", render_rejections::line(why));
             }
         }
-        let pods: usize = self.unplaced.iter().map(|own| own.pods).sum();
+        let pods: usize = self.unplaced.iter().map(|group| group.pods).sum();
         if pods > 0 {
             let pods = many(pods, "pod");
             let _ = writeln!(out, "  ! {pods} unschedulable, by the reason in this pool:");
         }
-        for own in self.unplaced.iter().take(TOLD) {
-            let (code, first) = (own.why.code.as_str(), part(&own.first));
-            let (pods, text) = (own.pods, own.why.text());
+        for group in self.unplaced.iter().take(TOLD) {
+            let (code, first) = (group.why.code.as_str(), part(&group.first));
+            let (pods, text) = (group.pods, group.why.text());
             let _ = writeln!(out, "      {pods} [{code}], such as {first}: {text}");
         }
         let others = self.unplaced.iter().skip(TOLD);
-        let others: usize = others.map(|own| own.pods).sum();
+        let others: usize = others.map(|group| group.pods).sum();
         if others > 0 {
             let _ = writeln!(out, "      and {} for other reasons", many(others, "pod"));
         }
     }
 
     /// Summarizes the candidates for one reason.
-    fn becomes(&self, own: &Outlook) -> String {
-        let stay = own.stay();
+    fn becomes(&self, outlook: &Outlook) -> String {
+        let stay = outlook.stay();
         let others = self.candidates.saturating_sub(self.leaving + stay);
         let mut all = Vec::new();
-        if own.leave > 0 {
-            all.push(format!("{} would be disrupted now", own.leave));
+        if outlook.leave > 0 {
+            all.push(format!("{} would be disrupted now", outlook.leave));
         }
         if stay > 0 {
             all.push(format!("{stay} kept"));
@@ -359,36 +356,36 @@ impl ExplainedPool<'_> {
         let width = self
             .outlooks
             .iter()
-            .map(|(own, _)| own.as_str().len())
+            .map(|(reason, _)| reason.as_str().len())
             .max();
-        for (reason, own) in &self.outlooks {
+        for (reason, outlook) in &self.outlooks {
             let (reason, width) = (reason.as_str(), width.unwrap_or(0));
-            let sign = if own.leave > 0 { '-' } else { ' ' };
-            let _ = writeln!(out, "  {sign} {reason:width$}  {}", self.becomes(own));
-            for own in own.stay.iter().take(TOLD) {
-                let (code, first) = (own.first.verdict.code(), part(&own.first.node));
-                let (nodes, text) = (own.nodes, part(&own.first.verdict));
+            let sign = if outlook.leave > 0 { '-' } else { ' ' };
+            let _ = writeln!(out, "  {sign} {reason:width$}  {}", self.becomes(outlook));
+            for stay in outlook.stay.iter().take(TOLD) {
+                let (code, first) = (stay.first.verdict.code(), part(&stay.first.node));
+                let (nodes, text) = (stay.nodes, part(&stay.first.verdict));
                 let _ = writeln!(out, "      {nodes} [{code}], such as {first}: {text}");
             }
-            rest(out, "      ", own.stay.len(), TOLD);
+            rest(out, "      ", outlook.stay.len(), TOLD);
         }
     }
 }
 
 /// Renders what a pool can launch.
-fn range_text(out: &mut String, own: &PoolAvailability) {
+fn range_text(out: &mut String, range: &PoolAvailability) {
     let _ = writeln!(
         out,
         "\n  It can launch {} of {} instance types, {}",
-        own.types,
-        own.catalog,
-        many(own.offerings(), "offering")
+        range.types,
+        range.catalog,
+        many(range.offerings(), "offering")
     );
-    if own.offerings() > 0 {
-        let zones = own.zones.iter().take(LISTED);
+    if range.offerings() > 0 {
+        let zones = range.zones.iter().take(LISTED);
         let zones = zones.map(|(zone, count)| format!("{} ({count})", part(zone)));
         let zones: Vec<String> = zones.collect();
-        let ways = own.capacity_types.iter();
+        let ways = range.capacity_types.iter();
         let ways = ways.map(|(way, count)| format!("{} ({count})", way.as_str()));
         let ways: Vec<String> = ways.collect();
         let _ = writeln!(out, "  zones: {}", zones.join(", "));
@@ -398,49 +395,49 @@ fn range_text(out: &mut String, own: &PoolAvailability) {
             ways.join(", ")
         );
     }
-    for (key, price) in &own.cheapest {
+    for (key, price) in &range.cheapest {
         let _ = writeln!(out, "      {}, {:.4} $/h", part(key), price.usd_per_h());
     }
-    if !own.asked.is_empty() {
+    if !range.asked.is_empty() {
         let _ = writeln!(
             out,
             "  Instance types that satisfy each of its requirements:"
         );
     }
-    let of = own.catalog;
-    for RequirementEffect { key, wanted, types } in own.asked.iter().take(LISTED) {
+    let of = range.catalog;
+    for RequirementEffect { key, wanted, types } in range.asked.iter().take(LISTED) {
         let sign = if *types == 0 { '!' } else { ' ' };
         let (key, wanted) = (part(key), part(wanted));
         let _ = writeln!(out, "    {sign} {key} {wanted}: {types} of {of} types");
     }
-    rest(out, "      ", own.asked.len(), LISTED);
-    if !own.asked.is_empty() {
-        let sign = if own.suited == 0 { '!' } else { ' ' };
+    rest(out, "      ", range.asked.len(), LISTED);
+    if !range.asked.is_empty() {
+        let sign = if range.suited == 0 { '!' } else { ' ' };
         let _ = writeln!(
             out,
             "    {sign} all requirements: {} of {of} types",
-            own.suited
+            range.suited
         );
     }
-    if own.crowded > 0 {
-        let types = many(own.crowded, "type");
+    if range.crowded > 0 {
+        let types = many(range.crowded, "type");
         let _ = writeln!(out, "  {types} of these have no room for its DaemonSets");
     }
-    if let Some(held) = &own.held {
+    if let Some(held) = &range.held {
         let _ = writeln!(out, "  ! {}", held_text(held));
     }
-    if let Some(why) = &own.barren {
+    if let Some(why) = &range.barren {
         let (text, code) = (why.text(), why.code.as_str());
         let _ = writeln!(out, "  ! It cannot launch nodes now: {text} [{code}]");
     }
 }
 
-fn held_text(own: &UnavailableSummary) -> String {
-    let (count, first) = (many(own.offerings, "offering"), part(&own.first));
-    let until = own
+fn held_text(held: &UnavailableSummary) -> String {
+    let (count, first) = (many(held.offerings, "offering"), part(&held.first));
+    let until = held
         .until
         .map_or(String::new(), |at| format!("; next retry at {at}"));
-    let why = match own.unregistered {
+    let why = match held.unregistered {
         true => "unavailable because nodes of the pool do not register in some zones",
         false => "unavailable after failed launches",
     };

@@ -21,15 +21,17 @@ const RESERVATIONS_TOLD: usize = 3;
 
 /// Returns the offerings of these types that match the labels and are unavailable, if any.
 pub(crate) fn held_down<'s>(
-    (holds, template): (&UnavailableOfferings, &NodeTemplate<'_>),
+    holds: &UnavailableOfferings,
+    template: &NodeTemplate<'_>,
     shapes: impl Iterator<Item = &'s TypeOption<'s>>,
     labels: &Requirements,
 ) -> Option<RejectionDetail> {
-    let held = shapes.flat_map(|shape| {
-        let held = shape.held.iter().filter(|offer| sells(labels, offer));
-        held.map(|offer| shape.key(offer))
-    });
-    let mut held: Vec<_> = held.collect();
+    let mut held: Vec<_> = shapes
+        .flat_map(|shape| {
+            let held = shape.held.iter().filter(|offer| sells(labels, offer));
+            held.map(|offer| shape.key(offer))
+        })
+        .collect();
     held.sort_unstable();
     let of = (&template.pool.name, template.pool.node_class.as_ref());
     Some(RejectionDetail::Held {
@@ -37,9 +39,11 @@ pub(crate) fn held_down<'s>(
         first: held.first()?.clone(),
         until: held
             .iter()
-            .filter_map(|own| holds.ends(of.0, of.1, own))
+            .filter_map(|offering| holds.ends(of.0, of.1, offering))
             .min(),
-        unregistered: held.iter().any(|own| holds.is_untried(of.0, &own.zone)),
+        unregistered: held
+            .iter()
+            .any(|offering| holds.is_untried(of.0, &offering.zone)),
     })
 }
 
@@ -50,28 +54,29 @@ pub(crate) fn unsold(
     fitting: &[(usize, bool)],
     labels: &Requirements,
 ) -> Rejection {
-    let shapes = || fitting.iter().map(|(shape, _)| &template.shapes[*shape]);
-    if let Some(miss) = held_down((holds, template), shapes(), labels) {
+    let shapes = fitting.iter().map(|(shape, _)| &template.shapes[*shape]);
+    if let Some(miss) = held_down(holds, template, shapes.clone(), labels) {
         return (RejectionCode::OfferingsUnavailable, miss);
     }
     let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
         let wanted = labels.get(key).or_else(|| template.side.get(key))?;
         Some(part(format_args!("{key} {wanted}")))
     });
-    let some = shapes().take(SOLD_TYPES);
-    let offerings = some.flat_map(|shape| &shape.instance_type.offerings);
-    let offerings = offerings.filter(|offering| offering.available);
-    let mut sold: Vec<_> = offerings
+    let mut sold: Vec<_> = shapes
+        .take(SOLD_TYPES)
+        .flat_map(|shape| &shape.instance_type.offerings)
+        .filter(|offering| offering.available)
         .map(|offering| (&offering.zone, offering.capacity_type))
         .collect();
     sold.sort_unstable();
     sold.dedup();
-    let sold = sold.into_iter().take(SOLD_TOLD);
     let miss = RejectionDetail::Offering {
         types: fitting.len(),
         first: template.shapes[fitting[0].0].instance_type.name.clone(),
         wanted: wanted.collect(),
         sold: sold
+            .into_iter()
+            .take(SOLD_TOLD)
             .map(|(zone, capacity_type)| format!("{zone} {}", capacity_type.as_str()))
             .collect(),
     };
@@ -134,25 +139,25 @@ pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Le
 
 /// Describes the reservations of these types, which are used up.
 fn used_up(template: &NodeTemplate<'_>, sold: &[usize]) -> String {
-    let places = sold
+    let mut places: Vec<usize> = sold
         .iter()
-        .filter_map(|at| template.shapes[*at].reservation);
-    let mut places: Vec<usize> = places.collect();
+        .filter_map(|at| template.shapes[*at].reservation)
+        .collect();
     places.sort_unstable();
     places.dedup();
-    let told = places.iter().take(RESERVATIONS_TOLD).map(|place| {
-        let own = &template.reservations[*place];
+    let listed = places.iter().take(RESERVATIONS_TOLD).map(|place| {
+        let reservation = &template.reservations[*place];
         format!(
             "reservation {} has 0 of {} instances left",
-            own.id, own.total
+            reservation.id, reservation.total
         )
     });
-    let mut told: Vec<String> = told.collect();
-    if places.len() > told.len() {
-        told.push(format!(
+    let mut listed: Vec<String> = listed.collect();
+    if places.len() > listed.len() {
+        listed.push(format!(
             "and {} other reservations have none left",
-            places.len() - told.len()
+            places.len() - listed.len()
         ));
     }
-    told.join(", ")
+    listed.join(", ")
 }

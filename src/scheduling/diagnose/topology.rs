@@ -26,9 +26,6 @@ pub(crate) struct TopologyDiagnosis<'p> {
     anywhere: usize,
 }
 
-/// A check, its domains, and whether it holds in each.
-type CheckedDomains<'c> = (&'c TopologyCheck, &'c [usize], &'c [bool]);
-
 impl<'p> TopologyDiagnosis<'p> {
     /// `board` contains all hosts and all bound pods at the end.
     pub(crate) fn new(ground: &PackingContext<'p, '_>, mut board: TopologyState<'p>) -> Self {
@@ -53,17 +50,15 @@ impl<'p> TopologyDiagnosis<'p> {
         for check in checks {
             let holds: Vec<bool> = match cells {
                 [] => vec![self.cells.keys.is_empty() && self.holds(check, self.anywhere)],
-                cells => {
-                    let sites = cells.iter().map(|cell| self.sites[*cell]);
-                    let sites: Vec<usize> = sites.collect();
-                    let holds = sites.into_iter().map(|site| self.holds(check, site));
-                    holds.collect()
-                }
+                cells => cells
+                    .iter()
+                    .map(|cell| self.holds(check, self.sites[*cell]))
+                    .collect(),
             };
             for (open, holds) in open.iter_mut().zip(&holds) {
                 *open &= holds;
             }
-            let rule = self.rule((check, cells, &holds));
+            let rule = self.rule(check, cells, &holds);
             if !rules.contains(&rule) {
                 rules.push(rule);
             }
@@ -84,33 +79,37 @@ impl<'p> TopologyDiagnosis<'p> {
     /// Returns the domains in which a new node might satisfy the rules of a kind once all locations
     /// are known. `None` in the result stands for a node without relevant labels.
     pub(crate) fn may(&self, kind: usize) -> Vec<Option<usize>> {
-        let checks = &self.board.topology.checks[kind];
-        let may = |site: usize| checks.iter().all(|check| self.may_hold(check, site));
-        if self.cells.keys.is_empty() {
-            return may(self.anywhere).then_some(None).into_iter().collect();
-        }
-        let cells = (0..self.sites.len()).filter(|cell| may(self.sites[*cell]));
-        cells.map(Some).collect()
+        let mut cells: Vec<Option<usize>> = if self.cells.keys.is_empty() {
+            vec![None]
+        } else {
+            (0..self.sites.len()).map(Some).collect()
+        };
+        cells.retain(|cell| {
+            let site = cell.map_or(self.anywhere, |cell| self.sites[cell]);
+            let mut checks = self.board.topology.checks[kind].iter();
+            checks.all(|check| self.may_hold(check, site))
+        });
+        cells
     }
 
     fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
-        let key = |tally: usize| self.board.topology.tallies[tally].key();
+        let topology = self.board.topology;
         match check {
             TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
-                if key(*tally) == HOST =>
+                if topology.key_of(*tally) == HOST =>
             {
                 true
             }
             TopologyCheck::Near { beside: true, .. } => true,
-            TopologyCheck::Near { tallies, own, .. }
-                if tallies.iter().any(|it| key(*it) == HOST) =>
-            {
-                *own && tallies.iter().all(|it| self.board.total(*it) == 0)
+            TopologyCheck::Near {
+                tallies,
+                matches_self,
+                ..
+            } if tallies.iter().any(|it| topology.key_of(*it) == HOST) => {
+                *matches_self && tallies.iter().all(|it| self.board.total(*it) == 0)
             }
             TopologyCheck::Even { tally, .. } => {
-                let is_new = self.board.sites.at(key(*tally), site) != NOWHERE
-                    && !self.board.has_place(*tally, site);
-                is_new || self.board.may_hold(check, site)
+                self.is_new(*tally, site) || self.board.may_hold(check, site)
             }
             check => self.board.may_hold(check, site),
         }
@@ -119,27 +118,36 @@ impl<'p> TopologyDiagnosis<'p> {
     /// Returns whether a check would hold on a new node at a location.
     fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
         let topology = self.board.topology;
-        let key = |tally: usize| topology.tallies[tally].key();
         match check {
             // A new host has no pods.
-            TopologyCheck::Free { tally } if key(*tally) == HOST => true,
-            TopologyCheck::Even { tally, .. } if key(*tally) == HOST => true,
-            TopologyCheck::Even { tally, .. } => {
-                // A domain without nodes is the emptiest one.
-                let is_new = self.board.sites.at(key(*tally), site) != NOWHERE
-                    && !self.board.has_place(*tally, site);
-                is_new || self.board.holds(check, site)
-            }
-            TopologyCheck::Near { tallies, own, .. }
-                if tallies.iter().any(|it| key(*it) == HOST) =>
+            TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
+                if topology.key_of(*tally) == HOST =>
             {
-                *own && tallies.iter().all(|it| self.board.total(*it) == 0)
+                true
+            }
+            // A domain without nodes is the emptiest one.
+            TopologyCheck::Even { tally, .. } => {
+                self.is_new(*tally, site) || self.board.holds(check, site)
+            }
+            TopologyCheck::Near {
+                tallies,
+                matches_self,
+                ..
+            } if tallies.iter().any(|it| topology.key_of(*it) == HOST) => {
+                *matches_self && tallies.iter().all(|it| self.board.total(*it) == 0)
             }
             check => self.board.holds(check, site),
         }
     }
 
-    fn rule(&self, (check, cells, holds): CheckedDomains<'_>) -> TopologyRuleDetail {
+    /// Returns whether a location has a domain for a counter that does not count yet.
+    fn is_new(&self, tally: usize, site: usize) -> bool {
+        self.board.sites.at(self.board.topology.key_of(tally), site) != NOWHERE
+            && !self.board.has_place(tally, site)
+    }
+
+    /// Describes a check that holds in some of these domains.
+    fn rule(&self, check: &TopologyCheck, cells: &[usize], holds: &[bool]) -> TopologyRuleDetail {
         let topology = self.board.topology;
         let (kind, tallies) = match check {
             TopologyCheck::Near { tallies, .. } => (RuleKind::Affinity, &tallies[..]),
@@ -151,18 +159,19 @@ impl<'p> TopologyDiagnosis<'p> {
                 _ => (RuleKind::AntiAffinity, std::slice::from_ref(tally)),
             },
         };
-        let keys = tallies.iter().map(|tally| topology.tallies[*tally].key());
-        let keys = keys.map(|key| &self.problem.groups.keys[key][..]);
-        let keys: Vec<&str> = keys.collect();
-        let value = |cell: &usize, key: &str| {
-            let at = self.cells.keys.iter().position(|own| own == key)?;
-            self.cells.all[*cell][at].as_deref()
-        };
+        let keys: Vec<&str> = tallies
+            .iter()
+            .map(|tally| &self.problem.groups.keys[topology.key_of(*tally)][..])
+            .collect();
         // A domain is one value of each key; a new host is its own domain.
         let mut reachable: BTreeSet<Vec<Option<&str>>> = BTreeSet::new();
         let mut open = BTreeSet::new();
         for (cell, holds) in cells.iter().zip(holds) {
-            let values: Vec<Option<&str>> = keys.iter().map(|key| value(cell, key)).collect();
+            let values = keys.iter().map(|key| {
+                let at = self.cells.keys.iter().position(|known| known == key)?;
+                self.cells.all[*cell][at].as_deref()
+            });
+            let values: Vec<Option<&str>> = values.collect();
             let is_place = keys
                 .iter()
                 .zip(&values)
@@ -186,7 +195,7 @@ impl<'p> TopologyDiagnosis<'p> {
             open: open.len(),
             pods: pods.unwrap_or(0),
             places: self.told(kind, tallies, &|name| {
-                reachable.iter().flatten().any(|own| *own == Some(name))
+                reachable.iter().flatten().any(|value| *value == Some(name))
             }),
         }
     }
@@ -200,19 +209,19 @@ impl<'p> TopologyDiagnosis<'p> {
     ) -> Vec<DomainDetail> {
         let Some(tally) = tallies
             .iter()
-            .find(|tally| self.board.topology.tallies[**tally].key() != HOST)
+            .find(|tally| self.board.topology.key_of(**tally) != HOST)
         else {
             return Vec::new();
         };
         let mut places = self.board.places(*tally);
         match kind {
             RuleKind::Spread(_) => {
-                places.retain(|own| own.2);
-                let least = places.iter().map(|own| own.1).min();
-                places.retain(|own| Some(own.1) == least);
+                places.retain(|domain| domain.2);
+                let least = places.iter().map(|domain| domain.1).min();
+                places.retain(|domain| Some(domain.1) == least);
             }
-            RuleKind::Affinity => places.retain(|own| own.1 > 0),
-            _ => places.retain(|own| own.1 > 0 && reach(own.0)),
+            RuleKind::Affinity => places.retain(|domain| domain.1 > 0),
+            _ => places.retain(|domain| domain.1 > 0 && reach(domain.0)),
         }
         places.truncate(PLACES_TOLD);
         places

@@ -119,7 +119,7 @@ fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
         TopologyCheck::Near { beside: true, .. } => true,
         TopologyCheck::Near {
             tallies,
-            own: matches_itself,
+            matches_self,
             ..
         } => {
             let tallies = tallies.iter().copied();
@@ -127,7 +127,7 @@ fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
                 tallies: tallies
                     .filter(|tally| !is_per_host(topology, *tally))
                     .collect(),
-                own: *matches_itself,
+                matches_self: *matches_self,
                 beside: false,
             };
             board.holds(&check, site)

@@ -107,7 +107,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         }
         let mut offerings = self.rows[row].clone();
         for (shape, mask) in offerings.masks.iter_mut().enumerate() {
-            if !hosts.is_roomy(kind, (template, shape)) {
+            if !hosts.is_roomy(kind, template, shape) {
                 *mask = 0;
             }
         }
@@ -140,7 +140,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         let labels = node_template
             .admit(requirements, wanted, query.relaxed)
             .ok()?;
-        let row = node_template.row((requirements, &problem.agents), &labels);
+        let row = node_template.row(requirements, &problem.agents, &labels);
         match query.cell {
             Some(cell) => cells.narrow(template, cell, &row, &labels),
             None => row.masks.iter().any(|mask| *mask != 0).then_some(row),

@@ -48,6 +48,13 @@ pub(crate) enum Presence {
     Yes,
 }
 
+impl Presence {
+    /// Returns `Yes` if the condition holds, otherwise `No`.
+    pub(crate) fn surely(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
+}
+
 /// A constrained DaemonSet on the nodes of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DaemonOnType {
@@ -75,30 +82,33 @@ impl<'a> ConstrainedDaemons<'a> {
     pub(crate) fn new(
         snapshot: &Snapshot<'a>,
         groups: &PodGroups,
-        (signatures, rules): (&[Vec<bool>], &[PodConstraints]),
+        signatures: &[Vec<bool>],
+        rules: &[PodConstraints],
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Self {
-        let concerns = |group: usize| signatures.iter().any(|signature| signature[group]);
-        let spoken: BTreeSet<usize> = rules.iter().flat_map(PodConstraints::groups).collect();
+        let selected: BTreeSet<usize> = rules.iter().flat_map(PodConstraints::groups).collect();
         let mut all: Vec<ConstrainedDaemon<'a>> = snapshot
             .daemon_sets
             .iter()
             .filter_map(|set| {
                 let pod = &set.template;
                 let of = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
-                let terms = pod.anti_affinity.iter();
-                let away = terms.filter_map(|term| groups.place_of(term));
-                let away: Vec<(usize, usize)> = away.filter(|own| concerns(own.0)).collect();
+                let away: Vec<(usize, usize)> = pod
+                    .anti_affinity
+                    .iter()
+                    .filter_map(|term| groups.place_of(term))
+                    .filter(|(group, _)| signatures.iter().any(|signature| signature[*group]))
+                    .collect();
                 let asks = asks(pod, &snapshot.cluster.pools);
-                let matters = spoken.iter().any(|group| of[*group])
+                let matters = selected.iter().any(|group| of[*group])
                     || !away.is_empty()
-                    || asks.iter().any(|own| !own.is_empty()) && clashes(&pod.host_ports);
+                    || asks.iter().any(|labels| !labels.is_empty()) && clashes(&pod.host_ports);
                 matters.then(|| ConstrainedDaemon {
                     set,
                     of,
                     away,
                     asks,
-                    far: far(pod, snapshot, (groups, signatures)),
+                    far: far(pod, snapshot, groups, signatures),
                 })
             })
             .collect();
@@ -113,8 +123,9 @@ impl<'a> ConstrainedDaemons<'a> {
 
     /// Returns the index of a DaemonSet.
     pub(crate) fn find(&self, set: &ObjectKey) -> Option<usize> {
-        let place = self.0.binary_search_by(|own| own.set.key.cmp(set));
-        place.ok()
+        self.0
+            .binary_search_by(|daemon| daemon.set.key.cmp(set))
+            .ok()
     }
 
     /// Returns the name of a DaemonSet.
@@ -134,7 +145,7 @@ impl<'a> ConstrainedDaemons<'a> {
 
     /// Returns the groups and keys of anti-affinity terms of DaemonSets.
     pub(crate) fn terms(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.0.iter().flat_map(|own| own.away.iter().copied())
+        self.0.iter().flat_map(|daemon| daemon.away.iter().copied())
     }
 
     /// Returns whether a DaemonSet certainly runs on a matching new node, wherever other pods are.
@@ -161,15 +172,21 @@ impl<'a> ConstrainedDaemons<'a> {
         constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<Option<&'l str>>,
     ) -> Option<bool> {
-        let has = |(key, own): &(String, Requirement)| label(key).map(|value| own.suits(value));
-        if self.is_off(constrained, |own| has(own) == Some(false)) {
+        if self.is_off(constrained, |(key, requirement)| {
+            label(key).is_some_and(|value| !requirement.suits(value))
+        }) {
             return None;
         }
         let mut labelled = self.asks(constrained.agent, constrained.labelled);
         Some(
             constrained.sure == Presence::Yes
                 || constrained.sure == Presence::Labelled
-                    && labelled.any(|own| own.iter().all(|own| has(own) == Some(true))),
+                    && labelled.any(|labels| {
+                        let mut labels = labels.iter();
+                        labels.all(|(key, requirement)| {
+                            label(key).is_some_and(|value| requirement.suits(value))
+                        })
+                    }),
         )
     }
 
@@ -179,10 +196,10 @@ impl<'a> ConstrainedDaemons<'a> {
         constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<&'l Requirement>,
     ) -> bool {
-        self.is_off(constrained, |(key, own)| {
+        self.is_off(constrained, |(key, requirement)| {
             label(key).is_some_and(|known| {
-                let absent = known.allows_absence() && own.allows_absence();
-                !absent && !known.has_intersection(own)
+                let absent = known.allows_absence() && requirement.allows_absence();
+                !absent && !known.has_intersection(requirement)
             })
         })
     }
@@ -194,20 +211,20 @@ impl<'a> ConstrainedDaemons<'a> {
         off: impl Fn(&(String, Requirement)) -> bool,
     ) -> bool {
         let mut ways = self.asks(constrained.agent, constrained.ways);
-        !self.0[constrained.agent].asks.is_empty() && ways.all(|own| own.iter().any(&off))
+        !self.0[constrained.agent].asks.is_empty() && ways.all(|labels| labels.iter().any(&off))
     }
 
     /// Returns the requirements of a DaemonSet on labels of pools, for these alternatives.
     fn asks(&self, agent: usize, ways: u64) -> impl Iterator<Item = &[(String, Requirement)]> {
         let all = self.0[agent].asks.iter().enumerate();
-        let these = all.filter(move |(at, _)| ways >> at & 1 == 1);
-        these.map(|(_, own)| &own[..])
+        all.filter(move |(at, _)| ways >> at & 1 == 1)
+            .map(|(_, labels)| &labels[..])
     }
 
     /// Returns the alternatives of a DaemonSet that no pool label excludes.
     pub(crate) fn unasked(&self, agent: usize) -> u64 {
         let all = self.0[agent].asks.iter().enumerate();
-        let unasked = all.filter(|(_, own)| own.is_empty());
+        let unasked = all.filter(|(_, labels)| labels.is_empty());
         unasked.fold(0, |all, (at, _)| all | 1 << at)
     }
 
@@ -223,22 +240,25 @@ impl<'a> ConstrainedDaemons<'a> {
         company: &DaemonRequirements,
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Vec<Requirements> {
-        let is_away = |agent: &usize| company.away.iter().any(|own| own.0 == *agent);
-        let away = (0..self.len()).filter(|agent| is_away(agent) || clashes(self.ports(*agent)));
-        let away: Vec<usize> = away.collect();
-        let mut each: Vec<Requirements> = away
-            .iter()
+        let mut each: Vec<Requirements> = (0..self.len())
+            .filter(|agent| {
+                company.away.iter().any(|term| term.0 == *agent) || clashes(self.ports(*agent))
+            })
             .filter_map(|agent| {
-                let first = self.0[*agent].asks.iter().filter_map(|own| own.first());
-                let others = first.filter_map(|(key, own)| Some((&key[..], own.negated()?)));
-                let others: Requirements = others.collect();
+                let first = self.0[agent]
+                    .asks
+                    .iter()
+                    .filter_map(|labels| labels.first());
+                let others: Requirements = first
+                    .filter_map(|(key, requirement)| Some((&key[..], requirement.negated()?)))
+                    .collect();
                 (!others.is_empty()).then_some(others)
             })
             .collect();
         each.truncate(EVADED_MAX);
         if each.len() > 1 {
             let all = each.iter().skip(1);
-            each.insert(0, all.fold(each[0].clone(), |all, own| all.with(own)));
+            each.insert(0, all.fold(each[0].clone(), |all, labels| all.with(labels)));
         }
         each
     }
@@ -252,10 +272,11 @@ impl<'a> ConstrainedDaemons<'a> {
     ) -> DaemonRequirements {
         let mut away = Vec::new();
         for (at, agent) in self.0.iter().enumerate() {
-            let own = rules.away.iter().filter(|own| agent.of[own.group]);
-            let own = own.map(|own| own.key);
+            let terms = rules.away.iter().filter(|term| agent.of[term.group]);
             let theirs = agent.away.iter().filter(|(group, _)| of[*group]);
-            let keys = own.chain(theirs.map(|(_, key)| *key));
+            let keys = terms
+                .map(|term| term.key)
+                .chain(theirs.map(|(_, key)| *key));
             away.extend(keys.map(|key| (at, groups.keys[key].clone())));
         }
         away.sort_unstable();
@@ -276,8 +297,7 @@ impl<'a> ConstrainedDaemons<'a> {
     ) -> Option<DaemonRequirements> {
         let mut company = company.clone();
         for near in &rules.near {
-            let all = 0..self.len();
-            let agents: Vec<usize> = all
+            let agents: Vec<usize> = (0..self.len())
                 .filter(|at| self.is_member(*at, near.group) && self.is_certain(*at))
                 .collect();
             let keys = near.keys.iter().map(|key| groups.keys[*key].clone());
@@ -294,35 +314,38 @@ impl<'a> ConstrainedDaemons<'a> {
 fn far<'a>(
     pod: &'a Pod,
     snapshot: &Snapshot<'_>,
-    (groups, signatures): (&PodGroups, &[Vec<bool>]),
+    groups: &PodGroups,
+    signatures: &[Vec<bool>],
 ) -> BTreeSet<&'a str> {
     let terms = pod.anti_affinity.iter();
     let mut far: Vec<&PodTerm> = terms.filter(|term| term.topology_key != HOSTNAME).collect();
     if far.is_empty() {
         return BTreeSet::new();
     }
-    let of = |namespace: &str, labels| groups.of(namespace, labels, &snapshot.namespaces);
     let promised = snapshot.promised.values().flatten().copied();
     let daemons = snapshot.daemon_sets.iter();
     let others = promised
         .map(|pod| (&pod.key.namespace[..], &pod.labels))
         .chain(daemons.map(|set| (&set.key.namespace[..], &set.template.labels)));
     let bound = snapshot.residents.iter();
-    let bound = bound.map(|own| (own.namespace, own.labels));
-    let there: Vec<Vec<bool>> = others.chain(bound).map(|own| of(own.0, own.1)).collect();
-    let all = || there.iter().chain(signatures);
+    let bound = bound.map(|group| (group.namespace, group.labels));
+    let memberships: Vec<Vec<bool>> = others
+        .chain(bound)
+        .map(|(namespace, labels)| groups.of(namespace, labels, &snapshot.namespaces))
+        .collect();
     far.retain(|term| {
         let place = groups.place_of(term);
-        place.is_none_or(|(group, _)| all().any(|own| own[group]))
+        let mut all = memberships.iter().chain(signatures);
+        place.is_none_or(|(group, _)| all.any(|members| members[group]))
     });
     far.into_iter().map(|term| &term.topology_key[..]).collect()
 }
 
 /// Returns whether pools decide a label requirement of a DaemonSet: values other than the required
 /// ones exist. A new node never has the name of an existing node.
-fn is_said((key, own): &(&str, &Requirement)) -> bool {
-    let is_settled = *key == NODE_NAME && own.allows_absence();
-    !is_settled && !is_well_known(key) && own.negated().is_some()
+fn is_said(key: &str, requirement: &Requirement) -> bool {
+    let is_settled = key == NODE_NAME && requirement.allows_absence();
+    !is_settled && !is_well_known(key) && requirement.negated().is_some()
 }
 
 /// Returns the labels that a DaemonSet requires and that pools set, by alternative, or nothing if
@@ -330,11 +353,11 @@ fn is_said((key, own): &(&str, &Requirement)) -> bool {
 /// values.
 fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     let selector = Requirements::from_labels(&pod.node_selector);
-    let affinity = pod
+    let mut alternatives: Vec<Requirements> = pod
         .node_affinity
         .iter()
-        .map(|node_affinity| selector.with(node_affinity));
-    let mut alternatives: Vec<Requirements> = affinity.collect();
+        .map(|node_affinity| selector.with(node_affinity))
+        .collect();
     if alternatives.is_empty() {
         alternatives.push(selector);
     }
@@ -344,16 +367,17 @@ fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     alternatives
         .iter()
         .map(|alternative: &Requirements| -> Vec<(String, Requirement)> {
-            let own = alternative.iter().filter(is_said);
-            let own = own.map(|(key, own)| (key.to_owned(), own.clone()));
-            let mut own: Vec<(String, Requirement)> = own.collect();
-            let is_there = |key: &str| {
-                pools
-                    .iter()
-                    .any(|it| it.requirements.get(key).is_some() || it.labels.contains_key(key))
-            };
-            own.sort_by_key(|(key, _)| !is_there(key));
-            own
+            let mut labels: Vec<(String, Requirement)> = alternative
+                .iter()
+                .filter(|(key, requirement)| is_said(key, requirement))
+                .map(|(key, requirement)| (key.to_owned(), requirement.clone()))
+                .collect();
+            labels.sort_by_key(|(key, _)| {
+                !pools.iter().any(|pool| {
+                    pool.requirements.get(key).is_some() || pool.labels.contains_key(key)
+                })
+            });
+            labels
         })
         .collect()
 }

@@ -42,9 +42,9 @@ impl<'a> DefaultConstraints<'a> {
             return *known;
         }
         let selector = self.selectors.of(&pod.key.namespace, &pod.labels, key.1);
-        let own = selector.map(|selector| self.ordinal(selector));
-        self.deduced.insert(key, own);
-        own
+        let ordinal = selector.map(|selector| self.ordinal(selector));
+        self.deduced.insert(key, ordinal);
+        ordinal
     }
 
     /// Constraints by their ordinal.
@@ -56,12 +56,13 @@ impl<'a> DefaultConstraints<'a> {
         if let Some(known) = self.by_selector.get(&selector) {
             return *known;
         }
-        let own = self.configured.iter().map(|configured| TopologySpread {
+        let constraints = self.configured.iter().map(|configured| TopologySpread {
             selector: Some(selector.clone()),
             ..configured.clone()
         });
-        self.all.push(own.collect());
-        self.by_selector.insert(selector, self.all.len() - 1);
-        self.all.len() - 1
+        let ordinal = self.all.len();
+        self.all.push(constraints.collect());
+        self.by_selector.insert(selector, ordinal);
+        ordinal
     }
 }

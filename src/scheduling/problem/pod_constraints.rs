@@ -50,43 +50,60 @@ pub(crate) struct PodConstraints {
 }
 
 impl PodConstraints {
-    /// Builds the rules from required terms and remaining preferences.
-    pub(crate) fn new<'s>(
-        (affinity, near): (&[PodTerm], &[&PodTerm]),
-        (anti_affinity, away): (&[PodTerm], &[&PodTerm]),
-        (spread, namespace): (impl Iterator<Item = &'s TopologySpread>, &str),
+    /// Adds required pod affinity and the remaining preferences.
+    pub(crate) fn add_affinity(
+        &mut self,
+        required: &[PodTerm],
+        preferred: &[&PodTerm],
         groups: &mut PodGroups,
-    ) -> Self {
-        let mut rules = Self::default();
+    ) {
         // All required terms form one group: kube-scheduler counts pods that match all of them.
-        let required: Vec<&PodTerm> = affinity.iter().collect();
-        let wished = near.iter().map(|term| vec![*term]);
+        let required: Vec<&PodTerm> = required.iter().collect();
+        let preferred = preferred.iter().map(|term| vec![*term]);
         for terms in [required]
             .into_iter()
-            .chain(wished)
+            .chain(preferred)
             .filter(|terms| !terms.is_empty())
         {
             let keys = terms.iter().map(|term| groups.key(&term.topology_key));
             let mut keys: Vec<usize> = keys.collect();
             keys.sort_unstable();
             keys.dedup();
-            rules.near.push(AffinityTerm {
+            self.near.push(AffinityTerm {
                 group: groups.of_terms(&terms),
                 keys,
             });
         }
-        let required = anti_affinity.iter().map(|term| (term, true));
-        for (term, is_hard) in required.chain(away.iter().map(|term| (*term, false))) {
-            rules.away.push(AntiAffinityTerm {
+    }
+
+    /// Adds required pod anti-affinity and the remaining preferences.
+    pub(crate) fn add_anti_affinity(
+        &mut self,
+        required: &[PodTerm],
+        preferred: &[&PodTerm],
+        groups: &mut PodGroups,
+    ) {
+        let required = required.iter().map(|term| (term, true));
+        for (term, is_hard) in required.chain(preferred.iter().map(|term| (*term, false))) {
+            self.away.push(AntiAffinityTerm {
                 group: groups.of_terms(&[term]),
                 key: groups.key(&term.topology_key),
                 is_hard,
             });
         }
+    }
+
+    /// Adds topology spread of pods in a namespace.
+    pub(crate) fn add_spread<'s>(
+        &mut self,
+        spread: impl Iterator<Item = &'s TopologySpread>,
+        namespace: &str,
+        groups: &mut PodGroups,
+    ) {
         for spread in spread {
             let selector = spread.selector.as_ref();
             let some = selector.filter(|selector| !selector.expressions().is_empty());
-            rules.even.push(SpreadConstraint {
+            self.even.push(SpreadConstraint {
                 group: groups.of_selector(some, namespace),
                 is_vacant: selector.is_some() && some.is_none(),
                 key: groups.key(&spread.topology_key),
@@ -96,15 +113,14 @@ impl PodConstraints {
                 taints: spread.honors_taints,
             });
         }
-        rules
     }
 
     /// Returns the groups it selects.
     pub(crate) fn groups(&self) -> impl Iterator<Item = usize> {
-        let near = self.near.iter().map(|own| own.group);
-        let away = self.away.iter().map(|own| own.group);
+        let near = self.near.iter().map(|term| term.group);
+        let away = self.away.iter().map(|term| term.group);
         near.chain(away)
-            .chain(self.even.iter().map(|own| own.group))
+            .chain(self.even.iter().map(|constraint| constraint.group))
     }
 
     /// Returns whether it has no rules.
@@ -135,8 +151,10 @@ impl PodMatcher {
     fn anchor(&self) -> Option<(&str, &BTreeSet<String>)> {
         let selector = self.0.first()?.selector.as_ref()?;
         let mut expressions = selector.expressions().iter();
-        expressions.find_map(|(key, own)| {
-            let values = own.values().filter(|_| !own.allows_absence())?;
+        expressions.find_map(|(key, requirement)| {
+            let values = requirement
+                .values()
+                .filter(|_| !requirement.allows_absence())?;
             Some((&key[..], values))
         })
     }
@@ -173,8 +191,8 @@ impl Default for PodGroups {
 impl PodGroups {
     /// Returns the ordinal of a topology key.
     pub(crate) fn key(&mut self, key: &str) -> usize {
-        let known = self.keys.iter().position(|own| own == key);
-        known.unwrap_or_else(|| {
+        let index = self.keys.iter().position(|known| known == key);
+        index.unwrap_or_else(|| {
             self.keys.push(key.to_owned());
             self.keys.len() - 1
         })
@@ -236,13 +254,13 @@ impl PodGroups {
         let labelled = labels
             .iter()
             .filter_map(|(key, value)| self.by_label.get(key)?.get(value));
-        let mut of = vec![false; self.all.len()];
+        let mut membership = vec![false; self.all.len()];
         for group in labelled.flatten().chain(&self.unlabelled).filter(|group| {
             let mut terms = self.all[**group].0.iter();
             terms.all(|term| term.matches(namespace, of_namespace, labels))
         }) {
-            of[*group] = true;
+            membership[*group] = true;
         }
-        of
+        membership
     }
 }

@@ -67,12 +67,12 @@ impl ResourceIndex {
         resources: &Resources,
         mounts: Option<&VolumeRequirements>,
     ) -> Vec<i64> {
-        let volumes = |name: &str| mounts.and_then(|mounts| mounts.attached.get(name));
         self.0
             .iter()
             .map(|name| {
-                let own = resources.get(name).max(0);
-                own.saturating_add(volumes(name).copied().unwrap_or(0).max(0))
+                let volumes = mounts.and_then(|mounts| mounts.attached.get(name));
+                let amount = resources.get(name).max(0);
+                amount.saturating_add(volumes.copied().unwrap_or(0).max(0))
             })
             .collect()
     }
@@ -91,9 +91,9 @@ pub(crate) fn fits(free: &[i64], demand: &[i64]) -> bool {
 /// Returns the maximum of each resource. A demand above it fits nowhere.
 pub(crate) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> {
     let mut most = all.next().cloned().unwrap_or_default();
-    for own in all {
-        for (most, own) in most.iter_mut().zip(own) {
-            *most = (*most).max(*own);
+    for amounts in all {
+        for (most, amount) in most.iter_mut().zip(amounts) {
+            *most = (*most).max(*amount);
         }
     }
     most
@@ -102,11 +102,12 @@ pub(crate) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> 
 /// Returns the running maximum of each resource.
 pub(crate) fn most_so_far<'a>(all: impl Iterator<Item = Option<&'a Vec<i64>>>) -> Vec<Vec<i64>> {
     let mut last = Vec::new();
-    let so_far = all.map(|own| {
-        last = most([&last].into_iter().chain(own).filter(|own| !own.is_empty()));
+    all.map(|amounts| {
+        let both = [&last].into_iter().chain(amounts);
+        last = most(both.filter(|amounts| !amounts.is_empty()));
         last.clone()
-    });
-    so_far.collect()
+    })
+    .collect()
 }
 
 /// Returns how many times a demand fits.

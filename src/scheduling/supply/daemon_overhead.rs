@@ -30,7 +30,7 @@ struct Daemon<'a> {
 /// DaemonSets that may run on nodes of a pool.
 pub(crate) struct PoolDaemons<'a> {
     /// Possible labels of its nodes.
-    side: &'a Requirements,
+    pub(super) side: &'a Requirements,
     daemons: Vec<Daemon<'a>>,
 }
 
@@ -64,11 +64,7 @@ impl<'a> PoolDaemons<'a> {
         for key in [REGISTERED, INITIALIZED] {
             started.add(key, Requirement::is_in(["true"]));
         }
-        let agent = |set: &DaemonSet| {
-            let agents = &problem.agents;
-            let own = agents.find(&set.key)?;
-            Some((own, agents.is_certain(own), agents.unasked(own)))
-        };
+        let agents = &problem.agents;
         // Makes the result independent of the input order.
         let mut sets = sets.to_vec();
         sets.sort_by(|one, other| one.key.cmp(&other.key));
@@ -79,20 +75,21 @@ impl<'a> PoolDaemons<'a> {
                 .filter_map(|set| {
                     let pod = &set.template;
                     let all = alternatives(&pod.node_selector, &pod.node_affinity, &[]);
-                    let agreeing = all
+                    let alternatives: Vec<(usize, Requirements)> = all
                         .iter()
                         .enumerate()
-                        .filter(|own| started.compatible(own.1, true).is_ok());
-                    let alternatives: Vec<(usize, Requirements)> = agreeing
-                        .map(|(at, own)| (at, pick(own, |key| !of_pool(key))))
+                        .filter(|(_, alternative)| started.compatible(alternative, true).is_ok())
+                        .map(|(at, alternative)| (at, pick(alternative, |key| !of_pool(key))))
                         .collect();
                     let fits = repelling(&pool.taints, &pod.tolerations).is_none();
-                    let by_offering = alternatives.iter().any(|(_, own)| {
-                        let mut keys = own.iter().map(|(key, _)| key);
+                    let by_offering = alternatives.iter().any(|(_, alternative)| {
+                        let mut keys = alternative.iter().map(|(key, _)| key);
                         keys.any(|key| OF_OFFERINGS.contains(&key))
                     });
                     (fits && !alternatives.is_empty()).then(|| Daemon {
-                        agent: agent(set),
+                        agent: agents
+                            .find(&set.key)
+                            .map(|agent| (agent, agents.is_certain(agent), agents.unasked(agent))),
                         requests: floored(&pod.requests),
                         ports: &pod.host_ports,
                         alternatives,
@@ -106,26 +103,27 @@ impl<'a> PoolDaemons<'a> {
     /// Returns the DaemonSets of a type for any offering; `true` for those that do not depend on
     /// it.
     pub(crate) fn of_type(&self, it: &InstanceType) -> DaemonSelection {
-        let runs = |(at, daemon): (usize, &Daemon<'_>)| {
-            let mut all = daemon.alternatives.iter();
-            all.any(|(_, own)| it.requirements.intersects(own).is_ok())
-                .then_some((at, !daemon.by_offering))
-        };
         let all = self.daemons.iter().enumerate();
-        all.filter_map(runs).collect()
+        all.filter(|(_, daemon)| {
+            let mut alternatives = daemon.alternatives.iter();
+            alternatives.any(|(_, alternative)| it.requirements.intersects(alternative).is_ok())
+        })
+        .map(|(at, daemon)| (at, !daemon.by_offering))
+        .collect()
     }
 
     /// Returns the DaemonSets of one offering.
     pub(crate) fn of_offering(
         &self,
         selection: &DaemonSelection,
-        (it, offering): (&InstanceType, &Offering),
+        it: &InstanceType,
+        offering: &Offering,
     ) -> DaemonSelection {
         selection
             .iter()
             .filter(|(at, settled)| {
                 let mut all = self.daemons[*at].alternatives.iter();
-                *settled || all.any(|(_, own)| suits(own, it, offering))
+                *settled || all.any(|(_, alternative)| suits(alternative, it, offering))
             })
             .copied()
             .collect()
@@ -135,7 +133,8 @@ impl<'a> PoolDaemons<'a> {
     pub(crate) fn overhead(
         &self,
         selection: &DaemonSelection,
-        (it, offers): (&InstanceType, &[&Offering]),
+        it: &InstanceType,
+        offers: &[&Offering],
     ) -> DaemonOverhead {
         let mut overhead = DaemonOverhead::default();
         for (at, _) in selection {
@@ -145,9 +144,7 @@ impl<'a> PoolDaemons<'a> {
             if daemon.agent.is_none() {
                 overhead.settled_ports.extend(daemon.ports.iter().cloned());
             }
-            overhead
-                .agents
-                .extend(self.constrained(daemon, (it, offers)));
+            overhead.agents.extend(self.constrained(daemon, it, offers));
         }
         overhead
     }
@@ -156,29 +153,32 @@ impl<'a> PoolDaemons<'a> {
     fn constrained(
         &self,
         daemon: &Daemon<'_>,
-        (it, offers): (&InstanceType, &[&Offering]),
+        it: &InstanceType,
+        offers: &[&Offering],
     ) -> Option<DaemonOnType> {
         let (agent, is_certain, unasked) = daemon.agent?;
-        let bit = |at: usize| u32::try_from(at).ok().and_then(|at| 1u64.checked_shl(at));
         let (mut ways, mut labelled) = (0, 0);
-        for (at, own) in &daemon.alternatives {
-            if offers.is_empty() || offers.iter().any(|offer| suits(own, it, offer)) {
-                ways |= bit(*at).unwrap_or(0);
+        for (at, alternative) in &daemon.alternatives {
+            let bit = u32::try_from(*at).ok().and_then(|at| 1u64.checked_shl(at));
+            let bit = bit.unwrap_or(0);
+            if offers.is_empty() || offers.iter().any(|offer| suits(alternative, it, offer)) {
+                ways |= bit;
             }
             if is_certain
                 && offers
                     .iter()
-                    .all(|offer| self.is_surely(own, it, offer) != Presence::No)
+                    .all(|offer| self.is_surely(alternative, it, offer) != Presence::No)
             {
-                labelled |= bit(*at).unwrap_or(0);
+                labelled |= bit;
             }
         }
         let sure = offers
             .iter()
             .map(|offer| {
                 let all = daemon.alternatives.iter();
-                let all = all.map(|(_, own)| self.is_surely(own, it, offer));
-                all.max().unwrap_or(Presence::No)
+                all.map(|(_, alternative)| self.is_surely(alternative, it, offer))
+                    .max()
+                    .unwrap_or(Presence::No)
             })
             .min()
             .unwrap_or(Presence::Yes);
@@ -197,26 +197,25 @@ impl<'a> PoolDaemons<'a> {
 
     /// Returns whether every node of a type with this offering has the required labels.
     fn is_surely(&self, wanted: &Requirements, it: &InstanceType, offer: &Offering) -> Presence {
-        let sure = |holds: bool| if holds { Presence::Yes } else { Presence::No };
         let all = wanted.iter().map(|(key, wanted)| {
             if OF_OFFERINGS.contains(&key) {
-                return sure(wanted.suits(offer.label(key)));
+                return Presence::surely(wanted.suits(offer.label(key)));
             }
             if matches!(key, REGISTERED | INITIALIZED) {
-                return sure(wanted.has("true"));
+                return Presence::surely(wanted.has("true"));
             }
             let both = match (self.side.get(key), it.requirements.get(key)) {
-                (Some(side), Some(own)) => side.intersection(own),
+                (Some(side), Some(requirement)) => side.intersection(requirement),
                 // Only instances set this label, so no pool can.
                 (Some(_), None) if is_well_known(key) => return Presence::No,
-                (Some(own), None) | (None, Some(own)) => own.clone(),
-                (None, None) => return sure(wanted.allows_absence()),
+                (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
+                (None, None) => return Presence::surely(wanted.allows_absence()),
             };
             match both.operator() {
-                Operator::DoesNotExist => sure(wanted.allows_absence()),
+                Operator::DoesNotExist => Presence::surely(wanted.allows_absence()),
                 _ if both
                     .values()
-                    .is_some_and(|all| all.iter().all(|own| wanted.has(own))) =>
+                    .is_some_and(|all| all.iter().all(|value| wanted.has(value))) =>
                 {
                     Presence::Yes
                 }
@@ -230,10 +229,9 @@ impl<'a> PoolDaemons<'a> {
 
 /// Returns whether a type with this offering may satisfy the requirements of a DaemonSet.
 fn suits(wanted: &Requirements, it: &InstanceType, offering: &Offering) -> bool {
-    wanted
-        .iter()
-        .all(|(key, own)| !OF_OFFERINGS.contains(&key) || own.suits(offering.label(key)))
-        && it.requirements.intersects(wanted).is_ok()
+    wanted.iter().all(|(key, requirement)| {
+        !OF_OFFERINGS.contains(&key) || requirement.suits(offering.label(key))
+    }) && it.requirements.intersects(wanted).is_ok()
 }
 
 /// Returns whether the pool decides a label.
@@ -248,8 +246,10 @@ pub(crate) fn of_pool(key: &str) -> bool {
 
 /// Returns the requirements with selected keys.
 pub(crate) fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
-    let own = labels.iter().filter(|(key, _)| wanted(key));
-    own.map(|(key, requirement)| (key, requirement.clone()))
+    labels
+        .iter()
+        .filter(|(key, _)| wanted(key))
+        .map(|(key, requirement)| (key, requirement.clone()))
         .collect()
 }
 

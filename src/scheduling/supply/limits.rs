@@ -56,8 +56,8 @@ impl Limit<'_> {
 
 /// Returns the limits of a pool, then the shared limits of its cluster.
 pub(crate) fn limits<'a>(pool: &'a Pool, snapshot: &Snapshot<'a>) -> Vec<Limit<'a>> {
-    let own = listed(&pool.limits, LimitScope::Pool);
-    own.chain(shared(snapshot)).collect()
+    let pool_limits = listed(&pool.limits, LimitScope::Pool);
+    pool_limits.chain(shared(snapshot)).collect()
 }
 
 /// Returns the limits of all pools together, reservations last.
@@ -77,18 +77,15 @@ pub(crate) fn shared<'a>(snapshot: &Snapshot<'a>) -> impl Iterator<Item = Limit<
 }
 
 fn of_fleet(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {
-    let of_resource = |limit: &Limit<'_>| match limit.resource {
-        Some(name) => {
-            let mut shares = view.share.capacity.iter();
-            let share = shares.find(|(own, _)| own == name);
-            share.map_or(limit.most, |(_, share)| *share)
-        }
-        None => view.share.nodes.map_or(limit.most, i64::from),
-    };
+    let shares = view.share.capacity.iter();
     listed(&view.limits, LimitScope::Fleet).map(move |limit| Limit {
-        share: match view.closed {
-            Some(_) => i64::MIN,
-            None => of_resource(&limit),
+        share: match (&view.closed, limit.resource) {
+            (Some(_), _) => i64::MIN,
+            (None, Some(name)) => {
+                let share = shares.clone().find(|(resource, _)| resource == name);
+                share.map_or(limit.most, |(_, share)| *share)
+            }
+            (None, None) => view.share.nodes.map_or(limit.most, i64::from),
         },
         closed: view.closed.as_deref(),
         ..limit
@@ -96,14 +93,15 @@ fn of_fleet(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {
 }
 
 fn listed(limits: &Limits, scope: LimitScope) -> impl Iterator<Item = Limit<'_>> {
-    let limit = move |resource, most| Limit {
-        scope,
-        resource,
-        most,
-        share: most,
-        closed: None,
-    };
     let capacity = limits.capacity.iter();
-    let capacity = capacity.map(move |(name, most)| limit(Some(name.as_str()), *most));
-    capacity.chain(limits.nodes.map(|most| limit(None, i64::from(most))))
+    capacity
+        .map(|(name, most)| (Some(name.as_str()), *most))
+        .chain(limits.nodes.map(|most| (None, i64::from(most))))
+        .map(move |(resource, most)| Limit {
+            scope,
+            resource,
+            most,
+            share: most,
+            closed: None,
+        })
 }

@@ -28,13 +28,12 @@ impl<'v> MinValues<'v> {
             .side
             .iter()
             .filter(|_| strict)
-            .filter_map(|(key, own)| {
-                let least = usize::try_from(own.min_values?).unwrap_or(usize::MAX);
+            .filter_map(|(key, requirement)| {
+                let least = usize::try_from(requirement.min_values?).unwrap_or(usize::MAX);
                 (least > 1).then_some((key, least))
-            });
-        Self {
-            wanted: wanted.collect(),
-        }
+            })
+            .collect();
+        Self { wanted }
     }
 
     /// Returns whether there are no `min_values`.
@@ -57,10 +56,10 @@ impl<'v> MinValues<'v> {
         shape: usize,
         seen: &mut ValuesSeen<'v>,
     ) -> bool {
-        let own = &template.shapes[shape].instance_type.requirements;
+        let requirements = &template.shapes[shape].instance_type.requirements;
         let mut new = false;
         for ((key, least), seen) in self.wanted.iter().zip(&mut seen.values) {
-            let values = own.get(key).and_then(Requirement::values);
+            let values = requirements.get(key).and_then(Requirement::values);
             for value in values.into_iter().flatten() {
                 if seen.len() < *least {
                     new |= seen.insert(value);
@@ -72,8 +71,8 @@ impl<'v> MinValues<'v> {
 
     /// Returns whether all minimums are reached.
     pub(crate) fn is_enough(&self, seen: &ValuesSeen<'v>) -> bool {
-        let all = self.wanted.iter().zip(&seen.values);
-        all.clone().all(|((_, least), seen)| seen.len() >= *least)
+        let mut all = self.wanted.iter().zip(&seen.values);
+        all.all(|((_, least), seen)| seen.len() >= *least)
     }
 
     /// Returns whether these types satisfy the minimums.
@@ -113,26 +112,29 @@ impl<'v> MinValues<'v> {
 /// Raises the limit usage of every type to that of the types required for `min_values`: the
 /// cheapest that are at least as large.
 pub(crate) fn widen(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
-    let own = &*template;
-    let variety = MinValues::of(own, policy);
-    if variety.is_empty() || own.limits.is_empty() {
+    let current = &*template;
+    let variety = MinValues::of(current, policy);
+    if variety.is_empty() || current.limits.is_empty() {
         return;
     }
-    let limited: Vec<Vec<i64>> = (0..own.shapes.len())
+    let limited: Vec<Vec<i64>> = (0..current.shapes.len())
         .map(|at| {
-            let least = own.shapes[at].net.as_deref().unwrap_or_default();
-            let mut limited = own.shapes[at].capacity.clone();
+            let least = current.shapes[at].net.as_deref().unwrap_or_default();
+            let mut limited = current.shapes[at].capacity.clone();
             let mut seen = variety.start();
-            for other in &own.by_least {
-                let shape = &own.shapes[*other];
+            for other in &current.by_least {
+                let shape = &current.shapes[*other];
                 let net = shape.net.as_deref().unwrap_or_default();
                 let as_large = net.len() == least.len() && fits(net, least);
                 if variety.is_enough(&seen) {
                     break;
                 }
-                if as_large && shape.reservation.is_none() && variety.see(own, *other, &mut seen) {
-                    for (own, more) in limited.iter_mut().zip(&shape.capacity) {
-                        *own = (*own).max(*more);
+                if as_large
+                    && shape.reservation.is_none()
+                    && variety.see(current, *other, &mut seen)
+                {
+                    for (amount, more) in limited.iter_mut().zip(&shape.capacity) {
+                        *amount = (*amount).max(*more);
                     }
                 }
             }

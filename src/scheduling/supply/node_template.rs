@@ -102,14 +102,14 @@ impl<'a> NodeTemplate<'a> {
         let catalog = snapshot.catalog_of(&pool.name);
         let fault = snapshot.overlaid.fault(pool.name.as_str());
         locate(&mut side, catalog.zone_ids());
-        let of_types = pick(&side, |key| !of_pool(key) && !of_offering(key));
-        let daemon_overheads = PoolDaemons::new(pool, &side, problem, &snapshot.daemon_sets);
+        let type_labels = of_types(&side);
+        let daemons = PoolDaemons::new(pool, &side, problem, &snapshot.daemon_sets);
         let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
         let reservations: Vec<Reservation> = reservations.cloned().collect();
         let limits = limits(pool, snapshot);
         let shapes: Vec<TypeOption<'a>> = catalog
             .types()
-            .filter(|it| fault.is_none() && it.requirements.intersects(&of_types).is_ok())
+            .filter(|it| fault.is_none() && it.requirements.intersects(&type_labels).is_ok())
             .flat_map(|instance_type| {
                 let taken: Vec<i64> = limits
                     .iter()
@@ -125,8 +125,7 @@ impl<'a> NodeTemplate<'a> {
                     capacity: taken.clone(),
                     limited: taken,
                 };
-                let mut all =
-                    shape.stocked((&side, &daemon_overheads), (snapshot, &reservations), now);
+                let mut all = shape.stocked(&daemons, snapshot, &reservations, now);
                 for shape in &mut all {
                     let mut net = instance_type.allocatable.clone();
                     net.subtract(&shape.overhead.requests);
@@ -136,10 +135,8 @@ impl<'a> NodeTemplate<'a> {
             })
             .collect();
         // Most types define the same labels as the previous one.
-        let defined = |shape: &TypeOption<'a>| shape.instance_type.requirements.iter();
-        let named = |shape: &TypeOption<'a>| defined(shape).map(|(key, _)| key);
-        let chunks = shapes.chunk_by(|one, other| named(one).eq(named(other)));
-        let keys = chunks.flat_map(|alike| named(&alike[0]));
+        let chunks = shapes.chunk_by(|one, other| one.keys().eq(other.keys()));
+        let keys = chunks.flat_map(|alike| alike[0].keys());
         let mut by_least: Vec<usize> = (0..shapes.len()).collect();
         by_least.retain(|at| !shapes[*at].offers.is_empty());
         by_least.sort_by_key(|at| shapes[*at].offers[0].price);
@@ -197,25 +194,26 @@ impl<'a> NodeTemplate<'a> {
     /// Returns the offerings that are compatible with pods that require these labels.
     pub(crate) fn row(
         &self,
-        (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
+        wants: &NodeRequirements<'_>,
+        agents: &ConstrainedDaemons<'_>,
         labels: &Requirements,
     ) -> CompatibleOfferings {
-        let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
-        let defined = pick(&of_types, |key| self.keys.contains(key));
+        let type_labels = of_types(labels);
+        let defined = pick(&type_labels, |key| self.keys.contains(key));
         let asks = Asks::of(labels);
         let masks: Vec<u64> = self
             .shapes
             .iter()
             .map(|shape| {
-                match self.has_company(shape, (wants, agents), labels)
-                    && self.has_ports(shape, (wants, agents), labels)
+                match self.has_company(shape, wants, agents, labels)
+                    && self.has_ports(shape, wants, agents, labels)
                 {
                     true => shape.mask(&defined, &asks),
                     false => 0,
                 }
             })
             .collect();
-        let open = of_types
+        let open = type_labels
             .iter()
             .filter(|(key, _)| self.leaves_open(key, &masks))
             .map(|(key, requirement)| (key.to_owned(), requirement.clone()))
@@ -225,21 +223,20 @@ impl<'a> NodeTemplate<'a> {
 
     /// Returns labels that pool and pods leave open and that must be set: the first allowed value.
     pub(crate) fn labels(&self, rows: &[&CompatibleOfferings]) -> Labels {
-        let launched = |key: &str| OF_LAUNCHES.contains(&key);
         let mut open = pick(&self.side, |key| {
             let open = !is_well_known(key) && !self.keys.contains(key) && !of_pool(key);
-            open || launched(key)
+            open || of_launch(key)
         });
         for (key, requirement) in rows.iter().flat_map(|row| &row.open) {
-            if !is_well_known(key) || launched(key) {
+            if !is_well_known(key) || of_launch(key) {
                 open.add(key, requirement.clone());
             }
         }
         open.iter()
-            .filter_map(|(key, own)| {
-                let value = match launched(key) {
-                    true => self.launched(key, own),
-                    false => own.any(),
+            .filter_map(|(key, requirement)| {
+                let value = match of_launch(key) {
+                    true => self.launched(key, requirement),
+                    false => requirement.any(),
                 };
                 Some((key.to_owned(), value?))
             })
@@ -261,13 +258,15 @@ impl<'a> NodeTemplate<'a> {
     pub(crate) fn bar(
         &self,
         shape: &TypeOption<'_>,
-        (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
+        wants: &NodeRequirements<'_>,
+        agents: &ConstrainedDaemons<'_>,
         labels: &Requirements,
     ) -> Option<usize> {
         let overhead = shape.overhead.agents.iter();
-        let overhead =
-            overhead.filter(|overhead| !agents.is_kept_off(overhead, |key| labels.get(key)));
-        let overhead: Vec<DaemonOnType> = overhead.copied().collect();
+        let overhead: Vec<DaemonOnType> = overhead
+            .filter(|overhead| !agents.is_kept_off(overhead, |key| labels.get(key)))
+            .copied()
+            .collect();
         wants.company.bars(&overhead, |key| self.label(shape, key))
     }
 
@@ -276,7 +275,8 @@ impl<'a> NodeTemplate<'a> {
     pub(crate) fn has_ports(
         &self,
         shape: &TypeOption<'_>,
-        (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
+        wants: &NodeRequirements<'_>,
+        agents: &ConstrainedDaemons<'_>,
         labels: &Requirements,
     ) -> bool {
         let overhead = &shape.overhead;
@@ -291,20 +291,20 @@ impl<'a> NodeTemplate<'a> {
     fn has_company(
         &self,
         shape: &TypeOption<'_>,
-        asked: (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
+        wants: &NodeRequirements<'_>,
+        agents: &ConstrainedDaemons<'_>,
         labels: &Requirements,
     ) -> bool {
-        self.bar(shape, asked, labels).is_none()
-            && asked
-                .0
+        self.bar(shape, wants, agents, labels).is_none()
+            && wants
                 .company
                 .is_kept(&shape.overhead.agents, |key| self.label(shape, key))
     }
 
     /// Returns whether only the pool sets a label, including which of several values.
     pub(crate) fn chooses(&self, key: &str) -> bool {
-        let own = self.side.get(key).and_then(Requirement::values);
-        let several = own.is_some_and(|own| own.len() > 1);
+        let values = self.side.get(key).and_then(Requirement::values);
+        let several = values.is_some_and(|values| values.len() > 1);
         several && !is_well_known(key) && !self.keys.contains(key) && !of_pool(key)
     }
 
@@ -318,12 +318,15 @@ impl<'a> NodeTemplate<'a> {
         if OF_RESERVATIONS.contains(&key) {
             return Some(shape.reservation.is_some());
         }
-        let own = shape.instance_type.requirements.get(key);
-        if own.is_some_and(|own| own.values().is_some()) || of_offering(key) || of_pool(key) {
+        let requirement = shape.instance_type.requirements.get(key);
+        if requirement.is_some_and(|requirement| requirement.values().is_some())
+            || of_offering(key)
+            || of_pool(key)
+        {
             return Some(true);
         }
         let side = self.side.get(key);
-        match (own, side) {
+        match (requirement, side) {
             (None, Some(side)) if !is_well_known(key) && side.values().is_some() => Some(true),
             (None, None) => Some(false),
             _ => None,
@@ -334,21 +337,18 @@ impl<'a> NodeTemplate<'a> {
     pub(crate) fn passes(&self, shape: &TypeOption<'_>, wanted: &Requirements) -> LabelMatch {
         let asks = Asks::of(wanted);
         let mut pass = Match::Yes;
-        let of_types = wanted
-            .iter()
-            .filter(|(key, _)| !of_pool(key) && !of_offering(key));
-        for (key, wanted) in of_types {
+        for (key, wanted) in wanted.iter().filter(|(key, _)| of_type(key)) {
             let it = shape.instance_type.requirements.get(key);
-            let own = match (self.side.get(key), it) {
-                (Some(side), Some(own)) => side.intersection(own),
-                (Some(own), None) | (None, Some(own)) => own.clone(),
+            let merged = match (self.side.get(key), it) {
+                (Some(side), Some(requirement)) => side.intersection(requirement),
+                (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
                 (None, None) => Requirement::does_not_exist(),
             };
-            let all = own.values().filter(|values| !values.is_empty());
-            pass = pass.min(match (own.operator(), all) {
+            let all = merged.values().filter(|values| !values.is_empty());
+            pass = pass.min(match (merged.operator(), all) {
                 (Operator::DoesNotExist, _) => Match::surely(wanted.allows_absence()),
-                (_, Some(all)) if all.iter().all(|own| wanted.has(own)) => Match::Yes,
-                _ => match own.has_intersection(wanted) {
+                (_, Some(all)) if all.iter().all(|value| wanted.has(value)) => Match::Yes,
+                _ => match merged.has_intersection(wanted) {
                     true => Match::Maybe,
                     false => Match::No,
                 },
@@ -362,18 +362,18 @@ impl<'a> NodeTemplate<'a> {
 
     /// Returns whether a label is decided neither by the pool nor by every given type.
     fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
-        let own = self.side.get(key);
-        let absent = !is_well_known(key);
-        let decides = |shape: &TypeOption<'_>| match shape.instance_type.requirements.get(key) {
-            Some(requirement) => is_decided(requirement),
-            None => own.is_none() && absent,
-        };
+        let side = self.side.get(key);
+        let is_absent = side.is_none() && !is_well_known(key);
         let mut in_question = self
             .shapes
             .iter()
             .zip(masks)
             .filter(|(_, mask)| **mask != 0);
-        !own.is_some_and(is_decided) && in_question.any(|(shape, _)| !decides(shape))
+        !side.is_some_and(is_decided)
+            && in_question.any(|(shape, _)| {
+                let requirement = shape.instance_type.requirements.get(key);
+                !requirement.map_or(is_absent, is_decided)
+            })
     }
 }
 
@@ -382,17 +382,15 @@ impl<'a> TypeOption<'a> {
     /// reservation, separated by DaemonSets.
     fn stocked(
         self,
-        (side, daemon_overheads): (&Requirements, &PoolDaemons<'_>),
-        (snapshot, reservations): (&Snapshot<'a>, &[Reservation]),
+        daemons: &PoolDaemons<'_>,
+        snapshot: &Snapshot<'a>,
+        reservations: &[Reservation],
         now: Timestamp,
     ) -> Vec<Self> {
-        let asks = Asks::of(side);
+        let asks = Asks::of(daemons.side);
         let it = self.instance_type;
-        let selection = daemon_overheads.of_type(it);
-        // DaemonSets of one offering, if they depend on it.
+        let selection = daemons.of_type(it);
         let varies = selection.iter().any(|(_, settled)| !settled);
-        let of_offering =
-            |own: &Offering| varies.then(|| daemon_overheads.of_offering(&selection, (it, own)));
         let mut sorted: BTreeMap<(Option<usize>, Option<DaemonSelection>), Vec<&'a Offering>> =
             BTreeMap::new();
         for offering in it
@@ -408,32 +406,37 @@ impl<'a> TypeOption<'a> {
                     continue;
                 }
             }
-            let of = (place, of_offering(offering));
-            sorted.entry(of).or_default().push(offering);
+            // DaemonSets of one offering, if they depend on it.
+            let of_offering = varies.then(|| daemons.of_offering(&selection, it, offering));
+            sorted
+                .entry((place, of_offering))
+                .or_default()
+                .push(offering);
         }
         // Unavailable offerings are reported, too.
         if sorted.keys().all(|(place, _)| place.is_some()) {
             sorted.insert((None, None), Vec::new());
         }
         let first = self.capacity.len() - reservations.len();
-        let class = side.get(NODE_CLASS).and_then(Requirement::any);
+        let class = daemons.side.get(NODE_CLASS).and_then(Requirement::any);
         let class = class.map(NodeClassName);
-        let pool = side.get(POOL).and_then(Requirement::any).map(PoolName);
+        let pool = daemons.side.get(POOL).and_then(Requirement::any);
+        let pool = pool.map(PoolName);
         let mut sorted: Vec<_> = sorted.into_iter().collect();
         sorted.sort_by_key(|((place, _), _)| place.map(|at| reservations[at].rank()));
         sorted
             .into_iter()
-            .map(|((place, own), offers)| {
-                let selection = own.as_ref().unwrap_or(&selection);
-                let mut own = self.clone();
-                own.reservation = place;
-                own.overhead = daemon_overheads.overhead(selection, (it, &offers));
+            .map(|((place, of_offering), offers)| {
+                let selection = of_offering.as_ref().unwrap_or(&selection);
+                let mut option = self.clone();
+                option.reservation = place;
+                option.overhead = daemons.overhead(selection, it, &offers);
                 if let Some(place) = place {
-                    own.capacity[first + place] = 1;
-                    own.limited.clone_from(&own.capacity);
+                    option.capacity[first + place] = 1;
+                    option.limited.clone_from(&option.capacity);
                 }
-                own.stock(offers, (pool.as_ref(), class.as_ref(), snapshot.holds), now);
-                own
+                option.stock(offers, pool.as_ref(), class.as_ref(), snapshot.holds, now);
+                option
             })
             .collect()
     }
@@ -442,21 +445,19 @@ impl<'a> TypeOption<'a> {
     fn stock(
         &mut self,
         mut wanted: Vec<&'a Offering>,
-        (pool, class, holds): (
-            Option<&PoolName>,
-            Option<&NodeClassName>,
-            &UnavailableOfferings,
-        ),
+        pool: Option<&PoolName>,
+        class: Option<&NodeClassName>,
+        holds: &UnavailableOfferings,
         now: Timestamp,
     ) {
         wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
         let (held, offers) = wanted
             .into_iter()
             // Usually none is, and a plan checks every offering.
-            .partition(|own| {
+            .partition(|offering| {
                 !holds.is_empty()
-                    && (holds.is_held(class, &self.key(own), now)
-                        || pool.is_some_and(|pool| holds.is_untried(pool, &own.zone)))
+                    && (holds.is_held(class, &self.key(offering), now)
+                        || pool.is_some_and(|pool| holds.is_untried(pool, &offering.zone)))
             });
         (self.held, self.offers) = (held, offers);
         self.offers.truncate(OFFERS_MAX);
@@ -473,31 +474,32 @@ impl<'a> TypeOption<'a> {
         self.instance_type.requirements.intersects(of_types)
     }
 
+    /// Returns the labels that its type defines.
+    fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.instance_type.requirements.iter().map(|(key, _)| key)
+    }
+
     fn mask(&self, of_types: &Requirements, asks: &Asks<'_>) -> u64 {
-        if self
-            .instance_type
-            .requirements
-            .intersects(of_types)
-            .is_err()
-        {
-            return 0;
+        match self.suits(of_types) {
+            Ok(()) => self.sold(asks),
+            Err(_) => 0,
         }
-        self.sold(asks)
     }
 
     /// All its offers.
     pub(crate) fn all(&self) -> u64 {
-        let others = OFFERS_MAX.saturating_sub(self.offers.len());
-        let others = u32::try_from(others).ok();
-        others
-            .and_then(|own| u64::MAX.checked_shr(own))
+        let unused = OFFERS_MAX.saturating_sub(self.offers.len());
+        let unused = u32::try_from(unused).ok();
+        unused
+            .and_then(|unused| u64::MAX.checked_shr(unused))
             .unwrap_or(0)
     }
 
     /// Returns the matching offerings.
     fn sold(&self, asks: &Asks<'_>) -> u64 {
-        let offers = self.offers.iter().enumerate();
-        offers
+        self.offers
+            .iter()
+            .enumerate()
             .map(|(at, offering)| u64::from(asks.sells(offering)) << at)
             .fold(0, |all, bit| all | bit)
     }
@@ -560,11 +562,12 @@ impl<'l> Asks<'l> {
     }
 
     fn sells(&self, offering: &Offering) -> bool {
-        let has = |wanted: Option<&Requirement>, own| wanted.is_none_or(|wanted| wanted.has(own));
-        let mut rest = self.reservation.iter();
-        has(self.zone, offering.zone.as_str())
-            && has(self.capacity_type, offering.capacity_type.as_str())
-            && rest.all(|(key, wanted)| wanted.suits(offering.label(key)))
+        let kind = offering.capacity_type.as_str();
+        let mut by_reservation = self.reservation.iter();
+        self.zone
+            .is_none_or(|wanted| wanted.has(offering.zone.as_str()))
+            && self.capacity_type.is_none_or(|wanted| wanted.has(kind))
+            && by_reservation.all(|(key, wanted)| wanted.suits(offering.label(key)))
     }
 }
 
@@ -588,6 +591,16 @@ fn of_offering(key: &str) -> bool {
     OF_OFFERINGS.contains(&key)
 }
 
+/// Returns whether the launch decides a label.
+fn of_launch(key: &str) -> bool {
+    OF_LAUNCHES.contains(&key)
+}
+
+/// Returns whether the type decides a label, not the pool or the offering.
+fn of_type(key: &str) -> bool {
+    !of_pool(key) && !of_offering(key)
+}
+
 fn is_decided(requirement: &Requirement) -> bool {
     match requirement.operator() {
         Operator::DoesNotExist => true,
@@ -598,5 +611,5 @@ fn is_decided(requirement: &Requirement) -> bool {
 
 /// Returns the requirements that types decide, not the pool or the offering.
 pub(crate) fn of_types(labels: &Requirements) -> Requirements {
-    pick(labels, |key| !of_pool(key) && !of_offering(key))
+    pick(labels, of_type)
 }

@@ -96,13 +96,13 @@ struct DaemonSkew<'c> {
 impl<'c> DaemonSkew<'c> {
     fn new(daemon_overheads: &'c DaemonCounts, board: &TopologyState<'_>) -> Self {
         let mut board = board.clone();
-        let all = || daemon_overheads.iter().flatten();
-        let tallies: BTreeSet<usize> = all().flat_map(BTreeMap::keys).copied().collect();
+        let all = daemon_overheads.iter().flatten();
+        let tallies: BTreeSet<usize> = all.clone().flat_map(BTreeMap::keys).copied().collect();
         let least = tallies
             .into_iter()
             .map(|tally| {
-                let new = all().map(|own| own.get(&tally).copied().unwrap_or(0));
-                let new = new.min().unwrap_or(0);
+                let counts = all.clone().map(|counts| counts.get(&tally).copied());
+                let new = counts.map(Option::unwrap_or_default).min().unwrap_or(0);
                 match board.extent(tally) {
                     (0, _) => (tally, new),
                     (_, least) => (tally, new.min(u32::try_from(least).unwrap_or(u32::MAX))),
@@ -119,44 +119,48 @@ impl<'c> DaemonSkew<'c> {
     /// any pods.
     fn of(&self, overhead: &BTreeMap<usize, u32>, tally: usize) -> u32 {
         let least = self.least.get(&tally).copied().unwrap_or(0);
-        let own = overhead.get(&tally).copied().unwrap_or(0);
-        own.saturating_sub(least)
+        let count = overhead.get(&tally).copied().unwrap_or(0);
+        count.saturating_sub(least)
     }
 
     /// Returns the remaining skew after DaemonSet pods on any host with capacity for a pod.
     fn rest(&self, tally: usize, most: u32) -> u32 {
         let ahead = self.daemon_overheads.iter().flatten();
-        let ahead = ahead.map(|own| self.of(own, tally));
-        most - ahead.filter(|own| *own <= most).max().unwrap_or(0)
+        let ahead = ahead.map(|overhead| self.of(overhead, tally));
+        most - ahead.filter(|skew| *skew <= most).max().unwrap_or(0)
     }
 
     /// Returns the types whose DaemonSet pods do not exceed the skew.
     fn roomy(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
         let even = checks.iter().filter_map(|check| match check {
             TopologyCheck::Even {
-                tally, skew, own, ..
-            } if self.least.contains_key(tally) => Some((*tally, skew.saturating_sub(*own))),
+                tally,
+                skew,
+                self_count,
+                ..
+            } if self.least.contains_key(tally) => Some((*tally, skew.saturating_sub(*self_count))),
             _ => None,
         });
         let even: Vec<(usize, u32)> = even.collect();
-        let fits = |own: &BTreeMap<usize, u32>| {
-            even.iter()
-                .all(|(tally, most)| self.of(own, *tally) <= *most)
-        };
-        (!even.is_empty()).then(|| {
-            self.daemon_overheads
-                .iter()
-                .map(|daemon_overhead| daemon_overhead.iter().map(fits).collect())
-                .collect()
-        })
+        if even.is_empty() {
+            return None;
+        }
+        let templates = self.daemon_overheads.iter().map(|template| {
+            let fits = template.iter().map(|overhead| {
+                let mut even = even.iter();
+                even.all(|(tally, most)| self.of(overhead, *tally) <= *most)
+            });
+            fits.collect()
+        });
+        Some(templates.collect())
     }
 }
 
 impl NodeConstraintTable {
     /// Returns whether pods of a kind may be spread over hosts of a type.
-    pub(crate) fn is_roomy(&self, kind: usize, (template, shape): (usize, usize)) -> bool {
-        let own = self.roomy[kind].as_ref();
-        own.is_none_or(|own| own[template][shape])
+    pub(crate) fn is_roomy(&self, kind: usize, template: usize, shape: usize) -> bool {
+        let roomy = self.roomy[kind].as_ref();
+        roomy.is_none_or(|roomy| roomy[template][shape])
     }
 
     /// Returns whether [`is_roomy`](Self::is_roomy) depends on the type.
@@ -183,24 +187,24 @@ impl NodeConstraintTable {
         let skews = skews(topology);
         let mut shares: Vec<NodeConstraints> = (0..problem.kinds.len())
             .map(|kind| {
-                let mut own = NodeConstraints::default();
+                let mut constraints = NodeConstraints::default();
                 // Pods with a domain are bound together with spread pods.
                 let early = topology.is_early(kind) || topology.is_pinned(kind);
                 for check in &topology.checks[kind] {
-                    own.take_up(check, &counters, (board, &ahead));
+                    constraints.take_up(check, &counters, board, &ahead);
                 }
                 for tally in &topology.adds[kind] {
                     let spread = matches!(topology.tallies[*tally], DomainCounter::Spread { .. });
                     if let Some(counter) = counters.get(tally).filter(|_| early || !spread) {
-                        own.adds.push(*counter);
+                        constraints.adds.push(*counter);
                         // Early pods may be bound in any order, so none may block a later one.
                         if let Some(skew) = skews.get(tally) {
                             let most = ahead.rest(*tally, skew.saturating_sub(1));
-                            own.limits.push((*counter, most));
+                            constraints.limits.push((*counter, most));
                         }
                     }
                 }
-                own
+                constraints
             })
             .collect();
         let level = (0..problem.kinds.len())
@@ -213,11 +217,13 @@ impl NodeConstraintTable {
             })
             .collect();
         let ports = number_ports(problem, counters.len());
-        for (kind, own) in shares.iter_mut().enumerate() {
+        for (kind, constraints) in shares.iter_mut().enumerate() {
             for port in problem.wants_of(kind).ports {
-                own.adds.push(ports[port]);
+                constraints.adds.push(ports[port]);
                 let others = ports.iter().filter(|(other, _)| meet(port, other));
-                own.limits.extend(others.map(|(_, counter)| (*counter, 0)));
+                constraints
+                    .limits
+                    .extend(others.map(|(_, counter)| (*counter, 0)));
             }
         }
         Self {
@@ -238,7 +244,8 @@ impl NodeConstraints {
         &mut self,
         check: &TopologyCheck,
         counters: &BTreeMap<usize, usize>,
-        (board, ahead): (&TopologyState<'_>, &DaemonSkew<'_>),
+        board: &TopologyState<'_>,
+        ahead: &DaemonSkew<'_>,
     ) {
         match check {
             TopologyCheck::Free { tally } => {
@@ -246,17 +253,24 @@ impl NodeConstraints {
                     .extend(counters.get(tally).map(|counter| (*counter, 0)));
             }
             TopologyCheck::Even {
-                tally, skew, own, ..
+                tally,
+                skew,
+                self_count,
+                ..
             } => {
                 // A new host has no such pods, so the minimum is zero.
-                let most = ahead.rest(*tally, skew.saturating_sub(*own));
+                let most = ahead.rest(*tally, skew.saturating_sub(*self_count));
                 self.limits
                     .extend(counters.get(tally).map(|counter| (*counter, most)));
             }
             // The DaemonSet pod that satisfies it runs before any pod.
             TopologyCheck::Near { beside: true, .. } => {}
-            TopologyCheck::Near { tallies, own, .. } => {
-                let begins = *own && tallies.iter().all(|tally| board.total(*tally) == 0);
+            TopologyCheck::Near {
+                tallies,
+                matches_self,
+                ..
+            } => {
+                let begins = *matches_self && tallies.iter().all(|tally| board.total(*tally) == 0);
                 let of_host = tallies.iter().filter_map(|tally| counters.get(tally));
                 self.needs.extend(of_host.map(|counter| (*counter, begins)));
             }
@@ -269,8 +283,8 @@ fn skews(topology: &Topology) -> BTreeMap<usize, u32> {
     let mut skews: BTreeMap<usize, u32> = BTreeMap::new();
     for check in topology.checks.iter().flatten() {
         if let TopologyCheck::Even { tally, skew, .. } = check {
-            let own = skews.entry(*tally).or_insert(*skew);
-            *own = (*own).min(*skew);
+            let least = skews.entry(*tally).or_insert(*skew);
+            *least = (*least).min(*skew);
         }
     }
     skews

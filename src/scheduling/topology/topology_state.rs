@@ -88,8 +88,8 @@ impl Locations {
         places: &[(usize, u32)],
         passes: impl Fn(usize) -> Match,
     ) -> usize {
-        for own in &mut self.places {
-            own.push(NOWHERE);
+        for places in &mut self.places {
+            places.push(NOWHERE);
         }
         let at = self.places[HOST].len() - 1;
         if is_host {
@@ -99,8 +99,8 @@ impl Locations {
         for (key, place) in places {
             self.places[*key][at] = *place;
         }
-        for (filter, own) in self.passes.iter_mut().enumerate() {
-            own.push(passes(filter));
+        for (filter, matches) in self.passes.iter_mut().enumerate() {
+            matches.push(passes(filter));
         }
         at
     }
@@ -194,10 +194,10 @@ impl DomainCounts {
         if self.adrift == 0 {
             return self.least();
         }
-        let own = self.by_place.iter().zip(&self.exists).enumerate();
-        let others = own.filter(|(at, (_, exists))| **exists && *at != place as usize);
-        let others = others.map(|(_, (count, _))| *count).min();
-        others.unwrap_or(u32::MAX).min(self.at_most(place))
+        let counts = self.by_place.iter().zip(&self.exists).enumerate();
+        let others = counts.filter(|(at, (_, exists))| **exists && *at != place as usize);
+        let least = others.map(|(_, (count, _))| *count).min();
+        least.unwrap_or(u32::MAX).min(self.at_most(place))
     }
 
     /// Returns an upper bound of the minimum after adding a pod to this domain: only certain
@@ -207,18 +207,21 @@ impl DomainCounts {
         if most < least as usize {
             return 0;
         }
-        let others = self.certain.iter().zip(0u32..);
-        let others = others.filter(|(certain, at)| **certain && *at != place);
-        let others = others.map(|(_, at)| self.at_most(at)).min();
-        others.unwrap_or(u32::MAX).min(self.of(place))
+        let certain = self.certain.iter().zip(0u32..);
+        let others = certain.filter(|(certain, at)| **certain && *at != place);
+        let least = others.map(|(_, at)| self.at_most(at)).min();
+        least.unwrap_or(u32::MAX).min(self.of(place))
     }
 
     fn least(&mut self) -> u32 {
         if self.at_least == 0 {
-            let own = self.by_place.iter().zip(&self.exists);
-            let own = own.filter(|(_, exists)| **exists).map(|(count, _)| *count);
-            self.least = own.clone().min().unwrap_or(0);
-            self.at_least = u32::try_from(own.filter(|it| *it == self.least).count()).unwrap_or(1);
+            let counts = self.by_place.iter().zip(&self.exists);
+            let counts = counts
+                .filter(|(_, exists)| **exists)
+                .map(|(count, _)| *count);
+            self.least = counts.clone().min().unwrap_or(0);
+            self.at_least =
+                u32::try_from(counts.filter(|it| *it == self.least).count()).unwrap_or(1);
         }
         self.least
     }
@@ -257,8 +260,8 @@ impl<'t> TopologyState<'t> {
                 continue;
             };
             let place = self.sites.at(*key, site);
-            let own = &self.topology.filters[*filter];
-            let pass = self.sites.counts_for(own, *filter, site);
+            let node_filter = &self.topology.filters[*filter];
+            let pass = self.sites.counts_for(node_filter, *filter, site);
             if place < UNSETTLED && pass != Match::No {
                 count.open(place, is_certain && pass == Match::Yes);
             }
@@ -269,18 +272,17 @@ impl<'t> TopologyState<'t> {
     /// lacks a topology key of the same pods is in no domain of any of them. Source:
     /// kube-scheduler, PodTopologySpread.
     pub(crate) fn open_for(&mut self, tally: usize, site: usize) {
-        let own = &self.topology.tallies[tally];
-        let has = |key: &usize| self.sites.at(*key, site) != NOWHERE;
-        let has_all = match own {
+        let counter = &self.topology.tallies[tally];
+        let has_all = match counter {
             DomainCounter::Spread { filter, .. } => {
                 let mut keys = self.topology.filters[*filter].keys.iter();
-                keys.all(|key| *key == HOST || has(key))
+                keys.all(|key| *key == HOST || self.sites.at(*key, site) != NOWHERE)
             }
             _ => true,
         };
-        match self.sites.at(own.key(), site) {
-            place if place < UNSETTLED && has_all => self.counts[tally].open(place, false),
-            _ => {}
+        let place = self.sites.at(counter.key(), site);
+        if place < UNSETTLED && has_all {
+            self.counts[tally].open(place, false);
         }
     }
 
@@ -289,11 +291,10 @@ impl<'t> TopologyState<'t> {
     pub(crate) fn allows(&mut self, kind: usize, site: usize) -> bool {
         let topology = self.topology;
         let checks = &topology.checks[kind];
-        let unsettled = |key: usize| self.sites.at(key, site) == UNSETTLED;
         if !self.takes_unsettled
             && checks.iter().any(|check| match check {
                 TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => {
-                    unsettled(topology.tallies[*tally].key())
+                    self.sites.at(topology.key_of(*tally), site) == UNSETTLED
                 }
                 TopologyCheck::Near { .. } => false,
             })
@@ -305,42 +306,41 @@ impl<'t> TopologyState<'t> {
 
     /// Returns whether one check holds at a location for all its possible domains.
     pub(crate) fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
-        let (topology, sites) = (self.topology, &self.sites);
-        let places = |tally: usize| sites.all_at(topology.tallies[tally].key(), site);
         match check {
             TopologyCheck::Free { tally } => {
                 let count = &self.counts[*tally];
-                places(*tally)
-                    .iter()
-                    .all(|place| count.at_most(*place) == 0)
+                let mut places = self.all_at(*tally, site).iter();
+                places.all(|place| count.at_most(*place) == 0)
             }
-            TopologyCheck::Near { tallies, own, .. } => {
-                let known = tallies.iter().all(|tally| !places(*tally).is_empty());
-                let nobody = || {
-                    tallies.iter().all(|tally| {
-                        let count = &self.counts[*tally];
-                        count.total == 0 && count.adrift == 0
-                    })
-                };
-                known
+            TopologyCheck::Near {
+                tallies,
+                matches_self,
+                ..
+            } => {
+                let mut counts = tallies.iter().map(|tally| &self.counts[*tally]);
+                tallies
+                    .iter()
+                    .all(|tally| !self.all_at(*tally, site).is_empty())
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
-                        places(*tally).iter().all(|place| count.of(*place) > 0)
-                    }) || (*own && nobody()))
+                        let mut places = self.all_at(*tally, site).iter();
+                        places.all(|place| count.of(*place) > 0)
+                    }) || (*matches_self
+                        && counts.all(|count| count.total == 0 && count.adrift == 0)))
             }
             TopologyCheck::Even {
                 tally,
                 skew,
                 least,
-                own,
+                self_count,
             } => {
+                let places = self.sites.all_at(self.topology.key_of(*tally), site);
                 let count = &mut self.counts[*tally];
                 let few = count.places < *least;
-                let places = places(*tally);
                 let mut fits = places.iter().map(|place| {
                     let low = if few { 0 } else { count.least_beside(*place) };
                     let most = low.saturating_add(*skew);
-                    count.at_most(*place).saturating_add(*own) <= most
+                    count.at_most(*place).saturating_add(*self_count) <= most
                 });
                 !places.is_empty() && fits.all(|fits| fits)
             }
@@ -349,39 +349,46 @@ impl<'t> TopologyState<'t> {
 
     /// Returns whether one check may hold at a location once all domains are known.
     pub(crate) fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
-        let places = |tally: usize| {
-            let key = self.topology.tallies[tally].key();
-            self.sites.all_at(key, site)
-        };
         match check {
             TopologyCheck::Free { tally } => {
-                let (count, places) = (&self.counts[*tally], places(*tally));
+                let (count, places) = (&self.counts[*tally], self.all_at(*tally, site));
                 places.is_empty() || places.iter().any(|place| count.of(*place) == 0)
             }
-            TopologyCheck::Near { tallies, own, .. } => {
-                let known = tallies.iter().all(|tally| !places(*tally).is_empty());
-                let nobody = || tallies.iter().all(|tally| self.counts[*tally].total == 0);
-                known
+            TopologyCheck::Near {
+                tallies,
+                matches_self,
+                ..
+            } => {
+                tallies
+                    .iter()
+                    .all(|tally| !self.all_at(*tally, site).is_empty())
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
-                        places(*tally).iter().any(|place| count.at_most(*place) > 0)
-                    }) || (*own && nobody()))
+                        let mut places = self.all_at(*tally, site).iter();
+                        places.any(|place| count.at_most(*place) > 0)
+                    }) || (*matches_self
+                        && tallies.iter().all(|tally| self.total(*tally) == 0)))
             }
             TopologyCheck::Even {
                 tally,
                 skew,
                 least,
-                own,
+                self_count,
             } => {
                 let count = &self.counts[*tally];
-                let mut places = places(*tally).iter();
+                let mut places = self.all_at(*tally, site).iter();
                 places.any(|place| {
                     let low = count.least_at_most(*place, *least);
                     let most = low.saturating_add(*skew);
-                    count.of(*place).saturating_add(*own) <= most
+                    count.of(*place).saturating_add(*self_count) <= most
                 })
             }
         }
+    }
+
+    /// Returns the possible domains of a location for a counter; empty if it has none.
+    fn all_at(&self, tally: usize, site: usize) -> &[u32] {
+        self.sites.all_at(self.topology.key_of(tally), site)
     }
 
     /// Counts pods of a kind at a location.
@@ -393,21 +400,21 @@ impl<'t> TopologyState<'t> {
 
     /// Counts pods in one counter at a location.
     pub(crate) fn count(&mut self, tally: usize, site: usize, pods: u32) {
-        self.tell((tally, site), pods, true);
+        self.tell(tally, site, pods, true);
     }
 
     /// Counts a certain or possible DaemonSet pod in one counter at a location.
     pub(crate) fn count_daemon(&mut self, tally: usize, site: usize, is_sure: bool) {
-        self.tell((tally, site), 1, is_sure);
+        self.tell(tally, site, 1, is_sure);
     }
 
-    fn tell(&mut self, (tally, site): (usize, usize), pods: u32, is_sure: bool) {
-        let own = &self.topology.tallies[tally];
-        let place = self.sites.at(own.key(), site);
+    fn tell(&mut self, tally: usize, site: usize, pods: u32, is_sure: bool) {
+        let counter = &self.topology.tallies[tally];
+        let place = self.sites.at(counter.key(), site);
         if place == NOWHERE {
             return;
         }
-        let pass = match own {
+        let pass = match counter {
             DomainCounter::Spread { filter, .. } => {
                 self.sites
                     .counts_for(&self.topology.filters[*filter], *filter, site)
@@ -424,7 +431,7 @@ impl<'t> TopologyState<'t> {
             _ => {}
         }
         count.adrift = count.adrift.saturating_add(pods);
-        for place in self.sites.all_at(own.key(), site) {
+        for place in self.sites.all_at(counter.key(), site) {
             let at = count.reach(*place);
             count.maybe[at] = count.maybe[at].saturating_add(pods);
         }
@@ -434,9 +441,11 @@ impl<'t> TopologyState<'t> {
     pub(crate) fn open_maybe(&mut self, key: usize, place: u32, passes: impl Fn(usize) -> bool) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             if let DomainCounter::Spread {
-                key: own, filter, ..
+                key: counter_key,
+                filter,
+                ..
             } = tally
-                && *own == key
+                && *counter_key == key
                 && passes(*filter)
             {
                 count.open(place, false);
@@ -446,7 +455,7 @@ impl<'t> TopologyState<'t> {
 
     /// Returns the maximum count in the domain of a location.
     pub(crate) fn there(&self, tally: usize, site: usize) -> u32 {
-        match self.sites.at(self.topology.tallies[tally].key(), site) {
+        match self.sites.at(self.topology.key_of(tally), site) {
             NOWHERE | UNSETTLED => 0,
             place => self.counts[tally].at_most(place),
         }
@@ -454,7 +463,7 @@ impl<'t> TopologyState<'t> {
 
     /// Returns whether the domain of a location already counts.
     pub(crate) fn has_place(&self, tally: usize, site: usize) -> bool {
-        let place = self.sites.at(self.topology.tallies[tally].key(), site);
+        let place = self.sites.at(self.topology.key_of(tally), site);
         let exists = self.counts[tally].exists.get(place as usize);
         exists.is_some_and(|exists| *exists)
     }
@@ -463,13 +472,13 @@ impl<'t> TopologyState<'t> {
     /// count for the spread.
     pub(crate) fn places(&self, tally: usize) -> Vec<(&str, u32, bool)> {
         let count = &self.counts[tally];
-        let values = self.sites.values[self.topology.tallies[tally].key()].iter();
-        let mut places = Vec::with_capacity(values.len());
-        for (name, at) in values {
-            let exists = count.exists.get(*at as usize).copied();
-            places.push((&name[..], count.of(*at), exists.unwrap_or(false)));
-        }
-        places
+        let values = self.sites.values[self.topology.key_of(tally)].iter();
+        values
+            .map(|(name, at)| {
+                let exists = count.exists.get(*at as usize).copied();
+                (&name[..], count.of(*at), exists.unwrap_or(false))
+            })
+            .collect()
     }
 
     /// Returns the number of domains of a counter, and the minimum count.

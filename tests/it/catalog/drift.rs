@@ -248,9 +248,9 @@ fn an_instance_drifts_where_its_class_makes_another() {
     for (what, change, expect) in ROWS {
         let (mut it, mut own, mut class) = (instance(), resolved(), class());
         change(&mut it, &mut own, &mut class);
-        assert_eq!(drift(&it, (&own, &class), false), expect, "{what}");
+        assert_eq!(drift(&it, &own, &class, false), expect, "{what}");
         let first = Some(InstanceDrift::NodeClass);
-        assert_eq!(drift(&it, (&own, &class), true), first, "{what}");
+        assert_eq!(drift(&it, &own, &class, true), first, "{what}");
     }
 }
 
