@@ -132,11 +132,11 @@ const VAR_PREFIX: &str = "OUTRIGGER_VAR_";
 pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Diagnostic>> {
     let mut sources = ConfigFiles::default();
     let (parsed, syntax) = parse_all(&mut sources, files, schema::blocks::root());
-    let (given, mut more) = given_values(&mut sources, inputs);
+    let (given, mut problems) = given_values(&mut sources, inputs);
     let reporter = Reporter::new(sources);
-    let broken = !syntax.is_empty() || !more.is_empty();
-    more.extend(syntax);
-    for finding in more {
+    let broken = !syntax.is_empty() || !problems.is_empty();
+    problems.extend(syntax);
+    for finding in problems {
         reporter.add(finding);
     }
     let mut body = Body::default();
@@ -348,10 +348,10 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
     let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
     for block in &body.blocks {
         visit(block, &mut |attr_block, expr| {
-            let own = block.labels.first().map(|(label, _)| label.as_str());
+            let label = block.labels.first().map(|(label, _)| label.as_str());
             for (root, name) in locals::named(expr) {
                 // The validation rules of a variable do not count as a use.
-                if !(root == "var" && attr_block == "variable" && own == Some(name)) {
+                if !(root == "var" && attr_block == "variable" && label == Some(name)) {
                     used.insert((root, name));
                 }
             }

@@ -62,30 +62,32 @@ impl KubeletConfig {
         home: &ClusterEndpoint,
         seed: &LaunchContext<'_>,
     ) -> Result<Self, BootstrapError> {
-        let own = &class.kubelet;
-        let given = |(signal, own): (&Signal, &Threshold)| (signal.as_str().to_owned(), own.text());
-        let cluster_dns = match own.cluster_dns.as_slice() {
+        let kubelet = &class.kubelet;
+        let given = |(signal, threshold): (&Signal, &Threshold)| {
+            (signal.as_str().to_owned(), threshold.text())
+        };
+        let cluster_dns = match kubelet.cluster_dns.as_slice() {
             [] => home.dns.into_iter().collect(),
             some => some.to_vec(),
         };
         let settings = Self {
             cluster_dns,
-            max_pods: own.max_pods.map_or(seed.max_pods, i64::from),
-            pods_per_core: own.pods_per_core,
-            system_reserved: reserved(&own.system_reserved),
-            kube_reserved: reserved(&own.kube_reserved),
-            eviction_hard: own.eviction_hard.iter().map(given).collect(),
-            eviction_soft: own.eviction_soft.iter().map(given).collect(),
-            eviction_soft_grace_period: own
+            max_pods: kubelet.max_pods.map_or(seed.max_pods, i64::from),
+            pods_per_core: kubelet.pods_per_core,
+            system_reserved: reserved(&kubelet.system_reserved),
+            kube_reserved: reserved(&kubelet.kube_reserved),
+            eviction_hard: kubelet.eviction_hard.iter().map(given).collect(),
+            eviction_soft: kubelet.eviction_soft.iter().map(given).collect(),
+            eviction_soft_grace_period: kubelet
                 .eviction_soft_grace_period
                 .iter()
-                .map(|(signal, own)| (signal.as_str().to_owned(), duration(*own)))
+                .map(|(signal, period)| (signal.as_str().to_owned(), duration(*period)))
                 .collect(),
-            eviction_max_pod_grace_period: own.eviction_max_pod_grace_period,
-            image_gc_high: own.image_gc_high_threshold_percent,
-            image_gc_low: own.image_gc_low_threshold_percent,
-            cpu_cfs_quota: own.cpu_cfs_quota,
-            extra: own.extra.clone(),
+            eviction_max_pod_grace_period: kubelet.eviction_max_pod_grace_period,
+            image_gc_high: kubelet.image_gc_high_threshold_percent,
+            image_gc_low: kubelet.image_gc_low_threshold_percent,
+            cpu_cfs_quota: kubelet.cpu_cfs_quota,
+            extra: kubelet.extra.clone(),
         };
         settings.checked()
     }
@@ -96,12 +98,12 @@ impl KubeletConfig {
         home: &ClusterEndpoint,
         seed: &LaunchContext<'_>,
     ) -> Result<Self, BootstrapError> {
-        let mut own = Self::of_eks(class, home, seed)?;
+        let mut settings = Self::of_eks(class, home, seed)?;
         for (signal, threshold) in EVICTION_HARD {
-            let entry = own.eviction_hard.entry(signal.to_owned());
+            let entry = settings.eviction_hard.entry(signal.to_owned());
             entry.or_insert_with(|| threshold.to_owned());
         }
-        own.checked()
+        settings.checked()
     }
 
     /// Returns the settings if every string is valid in a flag.
@@ -156,7 +158,7 @@ impl KubeletConfig {
             ("image-gc-low-threshold", percent(self.image_gc_low)),
             (
                 "cpu-cfs-quota",
-                self.cpu_cfs_quota.map(|own| own.to_string()),
+                self.cpu_cfs_quota.map(|quota| quota.to_string()),
             ),
         ];
         let said = all.into_iter();
@@ -193,7 +195,7 @@ impl KubeletConfig {
 fn reserved(all: &BTreeMap<String, Reserved>) -> BTreeMap<String, String> {
     let named = all.iter();
     named
-        .map(|(resource, own)| (resource.clone(), own.text.clone()))
+        .map(|(resource, amount)| (resource.clone(), amount.text.clone()))
         .collect()
 }
 
@@ -204,9 +206,9 @@ pub(super) fn joined(map: &BTreeMap<String, String>, mark: &str) -> String {
 }
 
 /// A duration in Go's format, such as `1m30s`.
-fn duration(own: SignedDuration) -> String {
-    let seconds = own.as_secs().max(0);
-    let millis = own.subsec_millis().max(0);
+fn duration(period: SignedDuration) -> String {
+    let seconds = period.as_secs().max(0);
+    let millis = period.subsec_millis().max(0);
     let parts = [
         (seconds / 3600, "h"),
         (seconds % 3600 / 60, "m"),

@@ -40,8 +40,8 @@ impl<'a> NodeConfig<'a> {
         home: &'a ClusterEndpoint,
         seed: &'a LaunchContext<'a>,
     ) -> Result<Self, BootstrapError> {
-        let own = seed.labels.iter().filter(|(key, _)| !is_forbidden(key));
-        let mut labels: Labels = own
+        let allowed = seed.labels.iter().filter(|(key, _)| !is_forbidden(key));
+        let mut labels: Labels = allowed
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         // The node registers with all taints, so that a taint removed by an agent is not added

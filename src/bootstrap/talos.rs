@@ -65,7 +65,7 @@ fn documents(text: &str) -> Vec<String> {
     for line in text.lines() {
         let starts = line == "---" || line.starts_with("--- ");
         let last = all.last_mut();
-        match last.filter(|own| !starts || own.is_empty()) {
+        match last.filter(|document| !starts || document.is_empty()) {
             Some(last) => last.push_str(&format!("{line}\n")),
             None => all.push(format!("{line}\n")),
         }
@@ -88,8 +88,8 @@ fn merged(
     let mut arguments = section(&kubelet, "extraArgs")?;
     let labels = match arguments.get("node-labels") {
         None => node.label_text(),
-        Some(Value::String(own)) if own.is_empty() => node.label_text(),
-        Some(Value::String(own)) => format!("{own},{}", node.label_text()),
+        Some(Value::String(labels)) if labels.is_empty() => node.label_text(),
+        Some(Value::String(labels)) => format!("{labels},{}", node.label_text()),
         Some(_) => return Err(fault("`node-labels` of the kubelet is not a text")),
     };
     arguments.insert("node-labels".to_owned(), Value::String(labels));
@@ -98,25 +98,25 @@ fn merged(
         |taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()}),
     );
     let taints: Vec<Value> = taints.collect();
-    let theirs = config.get("registerWithTaints").and_then(Value::as_array);
+    let written = config.get("registerWithTaints").and_then(Value::as_array);
     let same = |a: &Value, b: &Value| a["key"] == b["key"] && a["effect"] == b["effect"];
-    let unknown = theirs.into_iter().flatten();
-    let unknown = unknown.filter(|own| !taints.iter().any(|ours| same(own, ours)));
-    if let Some(own) = unknown.map(|own| own["key"].to_string()).next() {
+    let unknown = written.into_iter().flatten();
+    let unknown = unknown.filter(|taint| !taints.iter().any(|pool_taint| same(taint, pool_taint)));
+    if let Some(key) = unknown.map(|taint| taint["key"].to_string()).next() {
         return Err(fault(format!(
-            "`registerWithTaints` has {own}, of which its pool knows nothing: say it there, as \
+            "`registerWithTaints` has {key}, of which its pool knows nothing: say it there, as \
              `taint` or `startup_taint`"
         )));
     }
-    let mut own = node.kubelet.config();
+    let mut node_config = node.kubelet.config();
     // Talos has a separate field for it.
-    own.remove("clusterDNS");
-    let mut reserved = section(&own, "systemReserved")?;
+    node_config.remove("clusterDNS");
+    let mut reserved = section(&node_config, "systemReserved")?;
     for resource in RESERVED_BY_TALOS {
         reserved.entry(resource).or_insert_with(|| "0".into());
     }
-    own.insert("systemReserved".to_owned(), Value::Object(reserved));
-    config.extend(own);
+    node_config.insert("systemReserved".to_owned(), Value::Object(reserved));
+    config.extend(node_config);
     config.insert("registerWithTaints".to_owned(), Value::Array(taints));
     let dns = &node.class.kubelet.cluster_dns;
     if !dns.is_empty() {
@@ -128,8 +128,8 @@ fn merged(
 }
 
 /// Returns a nested mapping. Empty if it is missing.
-fn section(of: &Map<String, Value>, name: &str) -> Result<Map<String, Value>, BootstrapError> {
-    match of.get(name) {
+fn section(parent: &Map<String, Value>, name: &str) -> Result<Map<String, Value>, BootstrapError> {
+    match parent.get(name) {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(items)) => Ok(items.clone()),
         Some(_) => Err(fault(format!("`{name}` of the kubelet is not a mapping"))),
@@ -157,16 +157,16 @@ fn splice(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
     let end = machine + 1 + inside.count();
     let first = lines[machine + 1..end].iter().find(|line| says(line))?;
     let depth = indent(first);
-    let own = (machine + 1..end).find(|at| {
+    let kubelet_line = (machine + 1..end).find(|at| {
         let line = lines[*at];
         says(line) && indent(line) == depth && line.trim_start().starts_with("kubelet:")
     });
-    let (start, after) = match own {
+    let (start, after) = match kubelet_line {
         Some(at) => {
-            let own = lines[at..end].iter().skip(1);
-            let own = own.take_while(|line| !says(line) || indent(line) > depth);
+            let section = lines[at..end].iter().skip(1);
+            let section_lines = section.take_while(|line| !says(line) || indent(line) > depth);
             // Comments before the next key belong to that key.
-            let last = (at + 1..=at + own.count()).rfind(|at| says(lines[*at]));
+            let last = (at + 1..=at + section_lines.count()).rfind(|at| says(lines[*at]));
             (at, last.unwrap_or(at) + 1)
         }
         None => (machine + 1, machine + 1),

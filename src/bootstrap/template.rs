@@ -73,7 +73,7 @@ pub(super) fn render(template: &str, node: &NodeConfig<'_>) -> Result<String, Bo
     while let Some((before, after)) = rest.split_once("{{") {
         out.push_str(before);
         let (name, filter, left) = match named(after) {
-            Some(named) => named,
+            Some(name) => name,
             None => {
                 out.push_str("{{");
                 rest = after;

@@ -17,11 +17,13 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         reason: reason.to_owned(),
     };
     node.kubelet.without_extra(FORMAT)?;
-    let own = node.class.user_data.trim();
-    let inner = own.strip_prefix(OPEN).map(|own| own.strip_suffix(CLOSE));
-    let own = match inner {
+    let user_data = node.class.user_data.trim();
+    let inner = user_data
+        .strip_prefix(OPEN)
+        .map(|block| block.strip_suffix(CLOSE));
+    let commands = match inner {
         Some(inner) => inner.ok_or_else(|| fault("something follows its <powershell> block"))?,
-        None => own,
+        None => user_data,
     };
     let (endpoint, ca) = node.api()?;
     let mut call = format!(
@@ -38,7 +40,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let script = format!(
         "{}\n[string]$EKSBootstrapScriptFile = \
          \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n{call}\n",
-        own.trim()
+        commands.trim()
     );
     // EC2Launch searches for tags and ignores syntax. A tag anywhere in the script would end the
     // block.

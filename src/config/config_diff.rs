@@ -28,8 +28,8 @@ impl ConfigValues {
         let mut all = String::new();
         for (place, arguments) in &self.0 {
             let _ = write!(all, "{place:?}");
-            for (name, own) in arguments {
-                let _ = write!(all, " {name} {:016x}", own.print);
+            for (name, argument) in arguments {
+                let _ = write!(all, " {name} {:016x}", argument.print);
             }
             all.push('\n');
         }
@@ -51,13 +51,19 @@ impl ConfigValues {
     ) {
         let text = serde_json::to_string(value).unwrap_or_default();
         let print = fnv1a(&text);
-        let shown = match (sensitive, text.char_indices().nth(SHOWN_MAX)) {
+        let shortened = match (sensitive, text.char_indices().nth(SHOWN_MAX)) {
             (true, _) => "(sensitive)".to_owned(),
             (false, Some((end, _))) => format!("{}…", text.get(..end).unwrap_or_default()),
             (false, None) => text,
         };
         let arguments = self.0.entry(place.to_owned()).or_default();
-        arguments.insert(name, ConfigEntry { shown, print });
+        arguments.insert(
+            name,
+            ConfigEntry {
+                shown: shortened,
+                print,
+            },
+        );
     }
 
     /// The changes from this configuration to `new`, block by block in order: `+` for added, `-`
@@ -71,8 +77,8 @@ impl ConfigValues {
                 (None, Some(_)) => changes.push(format!("+ {place}")),
                 (Some(_), None) => {
                     // Blocks within a removed block are not listed.
-                    let around = gone.as_ref();
-                    if around.is_none_or(|around: &String| !place.starts_with(around)) {
+                    let parent = gone.as_ref();
+                    if parent.is_none_or(|parent: &String| !place.starts_with(parent)) {
                         changes.push(format!("- {place}"));
                         gone = Some(format!("{place}, "));
                     }

@@ -320,7 +320,9 @@ impl Converter<'_> {
     fn reference(&self, kind: &str, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.text(value)?;
         match text.split_once('.') {
-            Some((own, name)) if own == kind => Ok(ParsedArgument::Reference(name.to_owned())),
+            Some((prefix, name)) if prefix == kind => {
+                Ok(ParsedArgument::Reference(name.to_owned()))
+            }
             Some(_) => Err(self.wrong_type(value)),
             None => {
                 let mut fault = self.wrong_type(value);

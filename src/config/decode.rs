@@ -91,13 +91,13 @@ impl<'a> Decoder<'a> {
         let mut alike: BTreeMap<String, usize> = BTreeMap::new();
         for inner in &block.body.blocks {
             if let Some(schema) = schema.block(&inner.kind) {
-                let own = inner.title();
-                let title = format!("{title}, {own}");
-                let before = alike.entry(own.clone()).or_default();
+                let inner_title = inner.title();
+                let title = format!("{title}, {inner_title}");
+                let before = alike.entry(inner_title.clone()).or_default();
                 *before += 1;
                 let place = match *before {
-                    1 => format!("{place}, {own}"),
-                    nth => format!("{place}, {own} ({nth})"),
+                    1 => format!("{place}, {inner_title}"),
+                    nth => format!("{place}, {inner_title} ({nth})"),
                 };
                 let around = BlockPath {
                     title: &title,
@@ -208,8 +208,8 @@ impl<'a> Decoder<'a> {
 
     fn check_present(&self, section: &DecodedBlock, schema: &'static BlockType) {
         for argument in schema.arguments.iter().filter(|argument| argument.required) {
-            let there = section.has(argument.name) || section.exprs.contains_key(argument.name);
-            if !there {
+            let is_set = section.has(argument.name) || section.exprs.contains_key(argument.name);
+            if !is_set {
                 let (kind, name) = (schema.name, argument.name);
                 let a = article(kind);
                 let detail = format!("The argument {name:?} is required in {a} {kind} block.");
@@ -393,12 +393,12 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
         return SpannedDiagnostic::error(ProblemCode::ArgumentExpected, block.header(), detail)
             .help(format!("write {name} = {{ … }}, with an equals sign"));
     }
-    let own = named(name);
+    let quoted = named(name);
     let detail = match schema.name {
-        "file" => format!("There is no block type {own}."),
+        "file" => format!("There is no block type {quoted}."),
         kind => {
             let a = article(kind);
-            format!("A block named {own} is not expected in {a} {kind} block.")
+            format!("A block named {quoted} is not expected in {a} {kind} block.")
         }
     };
     let finding = SpannedDiagnostic::error(ProblemCode::UnknownBlock, block.kind_span, detail)
@@ -407,12 +407,12 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
         return finding.help(format!("{name:?} belongs in a {deeper} block"));
     }
     let names = schema.blocks.iter().map(|block| block.name);
-    if let Some((_, own)) = KARPENTER
+    if let Some((_, equivalent)) = KARPENTER
         .iter()
-        .find(|(theirs, _)| name.eq_ignore_ascii_case(theirs))
-        && schema.block(own).is_some()
+        .find(|(name_in_karpenter, _)| name.eq_ignore_ascii_case(name_in_karpenter))
+        && schema.block(equivalent).is_some()
     {
-        return finding.help(format!("did you mean {own:?}?"));
+        return finding.help(format!("did you mean {equivalent:?}?"));
     }
     match nearest(name, names.clone()) {
         Some(near) => finding.help(format!("did you mean {}?", named(near))),

@@ -72,14 +72,14 @@ impl DecodedBlock {
     }
 
     pub(super) fn blocks<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
-        let named = self.blocks.iter().filter(move |(own, _)| *own == name);
+        let named = self.blocks.iter().filter(move |(kind, _)| *kind == name);
         named.map(|(_, section)| section)
     }
 
     pub(super) fn block(&self, name: &str) -> Option<&Self> {
         self.blocks
             .iter()
-            .find(|(own, _)| *own == name)
+            .find(|(kind, _)| *kind == name)
             .map(|(_, section)| section)
     }
 

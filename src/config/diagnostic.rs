@@ -379,7 +379,7 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
     } else {
         0
     };
-    let shown: String = code
+    let line: String = code
         .chars()
         .skip(skipped)
         .take(SHOWN_MAX)
@@ -391,7 +391,7 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
     } else {
         ""
     };
-    let _ = writeln!(out, "  {number} | {lead}{}{tail}", shown.trim_end());
+    let _ = writeln!(out, "  {number} | {lead}{}{tail}", line.trim_end());
     let room = SHOWN_MAX.saturating_sub(from - skipped).max(1);
     let carets = "^".repeat(width.clamp(1, room));
     let indent = " ".repeat(from - skipped + lead.chars().count());

@@ -267,7 +267,7 @@ impl Evaluation<'_> {
                 };
                 self.eval(chosen, frame)
             }
-            ExprKind::For(each) => self.for_each(each, frame),
+            ExprKind::For(for_expr) => self.for_each(for_expr, frame),
         }
     }
 
@@ -326,7 +326,7 @@ impl Evaluation<'_> {
                     };
                     self.template(chosen, span, frame, out)?;
                 }
-                TemplatePart::For(each) => self.template_for(each, span, frame, out)?,
+                TemplatePart::For(for_part) => self.template_for(for_part, span, frame, out)?,
             }
         }
         Ok(())
@@ -334,23 +334,23 @@ impl Evaluation<'_> {
 
     fn template_for(
         &self,
-        each: &ForPart,
+        for_part: &ForPart,
         span: Span,
         frame: Option<&Frame<'_>>,
         out: &mut String,
     ) -> Result<(), Box<EvalError>> {
-        let collection = self.eval(&each.collection, frame)?;
+        let collection = self.eval(&for_part.collection, frame)?;
         let Some(elements) = elements(&collection) else {
             return Err(wrong(
-                &each.collection,
+                &for_part.collection,
                 "a list or a map to iterate over",
                 &collection,
             ));
         };
         for (key, item) in elements {
-            let names = (each.key_name.as_deref(), each.value_name.as_str());
+            let names = (for_part.key_name.as_deref(), for_part.value_name.as_str());
             self.within(names, (&key, item), frame, &mut |frame| {
-                self.template(&each.parts, span, frame, out)
+                self.template(&for_part.parts, span, frame, out)
             })?;
         }
         Ok(())
@@ -385,40 +385,42 @@ impl Evaluation<'_> {
         }
     }
 
-    fn for_each(&self, each: &For, frame: Option<&Frame<'_>>) -> EvalResult {
-        let collection = self.eval(&each.collection, frame)?;
+    fn for_each(&self, for_expr: &For, frame: Option<&Frame<'_>>) -> EvalResult {
+        let collection = self.eval(&for_expr.collection, frame)?;
         let Some(elements) = elements(&collection) else {
             return Err(wrong(
-                &each.collection,
+                &for_expr.collection,
                 "a list or a map to iterate over",
                 &collection,
             ));
         };
         let (mut list, mut map) = (Vec::new(), Map::new());
         for (key, item) in elements {
-            let names = (each.key_name.as_deref(), each.value_name.as_str());
+            let names = (for_expr.key_name.as_deref(), for_expr.value_name.as_str());
             self.within(names, (&key, item), frame, &mut |frame| {
-                if let Some(condition) = &each.condition
+                if let Some(condition) = &for_expr.condition
                     && !self.flag(condition, frame)?
                 {
                     return Ok(());
                 }
-                let name = each
+                let name = for_expr
                     .key
                     .as_ref()
                     .map(|key| self.key(key, frame))
                     .transpose()?;
-                let made = self.eval(&each.value, frame)?;
-                match (name, &each.key) {
-                    (Some(name), Some(key)) => put(&mut map, name, made, each.grouping, key.span),
+                let value = self.eval(&for_expr.value, frame)?;
+                match (name, &for_expr.key) {
+                    (Some(name), Some(key)) => {
+                        put(&mut map, name, value, for_expr.grouping, key.span)
+                    }
                     _ => {
-                        list.push(made);
+                        list.push(value);
                         Ok(())
                     }
                 }
             })?;
         }
-        Ok(if each.key.is_some() {
+        Ok(if for_expr.key.is_some() {
             Value::Object(map)
         } else {
             Value::Array(list)
@@ -429,14 +431,14 @@ impl Evaluation<'_> {
 fn put(
     map: &mut Map<String, Value>,
     name: String,
-    made: Value,
+    value: Value,
     grouping: bool,
     span: Span,
 ) -> Result<(), Box<EvalError>> {
     if grouping {
         let group = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(items) = group {
-            items.push(made);
+            items.push(value);
         }
         return Ok(());
     }
@@ -445,7 +447,7 @@ fn put(
         let fault = EvalError::new(span, ProblemCode::Evaluation, detail);
         return Err(fault.help("write ... after the value to collect all values of a key"));
     }
-    map.insert(name, made);
+    map.insert(name, value);
     Ok(())
 }
 

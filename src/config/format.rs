@@ -81,24 +81,27 @@ type Rest = Peekable<IntoIter<Token>>;
 
 /// Formats the arguments and blocks of a body, up to the closing brace.
 fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
-    while let Some(token) = rest.next_if(|own| own.kind != TokenKind::Close('}')) {
+    while let Some(token) = rest.next_if(|next| next.kind != TokenKind::Close('}')) {
         let is_name = token.kind == TokenKind::Ident;
         let name = token.text.clone();
         out.push(token);
         if !is_name {
             continue;
         }
-        let mut said = Vec::new();
-        while let Some(comment) = rest.next_if(|own| own.kind == TokenKind::Comment) {
-            said.push(comment);
+        let mut comments = Vec::new();
+        while let Some(comment) = rest.next_if(|next| next.kind == TokenKind::Comment) {
+            comments.push(comment);
         }
-        if rest.peek().is_some_and(|own| own.kind == TokenKind::Equal) {
-            out.append(&mut said);
+        if rest
+            .peek()
+            .is_some_and(|next| next.kind == TokenKind::Equal)
+        {
+            out.append(&mut comments);
         }
-        if let Some(equal) = rest.next_if(|own| own.kind == TokenKind::Equal) {
+        if let Some(equal) = rest.next_if(|next| next.kind == TokenKind::Equal) {
             out.push(equal);
             let mut value = expression(rest);
-            let is_said = |own: &&Token| own.kind == TokenKind::Comment;
+            let is_said = |token: &&Token| token.kind == TokenKind::Comment;
             let before = value.iter().take_while(is_said).count();
             out.extend(value.drain(..before));
             let after = value.iter().rev().take_while(is_said).count();
@@ -110,8 +113,8 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
             out.extend(after);
             continue;
         }
-        labels(rest, said, out);
-        let Some(brace) = rest.next_if(|own| own.kind == TokenKind::Open('{')) else {
+        labels(rest, comments, out);
+        let Some(brace) = rest.next_if(|next| next.kind == TokenKind::Open('{')) else {
             continue;
         };
         out.push(brace);
@@ -120,22 +123,22 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
             _ => Place::Block,
         };
         body(rest, out, inner);
-        out.extend(rest.next_if(|own| own.kind == TokenKind::Close('}')));
+        out.extend(rest.next_if(|next| next.kind == TokenKind::Close('}')));
     }
 }
 
 /// The labels of a block, each in quotes. As with Terraform, comments between the labels are
 /// dropped, and comments after them are kept.
-fn labels(rest: &mut Rest, mut said: Vec<Token>, out: &mut Vec<Token>) {
+fn labels(rest: &mut Rest, mut comments: Vec<Token>, out: &mut Vec<Token>) {
     let quoted = [TokenKind::Quote, TokenKind::Text, TokenKind::Unquote];
-    while let Some(token) = rest.next_if(|own| {
-        [TokenKind::Ident, TokenKind::Comment].contains(&own.kind) || quoted.contains(&own.kind)
+    while let Some(token) = rest.next_if(|next| {
+        [TokenKind::Ident, TokenKind::Comment].contains(&next.kind) || quoted.contains(&next.kind)
     }) {
         if token.kind == TokenKind::Comment {
-            said.push(token);
+            comments.push(token);
             continue;
         }
-        said.clear();
+        comments.clear();
         if token.kind == TokenKind::Ident {
             out.push(Token::new(TokenKind::Quote, "\""));
             out.push(Token::new(TokenKind::Text, token.text));
@@ -144,20 +147,20 @@ fn labels(rest: &mut Rest, mut said: Vec<Token>, out: &mut Vec<Token>) {
             out.push(token);
         }
     }
-    out.append(&mut said);
+    out.append(&mut comments);
 }
 
 /// The tokens of a value, up to the end of its line or of its block.
 fn expression(rest: &mut Rest) -> Vec<Token> {
-    let mut own: Vec<Token> = Vec::new();
+    let mut tokens: Vec<Token> = Vec::new();
     let mut depth = 0;
     while let Some(token) =
         rest.next_if(|next| depth > 0 || !next.ends_line() && next.kind != TokenKind::Close('}'))
     {
         depth += token.opens();
-        own.push(token);
+        tokens.push(token);
     }
-    own
+    tokens
 }
 
 /// Unwraps a string that is a single interpolation, with parentheses if it spans several lines.
@@ -186,17 +189,17 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
             _ => {}
         }
     }
-    let is_break = |own: &&Token| own.kind == TokenKind::Newline;
+    let is_break = |token: &&Token| token.kind == TokenKind::Newline;
     let before = inner.iter().take_while(is_break).count();
     let after = inner.iter().rev().take_while(is_break).count();
     let inner = inner.get(before..inner.len() - after).unwrap_or_default();
     let in_parentheses = inner
         .first()
-        .is_some_and(|own| own.kind == TokenKind::Open('('))
+        .is_some_and(|token| token.kind == TokenKind::Open('('))
         && inner
             .last()
-            .is_some_and(|own| own.kind == TokenKind::Close(')'));
-    if inner.iter().any(|own| is_break(&own)) && !in_parentheses {
+            .is_some_and(|token| token.kind == TokenKind::Close(')'));
+    if inner.iter().any(|token| is_break(&token)) && !in_parentheses {
         let open = Token::new(TokenKind::Open('('), "(");
         let close = Token::new(TokenKind::Close(')'), ")");
         return [&[open], inner, &[close]].concat();
@@ -217,12 +220,14 @@ fn type_of(value: Vec<Token>) -> Vec<Token> {
         ]
     };
     match value.as_slice() {
-        [own] if own.kind == TokenKind::Ident && ["list", "map", "set"].contains(&&*own.text) => {
-            of(&own.text, "any")
+        [kind]
+            if kind.kind == TokenKind::Ident && ["list", "map", "set"].contains(&&*kind.text) =>
+        {
+            of(&kind.text, "any")
         }
-        [quote, own, _] if quote.kind == TokenKind::Quote => match own.text.as_str() {
+        [quote, kind, _] if quote.kind == TokenKind::Quote => match kind.text.as_str() {
             "string" => vec![name("string")],
-            "list" | "map" => of(&own.text, "string"),
+            "list" | "map" => of(&kind.text, "string"),
             _ => value,
         },
         _ => value,
@@ -247,7 +252,7 @@ impl FormattedLine {
         let equal = lead
             .iter()
             .skip(1)
-            .position(|own| own.kind == TokenKind::Equal);
+            .position(|token| token.kind == TokenKind::Equal);
         let assign = equal.map(|at| begins + at + 1);
         // A value that continues on the next line is not aligned.
         let assign = assign
@@ -301,7 +306,7 @@ fn indent(lines: &[FormattedLine], all: &mut [Token]) {
         }
         // The content of a heredoc does not affect the indentation.
         let lead = all[begins..assign].iter();
-        let counted = lead.take_while(|own| own.kind != TokenKind::Heredoc);
+        let counted = lead.take_while(|token| token.kind != TokenKind::Heredoc);
         let mut net: i32 = counted.map(Token::opens).sum();
         net += all[assign..comment].iter().map(Token::opens).sum::<i32>();
         let level = open.len();

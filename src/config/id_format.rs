@@ -202,8 +202,8 @@ pub(super) fn alias(text: &str) -> Option<(AmiFamily, &str)> {
     let (name, version) = text.split_once('@')?;
     let family = AmiFamily::parse(name).filter(|family| *family != AmiFamily::Custom)?;
     let latest = version == "latest";
-    let fine = consists_of(version, ALIAS_MAX, "._-") && text.len() <= ALIAS_MAX;
-    (fine && (latest || family.windows_build().is_none())).then_some((family, version))
+    let is_valid = consists_of(version, ALIAS_MAX, "._-") && text.len() <= ALIAS_MAX;
+    (is_valid && (latest || family.windows_build().is_none())).then_some((family, version))
 }
 
 /// Reports if a string has 1 to `max` characters, each a letter, a digit or one of `others`.
@@ -274,7 +274,7 @@ fn is_service(text: &str, schemes: &[&str]) -> bool {
 
 fn has_port(host: &str) -> bool {
     let port = host.trim_end_matches('/').rsplit_once(':');
-    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|own| own > 0))
+    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|number| number > 0))
 }
 
 fn is_cidr(text: &str) -> bool {

@@ -230,22 +230,22 @@ fn give_pools<'a>(
     pools: &[pool::PoolSpec],
     classes: &'a [node_class::NodeClassSpec],
 ) -> Vec<&'a node_class::NodeClassSpec> {
-    let mut own: Vec<Pool> = Vec::new();
+    let mut cluster_pools: Vec<Pool> = Vec::new();
     let mut used: BTreeMap<&NodeClassName, &node_class::NodeClassSpec> = BTreeMap::new();
     for draft in pools.iter().filter(|pool| covers(&pool.clusters, cluster)) {
         let class = class_of(reader, draft, classes, cluster);
-        own.push(Pool {
+        cluster_pools.push(Pool {
             node_class: class.map(|class| class.class.name.clone()),
             ..draft.pool.clone()
         });
         used.extend(class.map(|class| (&class.class.name, class)));
     }
-    own.sort_by(|one, other| {
+    cluster_pools.sort_by(|one, other| {
         let weight = other.weight.cmp(&one.weight);
         weight.then_with(|| one.name.cmp(&other.name))
     });
     let used: Vec<&node_class::NodeClassSpec> = used.into_values().collect();
-    cluster.pools = own;
+    cluster.pools = cluster_pools;
     cluster.node_classes = used.iter().map(|draft| draft.class.clone()).collect();
     used
 }

@@ -120,10 +120,10 @@ impl Reporter {
         } else {
             finding.detail.clone()
         };
-        let fresh = self.seen.borrow_mut().insert((finding.code, first, detail));
+        let is_new = self.seen.borrow_mut().insert((finding.code, first, detail));
         let alike = found.iter();
         let alike = alike.filter(|(_, problem)| problem.severity == finding.severity);
-        if !fresh || alike.count() >= FOUND_MAX {
+        if !is_new || alike.count() >= FOUND_MAX {
             return;
         }
         let mut problem = Diagnostic {

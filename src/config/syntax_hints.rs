@@ -12,7 +12,7 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
     let rest = text[offset..].lines().next().unwrap_or_default();
     let width = rest.chars().next().map_or(0, char::len_utf8);
     let at = |start: usize, end: usize| Span::new(file, start, end);
-    let here = at(offset, offset + width);
+    let cursor = at(offset, offset + width);
     let error = |span, detail: String| SpannedDiagnostic::error(ProblemCode::Syntax, span, detail);
 
     if message.contains("redefined attribute") {
@@ -30,7 +30,7 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
     if message.contains("at most") {
         return SpannedDiagnostic::error(
             ProblemCode::LimitExceeded,
-            here,
+            cursor,
             format!("Too many nested levels: {message}."),
         );
     }
@@ -70,7 +70,7 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
         .help(format!("write {name} = null to leave it unset"));
     }
     let (detail, help) = slip(before, rest, message);
-    error(here, detail).maybe_help(help)
+    error(cursor, detail).maybe_help(help)
 }
 
 /// The diagnostic if a bracket, string or heredoc before `offset` is not closed.
@@ -110,7 +110,7 @@ fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<S
 /// The message and hint for an error at `rest`, after `before` on the same line.
 fn slip(before: &str, rest: &str, message: &str) -> (String, Option<String>) {
     let help = |text: &str| Some(text.to_owned());
-    let said = format!("This is not HCL: {message}.");
+    let not_hcl = format!("This is not HCL: {message}.");
     let trimmed = before.trim();
     let first = rest.chars().next();
     let starts_argument = {
@@ -150,7 +150,7 @@ fn slip(before: &str, rest: &str, message: &str) -> (String, Option<String>) {
             "This escape is not supported.".to_owned(),
             help("supported escapes: \\n, \\r, \\t, \\\", \\\\, \\uNNNN and \\UNNNNNNNN"),
         ),
-        _ => (said, None),
+        _ => (not_hcl, None),
     }
 }
 

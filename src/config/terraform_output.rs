@@ -42,10 +42,10 @@ pub(super) fn outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option
         .collect();
     let all: Option<Vec<(String, NamedValue)>> = all.into_iter().collect();
     let all = all?;
-    let sensitive = all.iter().any(|(_, own)| own.sensitive);
+    let sensitive = all.iter().any(|(_, output)| output.sensitive);
     let values: Map<String, Value> = all
         .into_iter()
-        .map(|(name, own)| (name, own.value))
+        .map(|(name, output)| (name, output.value))
         .collect();
     Some(NamedValue {
         value: Value::Object(values),
@@ -77,12 +77,12 @@ fn parameter(section: &DecodedBlock) -> Option<SsmOutput> {
 }
 
 fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
-    let given: Vec<&str> = PLACES
+    let sources: Vec<&str> = PLACES
         .into_iter()
         .filter(|name| section.has(name))
         .collect();
-    let [argument] = given[..] else {
-        let (code, detail) = match given.is_empty() {
+    let [argument] = sources[..] else {
+        let (code, detail) = match sources.is_empty() {
             true => (
                 ProblemCode::MissingArgument,
                 "The source of the outputs is missing.",
@@ -158,7 +158,7 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
         },
     };
     let parameter = parameter(section)?;
-    let shown = match section.get(PARAMETER) {
+    let quoted = match section.get(PARAMETER) {
         Some(read) if read.sensitive => "The parameter".to_owned(),
         _ => format!("The parameter {}", parameter.name),
     };
@@ -166,13 +166,13 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
         ParameterState::Text(text) => text,
         ParameterState::Unasked if mock.is_some() => return mock,
         ParameterState::Unasked => {
-            let detail = format!("{shown} is not read here, and it has no mock value.");
+            let detail = format!("{quoted} is not read here, and it has no mock value.");
             let help = "write mock = { OUTPUT = value }, with values of the same shape";
             let at = (ProblemCode::MissingArgument, PARAMETER, detail);
             return refuse(reader, section, at, help);
         }
         ParameterState::Unreadable(why) => {
-            let detail = format!("{shown} cannot be read: {why}.");
+            let detail = format!("{quoted} cannot be read: {why}.");
             let help = "name a parameter that the daemon may read with ssm:GetParameter";
             let at = (ProblemCode::Unreadable, PARAMETER, detail);
             return refuse(reader, section, at, help);
@@ -186,7 +186,7 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
         });
     outputs.map_or_else(
         |why| {
-            let detail = format!("{shown} does not contain Terraform outputs: {why}.");
+            let detail = format!("{quoted} does not contain Terraform outputs: {why}.");
             let help = "write it with jsonencode({ OUTPUT = value })";
             let at = (ProblemCode::InvalidValue, PARAMETER, detail);
             refuse(reader, section, at, help)
@@ -198,14 +198,14 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
 fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Option<Value> {
     let environment = &reader.evaluator.environment;
     let path = environment.resolve(section.text(argument)?);
-    let shown = match section.get(argument) {
+    let quoted = match section.get(argument) {
         Some(read) if read.sensitive => "The file".to_owned(),
         _ => path.display().to_string(),
     };
     let text = match (environment.read)(&path) {
         Ok(text) => text,
         Err(error) => {
-            let detail = format!("{shown} cannot be read: {error}.");
+            let detail = format!("{quoted} cannot be read: {error}.");
             let help = "name a file that the user of the daemon can read";
             let at = (ProblemCode::Unreadable, argument, detail);
             return refuse(reader, section, at, help);
@@ -219,7 +219,7 @@ fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Opti
         });
     outputs.map_or_else(
         |why| {
-            let detail = format!("{shown} does not contain Terraform outputs: {why}.");
+            let detail = format!("{quoted} does not contain Terraform outputs: {why}.");
             let help = match argument {
                 "state" => "name a state file of Terraform 0.12 or later",
                 _ => "write it with terraform output -json",

@@ -52,19 +52,19 @@ pub(super) fn check_given(
     given: &[VariableValue],
     declared: &[DecodedBlock],
 ) {
-    for one in given {
-        let known = declared.iter().any(|section| section.label() == one.name);
-        if known || one.strict == Strictness::Ignored {
+    for value in given {
+        let known = declared.iter().any(|section| section.label() == value.name);
+        if known || value.strict == Strictness::Ignored {
             continue;
         }
-        let detail = format!("The variable {:?} is not declared.", one.name);
+        let detail = format!("The variable {:?} is not declared.", value.name);
         let code = ProblemCode::UndeclaredVariable;
-        let finding = match one.strict {
-            Strictness::Error => SpannedDiagnostic::error(code, one.span, detail),
-            _ => SpannedDiagnostic::warning(code, one.span, detail),
+        let finding = match value.strict {
+            Strictness::Error => SpannedDiagnostic::error(code, value.span, detail),
+            _ => SpannedDiagnostic::warning(code, value.span, detail),
         };
         let names = declared.iter().map(DecodedBlock::label);
-        let near = nearest(&one.name, names);
+        let near = nearest(&value.name, names);
         let help = near.map(|near| format!("did you mean {near:?}?"));
         reader.reporter.add(finding.maybe_help(help));
     }

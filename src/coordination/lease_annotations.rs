@@ -74,9 +74,10 @@ fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
 /// The value of [`ACCEPTED`] with one more id. Only the last configuration counts: an approved
 /// configuration that was replaced needs approval again.
 pub fn accepted_with(text: Option<&str>, id: &str) -> String {
-    let is_change = |own: &str| !own.contains('/');
+    let is_change = |id: &str| !id.contains('/');
     let others = accepted_ids(text);
-    let others = others.filter(|own| *own != id && !(is_change(own) && is_change(id)));
+    let others =
+        others.filter(|accepted| *accepted != id && !(is_change(accepted) && is_change(id)));
     let all: Vec<&str> = others.chain([id]).collect();
     all.join(" ")
 }
@@ -208,31 +209,31 @@ impl LeaseAnnotations {
 
     /// The pause of a pool at `now` that ends last, and whether it is the pause of the cluster.
     pub fn pause_of(&self, pool: &PoolName, now: Timestamp) -> Option<(bool, &Pause)> {
-        let own = [None, Some(pool.clone())];
-        let own = own.iter().filter_map(|key| {
+        let keys = [None, Some(pool.clone())];
+        let active = keys.iter().filter_map(|key| {
             let pause = self.pauses.get(key).filter(|pause| pause.holds(now))?;
             Some((key.is_none(), pause))
         });
-        own.max_by_key(|(_, pause)| pause.until.unwrap_or(Timestamp::MAX))
+        active.max_by_key(|(_, pause)| pause.until.unwrap_or(Timestamp::MAX))
     }
 
     /// The annotation value with further disrupted nodes, and the stored nodes since `from`. `None`
     /// if they exceed the limit.
     pub fn let_go_text(
         &self,
-        more: &BTreeMap<ClaimId, DisruptionRecord>,
+        added: &BTreeMap<ClaimId, DisruptionRecord>,
         from: Timestamp,
     ) -> Option<String> {
-        let known = self.let_go.iter().filter(|(_, own)| own.at > from);
-        let all: BTreeMap<&ClaimId, &DisruptionRecord> = known.chain(more).collect();
+        let known = self.let_go.iter().filter(|(_, record)| record.at > from);
+        let all: BTreeMap<&ClaimId, &DisruptionRecord> = known.chain(added).collect();
         let fits = all.len() <= DISRUPTED_NODES_MAX;
         fits.then(|| {
             VERSION.to_owned()
                 + &all
                     .into_iter()
-                    .map(|(claim, own)| {
-                        let (second, reason) = (own.at.as_second(), own.reason.as_str());
-                        format!(";{claim} {second} {reason} {}", own.pool)
+                    .map(|(claim, record)| {
+                        let (second, reason) = (record.at.as_second(), record.reason.as_str());
+                        format!(";{claim} {second} {reason} {}", record.pool)
                     })
                     .collect::<String>()
         })
@@ -240,7 +241,7 @@ impl LeaseAnnotations {
 
     /// Pools that are paused at `now`. `None` is the whole cluster.
     pub fn paused(&self, now: Timestamp) -> BTreeSet<Option<PoolName>> {
-        let paused = self.pauses.iter().filter(|(_, own)| own.holds(now));
+        let paused = self.pauses.iter().filter(|(_, pause)| pause.holds(now));
         paused.map(|(pool, _)| pool.clone()).collect()
     }
 }
@@ -259,7 +260,9 @@ fn disrupted_nodes(annotations: &Labels) -> Option<DisruptedNodes> {
         };
         let all = all.get_or_insert_default();
         for (claim, record) in records {
-            let is_later = all.get(&claim).is_none_or(|own| own.at <= record.at);
+            let is_later = all
+                .get(&claim)
+                .is_none_or(|previous| previous.at <= record.at);
             if is_later {
                 all.insert(claim, record);
             }

@@ -6,9 +6,9 @@ use crate::model::labels::Labels;
 /// Returns whether an instance may be adopted: its tags must name the same cluster and pool, in
 /// Karpenter's format, and no different installation. Otherwise returns the reason. Source:
 /// spec/aws.md §5.5 (Karpenter's tags) and §13.5.
-pub fn may_adopt(has: &Labels, gets: &Labels) -> Result<(), String> {
-    let of = |tag: &str| gets.get(tag).map_or("", String::as_str);
-    let cluster = gets.get(TAG_EKS).map_or(of(TAG_CLUSTER), String::as_str);
+pub fn may_adopt(current: &Labels, added: &Labels) -> Result<(), String> {
+    let of = |tag: &str| added.get(tag).map_or("", String::as_str);
+    let cluster = added.get(TAG_EKS).map_or(of(TAG_CLUSTER), String::as_str);
     let owned = format!("{TAG_OWNED}{cluster}");
     // The shipped IAM policy uses the last tag.
     let wanted = [
@@ -17,11 +17,11 @@ pub fn may_adopt(has: &Labels, gets: &Labels) -> Result<(), String> {
         (TAG_EKS, cluster),
     ];
     for (tag, value) in wanted {
-        if has.get(tag).map(String::as_str) != Some(value) {
+        if current.get(tag).map(String::as_str) != Some(value) {
             return Err(format!("it has no tag {tag}={value}"));
         }
     }
-    match has.get(TAG_INSTALLATION) {
+    match current.get(TAG_INSTALLATION) {
         Some(other) if other != of(TAG_INSTALLATION) => {
             Err("it belongs to a different installation".to_owned())
         }

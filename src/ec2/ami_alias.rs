@@ -45,7 +45,7 @@ impl SsmParameter {
     pub fn is_mutable(&self) -> bool {
         let mut parts = self.path.split('/');
         let windows = self.path.starts_with("/aws/service/ami-windows-latest/");
-        windows || parts.any(|own| matches!(own, "latest" | "recommended"))
+        windows || parts.any(|part| matches!(part, "latest" | "recommended"))
     }
 }
 

@@ -131,9 +131,9 @@ impl FleetRequest {
 
     /// Returns the alternative of a type in a zone.
     pub fn find(&self, instance_type: &str, zone: &str) -> Option<&Override> {
-        self.overrides().find(|own| {
-            own.offering.instance_type.as_str() == instance_type
-                && own.offering.zone.as_str() == zone
+        self.overrides().find(|candidate| {
+            candidate.offering.instance_type.as_str() == instance_type
+                && candidate.offering.zone.as_str() == zone
         })
     }
 }
@@ -170,7 +170,7 @@ struct TemplateGroup {
 /// An offering that can be requested.
 struct Wanted<'a> {
     key: &'a OfferingKey,
-    own: &'a InstanceType,
+    instance_type: &'a InstanceType,
     image: &'a Image,
     reservation: Option<&'a Reservation>,
     subnet: String,
@@ -181,10 +181,12 @@ impl Wanted<'_> {
     fn target(&self) -> TargetCapacityType {
         match (self.key.capacity_type, self.reservation) {
             (CapacityType::Spot, _) => TargetCapacityType::Spot,
-            (_, Some(own)) if own.kind == ReservationKind::CapacityBlock => {
+            (_, Some(reservation)) if reservation.kind == ReservationKind::CapacityBlock => {
                 TargetCapacityType::CapacityBlock
             }
-            (_, Some(own)) if own.interruptible => TargetCapacityType::Interruptible,
+            (_, Some(reservation)) if reservation.interruptible => {
+                TargetCapacityType::Interruptible
+            }
             _ => TargetCapacityType::OnDemand,
         }
     }
@@ -215,7 +217,7 @@ impl<'a> FleetRequestInput<'a> {
         // Bare metal and device types do not replace ordinary types (spec §5.2, 5), unless the pool
         // requires a variety of types (spec §10, 54).
         if !self.launch.varied && !self.is_exotic(&cheapest.instance_type) {
-            let ordinary = |own: &Wanted<'_>| !self.is_exotic(&own.key.instance_type);
+            let ordinary = |candidate: &Wanted<'_>| !self.is_exotic(&candidate.key.instance_type);
             if wanted.iter().any(ordinary) {
                 wanted.retain(ordinary);
             }
@@ -241,8 +243,10 @@ impl<'a> FleetRequestInput<'a> {
 
     /// Returns whether a type is bare metal or has devices.
     fn is_exotic(&self, name: &TypeName) -> bool {
-        let own = self.catalog.get(name.as_str());
-        let value = |key| own.and_then(|own| own.requirements.get(key)?.any());
+        let instance_type = self.catalog.get(name.as_str());
+        let value = |key| {
+            instance_type.and_then(|instance_type| instance_type.requirements.get(key)?.any())
+        };
         let is_metal = value(INSTANCE_SIZE).is_some_and(|size| size.starts_with("metal"));
         is_metal || value(GPU_COUNT).is_some() || value(ACCELERATOR_COUNT).is_some()
     }
@@ -252,8 +256,8 @@ impl<'a> FleetRequestInput<'a> {
         let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
         let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
         for key in self.launch.to_buy() {
-            let own = match self.wanted_one(key, subnets, now) {
-                Ok(own) => own,
+            let candidate = match self.wanted_one(key, subnets, now) {
+                Ok(candidate) => candidate,
                 Err(kind) => {
                     let offering = key.clone();
                     refused.push(OfferingRefusal { offering, kind });
@@ -262,9 +266,9 @@ impl<'a> FleetRequestInput<'a> {
             };
             // One call uses one kind of reservation.
             let first = wanted.first().map(Wanted::target);
-            let same = first.is_none_or(|first| first == own.target());
+            let same = first.is_none_or(|first| first == candidate.target());
             if same && seen.insert((&key.instance_type, &key.zone)) {
-                wanted.push(own);
+                wanted.push(candidate);
             }
         }
         (wanted, refused)
@@ -276,8 +280,8 @@ impl<'a> FleetRequestInput<'a> {
         subnets: &Subnets,
         now: Timestamp,
     ) -> Result<Wanted<'a>, RefusalKind> {
-        let own = self.catalog.get(key.instance_type.as_str());
-        let own = own.ok_or(RefusalKind::Unsupported)?;
+        let instance_type = self.catalog.get(key.instance_type.as_str());
+        let instance_type = instance_type.ok_or(RefusalKind::Unsupported)?;
         let image = self.images.get(&key.instance_type);
         let image = image.and_then(|id| self.resolved.images.iter().find(|image| image.id == *id));
         let image = image.ok_or(RefusalKind::NoImage)?;
@@ -291,7 +295,7 @@ impl<'a> FleetRequestInput<'a> {
         let subnet = subnet.ok_or(RefusalKind::NoAddress)?.id.clone();
         Ok(Wanted {
             key,
-            own,
+            instance_type,
             image,
             reservation,
             subnet,
@@ -308,12 +312,12 @@ impl<'a> FleetRequestInput<'a> {
         let mut names: BTreeMap<TemplateGroup, String> = BTreeMap::new();
         let mut configs: Vec<(String, LaunchTemplateConfig)> = Vec::new();
         let priorities = self.priorities(wanted);
-        for (own, priority) in wanted.iter().zip(priorities) {
-            let group = self.group(own);
+        for (candidate, priority) in wanted.iter().zip(priorities) {
+            let group = self.group(candidate);
             let name = match names.get(&group) {
                 Some(name) => name.clone(),
                 None => {
-                    let template = self.template(own, &group, render)?;
+                    let template = self.template(candidate, &group, render)?;
                     let name = template.name();
                     let known = configs.iter().any(|(other, _)| *other == name);
                     if !known && configs.len() < TEMPLATES_MAX {
@@ -331,9 +335,9 @@ impl<'a> FleetRequestInput<'a> {
             let config = configs.iter_mut().find(|(other, _)| *other == name);
             if let Some((_, config)) = config {
                 config.overrides.push(Override {
-                    offering: own.key.clone(),
-                    subnet: own.subnet.clone(),
-                    image: own.image.id.clone(),
+                    offering: candidate.key.clone(),
+                    subnet: candidate.subnet.clone(),
+                    image: candidate.image.id.clone(),
                     priority,
                 });
             }
@@ -341,21 +345,21 @@ impl<'a> FleetRequestInput<'a> {
         Ok(configs.into_iter().map(|(_, config)| config).collect())
     }
 
-    fn group(&self, own: &Wanted<'_>) -> TemplateGroup {
-        let efas = own.own.capacity.get(EFA);
-        let asked = self.launch.devices.contains(EFA);
-        let reserved = own.key.reservation.as_ref();
+    fn group(&self, candidate: &Wanted<'_>) -> TemplateGroup {
+        let efas = candidate.instance_type.capacity.get(EFA);
+        let requested = self.launch.devices.contains(EFA);
+        let reserved = candidate.key.reservation.as_ref();
         TemplateGroup {
-            image: own.image.id.clone(),
-            pods: own.own.capacity.pods,
-            efas: u32::try_from(efas).ok().filter(|_| asked).unwrap_or(0),
+            image: candidate.image.id.clone(),
+            pods: candidate.instance_type.capacity.pods,
+            efas: u32::try_from(efas).ok().filter(|_| requested).unwrap_or(0),
             reservation: reserved.map(|id| id.to_string()),
         }
     }
 
     fn template(
         &self,
-        own: &Wanted<'_>,
+        candidate: &Wanted<'_>,
         group: &TemplateGroup,
         render: &mut Render<'_>,
     ) -> Result<LaunchTemplate, String> {
@@ -366,10 +370,10 @@ impl<'a> FleetRequestInput<'a> {
         let mut tags = self.launch.tags.clone();
         tags.retain(|key, _| !TAGS_OF_ONE_CLAIM.contains(&key.as_str()));
         let variation = Variation {
-            image: &own.image.id,
-            user_data: render(own.image, group.pods)?,
-            bought: Some(own.key.capacity_type),
-            reservation: own.reservation,
+            image: &candidate.image.id,
+            user_data: render(candidate.image, group.pods)?,
+            bought: Some(candidate.key.capacity_type),
+            reservation: candidate.reservation,
             efas: group.efas,
             enclave: self.launch.devices.contains(ENCLAVES),
             dedicated: labels
@@ -384,16 +388,16 @@ impl<'a> FleetRequestInput<'a> {
     /// Priorities from zero in the order of the launch. Zones with the same price of a type have
     /// equal priority, so that a burst is spread.
     fn priorities(&self, wanted: &[Wanted<'_>]) -> Vec<f64> {
-        let price = |own: &Wanted<'_>| {
+        let price = |candidate: &Wanted<'_>| {
             self.catalog
-                .offering(own.key)
+                .offering(candidate.key)
                 .map(|offering| offering.price)
         };
         let mut rank = 0_u32;
         let mut before: Option<(&TypeName, Option<Price>)> = None;
         let mut all = Vec::with_capacity(wanted.len());
-        for own in wanted {
-            let this = (&own.key.instance_type, price(own));
+        for candidate in wanted {
+            let this = (&candidate.key.instance_type, price(candidate));
             if before.is_some_and(|before| before != this) {
                 rank += 1;
             }
@@ -421,15 +425,15 @@ fn take(
     resolved: &ResolvedNodeClass,
     subnets: &mut Subnets,
 ) -> ReservedAddresses {
-    let mut least: BTreeMap<&str, i64> = BTreeMap::new();
-    for own in wanted {
-        let pods = own.own.capacity.pods;
-        let known = least.entry(&own.subnet).or_insert(pods);
+    let mut pods_per_subnet: BTreeMap<&str, i64> = BTreeMap::new();
+    for candidate in wanted {
+        let pods = candidate.instance_type.capacity.pods;
+        let known = pods_per_subnet.entry(&candidate.subnet).or_insert(pods);
         *known = (*known).min(pods);
     }
     let mut taken = ReservedAddresses::default();
     for subnet in &resolved.subnets {
-        if let Some(pods) = least.get(subnet.id.as_str()) {
+        if let Some(pods) = pods_per_subnet.get(subnet.id.as_str()) {
             let addresses = u32::try_from(*pods).unwrap_or(0);
             subnets.take(subnet, addresses, &mut taken);
         }

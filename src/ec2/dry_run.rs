@@ -39,24 +39,31 @@ pub enum DryRunResult {
 pub fn offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
     let in_zone = |zone: &Zone| {
         let wanted = pool.requirements.get(ZONE);
-        wanted.is_none_or(|own| own.has(zone.as_str()))
+        wanted.is_none_or(|zones| zones.has(zone.as_str()))
     };
     let types = catalog.types();
-    let types = types.filter(|own| own.requirements.intersects(&pool.requirements).is_ok());
+    let types = types.filter(|instance_type| {
+        instance_type
+            .requirements
+            .intersects(&pool.requirements)
+            .is_ok()
+    });
     let mut all = Vec::new();
-    for own in types {
-        let on_demand = own.offerings.iter().filter(|it| {
-            it.available && it.capacity_type == CapacityType::OnDemand && in_zone(&it.zone)
+    for instance_type in types {
+        let on_demand = instance_type.offerings.iter().filter(|offering| {
+            offering.available
+                && offering.capacity_type == CapacityType::OnDemand
+                && in_zone(&offering.zone)
         });
-        all.extend(on_demand.map(|it| (it.price, it.key(&own.name))));
+        all.extend(on_demand.map(|offering| (offering.price, offering.key(&instance_type.name))));
     }
     all.sort_unstable();
     let (mut types, mut zones) = (BTreeSet::<TypeName>::new(), BTreeSet::<Zone>::new());
     let mut chosen = Vec::with_capacity(TRIES);
     for _ in 0..TRIES {
-        let fresh = all.iter().map(|(_, key)| key);
-        let fresh = fresh.filter(|key| !types.contains(&key.instance_type));
-        let Some(next) = fresh.min_by_key(|key| zones.contains(&key.zone)).cloned() else {
+        let unused = all.iter().map(|(_, key)| key);
+        let unused = unused.filter(|key| !types.contains(&key.instance_type));
+        let Some(next) = unused.min_by_key(|key| zones.contains(&key.zone)).cloned() else {
             break;
         };
         types.insert(next.instance_type.clone());

@@ -202,8 +202,8 @@ impl LoadedSources {
                 problems.extend(config.warnings);
                 Err(problems)
             }
-            Err(more) => {
-                problems.extend(more);
+            Err(found) => {
+                problems.extend(found);
                 Err(problems)
             }
         }
@@ -222,8 +222,8 @@ fn directory(paths: &[PathBuf]) -> PathBuf {
         first.parent().map(Path::to_owned).unwrap_or_default()
     };
     // The parent of a bare file name is the current directory.
-    let here = Path::new(".").join(&directory);
-    std::path::absolute(here).unwrap_or(directory)
+    let relative = Path::new(".").join(&directory);
+    std::path::absolute(relative).unwrap_or(directory)
 }
 
 /// The files that were read, and the errors.
@@ -332,7 +332,7 @@ fn find_native(
 ) -> Result<(), FilesError> {
     let ends = |path: &Path, all: &[&str]| {
         let end = path.extension().unwrap_or_default();
-        all.iter().any(|own| end == *own)
+        all.iter().any(|extension| end == *extension)
     };
     if !is_directory(path)? {
         if !ends(path, &["hcl", "tf", "tfvars"]) {
@@ -380,18 +380,18 @@ fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
 
 /// Reads a regular file. Limits its size and does not block.
 pub(crate) fn read_limited(path: &Path) -> Result<String, FilesError> {
-    let own = path.to_owned();
+    let path_buf = path.to_owned();
     if !fs::metadata(path).map_err(fault(path))?.is_file() {
-        return Err(FilesError::NotRegular { path: own });
+        return Err(FilesError::NotRegular { path: path_buf });
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(fault(path))?;
     let mut limited = file.take(FILE_BYTES + 1);
     limited.read_to_end(&mut bytes).map_err(fault(path))?;
     if limited.limit() == 0 {
-        return Err(FilesError::TooLong { path: own });
+        return Err(FilesError::TooLong { path: path_buf });
     }
-    String::from_utf8(bytes).map_err(|_| FilesError::NotText { path: own })
+    String::from_utf8(bytes).map_err(|_| FilesError::NotText { path: path_buf })
 }
 
 /// Reads a file of any type and size.

@@ -308,11 +308,11 @@ pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<ConversionErr
             help,
         }]
     };
-    if let Some((_, argument)) = ARGUMENTS.iter().find(|(own, _)| *own == name) {
+    if let Some((_, argument)) = ARGUMENTS.iter().find(|(field, _)| *field == name) {
         let detail = format!("{name:?} is set with a separate argument.");
         return Err(refuse(detail, Some(format!("write {argument} = …"))));
     }
-    if let Some((_, why)) = OURS.iter().find(|(own, _)| *own == name) {
+    if let Some((_, why)) = OURS.iter().find(|(field, _)| *field == name) {
         return Err(refuse(format!("{name:?} cannot be set here: {why}."), None));
     }
     let mut faults = Vec::new();
@@ -356,7 +356,7 @@ impl FieldShape {
         path: &mut Vec<PathStep>,
         faults: &mut Vec<ConversionError>,
     ) {
-        let fine = match (self, value) {
+        let is_valid = match (self, value) {
             (Self::List(inner), Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     path.push(PathStep::Index(index));
@@ -380,8 +380,8 @@ impl FieldShape {
                 true
             }
             (Self::Signals, Value::Object(items)) => items.iter().all(|(key, item)| {
-                let fine = item.as_str().and_then(threshold);
-                Signal::parse(key).is_some() && fine.is_some()
+                let is_valid = item.as_str().and_then(threshold);
+                Signal::parse(key).is_some() && is_valid.is_some()
             }),
             (Self::Flag, Value::Bool(_))
             | (Self::Text, Value::String(_))
@@ -394,7 +394,7 @@ impl FieldShape {
             }
             _ => false,
         };
-        if !fine {
+        if !is_valid {
             faults.push(ConversionError {
                 path: path.clone(),
                 code: ProblemCode::WrongType,

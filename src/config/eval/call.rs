@@ -46,8 +46,8 @@ impl Evaluation<'_> {
         let Some(function) = functions::find(&call.name) else {
             return Err(unknown_function(call));
         };
-        let (least, most) = (function.args_min, function.args_max);
-        check_count(call, values.len(), least, most)?;
+        let (min, max) = (function.args_min, function.args_max);
+        check_count(call, values.len(), min, max)?;
         let args = Args {
             values,
             environment: &self.evaluator.environment,
@@ -189,14 +189,14 @@ impl Evaluation<'_> {
     }
 }
 
-fn check_count(call: &Call, got: usize, least: usize, most: usize) -> Result<(), Box<EvalError>> {
-    if (least..=most).contains(&got) {
+fn check_count(call: &Call, got: usize, min: usize, max: usize) -> Result<(), Box<EvalError>> {
+    if (min..=max).contains(&got) {
         return Ok(());
     }
-    let wants = match (least, most) {
-        (_, usize::MAX) => format!("at least {least}"),
-        (least, most) if least == most => least.to_string(),
-        _ => format!("{least} to {most}"),
+    let wants = match (min, max) {
+        (_, usize::MAX) => format!("at least {min}"),
+        (min, max) if min == max => min.to_string(),
+        _ => format!("{min} to {max}"),
     };
     let detail = format!(
         "The function {:?} takes {wants} arguments, not {got}.",

@@ -111,7 +111,7 @@ impl Evaluation<'_> {
                 }
                 StepKind::NameSplat | StepKind::Splat => {
                     let rest = &steps[index + 1..];
-                    let own = match step.kind {
+                    let count = match step.kind {
                         StepKind::Splat => rest.len(),
                         _ => {
                             let names = rest.iter();
@@ -120,9 +120,9 @@ impl Evaluation<'_> {
                                 .count()
                         }
                     };
-                    let (own, rest) = rest.split_at(own);
-                    let made = self.splat(at, own, span, frame)?;
-                    return self.follow(&made, rest, span, frame);
+                    let (item_steps, rest) = rest.split_at(count);
+                    let items = self.splat(at, item_steps, span, frame)?;
+                    return self.follow(&items, rest, span, frame);
                 }
             }
         }
@@ -141,7 +141,13 @@ impl Evaluation<'_> {
         }
     }
 
-    fn splat(&self, at: &Value, own: &[Step], span: Span, frame: Option<&Frame<'_>>) -> EvalResult {
+    fn splat(
+        &self,
+        at: &Value,
+        steps: &[Step],
+        span: Span,
+        frame: Option<&Frame<'_>>,
+    ) -> EvalResult {
         let items: Vec<&Value> = match at {
             Value::Null => Vec::new(),
             Value::Array(items) => items.iter().collect(),
@@ -149,7 +155,7 @@ impl Evaluation<'_> {
         };
         let items = items
             .into_iter()
-            .map(|item| self.follow(item, own, span, frame));
+            .map(|item| self.follow(item, steps, span, frame));
         Ok(Value::Array(items.collect::<Result<_, _>>()?))
     }
 
@@ -168,16 +174,16 @@ impl Evaluation<'_> {
             span: expr.span,
             kind: StepKind::Name("key".to_owned()),
         }];
-        let each = paths
+        let each_path = paths
             .iter()
             .find(|(base, _)| path_text(base, &[]).as_deref() == Some("each"));
-        if let Some((base, _)) = each {
+        if let Some((base, _)) = each_path {
             paths.insert(0, (*base, &key[..]));
         }
         for (base, steps) in paths {
             if let Some(note) = self.note(base, steps, frame)
                 && notes.len() < NOTES_MAX
-                && !notes.iter().any(|(own, _)| own.starts_with(&note.0))
+                && !notes.iter().any(|(text, _)| text.starts_with(&note.0))
             {
                 notes.push(note);
             }
@@ -203,11 +209,11 @@ impl Evaluation<'_> {
             let Ok(value) = run.path(base, steps, base.span, frame) else {
                 continue;
             };
-            let shown = match run.sensitive.get() {
+            let text = match run.sensitive.get() {
                 true => "is sensitive".to_owned(),
                 false => format!("is {}", quote(&value)),
             };
-            return Some((name, shown));
+            return Some((name, text));
         }
         None
     }
@@ -220,12 +226,12 @@ pub(super) fn unknown_name(
     span: Span,
     names: &BTreeMap<String, Option<NamedValue>>,
 ) -> Box<EvalError> {
-    let what = match root {
+    let kind = match root {
         "var" => "variable",
         "local" => "local value",
         other => other,
     };
-    let detail = format!("There is no {what} named {name:?}.");
+    let detail = format!("There is no {kind} named {name:?}.");
     let fault = EvalError::new(span, ProblemCode::UnknownReference, detail);
     let fault = fault.label("not declared");
     let known = names.keys().map(String::as_str);

@@ -165,7 +165,7 @@ impl TokenScanner<'_> {
             '[' | '(' => self.take(TokenKind::Open(first), 1),
             ']' | ')' => self.take(TokenKind::Close(first), 1),
             _ if is_name(first) => {
-                let end = rest.find(|own| !is_in_name(own)).unwrap_or(rest.len());
+                let end = rest.find(|c| !is_in_name(c)).unwrap_or(rest.len());
                 self.take(TokenKind::Ident, end);
             }
             _ if first.is_ascii_digit() => self.take(TokenKind::Number, number(rest)),
@@ -255,19 +255,19 @@ fn interp(text: &str) -> Option<usize> {
     begins.then(|| 2 + usize::from(text[2..].starts_with('~')))
 }
 
-fn is_name(own: char) -> bool {
-    unicode_ident::is_xid_start(own) || own == '_'
+fn is_name(c: char) -> bool {
+    unicode_ident::is_xid_start(c) || c == '_'
 }
 
-fn is_in_name(own: char) -> bool {
-    unicode_ident::is_xid_continue(own) || own == '-'
+fn is_in_name(c: char) -> bool {
+    unicode_ident::is_xid_continue(c) || c == '-'
 }
 
 /// The length of the number at the start of a string.
 fn number(text: &str) -> usize {
     let digits = |from: usize| {
         let rest = &text[from..];
-        rest.find(|own: char| !own.is_ascii_digit())
+        rest.find(|c: char| !c.is_ascii_digit())
             .map_or(text.len(), |end| from + end)
     };
     let mut end = digits(0);

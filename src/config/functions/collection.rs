@@ -32,8 +32,8 @@ fn identity(item: &Value) -> String {
 
 fn without_repetitions<'a>(items: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut seen = BTreeSet::new();
-    let fresh = items.into_iter().filter(|item| seen.insert(identity(item)));
-    Value::Array(fresh.cloned().collect())
+    let distinct = items.into_iter().filter(|item| seen.insert(identity(item)));
+    Value::Array(distinct.cloned().collect())
 }
 
 fn identities(items: &[Value]) -> BTreeSet<String> {
@@ -175,11 +175,11 @@ pub(super) fn one(args: &Args<'_>) -> FunctionResult {
     match args.list(0)? {
         [] => Ok(Value::Null),
         [only] => Ok(only.clone()),
-        more => Err(FunctionError {
+        items => Err(FunctionError {
             arg: Some(0),
             text: format!(
                 "the list has {} elements; at most one is allowed",
-                more.len()
+                items.len()
             ),
         }),
     }

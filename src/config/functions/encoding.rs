@@ -120,11 +120,11 @@ pub(super) fn json_text(item: &Value) -> String {
             Value::Array(items) => items.iter().map(to_json).collect(),
             Value::Object(_) => {
                 let elements = value::elements(item).unwrap_or_default();
-                let named = elements.into_iter().map(|(key, item)| {
+                let members = elements.into_iter().map(|(key, item)| {
                     let key = value::to_text(&key).unwrap_or_default();
                     (key, to_json(item))
                 });
-                Json::Object(named.collect())
+                Json::Object(members.collect())
             }
         }
     }
@@ -220,7 +220,7 @@ pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
     }
     let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
     for byte in data.bytes() {
-        let Some(sextet) = ALPHABET.iter().position(|own| *own == byte) else {
+        let Some(sextet) = ALPHABET.iter().position(|letter| *letter == byte) else {
             return Err(refuse(
                 "the string is not base64: it has an invalid character",
             ));

@@ -145,11 +145,11 @@ fn groups(regex: &Regex, found: &Captures<'_>) -> Value {
     }
     let names: Vec<Option<&str>> = regex.capture_names().collect();
     if names.iter().any(Option::is_some) {
-        let named = names.iter().enumerate().filter_map(|(place, name)| {
+        let members = names.iter().enumerate().filter_map(|(place, name)| {
             let name = (*name)?;
             Some((name.to_owned(), group(place)))
         });
-        return Value::Object(named.collect::<Map<String, Value>>());
+        return Value::Object(members.collect::<Map<String, Value>>());
     }
     Value::Array((1..names.len()).map(group).collect())
 }
@@ -181,11 +181,11 @@ pub(super) fn replace(args: &Args<'_>) -> FunctionResult {
         let regex = pattern(args, 1, wanted)?;
         // Each match may insert the whole string several times.
         let hits = regex.find_iter(&whole).count();
-        let most = new.len().saturating_mul(whole.len().max(1));
+        let size_max = new.len().saturating_mul(whole.len().max(1));
         bounded(
             whole
                 .len()
-                .saturating_add(hits.saturating_mul(most.min(TEXT_MAX))),
+                .saturating_add(hits.saturating_mul(size_max.min(TEXT_MAX))),
         )?;
         return text(regex.replace_all(&whole, new.as_str()).into_owned());
     }
@@ -317,7 +317,9 @@ impl FormatVerb {
             other => return Err(format!("there is no verb %{other}").into()),
         };
         let text = match self.precision {
-            Some(most) if matches!(letter, 's' | 'q' | 'v') => text.chars().take(most).collect(),
+            Some(length) if matches!(letter, 's' | 'q' | 'v') => {
+                text.chars().take(length).collect()
+            }
             _ => text,
         };
         let text = match text.strip_prefix('-') {

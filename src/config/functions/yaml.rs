@@ -198,18 +198,18 @@ impl<'a> Parser<'a> {
         let folded = text.starts_with('>');
         let (strip, keep) = (text.contains('-'), text.contains('+'));
         let mut content: Vec<&str> = Vec::new();
-        let mut own = None;
+        let mut first_width = None;
         for raw in self.raw.iter().skip(line.number) {
             let width = raw.len() - raw.trim_start_matches(' ').len();
             if raw.trim().is_empty() {
                 content.push("");
                 continue;
             }
-            let own = *own.get_or_insert(width);
-            if width < own.max(indent) {
+            let margin = *first_width.get_or_insert(width);
+            if width < margin.max(indent) {
                 break;
             }
-            content.push(&raw[own..]);
+            content.push(&raw[margin..]);
         }
         let last = line.number + content.len();
         while self.line().is_some_and(|next| next.number <= last) {
@@ -291,7 +291,7 @@ fn open_brackets(text: &str) -> i64 {
     for c in text.chars() {
         match (quote, c) {
             (None, '"' | '\'') => quote = Some(c),
-            (Some(own), c) if c == own => quote = None,
+            (Some(opening), c) if c == opening => quote = None,
             (None, '[' | '{') => open += 1,
             (None, ']' | '}') => open -= 1,
             _ => {}
@@ -311,7 +311,7 @@ fn flow_value(rest: &mut &str, line: usize, depth: usize) -> YamlResult<Value> {
     }
     *rest = &rest[1..];
     let close = if list { ']' } else { '}' };
-    let (mut items, mut named) = (Vec::new(), hcl::Map::new());
+    let (mut items, mut members) = (Vec::new(), hcl::Map::new());
     loop {
         *rest = rest.trim_start().trim_start_matches(',').trim_start();
         if let Some(after) = rest.strip_prefix(close) {
@@ -333,12 +333,12 @@ fn flow_value(rest: &mut &str, line: usize, depth: usize) -> YamlResult<Value> {
             return fault(line, "a colon is expected after a key");
         };
         *rest = after;
-        named.insert(key, flow_value(rest, line, depth + 1)?);
+        members.insert(key, flow_value(rest, line, depth + 1)?);
     }
     Ok(if list {
         Value::Array(items)
     } else {
-        Value::Object(named)
+        Value::Object(members)
     })
 }
 

@@ -65,9 +65,9 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
             continue;
         };
         let lacks = |cluster: &&&Cluster| cluster.pool(pool.as_str()).is_none();
-        let own = clusters.iter().filter(|it| covers(&draft.clusters, it));
-        let nowhere = own.clone().all(|cluster| lacks(&cluster));
-        for cluster in own.filter(lacks) {
+        let covered = clusters.iter().filter(|it| covers(&draft.clusters, it));
+        let nowhere = covered.clone().all(|cluster| lacks(&cluster));
+        for cluster in covered.filter(lacks) {
             let named = draft
                 .clusters
                 .iter()

@@ -38,9 +38,9 @@ pub(super) fn lower(
     let (instances, complete) = reader.instances(blocks, "cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
     let mut drafts = Vec::new();
-    let mut named = true;
+    let mut all_named = true;
     for instance in &instances {
-        named &= !instance.section.has("name") || instance.section.get("name").is_some();
+        all_named &= !instance.section.has("name") || instance.section.get("name").is_some();
         let Some(draft) = one(reader, instance, installation, schedules) else {
             continue;
         };
@@ -57,7 +57,7 @@ pub(super) fn lower(
         }
         drafts.push(draft);
     }
-    (drafts, complete && named)
+    (drafts, complete && all_named)
 }
 
 fn report_twice(
@@ -208,8 +208,10 @@ fn exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
         *program = resolve(program).to_string_lossy().into_owned();
     }
-    let named = command.first().is_some_and(|it| !it.trim().is_empty());
-    if section.get(NAME).is_some() && !named {
+    let has_program = command
+        .first()
+        .is_some_and(|program| !program.trim().is_empty());
+    if section.get(NAME).is_some() && !has_program {
         let span = section.inner_span(NAME, PathStep::Index(0));
         let detail = "A command must start with the name of a program.";
         let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
@@ -287,10 +289,10 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
 
 /// The role to assume. An EKS cluster may also set it in its eks block.
 fn role_arn(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<String> {
-    let own = section.owned("role_arn");
+    let role_arn = section.owned("role_arn");
     let inner = section.block("eks").filter(|eks| eks.has("role_arn"));
     if let Some(eks) = inner
-        && own.is_some()
+        && role_arn.is_some()
     {
         let detail =
             "role_arn is set twice: in the cluster block, and in its eks block.".to_owned();
@@ -298,7 +300,7 @@ fn role_arn(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<String> {
         let finding = finding.within(&section.title);
         reader.reporter.add(finding.help("remove one of them"));
     }
-    own.or_else(|| inner?.owned("role_arn"))
+    role_arn.or_else(|| inner?.owned("role_arn"))
 }
 
 fn unused(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str, why: &str) {
@@ -364,25 +366,25 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
 }
 
 fn proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
-    let own = Proxy {
+    let proxy = Proxy {
         url: section.owned("url").unwrap_or_default(),
         username: section.owned("username"),
         password: section.owned("password"),
         direct: section.texts("no_proxy").unwrap_or_default().to_vec(),
     };
-    let help = match (&own.username, &own.password) {
+    let help = match (&proxy.username, &proxy.password) {
         (None, Some(_)) => "set username as well",
-        (Some(_), _) if own.url.starts_with("socks5:") => {
+        (Some(_), _) if proxy.url.starts_with("socks5:") => {
             "use an http or https proxy, or a proxy without credentials"
         }
-        _ => return own,
+        _ => return proxy,
     };
     let detail = "The proxy does not support these credentials.";
     let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
     reader
         .reporter
         .add(finding.within(&section.title).help(help));
-    own
+    proxy
 }
 
 fn api(section: &DecodedBlock) -> ApiSettings {

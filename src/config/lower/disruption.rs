@@ -20,7 +20,7 @@ pub(super) fn of_cluster(
     let cool_down = section.block("cool_down");
     let wait = |name| {
         cool_down
-            .and_then(|own| own.duration(name))
+            .and_then(|block| block.duration(name))
             .unwrap_or_default()
     };
     ClusterDisruption {
@@ -41,7 +41,7 @@ pub(super) fn budgets(
     schedules: &Schedules,
 ) -> Vec<Budget> {
     let all = section.blocks("budget");
-    all.filter_map(|own| budget(reader, own, schedules))
+    all.filter_map(|block| budget(reader, block, schedules))
         .collect()
 }
 
@@ -52,7 +52,7 @@ pub(super) fn windows(
     schedules: &Schedules,
 ) -> Vec<Maintenance> {
     let all = section.blocks("window");
-    all.filter_map(|own| maintenance(reader, own, schedules))
+    all.filter_map(|block| maintenance(reader, block, schedules))
         .collect()
 }
 
@@ -70,11 +70,11 @@ fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         reader.reporter.add(finding);
         return None;
     }
-    let given = section.allowance("nodes");
+    let nodes = section.allowance("nodes");
     let always = !["during", "schedule", "reasons"]
         .iter()
         .any(|name| section.has(name));
-    if always && matches!(given, Some(BudgetNodes::Nodes(0) | BudgetNodes::Percent(0))) {
+    if always && matches!(nodes, Some(BudgetNodes::Nodes(0) | BudgetNodes::Percent(0))) {
         let detail = "This budget is always zero: it blocks all voluntary disruption.";
         let finding =
             SpannedDiagnostic::warning(ProblemCode::OutOfRange, section.span("nodes"), detail)
@@ -83,7 +83,7 @@ fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         reader.reporter.add(finding);
     }
     // If only a rate is set, the number of simultaneous disruptions is not limited.
-    let nodes = given.or(rate.map(|_| BudgetNodes::Percent(100)))?;
+    let nodes = nodes.or(rate.map(|_| BudgetNodes::Percent(100)))?;
     Some(Budget {
         nodes,
         rate,
@@ -118,8 +118,8 @@ fn maintenance(
 }
 
 fn reasons(section: &DecodedBlock) -> Vec<Reason> {
-    let given = section.texts("reasons").unwrap_or_default().iter();
-    given.filter_map(|text| Reason::parse(text)).collect()
+    let texts = section.texts("reasons").unwrap_or_default().iter();
+    texts.filter_map(|text| Reason::parse(text)).collect()
 }
 
 /// The schedule of a budget or window: named or inline.

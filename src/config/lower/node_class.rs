@@ -85,7 +85,7 @@ fn metadata(section: &DecodedBlock) -> MetadataOptions {
         return default;
     };
     let is = |name: &str, text: &str, otherwise: bool| {
-        inner.text(name).map_or(otherwise, |own| own == text)
+        inner.text(name).map_or(otherwise, |value| value == text)
     };
     let hops = inner.whole("http_put_response_hop_limit");
     MetadataOptions {

@@ -44,12 +44,12 @@ pub(super) fn lower(
 
 /// Sets the overlays of a cluster, in the order in which they are applied.
 pub(super) fn give(drafts: &[OverlaySpec], cluster: &mut Cluster) {
-    let own = drafts
+    let covering = drafts
         .iter()
         .filter(|draft| covers(&draft.clusters, cluster));
-    let mut own: Vec<Overlay> = own.map(|draft| draft.overlay.clone()).collect();
-    own.sort_by(Overlay::order);
-    cluster.overlays = own;
+    let mut overlays: Vec<Overlay> = covering.map(|draft| draft.overlay.clone()).collect();
+    overlays.sort_by(Overlay::order);
+    cluster.overlays = overlays;
 }
 
 fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) -> OverlaySpec {
@@ -116,13 +116,13 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
 
 /// Reports pools that do not exist.
 fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
-    let named = section.blocks("require");
-    for inner in named.filter(|inner| normalized(inner.label()) == POOL) {
+    let requirements = section.blocks("require");
+    for inner in requirements.filter(|inner| normalized(inner.label()) == POOL) {
         for argument in ["in", "not_in"] {
             let names = inner.texts(argument).unwrap_or_default().iter();
             for (index, name) in names.enumerate() {
                 let mut known = pools.iter().map(|draft| draft.pool.name.as_str());
-                if known.clone().any(|own| own == name) {
+                if known.clone().any(|pool| pool == name) {
                     continue;
                 }
                 let span = inner.inner_span(argument, PathStep::Index(index));
@@ -181,8 +181,8 @@ fn clash(one: &OverlaySpec, other: &OverlaySpec) -> Option<(String, Span, Span)>
         return Some(("the price".to_owned(), place(one)?, place(other)?));
     }
     let name = one.overlay.capacity.keys().find(|name| {
-        let theirs = &other.overlay.capacity;
-        theirs.contains_key(*name)
+        let other_capacity = &other.overlay.capacity;
+        other_capacity.contains_key(*name)
     })?;
     let place = |draft: &OverlaySpec| {
         let step = PathStep::KeyItself(name.clone());

@@ -173,7 +173,7 @@ fn repair(
         };
         let same = seen
             .iter()
-            .find(|own| (own.0, own.1) == (condition, status));
+            .find(|previous| (previous.0, previous.1) == (condition, status));
         if let Some((.., before)) = same {
             let detail = format!(
                 "Two blocks have the condition {condition} and the status {}.",
@@ -267,11 +267,11 @@ fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
                 .add(report(ProblemCode::RestrictedLabel, step, detail));
             continue;
         }
-        let own = Requirement::is_in([value.clone()]);
+        let label = Requirement::is_in([value.clone()]);
         let clash = pool
             .requirements
             .get(key)
-            .filter(|rule| !rule.has_intersection(&own));
+            .filter(|rule| !rule.has_intersection(&label));
         if let Some(rule) = clash {
             let detail = format!("The label is {value:?}, but the pool requires {key} {rule}.");
             let mut finding = report(ProblemCode::Impossible, PathStep::Key(key.clone()), detail);
@@ -362,9 +362,9 @@ fn disruption(
         "force" => Some(OnBlocked::Force),
         _ => Some(OnBlocked::Wait),
     });
-    let own = inner.0[0];
+    let pool_block = inner.0[0];
     let read = |section| budgets(reader, section, schedules);
-    let given = own.is_some_and(|section| section.block("budget").is_some());
+    let given = pool_block.is_some_and(|section| section.block("budget").is_some());
     Disruption {
         consolidation: consolidation.unwrap_or(default.consolidation),
         consolidate_after: inner.or_never("consolidate_after", default.consolidate_after),
@@ -375,10 +375,10 @@ fn disruption(
         unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
         on_blocked: on_blocked.unwrap_or(default.on_blocked),
         drain_timeout: inner.duration("drain_timeout", default.drain_timeout),
-        budgets: match own.filter(|_| given) {
+        budgets: match pool_block.filter(|_| given) {
             Some(section) => read(section),
             None => default.budgets.clone(),
         },
-        windows: own.map_or_else(Vec::new, |own| windows(reader, own, schedules)),
+        windows: pool_block.map_or_else(Vec::new, |section| windows(reader, section, schedules)),
     }
 }

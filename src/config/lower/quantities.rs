@@ -41,8 +41,8 @@ pub(super) fn requests(amounts: &[(String, i64)]) -> Resources {
 
 /// Reports if a map of quantities is set and not empty, even if it is invalid.
 pub(super) fn has_quantities(section: &DecodedBlock, argument: &str) -> bool {
-    let fine = section.get(argument).is_some();
-    section.has(argument) && !(fine && section.quantities(argument).is_empty())
+    let is_valid = section.get(argument).is_some();
+    section.has(argument) && !(is_valid && section.quantities(argument).is_empty())
 }
 
 /// Reports names that a map of quantities must not contain. Returns true if there are any.

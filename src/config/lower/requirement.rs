@@ -45,11 +45,11 @@ pub(super) enum RequirementOwner {
 /// All requirements of a pool or an overlay.
 pub(super) fn lower(
     reader: &Decoder<'_>,
-    around: &DecodedBlock,
+    parent: &DecodedBlock,
     whose: RequirementOwner,
 ) -> Requirements {
     let mut all = Requirements::default();
-    for section in around.blocks("require") {
+    for section in parent.blocks("require") {
         if let Some(requirement) = one(reader, section, whose) {
             all.add(section.label(), requirement);
         }
@@ -129,7 +129,7 @@ fn one(
             _ => (*operator, section.texts(name).unwrap_or_default().to_vec()),
         };
         match Requirement::from_operator(operator, &values) {
-            Ok(more) => requirement = requirement.intersection(&more),
+            Ok(bound) => requirement = requirement.intersection(&bound),
             Err(_) => {
                 let detail = format!("{name} is empty, so no value of {key:?} matches.");
                 let code = ProblemCode::InvalidValue;
@@ -182,7 +182,7 @@ fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
         TENANCY => &["default", "dedicated"],
         _ => &[],
     };
-    let mut fine = true;
+    let mut is_valid = true;
     for name in ["in", "not_in"] {
         for (index, text) in section.texts(name).unwrap_or_default().iter().enumerate() {
             let span = section.inner_span(name, PathStep::Index(index));
@@ -200,21 +200,22 @@ fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
                 continue;
             };
             reader.reporter.add(finding.within(&section.title));
-            fine = false;
+            is_valid = false;
         }
     }
-    fine
+    is_valid
 }
 
 fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
-    let (Some(least), Some(values)) = (section.count("min_values"), section.texts("in")) else {
+    let (Some(min_values), Some(values)) = (section.count("min_values"), section.texts("in"))
+    else {
         return;
     };
-    if (least as usize) <= values.len() {
+    if (min_values as usize) <= values.len() {
         return;
     }
     let detail = format!(
-        "min_values is {least}, but in has only {} values.",
+        "min_values is {min_values}, but in has only {} values.",
         values.len()
     );
     let finding =

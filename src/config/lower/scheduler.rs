@@ -125,7 +125,7 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             reader.reporter.add(finding.within(&inner.title));
         }
         let policy =
-            |name: &str, default: bool| inner.text(name).map_or(default, |it| it == "Honor");
+            |name: &str, default: bool| inner.text(name).map_or(default, |value| value == "Honor");
         let (Some(max_skew), Some(unsatisfiable)) =
             (inner.count("max_skew"), inner.text("when_unsatisfiable"))
         else {
@@ -140,14 +140,15 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             honors_taints: policy("node_taints_policy", false),
             is_hard: unsatisfiable == "DoNotSchedule",
         };
-        if let Some(least) = inner.get("min_domains").filter(|_| !spread.is_hard) {
+        if let Some(min_domains) = inner.get("min_domains").filter(|_| !spread.is_hard) {
             let detail = "min_domains requires when_unsatisfiable = \"DoNotSchedule\".";
-            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, least.name_span, detail)
-                .also(
-                    inner.span("when_unsatisfiable"),
-                    "this is only a preference",
-                )
-                .within(&inner.title);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::Conflict, min_domains.name_span, detail)
+                    .also(
+                        inner.span("when_unsatisfiable"),
+                        "this is only a preference",
+                    )
+                    .within(&inner.title);
             reader.reporter.add(finding);
         }
         if let Some((_, before)) = all

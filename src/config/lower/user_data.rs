@@ -49,9 +49,9 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
         let Some(span) = place(&error, &draft.section) else {
             continue;
         };
-        let (own, pool) = (cluster.name.as_str(), pool.name.as_str());
+        let (cluster, pool) = (cluster.name.as_str(), pool.name.as_str());
         let detail = format!(
-            "For the pool {pool:?} of the cluster {own:?} Outrigger would fail to {error}."
+            "For the pool {pool:?} of the cluster {cluster:?} Outrigger would fail to {error}."
         );
         let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
         let finding = finding.within(&draft.section.title);
@@ -63,14 +63,14 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
 fn home(cluster: &Cluster) -> ClusterEndpoint {
     let eks = cluster.eks.as_ref();
     let given = |of: fn(&Eks) -> &Option<String>, stand_in: &str| {
-        let own = eks.and_then(|eks| of(eks).clone());
-        own.unwrap_or_else(|| stand_in.to_owned())
+        let value = eks.and_then(|eks| of(eks).clone());
+        value.unwrap_or_else(|| stand_in.to_owned())
     };
     ClusterEndpoint {
-        name: given(|own| &own.name, cluster.name.as_str()),
-        endpoint: given(|own| &own.endpoint, "https://[::1]"),
-        ca: given(|own| &own.ca_data, AUTHORITY),
-        service_cidr: Some(given(|own| &own.service_cidr, "10.0.0.0/8")),
+        name: given(|eks| &eks.name, cluster.name.as_str()),
+        endpoint: given(|eks| &eks.endpoint, "https://[::1]"),
+        ca: given(|eks| &eks.ca_data, AUTHORITY),
+        service_cidr: Some(given(|eks| &eks.service_cidr, "10.0.0.0/8")),
         dns: Some([10, 0, 0, 10].into()),
         ipv6: false,
         version: "1.33".to_owned(),

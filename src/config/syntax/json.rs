@@ -191,9 +191,9 @@ impl JsonBuilder<'_> {
             // Several objects in a list are one body, as in Terraform.
             NodeKind::Array(items) => {
                 for item in items {
-                    let more = self.body(item, schema);
-                    body.attrs.extend(more.attrs);
-                    body.blocks.extend(more.blocks);
+                    let inner = self.body(item, schema);
+                    body.attrs.extend(inner.attrs);
+                    body.blocks.extend(inner.blocks);
                 }
             }
             _ => self.refusals.push(not_an_object(node.span)),

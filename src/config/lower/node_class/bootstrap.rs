@@ -31,7 +31,7 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
         return Bootstrap::Eks;
     };
     let kind = section.label();
-    let Some((_, own)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+    let Some((_, arguments)) = KINDS.iter().find(|(name, _)| *name == kind) else {
         let names = KINDS.map(|(name, _)| name);
         let help = match nearest(kind, names) {
             Some(near) => format!("did you mean {near:?}?"),
@@ -48,7 +48,7 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
         }
         return Bootstrap::Eks;
     };
-    check_arguments(reader, section, own);
+    check_arguments(reader, section, arguments);
     check_family(reader, section, family);
     if matches!(kind, "talos" | "custom") && class.has("user_data") {
         let detail = format!(
@@ -76,9 +76,9 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
     .unwrap_or_default()
 }
 
-fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, own: &[&str]) {
-    for (_, theirs) in KINDS {
-        for name in theirs.iter().filter(|name| !own.contains(name)) {
+fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, expected: &[&str]) {
+    for (_, arguments) in KINDS {
+        for name in arguments.iter().filter(|name| !expected.contains(name)) {
             if let Some(read) = section.get(name) {
                 let kind = section.label();
                 let detail = format!(
@@ -88,9 +88,9 @@ fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, own: &[&str]) {
                 let finding = SpannedDiagnostic::error(code, read.name_span, detail)
                     .label("not expected here")
                     .within(&section.title);
-                let help = match own {
+                let help = match expected {
                     [] => None,
-                    own => Some(format!("expected one of: {}", own.join(", "))),
+                    names => Some(format!("expected one of: {}", names.join(", "))),
                 };
                 reader.reporter.add(finding.maybe_help(help));
             }
@@ -101,12 +101,12 @@ fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, own: &[&str]) {
 /// Rejects families that cannot run a shell script at boot, and families that are not Talos.
 fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {
     let windows = family.windows_build().is_some();
-    let fine = match section.label() {
+    let is_supported = match section.label() {
         "kubeadm" | "k3s" | "rke2" => family != AmiFamily::Bottlerocket && !windows,
         "talos" => family == AmiFamily::Custom,
         _ => true,
     };
-    if !fine {
+    if !is_supported {
         let (kind, family) = (section.label(), family.as_str());
         let detail = format!("Images of the family {family} do not support the bootstrap {kind}.");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);

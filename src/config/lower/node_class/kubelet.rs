@@ -74,10 +74,16 @@ fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
             .within(&section.title);
         reader.reporter.add(finding);
     };
-    for signal in thresholds.keys().filter(|it| !periods.contains_key(it)) {
+    for signal in thresholds
+        .keys()
+        .filter(|signal| !periods.contains_key(signal))
+    {
         report(soft, signal.as_str(), grace);
     }
-    for signal in periods.keys().filter(|it| !thresholds.contains_key(it)) {
+    for signal in periods
+        .keys()
+        .filter(|signal| !thresholds.contains_key(signal))
+    {
         report(grace, signal.as_str(), soft);
     }
 }
@@ -88,16 +94,16 @@ fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
         "image_gc_high_threshold_percent",
     );
     // The kubelet's defaults. Source: Kubernetes, `KubeletConfiguration`.
-    let least = section.whole(low).unwrap_or(80);
-    let most = section.whole(high).unwrap_or(85);
-    if least < most {
+    let low_percent = section.whole(low).unwrap_or(80);
+    let high_percent = section.whole(high).unwrap_or(85);
+    if low_percent < high_percent {
         return;
     }
     let (one, other) = match section.has(low) {
         true => (low, high),
         false => (high, low),
     };
-    let detail = format!("{low} is {least}, which is not less than {high} ({most}).");
+    let detail = format!("{low} is {low_percent}, which is not less than {high} ({high_percent}).");
     let mut finding = SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail);
     if section.has(other) {
         finding = finding.also(section.span(other), "");

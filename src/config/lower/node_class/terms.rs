@@ -157,9 +157,9 @@ pub(super) fn family(
                 .within(&section.title);
         reader.reporter.add(finding);
     }
-    if let (Some(own), Some(alias)) = (written, of_alias)
-        && own != alias
-        && own != AmiFamily::Custom
+    if let (Some(family), Some(alias)) = (written, of_alias)
+        && family != alias
+        && family != AmiFamily::Custom
     {
         let detail = "ami_family must be the family of the alias, or \"custom\".";
         refuse(
