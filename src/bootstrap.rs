@@ -186,6 +186,11 @@ impl BootstrapError {
     }
 }
 
+/// Returns whether the line is neither blank nor a comment.
+fn is_content(line: &str) -> bool {
+    !line.trim().is_empty() && !line.trim_start().starts_with('#')
+}
+
 fn with_gzip(packed: Option<usize>) -> String {
     packed.map_or_else(
         || " and its image unpacks none".to_owned(),

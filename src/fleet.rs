@@ -54,8 +54,8 @@ impl Fleet {
     /// Sets limits and clusters. Removed clusters count as empty. New clusters must report their
     /// usage.
     pub fn configure(&mut self, limits: FleetLimits, clusters: &[Arc<Cluster>], now: Timestamp) {
-        let goes_on = |name: &ClusterName| clusters.iter().any(|cluster| cluster.name == *name);
-        self.members.retain(|name, _| goes_on(name));
+        self.members
+            .retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
         self.limits = limits;
         for cluster in clusters {
             let name = cluster.name.clone();
@@ -65,9 +65,9 @@ impl Fleet {
                 .or_insert_with(|| Member::new(cluster));
             member.configure(cluster, now);
         }
-        let markets = self.members.values().map(|member| member.market.clone());
-        let markets: Vec<CapacityScope> = markets.collect();
-        self.holds.retain(|market, _| markets.contains(market));
+        let members = &self.members;
+        self.holds
+            .retain(|market, _| members.values().any(|member| member.market == *market));
         self.notify_all(now);
     }
 
@@ -178,13 +178,14 @@ impl Fleet {
             self.schedule_notifications(now);
             return CommandResult::Granted;
         };
-        self.denied(cluster, (why, used_up), now)
+        self.denied(cluster, why, used_up, now)
     }
 
     fn denied(
         &mut self,
         cluster: &ClusterName,
-        (why, used_up): (String, bool),
+        why: String,
+        used_up: bool,
         now: Timestamp,
     ) -> CommandResult {
         self.views += 1;
@@ -204,7 +205,7 @@ impl Fleet {
         now: Timestamp,
     ) -> CommandResult {
         if let Some(why) = self.keeps(cluster, &claim, reason, now) {
-            return self.denied(cluster, (why, false), now);
+            return self.denied(cluster, why, false, now);
         }
         let member = self.members.get_mut(cluster);
         if let Some(disruption_usage) = member.and_then(|member| member.disruption_usage.as_mut()) {
@@ -230,12 +231,11 @@ impl Fleet {
         {
             return Some("the cluster has not reported its nodes yet".to_owned());
         }
-        let silent = |member: &Member| {
-            member
-                .report_awaited_until()
-                .is_some_and(|until| until > now)
-        };
-        if let Some((name, _)) = self.members.iter().find(|(_, member)| silent(member)) {
+        let unreported = self.members.iter().find(|(_, member)| {
+            let awaited = member.report_awaited_until();
+            awaited.is_some_and(|until| until > now)
+        });
+        if let Some((name, _)) = unreported {
             return Some(format!(
                 "the budgets of the fleet are not known yet: cluster {name} has not reported its \
                  nodes"
@@ -290,11 +290,11 @@ impl Fleet {
         for (name, limit) in &limits.capacity {
             let (used, wanted) = (used.get(name), request.holding.capacity.get(name));
             if used.saturating_add(wanted) > *limit {
-                let amount = |amount: i64| display_amount(name, amount);
-                let (left, most) = (limit.saturating_sub(used), amount(*limit));
-                let (left, wanted) = (amount(left), amount(wanted));
+                let amounts = [*limit, limit.saturating_sub(used), wanted];
+                let [limit, left, wanted] = amounts.map(|amount| display_amount(name, amount));
                 return Some(format!(
-                    "{name} limit {most} of the fleet leaves {left}, the claim needs up to {wanted}"
+                    "{name} limit {limit} of the fleet leaves {left}, the claim needs up to \
+                     {wanted}"
                 ));
             }
         }
@@ -310,15 +310,15 @@ impl Fleet {
         let reservation = request.holding.reservation.as_ref()?;
         let id = reservation.id.as_str();
         let asker = self.members.get(cluster)?;
-        let near = self
+        let taken: usize = self
             .members
             .values()
-            .filter(|member| member.market == asker.market);
-        let taken = near.map(|member| member.taken(id));
+            .filter(|member| member.market == asker.market)
+            .map(|member| member.taken(id))
+            .sum();
         let before = asker.holding(&request.claim);
         let previous = before.and_then(|grant| grant.reservation.as_ref());
-        let taken = taken.sum::<usize>()
-            - usize::from(previous.is_some_and(|reservation| reservation.id == id));
+        let taken = taken - usize::from(previous.is_some_and(|previous| previous.id == id));
         let count = reservation.count;
         (taken >= count as usize)
             .then(|| format!("all {count} instances of capacity reservation {id} are in use"))
@@ -326,9 +326,10 @@ impl Fleet {
 
     /// Why all requests are denied now: the usage of a cluster is not known.
     fn closed(&self, now: Timestamp) -> Option<String> {
-        let awaited = |member: &Member| member.awaited_until().is_some_and(|until| until > now);
-        let mut members = self.members.iter();
-        let (name, _) = members.find(|(_, member)| awaited(member))?;
+        let (name, _) = self.members.iter().find(|(_, member)| {
+            let awaited = member.awaited_until();
+            awaited.is_some_and(|until| until > now)
+        })?;
         Some(format!(
             "the limits of the fleet are not known yet: cluster {name} has not reported its \
              resources"

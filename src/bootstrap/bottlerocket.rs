@@ -70,11 +70,12 @@ fn table<'a>(parent: &'a mut Table, name: &str) -> Result<&'a mut Table, Bootstr
 
 fn cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
     let (endpoint, ca) = node.api()?;
-    let mut set = |key: &str, value: Value| kubernetes.insert(key.to_owned(), value);
-    set("api-server", endpoint.into());
-    set("cluster-name", node.home.name.as_str().into());
-    set("cluster-certificate", ca.into());
-    set("max-pods", node.kubelet.max_pods.into());
+    let mut settings: Vec<(&str, Value)> = vec![
+        ("api-server", endpoint.into()),
+        ("cluster-name", node.home.name.as_str().into()),
+        ("cluster-certificate", ca.into()),
+        ("max-pods", node.kubelet.max_pods.into()),
+    ];
     let dns: Vec<String> = node
         .kubelet
         .cluster_dns
@@ -83,9 +84,14 @@ fn cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Bootstra
         .collect();
     match dns.as_slice() {
         [] => {}
-        [one] => drop(set("cluster-dns-ip", one.as_str().into())),
-        _ => drop(set("cluster-dns-ip", dns.into())),
+        [address] => settings.push(("cluster-dns-ip", address.as_str().into())),
+        _ => settings.push(("cluster-dns-ip", dns.into())),
     }
+    kubernetes.extend(
+        settings
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value)),
+    );
     Ok(())
 }
 
@@ -98,30 +104,26 @@ fn taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Bootstrap
         pool_taints.entry(taint.key.clone()).or_default().push(text);
     }
     for (key, values) in table(kubernetes, "node-taints")?.iter() {
-        let known = |value: &Value| {
-            let texts = pool_taints.get(key).map_or(&[][..], Vec::as_slice);
-            value
-                .as_str()
-                .is_some_and(|value| texts.iter().any(|text| text == value))
+        let known = pool_taints.get(key).map_or(&[][..], Vec::as_slice);
+        let values = match values {
+            Value::Array(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
         };
-        let is_known = match values {
-            Value::Array(values) => values.iter().all(known),
-            value => known(value),
-        };
-        if !is_known {
+        if !values.iter().all(|value| {
+            let text = value.as_str();
+            text.is_some_and(|text| known.iter().any(|taint| taint == text))
+        }) {
             return Err(fault(format!(
                 "settings.kubernetes.node-taints has {key:?}, of which its pool knows nothing: \
                  say it there, as `taint` or `startup_taint`"
             )));
         }
     }
-    let values_by_key = pool_taints
+    let taints = pool_taints
         .into_iter()
-        .map(|(key, values)| (key, Value::from(values)));
-    kubernetes.insert(
-        "node-taints".to_owned(),
-        Value::Table(values_by_key.collect()),
-    );
+        .map(|(key, values)| (key, values.into()))
+        .collect();
+    kubernetes.insert("node-taints".to_owned(), Value::Table(taints));
     Ok(())
 }
 
@@ -143,17 +145,20 @@ fn kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
             .map(|(key, value)| (key.clone(), Value::from(value.as_str())));
         kubernetes.insert(name.to_owned(), Value::Table(entries.collect()));
     }
-    let percent = |percent: u8| Value::from(percent.to_string());
     let grace = config.eviction_max_pod_grace_period.map(i64::from);
     let values = [
         ("eviction-max-pod-grace-period", grace.map(Value::from)),
         (
             "image-gc-high-threshold-percent",
-            config.image_gc_high.map(percent),
+            config
+                .image_gc_high
+                .map(|percent| percent.to_string().into()),
         ),
         (
             "image-gc-low-threshold-percent",
-            config.image_gc_low.map(percent),
+            config
+                .image_gc_low
+                .map(|percent| percent.to_string().into()),
         ),
         (
             "cpu-cfs-quota-enforced",
@@ -169,10 +174,8 @@ fn kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
 
 /// The command that mounts local disks for containers.
 fn mount(node: &NodeConfig<'_>) -> Value {
-    let command = |words: &[&str]| Value::from(words.to_vec());
-    let base = ["apiclient", "ephemeral-storage"];
-    let init = command(&[base[0], base[1], "init"]);
-    let mut bind = vec![base[0], base[1], "bind"];
+    let init = vec!["apiclient", "ephemeral-storage", "init"];
+    let mut bind = vec!["apiclient", "ephemeral-storage", "bind"];
     if !binds_by_itself(node) {
         bind.push("--dirs");
         bind.extend(DIRS);
@@ -180,7 +183,7 @@ fn mount(node: &NodeConfig<'_>) -> Value {
     let mut container = Table::new();
     container.insert(
         "commands".to_owned(),
-        Value::Array(vec![init, command(&bind)]),
+        Value::Array(vec![init.into(), bind.into()]),
     );
     container.insert("essential".to_owned(), true.into());
     container.insert("mode".to_owned(), "always".into());

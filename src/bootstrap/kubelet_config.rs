@@ -63,9 +63,6 @@ impl KubeletConfig {
         seed: &LaunchContext<'_>,
     ) -> Result<Self, BootstrapError> {
         let kubelet = &class.kubelet;
-        let given = |(signal, threshold): (&Signal, &Threshold)| {
-            (signal.as_str().to_owned(), threshold.text())
-        };
         let cluster_dns = match kubelet.cluster_dns.as_slice() {
             [] => home.dns.into_iter().collect(),
             some => some.to_vec(),
@@ -76,8 +73,8 @@ impl KubeletConfig {
             pods_per_core: kubelet.pods_per_core,
             system_reserved: reserved(&kubelet.system_reserved),
             kube_reserved: reserved(&kubelet.kube_reserved),
-            eviction_hard: kubelet.eviction_hard.iter().map(given).collect(),
-            eviction_soft: kubelet.eviction_soft.iter().map(given).collect(),
+            eviction_hard: thresholds(&kubelet.eviction_hard),
+            eviction_soft: thresholds(&kubelet.eviction_soft),
             eviction_soft_grace_period: kubelet
                 .eviction_soft_grace_period
                 .iter()
@@ -134,51 +131,41 @@ impl KubeletConfig {
 
     /// Flags without dashes, in Karpenter's order. Labels, taints and DNS are not included.
     pub(super) fn flags(&self) -> Vec<(&'static str, String)> {
-        let number = |number: Option<u32>| number.map(|number| number.to_string());
-        let some = |map: &BTreeMap<String, String>, mark: &str| {
-            (!map.is_empty()).then(|| joined(map, mark))
-        };
-        let percent = |percent: Option<u8>| percent.map(|percent| percent.to_string());
-        let all = [
-            ("max-pods", Some(self.max_pods.to_string())),
-            ("pods-per-core", number(self.pods_per_core)),
-            ("system-reserved", some(&self.system_reserved, "=")),
-            ("kube-reserved", some(&self.kube_reserved, "=")),
-            ("eviction-hard", some(&self.eviction_hard, "<")),
-            ("eviction-soft", some(&self.eviction_soft, "<")),
+        let mut flags = vec![
+            ("max-pods", self.max_pods.to_string()),
+            ("pods-per-core", or_empty(self.pods_per_core)),
+            ("system-reserved", joined(&self.system_reserved, "=")),
+            ("kube-reserved", joined(&self.kube_reserved, "=")),
+            ("eviction-hard", joined(&self.eviction_hard, "<")),
+            ("eviction-soft", joined(&self.eviction_soft, "<")),
             (
                 "eviction-soft-grace-period",
-                some(&self.eviction_soft_grace_period, "="),
+                joined(&self.eviction_soft_grace_period, "="),
             ),
             (
                 "eviction-max-pod-grace-period",
-                number(self.eviction_max_pod_grace_period),
+                or_empty(self.eviction_max_pod_grace_period),
             ),
-            ("image-gc-high-threshold", percent(self.image_gc_high)),
-            ("image-gc-low-threshold", percent(self.image_gc_low)),
-            (
-                "cpu-cfs-quota",
-                self.cpu_cfs_quota.map(|quota| quota.to_string()),
-            ),
+            ("image-gc-high-threshold", or_empty(self.image_gc_high)),
+            ("image-gc-low-threshold", or_empty(self.image_gc_low)),
+            ("cpu-cfs-quota", or_empty(self.cpu_cfs_quota)),
         ];
-        let said = all.into_iter();
-        said.filter_map(|(name, value)| Some((name, value?)))
-            .collect()
+        flags.retain(|(_, value)| !value.is_empty());
+        flags
     }
 
     /// The settings as `KubeletConfiguration`, sorted by name, with DNS and the remaining settings.
     pub(super) fn config(&self) -> Map<String, Value> {
-        let map = |map: &BTreeMap<String, String>| (!map.is_empty()).then(|| json!(map));
         let dns = (!self.cluster_dns.is_empty()).then(|| json!(self.cluster_dns));
         let values = [
             dns,
             Some(json!(self.max_pods)),
             self.pods_per_core.map(Value::from),
-            map(&self.system_reserved),
-            map(&self.kube_reserved),
-            map(&self.eviction_hard),
-            map(&self.eviction_soft),
-            map(&self.eviction_soft_grace_period),
+            map_json(&self.system_reserved),
+            map_json(&self.kube_reserved),
+            map_json(&self.eviction_hard),
+            map_json(&self.eviction_soft),
+            map_json(&self.eviction_soft_grace_period),
             self.eviction_max_pod_grace_period.map(Value::from),
             self.image_gc_high.map(Value::from),
             self.image_gc_low.map(Value::from),
@@ -193,10 +180,26 @@ impl KubeletConfig {
 }
 
 fn reserved(all: &BTreeMap<String, Reserved>) -> BTreeMap<String, String> {
-    let named = all.iter();
-    named
+    all.iter()
         .map(|(resource, amount)| (resource.clone(), amount.text.clone()))
         .collect()
+}
+
+/// The thresholds as texts, by the names of their signals.
+fn thresholds(all: &BTreeMap<Signal, Threshold>) -> BTreeMap<String, String> {
+    all.iter()
+        .map(|(signal, threshold)| (signal.as_str().to_owned(), threshold.text()))
+        .collect()
+}
+
+/// The map as JSON. `None` if it is empty.
+fn map_json(map: &BTreeMap<String, String>) -> Option<Value> {
+    (!map.is_empty()).then(|| json!(map))
+}
+
+/// The value as text. Empty if it is not set.
+fn or_empty(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
 }
 
 /// Joins as `a=1,b=2`. Thresholds have `<` instead of `=`.
@@ -215,8 +218,9 @@ fn duration(period: SignedDuration) -> String {
         (seconds % 60, "s"),
         (i64::from(millis), "ms"),
     ];
-    let some = parts.iter().filter(|(amount, _)| *amount > 0);
-    let text: String = some
+    let text: String = parts
+        .iter()
+        .filter(|(amount, _)| *amount > 0)
         .map(|(amount, unit)| format!("{amount}{unit}"))
         .collect();
     if text.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 2046 §5.1; cloud-init, user data formats.
 
-use crate::bootstrap::BootstrapError;
+use crate::bootstrap::{BootstrapError, is_content};
 
 /// Content type of a shell script.
 pub(super) const SHELL: &str = "text/x-shellscript; charset=\"us-ascii\"";
@@ -79,7 +79,6 @@ pub(super) fn parts(
     format: &'static str,
     other: impl FnOnce(&str) -> &'static str,
 ) -> Result<Vec<MimePart>, BootstrapError> {
-    let said = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let text = text.replace("\r\n", "\n");
     if is_archive(&text) {
         return read(text.trim_start()).map_err(|reason| BootstrapError::UserData {
@@ -93,7 +92,7 @@ pub(super) fn parts(
     if text.starts_with("#cloud-config") {
         return Ok(vec![MimePart::new(CLOUD_CONFIG, text)]);
     }
-    if !text.lines().any(|line| said(&line)) {
+    if !text.lines().any(is_content) {
         return Ok(Vec::new());
     }
     let kind = other(&text);

@@ -10,12 +10,15 @@ const FORMAT: &str = "Windows";
 const OPEN: &str = "<powershell>";
 const CLOSE: &str = "</powershell>";
 
-/// Renders one block: the user's script, then the call.
-pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
-    let fault = |reason: &str| BootstrapError::UserData {
+fn fault(reason: &str) -> BootstrapError {
+    BootstrapError::UserData {
         format: FORMAT,
         reason: reason.to_owned(),
-    };
+    }
+}
+
+/// Renders one block: the user's script, then the call.
+pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let user_data = node.class.user_data.trim();
     let inner = user_data

@@ -247,11 +247,11 @@ impl Converter<'_> {
         never: bool,
         value: &Value,
     ) -> Result<ParsedArgument, ConversionError> {
-        let invalid = || self.fault(ProblemCode::InvalidDuration, value);
+        let invalid = ProblemCode::InvalidDuration;
         let text = match value {
             Value::Number(number) => {
                 let number = number_text(number);
-                let mut fault = invalid();
+                let mut fault = self.fault(invalid, value);
                 fault.help = Some(format!(
                     "add a unit: \"{number}s\", \"{number}m\" or \"{number}h\""
                 ));
@@ -262,11 +262,11 @@ impl Converter<'_> {
         if text.eq_ignore_ascii_case("never") {
             return match never {
                 true => Ok(ParsedArgument::Duration(None)),
-                false => Err(invalid()),
+                false => Err(self.fault(invalid, value)),
             };
         }
         let Some(duration) = parse_duration(&text) else {
-            let mut fault = invalid();
+            let mut fault = self.fault(invalid, value);
             let days = text
                 .strip_suffix('d')
                 .and_then(|days| days.parse::<u32>().ok());
@@ -292,7 +292,6 @@ impl Converter<'_> {
 
     fn allowance(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.text(value)?;
-        let out_of_range = || self.fault(ProblemCode::OutOfRange, value);
         if let Some(percent) = text.strip_suffix('%') {
             let percent: i64 = percent.parse().map_err(|_| self.wrong_type(value))?;
             return match u8::try_from(percent) {
@@ -300,7 +299,7 @@ impl Converter<'_> {
                     Ok(ParsedArgument::Allowance(BudgetNodes::Percent(percent)))
                 }
                 _ => {
-                    let mut fault = out_of_range();
+                    let mut fault = self.fault(ProblemCode::OutOfRange, value);
                     let (name, got) = (self.name, quote(value));
                     fault.detail = format!(
                         "The argument {name:?} must be a percentage from 0% to 100%, not {got}."
@@ -313,8 +312,10 @@ impl Converter<'_> {
             return Err(self.wrong_type(value));
         };
         let count = number.as_u64().and_then(|count| u32::try_from(count).ok());
-        let count = count.ok_or_else(out_of_range)?;
-        Ok(ParsedArgument::Allowance(BudgetNodes::Nodes(count)))
+        match count {
+            Some(count) => Ok(ParsedArgument::Allowance(BudgetNodes::Nodes(count))),
+            None => Err(self.fault(ProblemCode::OutOfRange, value)),
+        }
     }
 
     fn reference(&self, kind: &str, value: &Value) -> Result<ParsedArgument, ConversionError> {

@@ -85,7 +85,7 @@ impl<'a> Decoder<'a> {
         };
         for attr in &block.body.attrs {
             if let Some(argument) = schema.argument(&attr.name) {
-                self.argument(&mut section, argument, attr, (frame, place));
+                self.argument(&mut section, argument, attr, frame, place);
             }
         }
         let mut alike: BTreeMap<String, usize> = BTreeMap::new();
@@ -116,7 +116,8 @@ impl<'a> Decoder<'a> {
         section: &mut DecodedBlock,
         argument: &'static Argument,
         attr: &Attr,
-        (frame, place): (Option<&Frame<'_>>, &str),
+        frame: Option<&Frame<'_>>,
+        place: &str,
     ) {
         if argument.kind == ArgumentType::Expression {
             section.exprs.insert(argument.name, attr.expr.clone());

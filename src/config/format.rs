@@ -101,10 +101,9 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
         if let Some(equal) = rest.next_if(|next| next.kind == TokenKind::Equal) {
             out.push(equal);
             let mut value = expression(rest);
-            let is_said = |token: &&Token| token.kind == TokenKind::Comment;
-            let before = value.iter().take_while(is_said).count();
+            let before = count_leading(value.iter(), TokenKind::Comment);
             out.extend(value.drain(..before));
-            let after = value.iter().rev().take_while(is_said).count();
+            let after = count_leading(value.iter().rev(), TokenKind::Comment);
             let after = value.split_off(value.len() - after);
             out.extend(match place {
                 Place::Variable if name == "type" => type_of(value),
@@ -189,9 +188,8 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
             _ => {}
         }
     }
-    let is_break = |token: &&Token| token.kind == TokenKind::Newline;
-    let before = inner.iter().take_while(is_break).count();
-    let after = inner.iter().rev().take_while(is_break).count();
+    let before = count_leading(inner.iter(), TokenKind::Newline);
+    let after = count_leading(inner.iter().rev(), TokenKind::Newline);
     let inner = inner.get(before..inner.len() - after).unwrap_or_default();
     let in_parentheses = inner
         .first()
@@ -199,7 +197,8 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
         && inner
             .last()
             .is_some_and(|token| token.kind == TokenKind::Close(')'));
-    if inner.iter().any(|token| is_break(&token)) && !in_parentheses {
+    let has_break = inner.iter().any(|token| token.kind == TokenKind::Newline);
+    if has_break && !in_parentheses {
         let open = Token::new(TokenKind::Open('('), "(");
         let close = Token::new(TokenKind::Close(')'), ")");
         return [&[open], inner, &[close]].concat();
@@ -209,29 +208,29 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
 
 /// The type of a variable, unquoted, with the element type of a collection.
 fn type_of(value: Vec<Token>) -> Vec<Token> {
-    let name = |text: &str| Token::new(TokenKind::Ident, text);
-    let of = |kind: &str, inner: &str| {
-        let open = Token::new(TokenKind::Open('('), "(");
-        vec![
-            name(kind),
-            open,
-            name(inner),
-            Token::new(TokenKind::Close(')'), ")"),
-        ]
-    };
-    match value.as_slice() {
-        [kind]
-            if kind.kind == TokenKind::Ident && ["list", "map", "set"].contains(&&*kind.text) =>
-        {
-            of(&kind.text, "any")
+    let collections = ["list", "map", "set"];
+    let (collection, element) = match value.as_slice() {
+        [name] if name.kind == TokenKind::Ident && collections.contains(&&*name.text) => {
+            (name.text.as_str(), "any")
         }
-        [quote, kind, _] if quote.kind == TokenKind::Quote => match kind.text.as_str() {
-            "string" => vec![name("string")],
-            "list" | "map" => of(&kind.text, "string"),
-            _ => value,
+        [quote, name, _] if quote.kind == TokenKind::Quote => match name.text.as_str() {
+            "string" => return vec![Token::new(TokenKind::Ident, "string")],
+            name @ ("list" | "map") => (name, "string"),
+            _ => return value,
         },
-        _ => value,
-    }
+        _ => return value,
+    };
+    vec![
+        Token::new(TokenKind::Ident, collection),
+        Token::new(TokenKind::Open('('), "("),
+        Token::new(TokenKind::Ident, element),
+        Token::new(TokenKind::Close(')'), ")"),
+    ]
+}
+
+/// The number of tokens of this kind before the first other one.
+fn count_leading<'a>(tokens: impl Iterator<Item = &'a Token>, kind: TokenKind) -> usize {
+    tokens.take_while(|token| token.kind == kind).count()
 }
 
 /// One line: its start, its assignment and its comment. The last two are aligned with those of the
@@ -261,6 +260,11 @@ impl FormattedLine {
         Self {
             bounds: [begins, assign, comment, ends],
         }
+    }
+
+    /// Whether its first, second or third part has tokens.
+    fn has_part(&self, number: usize) -> bool {
+        self.bounds[number] < self.bounds[number + 1]
     }
 
     /// The tokens of its first, second or third part.
@@ -336,15 +340,14 @@ fn space(part: &mut [Token]) {
 
 /// Aligns the parts of consecutive lines in one column.
 fn align(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
-    let has = |line: &FormattedLine| line.bounds[number] < line.bounds[number + 1];
-    for chain in lines.chunk_by(|one, other| has(one) == has(other)) {
-        if !chain.first().is_some_and(has) {
+    for chain in lines.chunk_by(|one, other| one.has_part(number) == other.has_part(number)) {
+        if !chain.first().is_some_and(|line| line.has_part(number)) {
             continue;
         }
-        let widths = chain
+        let widths: Vec<usize> = chain
             .iter()
-            .map(|line| width(&all[line.bounds[0]..line.bounds[number]]));
-        let widths: Vec<usize> = widths.collect();
+            .map(|line| width(&all[line.bounds[0]..line.bounds[number]]))
+            .collect();
         let widest = widths.iter().copied().max().unwrap_or_default();
         for (line, width) in chain.iter().zip(widths) {
             line.part(number, all)[0].blanks = widest - width + 1;

@@ -217,20 +217,19 @@ fn consists_of(text: &str, max: usize, others: &str) -> bool {
 
 /// Reports if a string is a valid Kubernetes name. Source: Kubernetes, object names and ids.
 fn is_dns(text: &str, max: usize, others: &str) -> bool {
-    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     consists_of(text, max, others)
-        && text.starts_with(ends)
-        && text.ends_with(ends)
+        && text.starts_with(is_lower_or_digit)
+        && text.ends_with(is_lower_or_digit)
         && !text.chars().any(|c| c.is_ascii_uppercase())
+}
+
+fn is_lower_or_digit(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit()
 }
 
 fn is_id(text: &str, prefix: &str) -> bool {
     text.strip_prefix(prefix).is_some_and(|rest| {
-        !rest.is_empty()
-            && rest.len() <= 64
-            && rest
-                .chars()
-                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        !rest.is_empty() && rest.len() <= 64 && rest.chars().all(is_lower_or_digit)
     })
 }
 

@@ -50,15 +50,14 @@ pub(crate) fn label_key_fault(text: &str) -> Option<String> {
 }
 
 fn part_fault(text: &str, what: &str) -> Option<String> {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     if text.chars().count() > NAME_MAX {
         return Some(format!("{what} must have at most {NAME_MAX} characters."));
     }
     let is_valid = text
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        && edge(text.chars().next())
-        && edge(text.chars().last());
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric());
     (!is_valid).then(|| {
         format!(
             "{what} must consist of letters, digits, '-', '_' and '.', and start and end with a \

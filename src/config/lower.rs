@@ -145,11 +145,10 @@ struct BlockInstance {
 }
 
 fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedDiagnostic> {
-    let texts = |items: &[Value]| items.iter().all(Value::is_string);
     let detail = match value {
         _ if sensitive => "for_each must not be sensitive: its keys become names.".to_owned(),
         Value::Object(_) => return None,
-        Value::Array(items) if texts(items) => return None,
+        Value::Array(items) if items.iter().all(Value::is_string) => return None,
         Value::Array(_) => "A list in for_each must contain only strings.".to_owned(),
         other => format!(
             "for_each must be a map or a list of strings, not {}.",

@@ -156,11 +156,10 @@ impl Reporter {
 
     fn range(&self, span: Span, label: &str) -> SourceRange {
         let mut range = self.sources.range(span, label);
-        let line = |byte| self.sources.line_of(span.file, byte);
         let hidden = self.hidden.borrow().iter().any(|hidden| {
             hidden.file == span.file
-                && line(hidden.start) <= range.start.line
-                && range.start.line <= line(hidden.end)
+                && self.sources.line_of(span.file, hidden.start) <= range.start.line
+                && range.start.line <= self.sources.line_of(span.file, hidden.end)
         });
         if hidden {
             range.code = None;

@@ -12,7 +12,7 @@ use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::config::syntax::native::{TemplateSite, parse_expr};
 use crate::config::syntax::{Expr, ExprKind};
-use crate::config::types::Type;
+use crate::config::types::{Type, TypeMismatch};
 use crate::config::value::{nearest, to_text};
 
 /// A value for a variable, from a file, the command line or the environment.
@@ -171,9 +171,9 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
         GivenSource::Expr(expr) => return plain(reader, expr, ""),
         GivenSource::Text(text) => text,
     };
-    let literal = || Some(Value::String(text.clone()));
+    let literal = Value::String(text.clone());
     let Some(kind) = kind.filter(|kind| !kind.is_plain()) else {
-        return literal();
+        return Some(literal);
     };
     let place = TemplateSite::From(Span::new(given.span.file, 0, text.len()));
     match parse_expr(text, place) {
@@ -184,10 +184,10 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
             let known = reader
                 .evaluator
                 .evaluate(&expr, &EvalScope::default(), None);
-            known.map_or_else(|_| literal(), |known| Some(known.value))
+            Some(known.map_or(literal, |known| known.value))
         }
         Ok(expr) => plain(reader, &expr, ""),
-        Err(_) if *kind == Type::Any => literal(),
+        Err(_) if *kind == Type::Any => Some(literal),
         Err(error) => {
             let detail = format!(
                 "The value of the variable {:?} must be an expression, because of its type: {}.",
@@ -210,29 +210,27 @@ fn fit(
     kind: Option<&Type>,
     origin: Span,
 ) -> Option<Value> {
-    let name = section.label();
-    let refused = |why: String| {
-        let sensitive = section.flag("sensitive") == Some(true);
-        let why = if sensitive {
-            "the value is sensitive and not shown".to_owned()
-        } else {
-            why
-        };
-        let detail = format!("The value of the variable {name:?} does not fit its type: {why}.");
-        let mut finding = SpannedDiagnostic::error(ProblemCode::WrongType, origin, detail);
-        if let Some(kind) = section.expr("type") {
-            finding = finding.also(kind.span, "its type");
-        }
-        reader.reporter.add(finding.within(&section.title));
-        None
+    let fitted = match kind {
+        _ if value.is_null() && section.flag("nullable") == Some(false) => Err(TypeMismatch::Null),
+        None => Ok(value.clone()),
+        Some(kind) => kind.fit(value),
     };
-    if value.is_null() && section.flag("nullable") == Some(false) {
-        return refused("it is null, and null is not allowed".to_owned());
+    let mismatch = match fitted {
+        Ok(value) => return Some(value),
+        Err(mismatch) => mismatch,
+    };
+    let name = section.label();
+    let why = match section.flag("sensitive") {
+        Some(true) => "the value is sensitive and not shown".to_owned(),
+        _ => mismatch.to_string(),
+    };
+    let detail = format!("The value of the variable {name:?} does not fit its type: {why}.");
+    let mut finding = SpannedDiagnostic::error(ProblemCode::WrongType, origin, detail);
+    if let Some(kind) = section.expr("type") {
+        finding = finding.also(kind.span, "its type");
     }
-    match kind {
-        None => Some(value.clone()),
-        Some(kind) => kind.fit(value).map_or_else(refused, Some),
-    }
+    reader.reporter.add(finding.within(&section.title));
+    None
 }
 
 /// Checks the validation rules, which may refer to all variables.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use crate::bootstrap::BootstrapError;
 use crate::catalog::Catalog;
 use crate::ec2::launch_template::{
     LaunchTemplate, RenderedUserData, TemplateTarget, Variation, template,
@@ -139,7 +140,7 @@ impl FleetRequest {
 }
 
 /// Renders user data for an image and a maximum number of pods, or returns an error.
-pub type Render<'r> = dyn FnMut(&Image, i64) -> Result<RenderedUserData, String> + 'r;
+pub type Render<'r> = dyn FnMut(&Image, i64) -> Result<RenderedUserData, BootstrapError> + 'r;
 
 /// The inputs of a request.
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +157,14 @@ pub struct FleetRequestInput<'a> {
     pub catalog: &'a Catalog,
     /// Location.
     pub site: TemplateTarget<'a>,
+}
+
+/// The result of a launch that cannot be requested.
+fn invalid(text: impl Into<String>) -> Box<CommandResult> {
+    Box::new(CommandResult::Failed {
+        kind: FailureKind::Invalid,
+        text: text.into(),
+    })
 }
 
 /// Key of a template.
@@ -200,8 +209,6 @@ impl<'a> FleetRequestInput<'a> {
         render: &mut Render<'_>,
         now: Timestamp,
     ) -> Result<FleetRequest, Box<CommandResult>> {
-        let kind = FailureKind::Invalid;
-        let invalid = |text: String| Box::new(CommandResult::Failed { kind, text });
         if let Some(unmet) = self.resolved.unmet() {
             let (kind, class) = (unmet.kind.as_str(), &self.class.name);
             let text = format!("node class {class} is not ready: {kind}: {}", unmet.message);
@@ -211,22 +218,28 @@ impl<'a> FleetRequestInput<'a> {
             return Err(invalid(format!("a claim's id is at most {TOKEN_MAX} long")));
         }
         let Some(cheapest) = self.launch.offerings.first() else {
-            return Err(invalid("the launch contains no offering".to_owned()));
+            return Err(invalid("the launch contains no offering"));
         };
         let (mut wanted, refused) = self.wanted(subnets, now);
         // Bare metal and device types do not replace ordinary types (spec §5.2, 5), unless the pool
         // requires a variety of types (spec §10, 54).
         if !self.launch.varied && !self.is_exotic(&cheapest.instance_type) {
-            let ordinary = |candidate: &Wanted<'_>| !self.is_exotic(&candidate.key.instance_type);
-            if wanted.iter().any(ordinary) {
-                wanted.retain(ordinary);
-            }
+            let (exotic, ordinary): (Vec<_>, Vec<_>) = wanted
+                .into_iter()
+                .partition(|candidate| self.is_exotic(&candidate.key.instance_type));
+            wanted = if ordinary.is_empty() {
+                exotic
+            } else {
+                ordinary
+            };
         }
         let Some(first) = wanted.first() else {
             return Err(Box::new(CommandResult::LaunchRefused(refused)));
         };
         let target = first.target();
-        let configs = self.configs(&wanted, render).map_err(invalid)?;
+        let configs = self
+            .configs(&wanted, render)
+            .map_err(|error| invalid(error.to_string()))?;
         let taken = take(&wanted, self.resolved, subnets);
         Ok(FleetRequest {
             token: self.launch.claim.id.to_string(),
@@ -244,11 +257,10 @@ impl<'a> FleetRequestInput<'a> {
     /// Returns whether a type is bare metal or has devices.
     fn is_exotic(&self, name: &TypeName) -> bool {
         let instance_type = self.catalog.get(name.as_str());
-        let value = |key| {
-            instance_type.and_then(|instance_type| instance_type.requirements.get(key)?.any())
-        };
-        let is_metal = value(INSTANCE_SIZE).is_some_and(|size| size.starts_with("metal"));
-        is_metal || value(GPU_COUNT).is_some() || value(ACCELERATOR_COUNT).is_some()
+        let [size, gpus, accelerators] = [INSTANCE_SIZE, GPU_COUNT, ACCELERATOR_COUNT]
+            .map(|key| instance_type?.requirements.get(key)?.any());
+        let is_metal = size.is_some_and(|size| size.starts_with("metal"));
+        is_metal || gpus.is_some() || accelerators.is_some()
     }
 
     /// Splits the offerings into those that can be requested, in order, and those that cannot.
@@ -280,19 +292,28 @@ impl<'a> FleetRequestInput<'a> {
         subnets: &Subnets,
         now: Timestamp,
     ) -> Result<Wanted<'a>, RefusalKind> {
-        let instance_type = self.catalog.get(key.instance_type.as_str());
-        let instance_type = instance_type.ok_or(RefusalKind::Unsupported)?;
-        let image = self.images.get(&key.instance_type);
-        let image = image.and_then(|id| self.resolved.images.iter().find(|image| image.id == *id));
-        let image = image.ok_or(RefusalKind::NoImage)?;
-        let all = self.catalog.reservations();
-        let reservation = key.reservation.as_deref().map(|id| all.get(id));
+        let instance_type = self
+            .catalog
+            .get(key.instance_type.as_str())
+            .ok_or(RefusalKind::Unsupported)?;
+        let image = self
+            .images
+            .get(&key.instance_type)
+            .and_then(|id| self.resolved.images.iter().find(|image| image.id == *id))
+            .ok_or(RefusalKind::NoImage)?;
         // An instance outside the reservation would be paid for in addition.
-        let reservation = reservation
-            .map(|reservation| reservation.ok_or(RefusalKind::ReservationExceeded))
-            .transpose()?;
-        let subnet = subnets.choose(&self.resolved.subnets, &key.zone, now);
-        let subnet = subnet.ok_or(RefusalKind::NoAddress)?.id.clone();
+        let reservation = match key.reservation.as_deref() {
+            Some(id) => {
+                let reservation = self.catalog.reservations().get(id);
+                Some(reservation.ok_or(RefusalKind::ReservationExceeded)?)
+            }
+            None => None,
+        };
+        let subnet = subnets
+            .choose(&self.resolved.subnets, &key.zone, now)
+            .ok_or(RefusalKind::NoAddress)?
+            .id
+            .clone();
         Ok(Wanted {
             key,
             instance_type,
@@ -308,7 +329,7 @@ impl<'a> FleetRequestInput<'a> {
         &self,
         wanted: &[Wanted<'_>],
         render: &mut Render<'_>,
-    ) -> Result<Vec<LaunchTemplateConfig>, String> {
+    ) -> Result<Vec<LaunchTemplateConfig>, BootstrapError> {
         let mut names: BTreeMap<TemplateGroup, String> = BTreeMap::new();
         let mut configs: Vec<(String, LaunchTemplateConfig)> = Vec::new();
         let priorities = self.priorities(wanted);
@@ -362,7 +383,7 @@ impl<'a> FleetRequestInput<'a> {
         candidate: &Wanted<'_>,
         group: &TemplateGroup,
         render: &mut Render<'_>,
-    ) -> Result<LaunchTemplate, String> {
+    ) -> Result<LaunchTemplate, BootstrapError> {
         let labels = &self.launch.labels;
         let partition = labels
             .get(PLACEMENT_GROUP_PARTITION)
@@ -388,16 +409,15 @@ impl<'a> FleetRequestInput<'a> {
     /// Priorities from zero in the order of the launch. Zones with the same price of a type have
     /// equal priority, so that a burst is spread.
     fn priorities(&self, wanted: &[Wanted<'_>]) -> Vec<f64> {
-        let price = |candidate: &Wanted<'_>| {
-            self.catalog
-                .offering(candidate.key)
-                .map(|offering| offering.price)
-        };
         let mut rank = 0_u32;
         let mut before: Option<(&TypeName, Option<Price>)> = None;
         let mut all = Vec::with_capacity(wanted.len());
         for candidate in wanted {
-            let this = (&candidate.key.instance_type, price(candidate));
+            let price = self
+                .catalog
+                .offering(candidate.key)
+                .map(|offering| offering.price);
+            let this = (&candidate.key.instance_type, price);
             if before.is_some_and(|before| before != this) {
                 rank += 1;
             }

@@ -170,8 +170,8 @@ fn sort(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
 
 /// Describes the missing permission, and what grants it.
 fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String) {
-    let action_named = between(message, "to perform: ", &[' ', ',', ';']);
-    let action_named = action_named.filter(|name| name.contains(':'));
+    let action_named =
+        between(message, "to perform: ", &[' ', ',', ';']).filter(|name| name.contains(':'));
     let action = action_named.unwrap_or(operation).trim_end_matches('.');
     let arn = between(message, "on resource: ", &[' ', ',', ';']).unwrap_or("");
     let is_known = matches!(
@@ -336,10 +336,11 @@ impl FleetOutcome {
             .iter()
             .any(|config| config.template.placement.group.is_some());
         let mut outcome = Self::default();
-        let mut all: BTreeMap<OfferingKey, RefusalKind> = BTreeMap::new();
-        for refusal in &request.refused {
-            all.insert(refusal.offering.clone(), refusal.kind);
-        }
+        let mut all: BTreeMap<OfferingKey, RefusalKind> = request
+            .refused
+            .iter()
+            .map(|refusal| (refusal.offering.clone(), refusal.kind))
+            .collect();
         for error in errors {
             outcome.take(request, error, in_group, &mut all);
         }
@@ -382,12 +383,14 @@ impl FleetOutcome {
         let by_type =
             !matches!(kind, RefusalKind::SpotDenied) && !error.message.contains(SPREAD_LIMIT);
         let by_zone = !matches!(kind, RefusalKind::SpotDenied);
-        let is = |named: &Option<String>, value: &str| named.as_ref().is_none_or(|it| it == value);
+        let name = error.instance_type.as_deref().filter(|_| by_type);
+        let zone = error.zone.as_deref().filter(|_| by_zone);
+        let subnet = error.subnet.as_deref().filter(|_| by_zone);
         for requested in request.overrides() {
             let key = &requested.offering;
-            if (!by_type || is(&error.instance_type, key.instance_type.as_str()))
-                && (!by_zone || is(&error.zone, key.zone.as_str()))
-                && (!by_zone || is(&error.subnet, &requested.subnet))
+            if name.is_none_or(|name| name == key.instance_type.as_str())
+                && zone.is_none_or(|zone| zone == key.zone.as_str())
+                && subnet.is_none_or(|subnet| subnet == requested.subnet)
             {
                 all.insert(key.clone(), kind);
             }
@@ -407,19 +410,18 @@ impl FleetOutcome {
             return CommandResult::LaunchRefused(self.refusals.clone());
         }
         // A response without an instance is final: no instance was created.
-        let (kind, text) = match &self.failure {
-            Some(failure) if failure.sort == ErrorClass::Throttled => {
-                (FailureKind::Throttled, failure.text.clone())
-            }
-            Some(failure) if failure.sort == ErrorClass::Denied => {
-                (FailureKind::Denied, failure.text.clone())
-            }
-            Some(failure) => (FailureKind::Invalid, failure.text.clone()),
-            None => {
-                let text = "ec2:CreateFleet: nothing launched and no error returned";
-                (FailureKind::Invalid, text.to_owned())
-            }
+        let Some(failure) = &self.failure else {
+            return CommandResult::Failed {
+                kind: FailureKind::Invalid,
+                text: "ec2:CreateFleet: nothing launched and no error returned".to_owned(),
+            };
         };
+        let kind = match failure.sort {
+            ErrorClass::Throttled => FailureKind::Throttled,
+            ErrorClass::Denied => FailureKind::Denied,
+            _ => FailureKind::Invalid,
+        };
+        let text = failure.text.clone();
         CommandResult::Failed { kind, text }
     }
 }

@@ -73,11 +73,10 @@ pub fn judge(
 }
 
 fn wrong(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
-    let for_good = |check: &&StatusCheckDetail| {
+    if row.checks.iter().any(|check| {
         let long = check.since.is_none_or(|at| now.duration_since(at) >= FAILS);
         check.failed && long
-    };
-    if row.checks.iter().any(|check| for_good(&check)) {
+    }) {
         return Some((Interruption::Failed, now));
     }
     let event = row.events.iter().find(|event| {

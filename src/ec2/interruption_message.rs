@@ -109,18 +109,22 @@ pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
 
 /// Only instance maintenance is relevant in AWS Health events (spec §10, 94).
 fn health(envelope: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
-    let is = |key: &str, value: &str| text(&envelope.detail, key) == Some(value);
-    if !is("service", "EC2") || !is("eventTypeCategory", "scheduledChange") {
+    let detail = &envelope.detail;
+    if text(detail, "service") != Some("EC2")
+        || text(detail, "eventTypeCategory") != Some("scheduledChange")
+    {
         return Ok(Message::NoOp);
     }
-    let entities = envelope.detail.get("affectedEntities");
-    let entities = entities.and_then(|entity| entity.as_array());
-    let entities = entities.ok_or(Malformed::Lacks("affectedEntities"))?;
-    let ids = entities
-        .iter()
-        .filter_map(|entity| text(entity, "entityValue"));
+    let entities = detail.get("affectedEntities");
+    let entities = entities.and_then(|entities| entities.as_array());
     // Entities may also be volumes and hosts.
-    let instances: Vec<InstanceId> = ids.filter_map(instance).take(INSTANCES_MAX).collect();
+    let instances: Vec<InstanceId> = entities
+        .ok_or(Malformed::Lacks("affectedEntities"))?
+        .iter()
+        .filter_map(|entity| text(entity, "entityValue"))
+        .filter_map(instance)
+        .take(INSTANCES_MAX)
+        .collect();
     if instances.is_empty() {
         return Ok(Message::NoOp);
     }

@@ -309,7 +309,7 @@ pub fn template(
         image: variation.image.to_owned(),
         profile: resolved.profile.clone(),
         user_data: variation.user_data,
-        interfaces: interfaces(class, resolved, (site.ipv6, variation.efas)),
+        interfaces: interfaces(class, resolved, site.ipv6, variation.efas),
         devices: devices(class),
         metadata: Metadata {
             endpoint: class.metadata.endpoint,
@@ -354,7 +354,8 @@ fn int(number: u32) -> i32 {
 fn interfaces(
     class: &NodeClass,
     resolved: &ResolvedNodeClass,
-    (ipv6, efas): (bool, u32),
+    ipv6: bool,
+    efas: u32,
 ) -> Vec<Interface> {
     let groups: Vec<String> = resolved
         .security_groups
@@ -362,8 +363,27 @@ fn interfaces(
         .map(|security_group| security_group.id.clone())
         .collect();
     let prefixes = class.ip_prefix_count.map(int);
-    // Address settings on an interface without addresses make a launch fail (spec/aws.md §10, 66).
-    let make = |card: Option<i32>, device: i32, kind: Option<InterfaceKind>| {
+    let configured = class.network_interfaces.iter().flatten();
+    let mut layout: Vec<(Option<i32>, i32, Option<InterfaceKind>)> = configured
+        .map(|interface| {
+            let kind = match interface.efa_only {
+                true => InterfaceKind::EfaOnly,
+                false => InterfaceKind::Interface,
+            };
+            (Some(int(interface.card)), int(interface.device), Some(kind))
+        })
+        .collect();
+    if layout.is_empty() {
+        // A fixed first card, so that the public address is deterministic.
+        let cards = (0..efas).map(|card| (Some(int(card)), i32::from(card > 0)));
+        layout.extend(cards.map(|(card, device)| (card, device, Some(InterfaceKind::Efa))));
+    }
+    if layout.is_empty() {
+        layout.push((None, 0, None));
+    }
+    let interfaces = layout.into_iter().map(|(card, device, kind)| {
+        // Address settings on an interface without addresses make a launch fail (spec/aws.md §10,
+        // 66).
         let addressed = kind != Some(InterfaceKind::EfaOnly);
         Interface {
             card,
@@ -379,47 +399,19 @@ fn interfaces(
                 .filter(|_| addressed)
                 .and_then(tracking),
         }
-    };
-    let layout = class.network_interfaces.iter().flatten();
-    let layout = layout.map(|interface| {
-        let kind = match interface.efa_only {
-            true => InterfaceKind::EfaOnly,
-            false => InterfaceKind::Interface,
-        };
-        make(Some(int(interface.card)), int(interface.device), Some(kind))
     });
-    let mut all: Vec<Interface> = layout.collect();
-    if all.is_empty() {
-        // A fixed first card, so that the public address is deterministic.
-        all = (0..efas)
-            .map(|card| {
-                make(
-                    Some(int(card)),
-                    i32::from(card > 0),
-                    Some(InterfaceKind::Efa),
-                )
-            })
-            .collect();
-    }
-    if all.is_empty() {
-        all.push(make(None, 0, None));
-    }
-    all
+    interfaces.collect()
 }
 
 fn tracking(timeouts: ConnectionTracking) -> Option<Tracking> {
-    let seconds = |timeout: Option<jiff::SignedDuration>| {
-        timeout.map(|timeout| i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX))
-    };
-    let tracking = Tracking {
-        tcp_established: seconds(timeouts.tcp_established),
-        udp_stream: seconds(timeouts.udp_stream),
-        udp: seconds(timeouts.udp),
-    };
-    let says = tracking.tcp_established.is_some()
-        || tracking.udp_stream.is_some()
-        || tracking.udp.is_some();
-    says.then_some(tracking)
+    let timeouts = [timeouts.tcp_established, timeouts.udp_stream, timeouts.udp];
+    let seconds = timeouts.map(|timeout| i32::try_from(timeout?.as_secs()).unwrap_or(i32::MAX));
+    let [tcp_established, udp_stream, udp] = seconds;
+    seconds.iter().any(Option::is_some).then_some(Tracking {
+        tcp_established,
+        udp_stream,
+        udp,
+    })
 }
 
 /// The disks of a class, or the defaults of its AMI family.
@@ -431,21 +423,25 @@ fn devices(class: &NodeClass) -> Vec<Device> {
 }
 
 fn device(device: &BlockDevice) -> Device {
-    let some = |number: Option<u32>| number.filter(|number| *number > 0).map(int);
     Device {
         name: device.name.clone(),
         gib: device
             .gib()
             .map(|gib| i32::try_from(gib).unwrap_or(i32::MAX)),
         volume_type: device.volume_type.clone(),
-        iops: some(device.iops),
-        throughput: some(device.throughput),
+        iops: positive(device.iops),
+        throughput: positive(device.throughput),
         encrypted: device.encrypted,
         kms_key_id: device.kms_key_id.clone(),
         snapshot_id: device.snapshot_id.clone(),
-        initialization_rate: some(device.initialization_rate),
+        initialization_rate: positive(device.initialization_rate),
         delete_on_termination: device.delete_on_termination,
     }
+}
+
+/// The number, unless it is zero.
+fn positive(number: Option<u32>) -> Option<i32> {
+    number.filter(|number| *number > 0).map(int)
 }
 
 /// Source: spec/aws.md §3.7.

@@ -65,12 +65,13 @@ impl LaunchTemplateCache {
     /// Unused templates to delete, longest unused first. Call [`gone`](Self::gone) before each
     /// deletion, so that a concurrent request creates it again.
     pub fn idle(&self, now: Timestamp) -> Vec<String> {
-        let over = |template: &CachedTemplate| {
-            template.users == 0 && now.duration_since(template.used) >= KEPT
-        };
-        let idle = self.known.iter().filter(|(_, template)| over(template));
-        let mut idle: Vec<(Timestamp, &String)> =
-            idle.map(|(name, template)| (template.used, name)).collect();
+        let mut idle: Vec<(Timestamp, &String)> = self
+            .known
+            .iter()
+            .filter(|(_, template)| template.users == 0)
+            .filter(|(_, template)| now.duration_since(template.used) >= KEPT)
+            .map(|(name, template)| (template.used, name))
+            .collect();
         idle.sort_unstable();
         idle.into_iter().map(|(_, name)| name.clone()).collect()
     }

@@ -78,8 +78,8 @@ impl Default for RegionResources {
 /// Returns whether tags match a term. The value `*` matches any value of the key.
 pub fn has_tags(tags: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| {
-        let tag = tags.get(key);
-        tag.is_some_and(|tag| value == "*" || tag == value)
+        tags.get(key)
+            .is_some_and(|tag| value == "*" || tag == value)
     })
 }
 

@@ -53,12 +53,6 @@ impl Subnets {
         zone: &Zone,
         now: Timestamp,
     ) -> Option<&'s Subnet> {
-        let free = |subnet: &Subnet| {
-            let known = self.known.get(&subnet.id);
-            known.map_or(subnet.free, |count| {
-                count.counted.saturating_sub(count.taken)
-            })
-        };
         // `max_by_key` would return the last of equals.
         let open = subnets
             .iter()
@@ -68,7 +62,12 @@ impl Subnets {
                 subnet.zone == *zone && held.is_none_or(|until| until <= now)
             })
             .rev();
-        open.max_by_key(|subnet| free(subnet))
+        open.max_by_key(|subnet| {
+            let known = self.known.get(&subnet.id);
+            known.map_or(subnet.free, |count| {
+                count.counted.saturating_sub(count.taken)
+            })
+        })
     }
 
     /// Reserves addresses of a subnet until the outcome of a request is known.
@@ -85,9 +84,10 @@ impl Subnets {
     /// Completes a request: unused addresses are free again, unless EC2 has counted since.
     pub fn give_back(&mut self, taken: &ReservedAddresses, used: Option<&str>) {
         for (id, addresses, round) in &taken.addresses {
-            let count = self.known.get_mut(id);
-            let same = count.filter(|count| count.round == *round && used != Some(id.as_str()));
-            if let Some(count) = same {
+            if let Some(count) = self.known.get_mut(id)
+                && count.round == *round
+                && used != Some(id.as_str())
+            {
                 count.taken = count.taken.saturating_sub(*addresses);
             }
         }

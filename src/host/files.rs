@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::config::diagnostic::{Diagnostic, ProblemCode};
 use crate::config::{
-    self, Config, Inputs, ParameterReader, ParameterState, SourceFile, VariableInput,
+    self, Config, FileReadError, Inputs, ParameterReader, ParameterState, SourceFile, VariableInput,
 };
 use crate::host::text;
 
@@ -158,23 +158,25 @@ pub(crate) struct LoadedSources {
     variables: Vec<(String, String)>,
     directory: PathBuf,
     /// Files that the configuration references, read on first use.
-    named: RefCell<BTreeMap<PathBuf, Result<String, String>>>,
+    named: RefCell<BTreeMap<PathBuf, Result<String, FileReadError>>>,
 }
 
 impl LoadedSources {
+    /// Reads a file that the configuration references. Each file is read once.
+    fn read_named(&self, path: &Path) -> Result<String, FileReadError> {
+        let mut named = self.named.borrow_mut();
+        let read = named.entry(path.to_owned()).or_insert_with(|| {
+            read_limited(path).map_err(|error| FileReadError(text::chain(&error)))
+        });
+        read.clone()
+    }
+
     /// Builds a configuration with these parameters, or returns all errors. The result is
     /// deterministic.
     pub(crate) fn config(
         &self,
         parameter: &ParameterReader<'_>,
     ) -> Result<Config, Vec<Diagnostic>> {
-        let read = |path: &Path| {
-            let mut named = self.named.borrow_mut();
-            named
-                .entry(path.to_owned())
-                .or_insert_with(|| read_limited(path).map_err(|error| text::chain(&error)))
-                .clone()
-        };
         let inputs = Inputs {
             vars: self
                 .variables
@@ -188,7 +190,7 @@ impl LoadedSources {
             secrets: self.secrets.clone(),
             env: self.environment.clone(),
             dir: self.directory.clone(),
-            read: &read,
+            read: &|path| self.read_named(path),
             parameter,
         };
         let faults = self.sources.faults.iter();
@@ -324,18 +326,20 @@ pub(crate) fn native_sources(path: &Path, recursive: bool) -> (Vec<PathBuf>, Vec
     (found, faults)
 }
 
+/// Returns whether the path has one of these extensions.
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    let extension = path.extension().unwrap_or_default();
+    extensions.iter().any(|wanted| extension == *wanted)
+}
+
 fn find_native(
     path: &Path,
     recursive: bool,
     found: &mut Vec<PathBuf>,
     faults: &mut Vec<FilesError>,
 ) -> Result<(), FilesError> {
-    let ends = |path: &Path, all: &[&str]| {
-        let end = path.extension().unwrap_or_default();
-        all.iter().any(|extension| end == *extension)
-    };
     if !is_directory(path)? {
-        if !ends(path, &["hcl", "tf", "tfvars"]) {
+        if !has_extension(path, &["hcl", "tf", "tfvars"]) {
             let path = path.to_owned();
             return Err(FilesError::NotNative { path });
         }
@@ -343,7 +347,11 @@ fn find_native(
         return Ok(());
     }
     let files = list(path)?;
-    found.extend(files.into_iter().filter(|path| ends(path, &["hcl"])));
+    found.extend(
+        files
+            .into_iter()
+            .filter(|path| has_extension(path, &["hcl"])),
+    );
     if recursive {
         let mut within = entries(path)?;
         within.sort();

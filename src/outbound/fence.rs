@@ -284,13 +284,13 @@ pub(crate) fn lets_pass(fences: &[Fence]) -> bool {
 /// A client whose requests pass a fence, in addition to the fence of the inner client.
 pub(crate) fn behind(client: Client, fence: &Fence) -> Client {
     let (fence, namespace) = (fence.clone(), client.default_namespace().to_owned());
-    let send = move |mut request: Request<Body>| {
+    let service = service_fn(move |mut request: Request<Body>| {
         // The request carries the fence, because clients queue requests.
         request.extensions_mut().insert(fence.clone());
         let client = client.clone();
         async move { client.send(request).await }
-    };
-    Client::new(service_fn(send), namespace)
+    });
+    Client::new(service, namespace)
 }
 
 impl<S> Layer<S> for Fence {
@@ -332,8 +332,8 @@ where
         if is_free(request.method(), request.uri().path()) {
             return self.inner.call(request).boxed();
         }
-        let request_fence = request.extensions().get::<Fence>().unwrap_or(&self.fence);
-        let fence = request_fence.clone();
+        let carried = request.extensions().get::<Fence>();
+        let fence = carried.unwrap_or(&self.fence).clone();
         if let Err(fenced) = fence.pass() {
             return std::future::ready(Err(BoxError::from(fenced))).boxed();
         }

@@ -300,27 +300,31 @@ const OURS: [(&str, &str); 5] = [
 
 /// Returns a field as JSON, or all errors in it. Paths start within the map of fields.
 pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<ConversionError>> {
-    let refuse = |detail: String, help: Option<String>| {
-        vec![ConversionError {
-            path: vec![PathStep::KeyItself(name.to_owned())],
-            code: ProblemCode::InvalidValue,
-            detail,
-            help,
-        }]
-    };
     if let Some((_, argument)) = ARGUMENTS.iter().find(|(field, _)| *field == name) {
         let detail = format!("{name:?} is set with a separate argument.");
-        return Err(refuse(detail, Some(format!("write {argument} = …"))));
+        return Err(refused(name, detail, Some(format!("write {argument} = …"))));
     }
     if let Some((_, why)) = OURS.iter().find(|(field, _)| *field == name) {
-        return Err(refuse(format!("{name:?} cannot be set here: {why}."), None));
+        let detail = format!("{name:?} cannot be set here: {why}.");
+        return Err(refused(name, detail, None));
     }
     let mut faults = Vec::new();
     member(FIELDS, name, value, &mut Vec::new(), &mut faults);
     if !faults.is_empty() {
         return Err(faults);
     }
-    serde_json::to_value(value).map_err(|_| refuse(format!("{name:?} is not valid JSON."), None))
+    serde_json::to_value(value)
+        .map_err(|_| refused(name, format!("{name:?} is not valid JSON."), None))
+}
+
+/// The error of a field that cannot be set.
+fn refused(name: &str, detail: String, help: Option<String>) -> Vec<ConversionError> {
+    vec![ConversionError {
+        path: vec![PathStep::KeyItself(name.to_owned())],
+        code: ProblemCode::InvalidValue,
+        detail,
+        help,
+    }]
 }
 
 fn member(

@@ -126,7 +126,6 @@ impl TokenScanner<'_> {
         let Some(first) = chars.next() else {
             return;
         };
-        let line = || rest.find('\n').map_or(rest.len(), |at| at + 1);
         let is_inside = self.modes.len() > 1;
         let braces = match self.modes.last_mut() {
             Some(ScanMode::Expression { braces }) => braces,
@@ -135,8 +134,10 @@ impl TokenScanner<'_> {
         match first {
             '\n' => self.take(TokenKind::Newline, 1),
             '\r' if rest.starts_with("\r\n") => self.take(TokenKind::Newline, 2),
-            '#' => self.take(TokenKind::Comment, line()),
-            '/' if rest.starts_with("//") => self.take(TokenKind::Comment, line()),
+            '#' | '/' if first == '#' || rest.starts_with("//") => {
+                let end = rest.find('\n').map_or(rest.len(), |at| at + 1);
+                self.take(TokenKind::Comment, end);
+            }
             '/' if rest.starts_with("/*") => {
                 let end = rest[2..].find("*/").map_or(rest.len(), |at| at + 4);
                 self.take(TokenKind::Comment, end);
@@ -265,24 +266,26 @@ fn is_in_name(c: char) -> bool {
 
 /// The length of the number at the start of a string.
 fn number(text: &str) -> usize {
-    let digits = |from: usize| {
-        let rest = &text[from..];
-        rest.find(|c: char| !c.is_ascii_digit())
-            .map_or(text.len(), |end| from + end)
-    };
-    let mut end = digits(0);
-    if text[end..].starts_with('.') && digits(end + 1) > end + 1 {
-        end = digits(end + 1);
+    let mut end = digits_end(text, 0);
+    if text[end..].starts_with('.') && digits_end(text, end + 1) > end + 1 {
+        end = digits_end(text, end + 1);
     }
     let mut after: Chars<'_> = text[end..].chars();
     if matches!(after.next(), Some('e' | 'E')) {
         let sign = usize::from(matches!(after.next(), Some('+' | '-')));
-        let exponent = digits(end + 1 + sign);
+        let exponent = digits_end(text, end + 1 + sign);
         if exponent > end + 1 + sign {
             end = exponent;
         }
     }
     end
+}
+
+/// The end of the digits that start at this byte.
+fn digits_end(text: &str, from: usize) -> usize {
+    text[from..]
+        .find(|c: char| !c.is_ascii_digit())
+        .map_or(text.len(), |end| from + end)
 }
 
 /// The operator at the start of a string.

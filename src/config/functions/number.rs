@@ -33,8 +33,10 @@ fn pick(args: &Args<'_>, better: fn(f64, f64) -> bool) -> FunctionResult {
     let mut best = args.number(0)?;
     for arg in 1..args.values.len() {
         let other = args.number(arg)?;
-        let float = |number: Number| number.as_f64().unwrap_or_default();
-        if better(float(best), float(other)) {
+        if better(
+            best.as_f64().unwrap_or_default(),
+            other.as_f64().unwrap_or_default(),
+        ) {
             best = other;
         }
     }
@@ -68,10 +70,8 @@ pub(super) fn range(args: &Args<'_>) -> FunctionResult {
         _ => -1.0,
     };
     if step == 0.0 || (step > 0.0) != (start <= end) {
-        return Err(FunctionError {
-            arg: Some(2),
-            text: "the step must lead from the start to the end".to_owned(),
-        });
+        let text = "the step must lead from the start to the end";
+        return Err(FunctionError::at(2, text));
     }
     let mut items = Vec::new();
     let mut at = start;

@@ -64,15 +64,19 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
         let Some(pool) = &draft.buffer.pool else {
             continue;
         };
-        let lacks = |cluster: &&&Cluster| cluster.pool(pool.as_str()).is_none();
-        let covered = clusters.iter().filter(|it| covers(&draft.clusters, it));
-        let nowhere = covered.clone().all(|cluster| lacks(&cluster));
-        for cluster in covered.filter(lacks) {
-            let named = draft
-                .clusters
-                .iter()
-                .position(|name| *name == cluster.name.0);
-            if let Some(index) = named {
+        let (mut missing, mut found) = (Vec::new(), false);
+        for cluster in clusters
+            .iter()
+            .filter(|cluster| covers(&draft.clusters, cluster))
+        {
+            match cluster.pool(pool.as_str()) {
+                Some(_) => found = true,
+                None => missing.push(cluster),
+            }
+        }
+        for cluster in missing {
+            let mut names = draft.clusters.iter();
+            if let Some(index) = names.position(|name| *name == cluster.name.0) {
                 let span = draft.section.inner_span("clusters", PathStep::Index(index));
                 let detail = format!(
                     "The pool {:?} is not for the cluster {:?}, but the buffer is.",
@@ -85,7 +89,7 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
                 reader.reporter.add(finding);
             }
         }
-        if nowhere && !clusters.is_empty() {
+        if !found && !clusters.is_empty() {
             let detail = format!("No cluster of the buffer has the pool {:?}.", pool.as_str());
             let span = draft.section.span("pool");
             let finding = SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail);
@@ -133,44 +137,42 @@ fn one(
 
 /// Checks that the buffer sets the number of pods and describes them.
 fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
-    let report = |code, detail: &str, label: &str, help: &str| {
-        let mut finding = SpannedDiagnostic::error(code, section.header, detail)
-            .help(help)
-            .within(&section.title);
-        if !label.is_empty() {
-            finding = finding.label(label);
-        }
-        reader.reporter.add(finding);
-    };
     if !["replicas", "percentage"]
         .iter()
         .any(|name| section.has(name))
         && !has_quantities(section, "limits")
     {
-        report(
-            ProblemCode::MissingArgument,
-            "The buffer does not set the number of pods to reserve capacity for.",
-            "",
-            "write one of replicas, percentage and limits",
-        );
+        let detail = "The buffer does not set the number of pods to reserve capacity for.";
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                .help("write one of replicas, percentage and limits")
+                .within(&section.title);
+        reader.reporter.add(finding);
     }
-    let (pod, scalable) = (section.block("pod"), section.block("scalable"));
-    if section.has("percentage") && scalable.is_none() {
-        report(
-            ProblemCode::MissingBlock,
+    if section.block("scalable").is_some() {
+        return;
+    }
+    let (detail, label, help) = if section.has("percentage") {
+        (
             "percentage is a share of a workload, so it requires a scalable block.",
             "scalable is missing",
             "write scalable { … } with kind, namespace and name",
-        );
-    } else if pod.is_none() && scalable.is_none() {
-        report(
-            ProblemCode::MissingBlock,
+        )
+    } else if section.block("pod").is_none() {
+        (
             "The buffer does not describe the pods to reserve capacity for.",
             "pod is missing",
             "write pod { requests = { cpu = 1, memory = \"2Gi\" } }, or name a workload with \
              scalable { … }",
-        );
-    }
+        )
+    } else {
+        return;
+    };
+    let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
+        .label(label)
+        .help(help)
+        .within(&section.title);
+    reader.reporter.add(finding);
 }
 
 /// A static pool launches no nodes for pods, including virtual pods.
@@ -199,8 +201,8 @@ fn scalable(section: &DecodedBlock) -> Option<Scalable> {
 }
 
 fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> BufferPod {
-    let counted = (&["nodes", "pods"][..], "pods cannot request it");
-    let refused = refuse_names(reader, section, "requests", counted);
+    let names = &["nodes", "pods"];
+    let refused = refuse_names(reader, section, "requests", names, "pods cannot request it");
     let amounts = section.quantities("requests");
     let nothing = amounts.iter().all(|(_, amount)| *amount == 0);
     if nothing && !refused && section.get("requests").is_some() {

@@ -103,7 +103,7 @@ fn one(
     }
     check_ec2(reader, section);
     check_of_mode(reader, section, managed);
-    let path = |text: &str| reader.evaluator.environment.resolve(text);
+    let environment = &reader.evaluator.environment;
     let cluster = Cluster {
         installation: installation.name.clone().unwrap_or_default(),
         name: ClusterName(name),
@@ -115,7 +115,9 @@ fn one(
         region: section.owned("region").unwrap_or_default(),
         role_arn: role_arn(reader, section),
         kubeconfig: section.block("kubeconfig").map(|inner| Kubeconfig {
-            path: inner.text("path").map_or_else(PathBuf::new, path),
+            path: inner
+                .text("path")
+                .map_or_else(PathBuf::new, |path| environment.resolve(path)),
             context: inner.owned("context"),
         }),
         eks: section.block("eks").map(eks),
@@ -128,7 +130,7 @@ fn one(
             _ => Binding::Scheduler,
         },
         simulated: section.block("simulated").map(|inner| Simulated {
-            catalog: inner.text("catalog").map(path),
+            catalog: inner.text("catalog").map(|path| environment.resolve(path)),
             boot: inner.duration("boot").unwrap_or_default(),
             address: inner.owned("address"),
         }),
@@ -203,10 +205,10 @@ fn interruption(section: &DecodedBlock) -> InterruptionQueue {
 fn exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     const NAME: &str = "command";
     let mut command = section.texts(NAME).unwrap_or_default().to_vec();
-    let resolve = |text: &str| reader.evaluator.environment.resolve(text);
+    let environment = &reader.evaluator.environment;
     // A relative program path is resolved against the folder of the configuration.
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
-        *program = resolve(program).to_string_lossy().into_owned();
+        *program = environment.resolve(program).to_string_lossy().into_owned();
     }
     let has_program = command
         .first()
@@ -219,7 +221,9 @@ fn exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     }
     Exec {
         command,
-        catalog: section.text("catalog").map(resolve),
+        catalog: section
+            .text("catalog")
+            .map(|path| environment.resolve(path)),
         environment: section.texts("environment").unwrap_or_default().to_vec(),
     }
 }

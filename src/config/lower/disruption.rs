@@ -18,19 +18,14 @@ pub(super) fn of_cluster(
         return ClusterDisruption::default();
     };
     let cool_down = section.block("cool_down");
-    let wait = |name| {
-        cool_down
-            .and_then(|block| block.duration(name))
-            .unwrap_or_default()
-    };
     ClusterDisruption {
         budgets: budgets(reader, section, schedules),
         windows: windows(reader, section, schedules),
-        cool_down: CoolDown {
-            after_launch: wait("after_launch"),
-            after_end: wait("after_end"),
-            after_failure: wait("after_failure"),
-        },
+        cool_down: cool_down.map_or_else(CoolDown::default, |block| CoolDown {
+            after_launch: block.duration("after_launch").unwrap_or_default(),
+            after_end: block.duration("after_end").unwrap_or_default(),
+            after_failure: block.duration("after_failure").unwrap_or_default(),
+        }),
     }
 }
 
@@ -40,8 +35,9 @@ pub(super) fn budgets(
     section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Vec<Budget> {
-    let all = section.blocks("budget");
-    all.filter_map(|block| budget(reader, block, schedules))
+    section
+        .blocks("budget")
+        .filter_map(|block| budget(reader, block, schedules))
         .collect()
 }
 
@@ -51,8 +47,9 @@ pub(super) fn windows(
     section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Vec<Maintenance> {
-    let all = section.blocks("window");
-    all.filter_map(|block| maintenance(reader, block, schedules))
+    section
+        .blocks("window")
+        .filter_map(|block| maintenance(reader, block, schedules))
         .collect()
 }
 

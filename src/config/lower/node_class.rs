@@ -84,17 +84,16 @@ fn metadata(section: &DecodedBlock) -> MetadataOptions {
     let Some(inner) = section.block("metadata_options") else {
         return default;
     };
-    let is = |name: &str, text: &str, otherwise: bool| {
-        inner.text(name).map_or(otherwise, |value| value == text)
-    };
-    let hops = inner.whole("http_put_response_hop_limit");
+    let endpoint = inner.text("http_endpoint");
+    let ipv6 = inner.text("http_protocol_ipv6");
+    let tokens = inner.text("http_tokens");
     MetadataOptions {
-        endpoint: is("http_endpoint", "enabled", default.endpoint),
-        ipv6: is("http_protocol_ipv6", "enabled", default.ipv6),
-        hop_limit: hops
-            .and_then(|hops| u8::try_from(hops).ok())
+        endpoint: endpoint.map_or(default.endpoint, |value| value == "enabled"),
+        ipv6: ipv6.map_or(default.ipv6, |value| value == "enabled"),
+        hop_limit: inner
+            .small_count("http_put_response_hop_limit")
             .unwrap_or(default.hop_limit),
-        tokens_required: is("http_tokens", "required", default.tokens_required),
+        tokens_required: tokens.map_or(default.tokens_required, |value| value == "required"),
     }
 }
 

@@ -25,10 +25,7 @@ pub(super) struct OverlaySpec {
 }
 
 /// Resources that an overlay cannot set, and the reason. Source: spec/scheduling.md §3.4.
-const MEASURED: (&[&str], &str) = (
-    &["cpu", "memory", "ephemeral-storage", "pods", "nodes"],
-    "an overlay can only set extended resources",
-);
+const MEASURED: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
 
 pub(super) fn lower(
     reader: &Decoder<'_>,
@@ -44,10 +41,11 @@ pub(super) fn lower(
 
 /// Sets the overlays of a cluster, in the order in which they are applied.
 pub(super) fn give(drafts: &[OverlaySpec], cluster: &mut Cluster) {
-    let covering = drafts
+    let mut overlays: Vec<Overlay> = drafts
         .iter()
-        .filter(|draft| covers(&draft.clusters, cluster));
-    let mut overlays: Vec<Overlay> = covering.map(|draft| draft.overlay.clone()).collect();
+        .filter(|draft| covers(&draft.clusters, cluster))
+        .map(|draft| draft.overlay.clone())
+        .collect();
     overlays.sort_by(Overlay::order);
     cluster.overlays = overlays;
 }
@@ -75,7 +73,8 @@ fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) ->
     let absolute = section.number("price").and_then(Price::new);
     let price = absolute.map(PriceAdjustment::Absolute);
     check_effect(reader, &section);
-    refuse_names(reader, &section, "capacity", MEASURED);
+    let why = "an overlay can only set extended resources";
+    refuse_names(reader, &section, "capacity", &MEASURED, why);
     let capacity = section.quantities("capacity").iter().cloned();
     let overlay = Overlay {
         name: name.to_owned(),
@@ -173,20 +172,23 @@ fn same_name(one: &OverlaySpec, other: &OverlaySpec) -> bool {
 /// The value that both overlays set, with its spans.
 fn clash(one: &OverlaySpec, other: &OverlaySpec) -> Option<(String, Span, Span)> {
     if one.overlay.price.is_some() && other.overlay.price.is_some() {
-        let place = |draft: &OverlaySpec| {
-            let names = ["price", "price_adjustment"].iter();
-            let mut places = names.filter_map(|name| draft.section.get(name));
-            places.next().map(|read| read.name_span)
-        };
-        return Some(("the price".to_owned(), place(one)?, place(other)?));
+        let spans = (price_span(one)?, price_span(other)?);
+        return Some(("the price".to_owned(), spans.0, spans.1));
     }
-    let name = one.overlay.capacity.keys().find(|name| {
-        let other_capacity = &other.overlay.capacity;
-        other_capacity.contains_key(*name)
-    })?;
-    let place = |draft: &OverlaySpec| {
+    let other_capacity = &other.overlay.capacity;
+    let mut names = one.overlay.capacity.keys();
+    let name = names.find(|name| other_capacity.contains_key(*name))?;
+    let [span, other_span] = [one, other].map(|draft| {
         let step = PathStep::KeyItself(name.clone());
         draft.section.inner_span("capacity", step)
-    };
-    Some((format!("{name:?}"), place(one), place(other)))
+    });
+    Some((format!("{name:?}"), span, other_span))
+}
+
+/// The name of the argument that sets the price.
+fn price_span(draft: &OverlaySpec) -> Option<Span> {
+    ["price", "price_adjustment"]
+        .iter()
+        .find_map(|name| draft.section.get(name))
+        .map(|read| read.name_span)
 }

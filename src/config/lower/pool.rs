@@ -218,29 +218,26 @@ fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
 /// Reports arguments that have no effect in a static pool. Source: spec/scheduling.md §3.1.
 fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nodes: Option<u32>) {
     let place = section.span("replicas");
-    let report = |span: Span, what: &str, title: &str| {
-        let detail =
-            format!("A static pool has a fixed number of nodes, so {what} does not apply to it.");
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(place, "the pool is static")
-            .within(title);
-        reader.reporter.add(finding);
-    };
-    if let Some(weight) = section.get("weight") {
-        report(weight.name_span, "weight", &section.title);
-    }
-    if let Some(inner) = section.block("disruption") {
-        for name in OF_CONSOLIDATION {
-            if let Some(read) = inner.get(name) {
-                report(read.name_span, name, &inner.title);
-            }
-        }
+    let mut ignored: Vec<(&DecodedBlock, Span, String)> = Vec::new();
+    let settings = section.block("disruption").into_iter();
+    let settings = settings.flat_map(|inner| OF_CONSOLIDATION.map(|name| (inner, name)));
+    for (block, name) in [(section, "weight")].into_iter().chain(settings) {
+        let read = block.get(name);
+        ignored.extend(read.map(|read| (block, read.name_span, name.to_owned())));
     }
     for (name, _) in section.quantities("limits") {
         if name != "nodes" {
             let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
-            report(span, &format!("a limit on {name}"), &section.title);
+            ignored.push((section, span, format!("a limit on {name}")));
         }
+    }
+    for (block, span, what) in ignored {
+        let detail =
+            format!("A static pool has a fixed number of nodes, so {what} does not apply to it.");
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
+            .also(place, "the pool is static")
+            .within(&block.title);
+        reader.reporter.add(finding);
     }
     if let Some(nodes) = nodes.filter(|nodes| *nodes < replicas) {
         let span = section.inner_span("limits", PathStep::Key("nodes".to_owned()));
@@ -255,16 +252,11 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nod
 
 fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
     for (key, value) in &pool.labels {
-        let report = |code, step: PathStep, detail: String| {
-            let span = section.inner_span("labels", step);
-            SpannedDiagnostic::error(code, span, detail).within(&section.title)
-        };
         if let Some(why) = restricted(key) {
             let detail = format!("A pool cannot set the label {key:?}: {why}.");
-            let step = PathStep::KeyItself(key.clone());
-            reader
-                .reporter
-                .add(report(ProblemCode::RestrictedLabel, step, detail));
+            let span = section.inner_span("labels", PathStep::KeyItself(key.clone()));
+            let finding = SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail);
+            reader.reporter.add(finding.within(&section.title));
             continue;
         }
         let label = Requirement::is_in([value.clone()]);
@@ -274,12 +266,13 @@ fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
             .filter(|rule| !rule.has_intersection(&label));
         if let Some(rule) = clash {
             let detail = format!("The label is {value:?}, but the pool requires {key} {rule}.");
-            let mut finding = report(ProblemCode::Impossible, PathStep::Key(key.clone()), detail);
+            let span = section.inner_span("labels", PathStep::Key(key.clone()));
+            let mut finding = SpannedDiagnostic::error(ProblemCode::Impossible, span, detail);
             let required = section.blocks("require").find(|inner| inner.label() == key);
             if let Some(required) = required {
                 finding = finding.also(required.header, "required here");
             }
-            reader.reporter.add(finding);
+            reader.reporter.add(finding.within(&section.title));
         }
     }
 }
@@ -363,8 +356,6 @@ fn disruption(
         _ => Some(OnBlocked::Wait),
     });
     let pool_block = inner.0[0];
-    let read = |section| budgets(reader, section, schedules);
-    let given = pool_block.is_some_and(|section| section.block("budget").is_some());
     Disruption {
         consolidation: consolidation.unwrap_or(default.consolidation),
         consolidate_after: inner.or_never("consolidate_after", default.consolidate_after),
@@ -375,8 +366,8 @@ fn disruption(
         unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
         on_blocked: on_blocked.unwrap_or(default.on_blocked),
         drain_timeout: inner.duration("drain_timeout", default.drain_timeout),
-        budgets: match pool_block.filter(|_| given) {
-            Some(section) => read(section),
+        budgets: match pool_block.filter(|section| section.block("budget").is_some()) {
+            Some(section) => budgets(reader, section, schedules),
             None => default.budgets.clone(),
         },
         windows: pool_block.map_or_else(Vec::new, |section| windows(reader, section, schedules)),

@@ -50,10 +50,12 @@ pub(super) fn refuse_names(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     argument: &str,
-    (names, why): (&[&str], &str),
+    names: &[&str],
+    why: &str,
 ) -> bool {
-    let amounts = section.quantities(argument).iter();
-    let refused: Vec<&String> = amounts
+    let refused: Vec<&String> = section
+        .quantities(argument)
+        .iter()
         .map(|(name, _)| name)
         .filter(|name| names.contains(&name.as_str()))
         .collect();

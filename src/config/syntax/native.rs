@@ -298,20 +298,17 @@ fn lower_directive(directive: &Directive, place: TemplateSite, span: Span) -> Te
 
 /// The sides on which an element strips white space from its neighbours.
 fn strips(element: &Element) -> Edges {
-    let edges = |first: Strip, last: Strip| Edges {
+    let (first, last) = match element {
+        Element::Literal(_) => return Edges::default(),
+        Element::Interpolation(value) => (value.strip, value.strip),
+        Element::Directive(directive) => match directive.as_ref() {
+            Directive::If(branch) => (branch.if_expr.strip, branch.endif_expr.strip),
+            Directive::For(inner) => (inner.for_expr.strip, inner.endfor_expr.strip),
+        },
+    };
+    Edges {
         start: first.strip_start(),
         end: last.strip_end(),
-    };
-    match element {
-        Element::Literal(_) => Edges::default(),
-        Element::Interpolation(value) => edges(value.strip, value.strip),
-        Element::Directive(directive) => match directive.as_ref() {
-            Directive::If(branch) => edges(branch.if_expr.strip, branch.endif_expr.strip),
-            Directive::For(for_directive) => edges(
-                for_directive.for_expr.strip,
-                for_directive.endfor_expr.strip,
-            ),
-        },
     }
 }
 

@@ -195,7 +195,7 @@ fn letters(count: usize) -> Result<String, String> {
     let mut text = String::new();
     while text.len() < count {
         let mut drawn = [0; 32];
-        clock::unguessable(&mut drawn)?;
+        clock::unguessable(&mut drawn).map_err(|error| error.to_string())?;
         let even = drawn.iter().filter(|byte| **byte < EVEN);
         let more = even.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
         text.extend(more.take(count - text.len()));

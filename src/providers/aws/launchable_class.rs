@@ -70,8 +70,7 @@ impl LaunchableClass {
                 image_name: Some(&image.name),
                 secret,
             };
-            let rendered = bootstrap::render(&self.class, home, &seed);
-            let rendered = rendered.map_err(|error| error.to_string())?;
+            let rendered = bootstrap::render(&self.class, home, &seed)?;
             Ok(RenderedUserData::new(rendered.0))
         };
         order.request(subnets, &mut render, clock::now())
