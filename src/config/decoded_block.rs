@@ -76,8 +76,9 @@ impl DecodedBlock {
         blocks.map(|(_, section)| section)
     }
 
-    pub(super) fn block<'a>(&'a self, name: &'a str) -> Option<&'a Self> {
-        self.blocks(name).next()
+    pub(super) fn block(&self, name: &str) -> Option<&Self> {
+        let (_, section) = self.blocks.iter().find(|(kind, _)| *kind == name)?;
+        Some(section)
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&str> {

@@ -405,7 +405,8 @@ fn interfaces(
 
 fn tracking(timeouts: ConnectionTracking) -> Option<Tracking> {
     let timeouts = [timeouts.tcp_established, timeouts.udp_stream, timeouts.udp];
-    let seconds = timeouts.map(|timeout| i32::try_from(timeout?.as_secs()).unwrap_or(i32::MAX));
+    let seconds = timeouts
+        .map(|timeout| timeout.map(|timeout| i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX)));
     let [tcp_established, udp_stream, udp] = seconds;
     seconds.iter().any(Option::is_some).then_some(Tracking {
         tcp_established,

@@ -165,10 +165,8 @@ impl LoadedSources {
     /// Reads a file that the configuration references. Each file is read once.
     fn read_named(&self, path: &Path) -> Result<String, FileReadError> {
         let mut named = self.named.borrow_mut();
-        let read = named.entry(path.to_owned()).or_insert_with(|| {
-            read_limited(path).map_err(|error| FileReadError(text::chain(&error)))
-        });
-        read.clone()
+        let read = named.entry(path.to_owned());
+        read.or_insert_with(|| read_referenced(path)).clone()
     }
 
     /// Builds a configuration with these parameters, or returns all errors. The result is
@@ -384,6 +382,11 @@ fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
         });
     }
     Ok(SourceFile::new(path.display().to_string(), text))
+}
+
+/// Reads a file that a configuration references.
+pub(crate) fn read_referenced(path: &Path) -> Result<String, FileReadError> {
+    read_limited(path).map_err(|error| FileReadError(text::chain(&error)))
 }
 
 /// Reads a regular file. Limits its size and does not block.

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
-
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;

@@ -6,7 +6,7 @@ use hcl::Value;
 use hcl_edit::Span as _;
 use hcl_edit::expr::{Expression, ForExpr, FuncCall, ObjectKey, Traversal, TraversalOperator};
 use hcl_edit::structure::{self, BlockLabel, Structure};
-use hcl_edit::template::{Directive, Element, Strip, Template};
+use hcl_edit::template::{Directive, Element, Template};
 
 use crate::config::source::Span;
 use crate::config::syntax::{
