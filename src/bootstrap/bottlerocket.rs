@@ -63,8 +63,8 @@ fn fault(reason: String) -> BootstrapError {
 /// Returns the table with this name and creates it if missing.
 fn table<'a>(parent: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapError> {
     let entry = parent.entry(name);
-    let found = entry.or_insert_with(|| Value::Table(Table::new()));
-    let found = found.as_table_mut();
+    let value = entry.or_insert_with(|| Value::Table(Table::new()));
+    let found = value.as_table_mut();
     found.ok_or_else(|| fault(format!("{name} is not a table")))
 }
 

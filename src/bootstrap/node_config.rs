@@ -98,20 +98,18 @@ impl<'a> NodeConfig<'a> {
     pub(super) fn arguments(&self) -> String {
         let (labels, taints) = (self.label_text(), self.taint_texts().join(","));
         let registration = [("node-labels", labels), ("register-with-taints", taints)];
-        let arguments: Vec<String> = registration
-            .into_iter()
-            .filter(|(_, value)| !value.is_empty())
-            .chain(self.kubelet.flags())
+        let mut arguments = Vec::from(registration);
+        arguments.retain(|(_, value)| !value.is_empty());
+        arguments.extend(self.kubelet.flags());
+        let arguments = arguments.into_iter().map(|(name, value)| {
             // Numbers and booleans are not quoted. Values with other characters are quoted for
             // systemd.
-            .map(
-                |(name, value)| match value.chars().all(|c| c.is_ascii_alphanumeric()) {
-                    true => format!("--{name}={value}"),
-                    false => format!("--{name}=\"{value}\""),
-                },
-            )
-            .collect();
-        arguments.join(" ")
+            match value.chars().all(|c| c.is_ascii_alphanumeric()) {
+                true => format!("--{name}={value}"),
+                false => format!("--{name}=\"{value}\""),
+            }
+        });
+        arguments.collect::<Vec<_>>().join(" ")
     }
 
     /// The endpoint and CA of the API server, for images that cannot request them.

@@ -51,19 +51,13 @@ impl ConfigValues {
     ) {
         let text = serde_json::to_string(value).unwrap_or_default();
         let print = fnv1a(&text);
-        let shortened = match (sensitive, text.char_indices().nth(SHOWN_MAX)) {
+        let shown = match (sensitive, text.char_indices().nth(SHOWN_MAX)) {
             (true, _) => "(sensitive)".to_owned(),
             (false, Some((end, _))) => format!("{}…", text.get(..end).unwrap_or_default()),
             (false, None) => text,
         };
         let arguments = self.0.entry(place.to_owned()).or_default();
-        arguments.insert(
-            name,
-            ConfigEntry {
-                shown: shortened,
-                print,
-            },
-        );
+        arguments.insert(name, ConfigEntry { shown, print });
     }
 
     /// The changes from this configuration to `new`, block by block in order: `+` for added, `-`

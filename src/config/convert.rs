@@ -11,7 +11,7 @@ use crate::config::id_format::IdFormat;
 use crate::config::kubernetes_names::{is_address, name_fault};
 use crate::config::schema::{ArgumentType, duration_text};
 use crate::config::syntax::PathStep;
-use crate::config::value::{nearest, number_text, quote, to_bool, to_number, to_text};
+use crate::config::value::{did_you_mean, number_text, quote, to_bool, to_number, to_text};
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::overlay::{AdjustmentError, PriceAdjustment};
 use crate::model::pool::{BudgetNodes, Rate};
@@ -64,9 +64,9 @@ pub(super) fn convert(
     name: &str,
     value: &Value,
 ) -> Result<ParsedArgument, Vec<ConversionError>> {
-    let one = Converter { kind, name };
+    let converter = Converter { kind, name };
     match kind {
-        ArgumentType::Texts | ArgumentType::SomeOf(_) => one.list(value),
+        ArgumentType::Texts | ArgumentType::SomeOf(_) => converter.list(value),
         ArgumentType::Tags
         | ArgumentType::Searched
         | ArgumentType::Labels
@@ -75,8 +75,8 @@ pub(super) fn convert(
         | ArgumentType::Reserved
         | ArgumentType::Thresholds
         | ArgumentType::Periods
-        | ArgumentType::KubeletFields => one.map(value),
-        _ => one.single(value).map_err(|fault| vec![fault]),
+        | ArgumentType::KubeletFields => converter.map(value),
+        _ => converter.single(value).map_err(|fault| vec![fault]),
     }
 }
 
@@ -235,8 +235,7 @@ impl Converter<'_> {
             return Ok(ParsedArgument::Text(text));
         }
         let mut fault = self.fault(ProblemCode::InvalidValue, value);
-        let near = nearest(&text, names.iter().copied());
-        fault.help = near.map(|near| format!("did you mean {near:?}?"));
+        fault.help = did_you_mean(&text, names.iter().copied());
         Err(fault)
     }
 

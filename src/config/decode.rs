@@ -45,6 +45,11 @@ impl<'a> Decoder<'a> {
         Decoder { scope, ..*self }
     }
 
+    /// Reports a diagnostic of this block.
+    pub(super) fn report(&self, section: &DecodedBlock, finding: SpannedDiagnostic) {
+        self.reporter.add(finding.within(&section.title));
+    }
+
     /// Decodes a top-level block and all blocks within it.
     pub(super) fn read(
         &self,
@@ -123,8 +128,8 @@ impl<'a> Decoder<'a> {
             section.exprs.insert(argument.name, attr.expr.clone());
             return;
         }
-        let known = match self.evaluator.evaluate(&attr.expr, self.scope, frame) {
-            Ok(known) => known,
+        let evaluated = match self.evaluator.evaluate(&attr.expr, self.scope, frame) {
+            Ok(evaluated) => evaluated,
             Err(fault) => {
                 section.faulty.push(argument.name);
                 self.reporter.add_fault(*fault, &section.title);
@@ -133,19 +138,19 @@ impl<'a> Decoder<'a> {
             }
         };
         // As in Terraform, null means that the argument is not set.
-        if known.value.is_null() {
+        if evaluated.value.is_null() {
             return;
         }
-        if known.sensitive && argument.kind == ArgumentType::Tags {
+        if evaluated.sensitive && argument.kind == ArgumentType::Tags {
             section.faulty.push(argument.name);
             let detail = "A tag must not be sensitive: every user who can list instances can read \
                           its tags.";
             let finding =
                 SpannedDiagnostic::error(ProblemCode::RestrictedTag, attr.expr.span, detail);
-            self.reporter.add(finding.within(&section.title));
+            self.report(section, finding);
             return;
         }
-        match convert(argument.kind, argument.name, &known.value) {
+        match convert(argument.kind, argument.name, &evaluated.value) {
             Ok(value) => {
                 // The evaluator treats a quoted reference, such as every reference in JSON, as a
                 // string.
@@ -154,7 +159,7 @@ impl<'a> Decoder<'a> {
                     && let Err(fault) = self.scope.check(kind, name, attr.expr.span)
                 {
                     section.faulty.push(argument.name);
-                    let fault = match known.sensitive {
+                    let fault = match evaluated.sensitive {
                         true => without_name(kind, &fault),
                         false => fault,
                     };
@@ -162,32 +167,26 @@ impl<'a> Decoder<'a> {
                     return;
                 }
                 let mut written = self.written.borrow_mut();
-                let is_hidden = known.sensitive || HIDDEN.contains(&argument.name);
-                written.argument(place, argument.name, &known.value, is_hidden);
+                let is_hidden = evaluated.sensitive || HIDDEN.contains(&argument.name);
+                written.argument(place, argument.name, &evaluated.value, is_hidden);
                 let read = DecodedArgument {
                     value,
                     name_span: attr.name_span,
                     expr: attr.expr.clone(),
-                    sensitive: known.sensitive,
+                    sensitive: evaluated.sensitive,
                 };
                 section.arguments.insert(argument.name, read);
             }
             Err(faults) => {
                 section.faulty.push(argument.name);
                 for fault in faults {
-                    let detail = match known.sensitive {
-                        false => fault.detail,
-                        true => format!(
-                            "The argument {:?} must be {}. Its value is sensitive and not shown.",
-                            argument.name,
-                            argument.kind.wants()
-                        ),
-                    };
                     let span = attr.expr.inner_span(&fault.path);
-                    let finding =
-                        SpannedDiagnostic::error(fault.code, span, detail).within(&section.title);
-                    let help = fault.help.filter(|_| !known.sensitive);
-                    self.reporter.add(finding.maybe_help(help));
+                    let finding = match evaluated.sensitive {
+                        false => SpannedDiagnostic::error(fault.code, span, fault.detail)
+                            .maybe_help(fault.help),
+                        true => SpannedDiagnostic::error(fault.code, span, hidden_detail(argument)),
+                    };
+                    self.report(section, finding);
                 }
             }
         }
@@ -269,6 +268,12 @@ pub(super) fn check_names(
         }
         check_names(reporter, &block.body, inner, &inner_title);
     }
+}
+
+/// The detail of an invalid argument whose value must not be shown.
+fn hidden_detail(argument: &Argument) -> String {
+    let (name, wants) = (argument.name, argument.kind.wants());
+    format!("The argument {name:?} must be {wants}. Its value is sensitive and not shown.")
 }
 
 fn duplicate(block: &Block, schema: &BlockType, before: Span) -> SpannedDiagnostic {
@@ -430,6 +435,6 @@ fn deeper(
     schema: &'static BlockType,
     fits: &dyn Fn(&'static BlockType) -> bool,
 ) -> Option<&'static str> {
-    let found = schema.blocks.iter().find(|inner| fits(inner));
-    found.map(|inner| inner.name)
+    let block = schema.blocks.iter().find(|inner| fits(inner));
+    block.map(|inner| inner.name)
 }

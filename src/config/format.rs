@@ -252,7 +252,7 @@ impl FormattedLine {
             .iter()
             .skip(1)
             .position(|token| token.kind == TokenKind::Equal);
-        let assign = equal.map(|at| begins + at + 1);
+        let assign = equal.map(|index| begins + index + 1);
         // A value that continues on the next line is not aligned.
         let assign = assign
             .filter(|from| all[*from..comment].iter().map(Token::opens).sum::<i32>() == 0)
@@ -276,10 +276,10 @@ impl FormattedLine {
 fn laid_out(all: &mut [Token]) -> String {
     let mut lines = Vec::new();
     let mut begins = 0;
-    for at in 0..all.len() {
-        if all[at].ends_line() || at + 1 == all.len() {
-            lines.push(FormattedLine::new(all, begins, at + 1));
-            begins = at + 1;
+    for index in 0..all.len() {
+        if all[index].ends_line() || index + 1 == all.len() {
+            lines.push(FormattedLine::new(all, begins, index + 1));
+            begins = index + 1;
         }
     }
     indent(&lines, all);
@@ -332,9 +332,9 @@ fn indent(lines: &[FormattedLine], all: &mut [Token]) {
 
 /// Sets the spaces between the tokens of a part of a line.
 fn space(part: &mut [Token]) {
-    for at in 1..part.len() {
-        let before = at.checked_sub(2).map(|at| &part[at]);
-        part[at].blanks = usize::from(is_apart(before, &part[at - 1], &part[at]));
+    for index in 1..part.len() {
+        let before = index.checked_sub(2).map(|at| &part[at]);
+        part[index].blanks = usize::from(is_apart(before, &part[index - 1], &part[index]));
     }
 }
 

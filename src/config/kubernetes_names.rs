@@ -100,7 +100,7 @@ pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     };
     for part in middle {
         match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
+            Some(index) => rest = &rest[index + part.len()..],
             None => return false,
         }
     }

@@ -98,21 +98,23 @@ impl Decoder<'_> {
                 instances.push(BlockInstance { section, key: None });
                 continue;
             };
-            let known = match self.evaluator.evaluate(&attr.expr, self.scope, None) {
-                Ok(known) => known,
+            let evaluated = match self.evaluator.evaluate(&attr.expr, self.scope, None) {
+                Ok(evaluated) => evaluated,
                 Err(fault) => {
                     self.reporter.add_fault(*fault, &block.title());
                     complete = false;
                     continue;
                 }
             };
-            if let Some(finding) = for_each_fault(&known.value, known.sensitive, attr.expr.span) {
+            if let Some(finding) =
+                for_each_fault(&evaluated.value, evaluated.sensitive, attr.expr.span)
+            {
                 self.reporter.add(finding.within(&block.title()));
                 complete = false;
                 continue;
             }
-            for (index, value) in elements(&known.value).unwrap_or_default() {
-                let key = if known.value.is_array() {
+            for (index, value) in elements(&evaluated.value).unwrap_or_default() {
+                let key = if evaluated.value.is_array() {
                     value
                 } else {
                     &index
@@ -187,8 +189,11 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
         buffer::give(&buffers, cluster);
     }
     if complete {
-        let known: Vec<&Cluster> = clusters.iter().map(|draft| &draft.cluster).collect();
-        let names: Vec<String> = known.iter().map(|cluster| cluster.name.0.clone()).collect();
+        let lowered: Vec<&Cluster> = clusters.iter().map(|draft| &draft.cluster).collect();
+        let names: Vec<String> = lowered
+            .iter()
+            .map(|cluster| cluster.name.0.clone())
+            .collect();
         let patterns = pools.iter().map(|it| (&it.section, &it.clusters));
         let patterns = patterns
             .chain(classes.iter().map(|it| (&it.section, &it.clusters)))
@@ -197,13 +202,13 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
         for (section, patterns) in patterns {
             check_clusters(reader, section, patterns, &names);
         }
-        overlay::check_conflicts(reader, &overlays, &known);
-        buffer::check_clusters(reader, &buffers, &known);
+        overlay::check_conflicts(reader, &overlays, &lowered);
+        buffer::check_clusters(reader, &buffers, &lowered);
     }
     // Errors so far are reported more precisely elsewhere.
     if !reader.reporter.failed() {
-        let known = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
-        for (cluster, used) in known.filter(|(cluster, _)| made_by_ec2(cluster)) {
+        let with_classes = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
+        for (cluster, used) in with_classes.filter(|(cluster, _)| made_by_ec2(cluster)) {
             user_data::check(reader, cluster, used);
         }
     }
@@ -257,8 +262,8 @@ fn cluster_patterns(section: &DecodedBlock) -> Vec<String> {
     } else {
         vec!["*".to_owned()]
     };
-    let given = section.texts("clusters");
-    given.map_or(everywhere, <[String]>::to_vec)
+    let patterns = section.texts("clusters");
+    patterns.map_or(everywhere, <[String]>::to_vec)
 }
 
 fn covers(patterns: &[String], cluster: &Cluster) -> bool {
@@ -298,9 +303,7 @@ fn check_clusters(
                 known.take(8).collect::<Vec<_>>().join(", ")
             )),
         };
-        reader
-            .reporter
-            .add(finding.maybe_help(help).within(&section.title));
+        reader.report(section, finding.maybe_help(help));
     }
 }
 

@@ -173,10 +173,10 @@ impl Expr {
                 .get(*index)
                 .map_or(self.span, |item| item.inner_span(rest)),
             (ExprKind::Object(items), PathStep::Key(key) | PathStep::KeyItself(key)) => {
-                let found = items
+                let item = items
                     .iter()
                     .find(|(expr, _)| expr.literal_text() == Some(key));
-                match (found, first) {
+                match (item, first) {
                     (Some((expr, _)), PathStep::KeyItself(_)) => expr.span,
                     (Some((_, value)), _) => value.inner_span(rest),
                     (None, _) => self.span,

@@ -7,7 +7,7 @@ use crate::config::source::Span;
 /// The diagnostic for a syntax error that the parser found at `offset`.
 pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> SpannedDiagnostic {
     let offset = floor(text, offset.min(text.len()));
-    let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+    let line_start = text[..offset].rfind('\n').map_or(0, |index| index + 1);
     let before = &text[line_start..offset];
     let rest = text[offset..].lines().next().unwrap_or_default();
     let width = rest.chars().next().map_or(0, char::len_utf8);
@@ -86,7 +86,7 @@ fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<S
         let span = Span::new(file, start, start + 2);
         return Some(opened_here(span, "The heredoc has no end.", help));
     }
-    let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+    let line_start = text[..offset].rfind('\n').map_or(0, |index| index + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
     let comment = line.trim_start().starts_with(['#', '/']);
     if !comment && line.replace("\\\"", "  ").matches('"').count() % 2 == 1 {
@@ -212,7 +212,7 @@ fn unclosed(text: &str) -> Option<Open> {
     let mut indent = 0;
     let mut blank = true;
     let mut chars = text.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
+    while let Some((index, c)) = chars.next() {
         let in_text = open.last().is_some_and(|open| open.mark == '"');
         let next = chars.peek().map(|(_, c)| *c);
         match c {
@@ -230,7 +230,7 @@ fn unclosed(text: &str) -> Option<Open> {
             '$' | '%' if in_text && next == Some('{') => {
                 chars.next();
                 open.push(Open {
-                    at,
+                    at: index,
                     mark: '{',
                     indent,
                 });
@@ -240,14 +240,14 @@ fn unclosed(text: &str) -> Option<Open> {
             }
             _ if in_text => {}
             '"' => open.push(Open {
-                at,
+                at: index,
                 mark: '"',
                 indent,
             }),
             '#' => skip_line(&mut chars),
             '/' if next == Some('/') => skip_line(&mut chars),
             '{' | '[' | '(' => open.push(Open {
-                at,
+                at: index,
                 mark: c,
                 indent,
             }),
@@ -257,7 +257,7 @@ fn unclosed(text: &str) -> Option<Open> {
                 suspect = suspect.or(further_left);
             }
             '<' if next == Some('<') => {
-                if let Some(missing) = skip_heredoc(text, at, &mut chars) {
+                if let Some(missing) = skip_heredoc(text, index, &mut chars) {
                     return Some(missing);
                 }
                 (indent, blank) = (0, true);
@@ -287,7 +287,7 @@ fn skip_heredoc(text: &str, at: usize, chars: &mut Chars<'_>) -> Option<Open> {
     for line in text[end..].split_inclusive('\n') {
         end += line.len();
         if line.trim() == word {
-            while chars.next_if(|(at, _)| *at < end).is_some() {}
+            while chars.next_if(|(index, _)| *index < end).is_some() {}
             return None;
         }
     }

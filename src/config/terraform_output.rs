@@ -125,9 +125,8 @@ fn refuse<T>(
     detail: impl Into<String>,
     help: &str,
 ) -> Option<T> {
-    let finding =
-        SpannedDiagnostic::error(code, section.span(argument), detail).within(&section.title);
-    reader.reporter.add(finding.help(help));
+    let finding = SpannedDiagnostic::error(code, section.span(argument), detail);
+    reader.report(section, finding.help(help));
     None
 }
 
@@ -137,14 +136,12 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
     let mock = match section.expr("mock") {
         None => None,
         Some(expr) => match reader.evaluator.evaluate(expr, reader.scope, None) {
-            Ok(known) if known.value.is_object() => Some(known),
+            Ok(mock) if mock.value.is_object() => Some(mock),
             Ok(_) => {
                 let detail = "mock must be a map from output names to values.".to_owned();
                 let finding = SpannedDiagnostic::error(ProblemCode::WrongType, expr.span, detail);
                 let help = "write mock = { OUTPUT = value }";
-                reader
-                    .reporter
-                    .add(finding.within(&section.title).help(help));
+                reader.report(section, finding.help(help));
                 return None;
             }
             Err(fault) => {

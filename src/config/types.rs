@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::config::source::Span;
 use crate::config::syntax::{Call, Expr, ExprKind};
-use crate::config::value::{nearest, quote, to_bool, to_number, to_text};
+use crate::config::value::{expected_names, quote, to_bool, to_number, to_text};
 
 /// The type of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,12 +64,9 @@ impl Type {
             "list" => Self::List(Box::new(Self::Any)),
             "set" => Self::Set(Box::new(Self::Any)),
             "map" => Self::Map(Box::new(Self::Any)),
-            other => {
-                let mut fault = NoType::new(span, format!("There is no type named {other:?}."));
-                fault.help = match nearest(other, NAMES) {
-                    Some(near) => Some(format!("did you mean {near:?}?")),
-                    None => Some(format!("expected one of: {}", NAMES.join(", "))),
-                };
+            unknown => {
+                let mut fault = NoType::new(span, format!("There is no type named {unknown:?}."));
+                fault.help = Some(expected_names(unknown, &NAMES));
                 return Err(fault);
             }
         })

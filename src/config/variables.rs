@@ -13,7 +13,7 @@ use crate::config::source::Span;
 use crate::config::syntax::native::{TemplateSite, parse_expr};
 use crate::config::syntax::{Expr, ExprKind};
 use crate::config::types::{Type, TypeMismatch};
-use crate::config::value::{nearest, to_text};
+use crate::config::value::{did_you_mean, to_text};
 
 /// A value for a variable, from a file, the command line or the environment.
 #[derive(Clone, Debug)]
@@ -53,8 +53,8 @@ pub(super) fn check_given(
     declared: &[DecodedBlock],
 ) {
     for value in given {
-        let known = declared.iter().any(|section| section.label() == value.name);
-        if known || value.strict == Strictness::Ignored {
+        let is_declared = declared.iter().any(|section| section.label() == value.name);
+        if is_declared || value.strict == Strictness::Ignored {
             continue;
         }
         let detail = format!("The variable {:?} is not declared.", value.name);
@@ -63,9 +63,7 @@ pub(super) fn check_given(
             Strictness::Error => SpannedDiagnostic::error(code, value.span, detail),
             _ => SpannedDiagnostic::warning(code, value.span, detail),
         };
-        let names = declared.iter().map(DecodedBlock::label);
-        let near = nearest(&value.name, names);
-        let help = near.map(|near| format!("did you mean {near:?}?"));
+        let help = did_you_mean(&value.name, declared.iter().map(DecodedBlock::label));
         reader.reporter.add(finding.maybe_help(help));
     }
 }
@@ -85,7 +83,7 @@ pub(super) fn resolve(
 ) -> BTreeMap<String, ResolvedVariable> {
     let mut resolved = BTreeMap::new();
     for section in declared {
-        let last = given.iter().rev().find(|one| one.name == section.label());
+        let last = given.iter().rfind(|value| value.name == section.label());
         resolved.insert(section.label().to_owned(), one(reader, section, last));
     }
     resolved
@@ -108,12 +106,11 @@ fn one(
         let hidden = default.into_iter().chain(given.map(|given| given.span));
         hidden.for_each(|span| reader.reporter.hide(span));
     }
-    let known = match (kind.transpose(), given, default) {
+    let value = match (kind.transpose(), given, default) {
         (Err(fault), ..) => {
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::InvalidType, fault.span, fault.detail);
-            let finding = finding.maybe_help(fault.help).within(&section.title);
-            reader.reporter.add(finding);
+            let code = ProblemCode::InvalidType;
+            let finding = SpannedDiagnostic::error(code, fault.span, fault.detail);
+            reader.report(section, finding.maybe_help(fault.help));
             None
         }
         (Ok(_), None, None) => {
@@ -129,10 +126,10 @@ fn one(
             value.and_then(|value| fit(reader, section, &value, kind.as_ref(), origin))
         }
     };
-    if let Some(value) = known.as_ref().filter(|_| sensitive) {
+    if let Some(value) = value.as_ref().filter(|_| sensitive) {
         reader.evaluator.secrets.add_values(value);
     }
-    let known = known.map(|value| NamedValue { value, sensitive });
+    let known = value.map(|value| NamedValue { value, sensitive });
     ResolvedVariable { known, origin }
 }
 
@@ -142,15 +139,14 @@ fn missing(reader: &Decoder<'_>, section: &DecodedBlock) {
     let finding = SpannedDiagnostic::error(ProblemCode::MissingVariable, section.header, detail)
         .help(format!(
             "set it with --var {name}=VALUE, in a file with --var-file, or as OUTRIGGER_VAR_{name}"
-        ))
-        .within(&section.title);
-    reader.reporter.add(finding);
+        ));
+    reader.report(section, finding);
 }
 
 /// Evaluates an expression that may use functions, but no names.
 fn plain(reader: &Decoder<'_>, expr: &Expr, title: &str) -> Option<Value> {
     match reader.evaluator.evaluate(expr, &EvalScope::default(), None) {
-        Ok(known) => Some(known.value),
+        Ok(evaluated) => Some(evaluated.value),
         Err(fault) => {
             let fault = match fault.code {
                 ProblemCode::UnknownReference => Box::new(EvalError {
@@ -181,10 +177,10 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
             if *kind == Type::Any
                 && !matches!(expr.kind, ExprKind::List(_) | ExprKind::Object(_)) =>
         {
-            let known = reader
+            let evaluated = reader
                 .evaluator
                 .evaluate(&expr, &EvalScope::default(), None);
-            Some(known.map_or(literal, |known| known.value))
+            Some(evaluated.map_or(literal, |evaluated| evaluated.value))
         }
         Ok(expr) => plain(reader, &expr, ""),
         Err(_) if *kind == Type::Any => Some(literal),
@@ -195,9 +191,8 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
                 error.message()
             );
             let span = Span::new(given.span.file, error.location().offset(), text.len());
-            reader
-                .reporter
-                .add(SpannedDiagnostic::error(ProblemCode::Syntax, span, detail));
+            let finding = SpannedDiagnostic::error(ProblemCode::Syntax, span, detail);
+            reader.reporter.add(finding);
             None
         }
     }
@@ -229,7 +224,7 @@ fn fit(
     if let Some(kind) = section.expr("type") {
         finding = finding.also(kind.span, "its type");
     }
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
     None
 }
 
@@ -257,36 +252,35 @@ fn check_rule(reader: &Decoder<'_>, section: &DecodedBlock, rule: &DecodedBlock,
     else {
         return;
     };
-    let known = match reader.evaluator.evaluate(condition, reader.scope, None) {
-        Ok(known) => known,
+    let evaluated = match reader.evaluator.evaluate(condition, reader.scope, None) {
+        Ok(evaluated) => evaluated,
         Err(fault) => {
             reader.reporter.add_fault(*fault, &rule.title);
             return;
         }
     };
-    match known.value {
+    match evaluated.value {
         Value::Bool(true) => {}
         Value::Bool(false) => {
             let detail = match reader.evaluator.evaluate(message, reader.scope, None) {
-                Ok(known) if known.sensitive => {
+                Ok(message) if message.sensitive => {
                     "The error message is not shown, because it contains a sensitive value."
                         .to_owned()
                 }
-                Ok(known) => to_text(&known.value).unwrap_or_default(),
+                Ok(message) => to_text(&message.value).unwrap_or_default(),
                 Err(fault) => {
                     reader.reporter.add_fault(*fault, &rule.title);
                     return;
                 }
             };
             let finding = SpannedDiagnostic::error(ProblemCode::ValidationFailed, origin, detail)
-                .also(condition.span, "rejected by this rule")
-                .within(&section.title);
-            reader.reporter.add(finding);
+                .also(condition.span, "rejected by this rule");
+            reader.report(section, finding);
         }
         _ => {
             let detail = "A condition must be true or false.";
             let finding = SpannedDiagnostic::error(ProblemCode::WrongType, condition.span, detail);
-            reader.reporter.add(finding.within(&rule.title));
+            reader.report(rule, finding);
         }
     }
 }

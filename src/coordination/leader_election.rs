@@ -72,7 +72,7 @@ impl LeaseObserver {
     ) -> LeaseOwner {
         // A deletion is not visible to the holder, which acts until it reads the Lease again.
         let hold = hold
-            .or_else(|| self.seen.clone().map(|(known, _)| known))
+            .or_else(|| self.seen.clone().map(|(holder, _)| holder))
             .unwrap_or_default();
         if hold.holder.is_empty() {
             self.seen = None;
@@ -82,7 +82,7 @@ impl LeaseObserver {
             return LeaseOwner::Mine;
         }
         let since = match &self.seen {
-            Some((known, since)) if *known == hold => *since,
+            Some((holder, since)) if *holder == hold => *since,
             _ => now,
         };
         let lasts = hold.lasts.min(LASTS_MAX);
@@ -122,11 +122,9 @@ pub fn host_of(holder: &str) -> &str {
 /// difference would only swap the hosts.
 pub fn asks_for(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
     let (mine, others) = led(company)?;
-    let (_, led) = others
-        .into_iter()
-        .max_by_key(|(_, clusters)| clusters.len())?;
-    let first = led.first().copied()?;
-    (led.len() >= mine + 2).then_some(first)
+    let most_led = others.into_values().max_by_key(Vec::len)?;
+    let first = most_led.first().copied()?;
+    (most_led.len() >= mine + 2).then_some(first)
 }
 
 /// Returns whether this host hands one of its clusters over to a requesting host.

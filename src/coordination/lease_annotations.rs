@@ -222,8 +222,8 @@ impl LeaseAnnotations {
         added: &BTreeMap<ClaimId, DisruptionRecord>,
         from: Timestamp,
     ) -> Option<String> {
-        let known = self.let_go.iter().filter(|(_, record)| record.at > from);
-        let all: BTreeMap<&ClaimId, &DisruptionRecord> = known.chain(added).collect();
+        let recent = self.let_go.iter().filter(|(_, record)| record.at > from);
+        let all: BTreeMap<&ClaimId, &DisruptionRecord> = recent.chain(added).collect();
         let fits = all.len() <= DISRUPTED_NODES_MAX;
         fits.then(|| {
             VERSION.to_owned()

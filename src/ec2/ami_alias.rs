@@ -146,8 +146,11 @@ fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
                 "latest" => "recommended".to_owned(),
                 pinned => format!("amazon-eks-node-al2023-{arch}-{kind}-{k}-{pinned}"),
             };
-            let at = format!("/aws/service/eks/optimized-ami/{k}/amazon-linux-2023");
-            parameter(format!("{at}/{arch}/{kind}/{image}/image_id"), &[variant])
+            let prefix = format!("/aws/service/eks/optimized-ami/{k}/amazon-linux-2023");
+            parameter(
+                format!("{prefix}/{arch}/{kind}/{image}/image_id"),
+                &[variant],
+            )
         })
         .collect()
 }
@@ -180,9 +183,9 @@ fn windows(
         return Err(UnsupportedAlias::Pinned(family.as_str()));
     }
     let year = family.as_str().trim_start_matches("windows");
-    let at = "/aws/service/ami-windows-latest";
+    let prefix = "/aws/service/ami-windows-latest";
     let name = format!("Windows_Server-{year}-English-Core-EKS_Optimized-{k}");
-    Ok(vec![parameter(format!("{at}/{name}/image_id"), &[])])
+    Ok(vec![parameter(format!("{prefix}/{name}/image_id"), &[])])
 }
 
 #[cfg(test)]

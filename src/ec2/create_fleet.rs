@@ -292,34 +292,21 @@ impl<'a> FleetRequestInput<'a> {
         subnets: &Subnets,
         now: Timestamp,
     ) -> Result<Wanted<'a>, RefusalKind> {
-        let instance_type = self
-            .catalog
-            .get(key.instance_type.as_str())
-            .ok_or(RefusalKind::Unsupported)?;
-        let image = self
-            .images
-            .get(&key.instance_type)
-            .and_then(|id| self.resolved.images.iter().find(|image| image.id == *id))
-            .ok_or(RefusalKind::NoImage)?;
-        // An instance outside the reservation would be paid for in addition.
-        let reservation = match key.reservation.as_deref() {
-            Some(id) => {
-                let reservation = self.catalog.reservations().get(id);
-                Some(reservation.ok_or(RefusalKind::ReservationExceeded)?)
-            }
-            None => None,
-        };
-        let subnet = subnets
-            .choose(&self.resolved.subnets, &key.zone, now)
-            .ok_or(RefusalKind::NoAddress)?
-            .id
-            .clone();
+        let instance_type = self.catalog.get(key.instance_type.as_str());
+        let image = self.images.get(&key.instance_type);
+        let image = image.and_then(|id| self.resolved.images.iter().find(|image| image.id == *id));
+        let all = self.catalog.reservations();
+        let reservation = key.reservation.as_deref().map(|id| all.get(id));
+        let subnet = subnets.choose(&self.resolved.subnets, &key.zone, now);
         Ok(Wanted {
             key,
-            instance_type,
-            image,
-            reservation,
-            subnet,
+            instance_type: instance_type.ok_or(RefusalKind::Unsupported)?,
+            image: image.ok_or(RefusalKind::NoImage)?,
+            // An instance outside the reservation would be paid for in addition.
+            reservation: reservation
+                .map(|reservation| reservation.ok_or(RefusalKind::ReservationExceeded))
+                .transpose()?,
+            subnet: subnet.ok_or(RefusalKind::NoAddress)?.id.clone(),
         })
     }
 
@@ -340,8 +327,8 @@ impl<'a> FleetRequestInput<'a> {
                 None => {
                     let template = self.template(candidate, &group, render)?;
                     let name = template.name();
-                    let known = configs.iter().any(|(other, _)| *other == name);
-                    if !known && configs.len() < TEMPLATES_MAX {
+                    let exists = configs.iter().any(|(other, _)| *other == name);
+                    if !exists && configs.len() < TEMPLATES_MAX {
                         let overrides = Vec::new();
                         let config = LaunchTemplateConfig {
                             template,
@@ -448,8 +435,8 @@ fn take(
     let mut pods_per_subnet: BTreeMap<&str, i64> = BTreeMap::new();
     for candidate in wanted {
         let pods = candidate.instance_type.capacity.pods;
-        let known = pods_per_subnet.entry(&candidate.subnet).or_insert(pods);
-        *known = (*known).min(pods);
+        let least = pods_per_subnet.entry(&candidate.subnet).or_insert(pods);
+        *least = (*least).min(pods);
     }
     let mut taken = ReservedAddresses::default();
     for subnet in &resolved.subnets {

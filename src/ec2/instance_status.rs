@@ -64,9 +64,9 @@ pub fn judge(
         let Some(finding) = wrong(row, now) else {
             continue;
         };
-        let known = all.entry(row.instance.clone()).or_insert(finding);
-        if finding.0 > known.0 {
-            *known = finding;
+        let worst = all.entry(row.instance.clone()).or_insert(finding);
+        if finding.0 > worst.0 {
+            *worst = finding;
         }
     }
     all
@@ -74,7 +74,9 @@ pub fn judge(
 
 fn wrong(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
     if row.checks.iter().any(|check| {
-        let long = check.since.is_none_or(|at| now.duration_since(at) >= FAILS);
+        let long = check
+            .since
+            .is_none_or(|since| now.duration_since(since) >= FAILS);
         check.failed && long
     }) {
         return Some((Interruption::Failed, now));

@@ -72,12 +72,12 @@ pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     }
     let envelope: Envelope =
         serde_json::from_str(body).map_err(|fault| Malformed::Json(fault.to_string()))?;
-    let known = (
+    let kind = (
         envelope.version.as_str(),
         envelope.source.as_str(),
         envelope.detail_type.as_str(),
     );
-    let what = match known {
+    let what = match kind {
         ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning") => Interruption::Spot,
         ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation") => Interruption::Rebalance,
         ("0", "aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => {

@@ -126,10 +126,10 @@ pub fn resolve(
     let mut conditions = Conditions::default();
     if let Some(all) = conditions.listed(ConditionKind::ImagesReady, images) {
         resolved.images = image_selection::select(all);
-        let none = resolved.images.is_empty();
+        let is_missing = resolved.images.is_empty();
         conditions.found(
             ConditionKind::ImagesReady,
-            none,
+            is_missing,
             Cause::ImageNotFound,
             || format!("no image matches {}", image_terms(&class.images)),
         );
@@ -148,10 +148,10 @@ pub fn resolve(
         resolved
             .subnets
             .sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.id.cmp(&b.id)));
-        let none = resolved.subnets.is_empty();
+        let is_missing = resolved.subnets.is_empty();
         conditions.found(
             ConditionKind::SubnetsReady,
-            none,
+            is_missing,
             Cause::SubnetsNotFound,
             || format!("no subnet matches {}", terms(&class.subnets)),
         );
@@ -167,12 +167,12 @@ pub fn resolve(
             .map(|(group, _)| group.clone())
             .collect();
         resolved.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
-        let none = resolved.security_groups.is_empty();
+        let is_missing = resolved.security_groups.is_empty();
         let (kind, cause) = (
             ConditionKind::SecurityGroupsReady,
             Cause::SecurityGroupsNotFound,
         );
-        conditions.found(kind, none, cause, || {
+        conditions.found(kind, is_missing, cause, || {
             format!(
                 "no security group matches {}",
                 terms(&class.security_groups)
@@ -209,7 +209,7 @@ fn reservations(
         .filter(|listed| {
             let ends = listed.found.reservation.ends;
             let mut terms = class.reservations.iter();
-            ends.is_none_or(|at| at > now) && terms.any(|term| is_reservation(term, listed))
+            ends.is_none_or(|end| end > now) && terms.any(|term| is_reservation(term, listed))
         })
         .map(|listed| listed.found.clone())
         .collect();

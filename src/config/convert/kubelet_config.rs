@@ -11,7 +11,7 @@ use super::ConversionError;
 use super::threshold::threshold;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::syntax::PathStep;
-use crate::config::value::{nearest, quote, to_text};
+use crate::config::value::{did_you_mean, quote, to_text};
 use crate::model::node_class::kubelet::Signal;
 use crate::model::quantity::parse_milli;
 
@@ -342,13 +342,13 @@ fn member(
         return;
     }
     let names = fields.iter().flat_map(|(_, names)| names.iter().copied());
-    let mut at = path.clone();
-    at.push(PathStep::KeyItself(name.to_owned()));
+    let mut field_path = path.clone();
+    field_path.push(PathStep::KeyItself(name.to_owned()));
     faults.push(ConversionError {
-        path: at,
+        path: field_path,
         code: ProblemCode::UnknownArgument,
         detail: format!("The kubelet configuration has no field {name:?} here."),
-        help: nearest(name, names).map(|near| format!("did you mean {near:?}?")),
+        help: did_you_mean(name, names),
     });
 }
 

@@ -10,7 +10,7 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::config::schema::ArgumentType;
 use crate::config::syntax::PathStep;
-use crate::config::value::{nearest, quote, to_text};
+use crate::config::value::{expected_names, quote, to_text};
 use crate::model::claim::TAG_VALUE_MAX;
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::quantity::{QuantityError, parse_milli, parse_whole};
@@ -65,7 +65,7 @@ impl Converter<'_> {
                 for (key, item) in items {
                     match field(key, item) {
                         Ok(json) => fields.push((key.clone(), json)),
-                        Err(found) => faults.extend(found),
+                        Err(errors) => faults.extend(errors),
                     }
                 }
                 if !faults.is_empty() {
@@ -97,7 +97,7 @@ impl Converter<'_> {
         let (mut all, mut faults) = (Vec::new(), Vec::new());
         for (key, item) in items {
             match convert(self, key, item) {
-                Ok(one) => all.push((key.clone(), one)),
+                Ok(converted) => all.push((key.clone(), converted)),
                 Err(mut fault) => {
                     if fault.path.is_empty() {
                         fault.path.push(PathStep::Key(key.clone()));
@@ -191,11 +191,7 @@ impl Converter<'_> {
         Signal::parse(key).ok_or_else(|| {
             let detail = format!("There is no eviction signal {key:?}.");
             let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
-            let names = Signal::ALL.iter().map(|(_, name)| *name);
-            fault.help = Some(match nearest(key, names.clone()) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None => format!("expected one of: {}", names.collect::<Vec<_>>().join(", ")),
-            });
+            fault.help = Some(expected_names(key, &Signal::ALL.map(|(_, name)| name)));
             fault
         })
     }

@@ -53,12 +53,12 @@ impl Evaluation<'_> {
             environment: &self.evaluator.environment,
         };
         let answer = (function.call)(&args).map_err(|refusal| {
-            let at = refusal
+            let argument = refusal
                 .arg
                 .and_then(|arg| call.args.get(arg).or(call.args.last()));
             let detail = format!("Call to function {:?} failed: {}.", call.name, refusal.text);
             EvalError::new(
-                at.map_or(span, |arg| arg.span),
+                argument.map_or(span, |arg| arg.span),
                 ProblemCode::FunctionCall,
                 detail,
             )

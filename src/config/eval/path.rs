@@ -73,9 +73,9 @@ impl Evaluation<'_> {
         }
         let mut known: Vec<&str> = self.scope.roots.keys().copied().collect();
         let mut outer = frame;
-        while let Some(at) = outer {
-            known.push(at.name);
-            outer = at.outer;
+        while let Some(frame) = outer {
+            known.push(frame.name);
+            outer = frame.outer;
         }
         let helped = match nearest(name, known.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),
@@ -95,16 +95,17 @@ impl Evaluation<'_> {
         mut span: Span,
         frame: Option<&Frame<'_>>,
     ) -> EvalResult {
-        let mut at = start;
+        let mut value = start;
         for (index, step) in steps.iter().enumerate() {
             span = span.to(step.span);
             match &step.kind {
                 StepKind::Name(name) => {
-                    at = member(at, name, span).map_err(|fault| self.left_out(fault, name))?;
+                    value =
+                        member(value, name, span).map_err(|fault| self.left_out(fault, name))?;
                 }
                 StepKind::Index(index) => {
                     let key = self.eval(index, frame)?;
-                    at = item(at, &key, index, span).map_err(|fault| match &key {
+                    value = item(value, &key, index, span).map_err(|fault| match &key {
                         Value::String(name) => self.left_out(fault, name),
                         _ => fault,
                     })?;
@@ -121,13 +122,13 @@ impl Evaluation<'_> {
                         }
                     };
                     let (item_steps, rest) = rest.split_at(count);
-                    let items = self.splat(at, item_steps, span, frame)?;
+                    let items = self.splat(value, item_steps, span, frame)?;
                     return self.follow(&items, rest, span, frame);
                 }
             }
         }
-        self.charge(span, value::size(at))?;
-        Ok(at.clone())
+        self.charge(span, value::size(value))?;
+        Ok(value.clone())
     }
 
     /// Adds a hint if a name is missing because the output is sensitive.
@@ -279,10 +280,10 @@ fn item<'v>(
         Value::Array(items) => {
             let place = value::to_number(key).and_then(|number| number.as_u64());
             let place = place.ok_or_else(|| wrong(index, "an index of 0 or more", key))?;
-            let found = usize::try_from(place)
+            let element = usize::try_from(place)
                 .ok()
                 .and_then(|place| items.get(place));
-            found.ok_or_else(|| {
+            element.ok_or_else(|| {
                 let count = items.len();
                 let detail = format!("The list has {count} elements, and no index {place}.");
                 EvalError::new(span, ProblemCode::Evaluation, detail)

@@ -135,11 +135,11 @@ impl TokenScanner<'_> {
             '\n' => self.take(TokenKind::Newline, 1),
             '\r' if rest.starts_with("\r\n") => self.take(TokenKind::Newline, 2),
             '#' | '/' if first == '#' || rest.starts_with("//") => {
-                let end = rest.find('\n').map_or(rest.len(), |at| at + 1);
+                let end = rest.find('\n').map_or(rest.len(), |index| index + 1);
                 self.take(TokenKind::Comment, end);
             }
             '/' if rest.starts_with("/*") => {
-                let end = rest[2..].find("*/").map_or(rest.len(), |at| at + 4);
+                let end = rest[2..].find("*/").map_or(rest.len(), |index| index + 4);
                 self.take(TokenKind::Comment, end);
             }
             '"' => {
@@ -192,22 +192,22 @@ impl TokenScanner<'_> {
 
     /// Text up to the closing quote or the next interpolation.
     fn quoted(&mut self) {
-        let mut at = 0;
-        while let Some(next) = self.rest[at..].chars().next() {
-            let rest = &self.rest[at..];
+        let mut end = 0;
+        while let Some(next) = self.rest[end..].chars().next() {
+            let rest = &self.rest[end..];
             match next {
-                '\\' => at += 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+                '\\' => end += 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
                 '"' => {
-                    self.take(TokenKind::Text, at);
+                    self.take(TokenKind::Text, end);
                     self.modes.pop();
                     return self.take(TokenKind::Unquote, 1);
                 }
-                _ if is_escape(rest) => at += 3,
-                _ if interp(rest).is_some() => return self.put_in(at),
-                _ => at += next.len_utf8(),
+                _ if is_escape(rest) => end += 3,
+                _ if interp(rest).is_some() => return self.put_in(end),
+                _ => end += next.len_utf8(),
             }
         }
-        self.take(TokenKind::Text, at);
+        self.take(TokenKind::Text, end);
     }
 
     /// Lines up to the delimiter or the next interpolation.

@@ -46,7 +46,7 @@ pub(super) fn coalesce(args: &Args<'_>) -> FunctionResult {
         .iter()
         .find(|item| !item.is_null() && item.as_str() != Some(""))
     {
-        Some(found) => Ok(found.clone()),
+        Some(value) => Ok(value.clone()),
         None => Err("all arguments are null or empty".into()),
     }
 }
@@ -146,7 +146,7 @@ pub(super) fn length(args: &Args<'_>) -> FunctionResult {
 pub(super) fn lookup(args: &Args<'_>) -> FunctionResult {
     let key = args.text(1)?;
     match (args.map(0)?.get(&key), args.values.get(2)) {
-        (Some(found), _) => Ok(found.clone()),
+        (Some(value), _) => Ok(value.clone()),
         (None, Some(default)) => Ok(default.clone()),
         (None, None) => {
             let text = format!("the map has no key {key:?}, and no default is given");

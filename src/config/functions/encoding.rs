@@ -33,7 +33,7 @@ pub(super) fn tobool(args: &Args<'_>) -> FunctionResult {
 pub(super) fn env(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     match (args.environment.env.get(&name), args.values.get(1)) {
-        (Some(found), _) => Ok(Value::String(found.clone())),
+        (Some(value), _) => Ok(Value::String(value.clone())),
         (None, Some(default)) => Ok(default.clone()),
         (None, None) => Err(FunctionError::at(
             0,
@@ -45,7 +45,7 @@ pub(super) fn env(args: &Args<'_>) -> FunctionResult {
 pub(super) fn secret(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     match args.environment.secrets.get(&name) {
-        Some(found) => Ok(Value::String(found.clone())),
+        Some(secret) => Ok(Value::String(secret.clone())),
         None => Err(FunctionError::at(
             0,
             format!("there is no secret named {name:?}"),

@@ -158,7 +158,7 @@ pub(super) fn regex(args: &Args<'_>) -> FunctionResult {
     let (wanted, whole) = (args.text(0)?, args.text(1)?);
     let regex = pattern(args, 0, &wanted)?;
     match regex.captures(&whole) {
-        Some(found) => Ok(groups(&regex, &found)),
+        Some(captures) => Ok(groups(&regex, &captures)),
         None => Err(format!("{wanted:?} matches nothing in the string").into()),
     }
 }
@@ -168,7 +168,7 @@ pub(super) fn regexall(args: &Args<'_>) -> FunctionResult {
     let regex = pattern(args, 0, &wanted)?;
     let all = regex
         .captures_iter(&whole)
-        .map(|found| groups(&regex, &found));
+        .map(|captures| groups(&regex, &captures));
     Ok(Value::Array(all.collect()))
 }
 

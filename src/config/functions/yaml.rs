@@ -251,16 +251,16 @@ fn comment(text: &str) -> bool {
 /// A key and the text after its colon. `None` if the line has no key.
 fn split_key(text: &str) -> Option<(&str, &str)> {
     let mut quote = None;
-    for (at, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match (quote, c) {
-            (None, '"' | '\'') if at == 0 => quote = Some(c),
+            (None, '"' | '\'') if index == 0 => quote = Some(c),
             (Some(open), c) if c == open => quote = None,
-            (None, '#') if text[..at].ends_with(' ') => return None,
-            (None, '[' | '{') if at == 0 => return None,
+            (None, '#') if text[..index].ends_with(' ') => return None,
+            (None, '[' | '{') if index == 0 => return None,
             (None, ':') => {
-                let rest = &text[at + 1..];
+                let rest = &text[index + 1..];
                 if rest.is_empty() || rest.starts_with(' ') {
-                    return Some((&text[..at], rest));
+                    return Some((&text[..index], rest));
                 }
             }
             _ => {}
@@ -273,11 +273,11 @@ fn split_key(text: &str) -> Option<(&str, &str)> {
 fn without_comment(text: &str) -> &str {
     let mut quote = None;
     let mut before = ' ';
-    for (at, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match (quote, c) {
             (None, '"' | '\'') => quote = Some(c),
             (Some(open), c) if c == open => quote = None,
-            (None, '#') if before == ' ' => return text[..at].trim_end(),
+            (None, '#') if before == ' ' => return text[..index].trim_end(),
             _ => {}
         }
         before = c;
@@ -347,7 +347,7 @@ fn flow_token<'a>(rest: &mut &'a str, line: usize) -> YamlResult<&'a str> {
     let whole = *rest;
     let quote = whole.chars().next().filter(|c| matches!(c, '"' | '\''));
     let end = match quote {
-        Some(quote) => whole[1..].find(quote).map(|at| at + 2),
+        Some(quote) => whole[1..].find(quote).map(|index| index + 2),
         None => {
             let colon = whole
                 .find(": ")

@@ -84,16 +84,15 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
                     cluster.name.as_str()
                 );
                 let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
-                    .also(draft.section.span("pool"), "the pool")
-                    .within(&draft.section.title);
-                reader.reporter.add(finding);
+                    .also(draft.section.span("pool"), "the pool");
+                reader.report(&draft.section, finding);
             }
         }
         if !found && !clusters.is_empty() {
             let detail = format!("No cluster of the buffer has the pool {:?}.", pool.as_str());
             let span = draft.section.span("pool");
             let finding = SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail);
-            reader.reporter.add(finding.within(&draft.section.title));
+            reader.report(&draft.section, finding);
         }
     }
 }
@@ -109,7 +108,7 @@ fn one(
         let detail = format!("{name:?} is not a valid name for a buffer. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(&section, finding);
     }
     check_count(reader, &section);
     check_static(reader, &section, pools);
@@ -145,9 +144,8 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
         let detail = "The buffer does not set the number of pods to reserve capacity for.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .help("write one of replicas, percentage and limits")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write one of replicas, percentage and limits");
+        reader.report(section, finding);
     }
     if section.block("scalable").is_some() {
         return;
@@ -170,9 +168,8 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     };
     let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
         .label(label)
-        .help(help)
-        .within(&section.title);
-    reader.reporter.add(finding);
+        .help(help);
+    reader.report(section, finding);
 }
 
 /// A static pool launches no nodes for pods, including virtual pods.
@@ -180,16 +177,15 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Poo
     let Some(name) = section.reference("pool") else {
         return;
     };
-    let found = pools.iter().find(|draft| draft.pool.name.as_str() == name);
-    let Some(draft) = found.filter(|draft| draft.pool.replicas.is_some()) else {
+    let spec = pools.iter().find(|draft| draft.pool.name.as_str() == name);
+    let Some(draft) = spec.filter(|draft| draft.pool.replicas.is_some()) else {
         return;
     };
     let detail =
         format!("The pool {name:?} is static: Outrigger launches no nodes in it for buffers.");
     let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("pool"), detail)
-        .also(draft.section.span("replicas"), "the pool is static")
-        .within(&section.title);
-    reader.reporter.add(finding);
+        .also(draft.section.span("replicas"), "the pool is static");
+    reader.report(section, finding);
 }
 
 fn scalable(section: &DecodedBlock) -> Option<Scalable> {
@@ -209,7 +205,7 @@ fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> B
         let detail = "The pod must request at least one resource.";
         let code = ProblemCode::InvalidValue;
         let finding = SpannedDiagnostic::error(code, section.span("requests"), detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     let node_selector = section.map("node_selector");
     for key in node_selector.keys() {
@@ -223,7 +219,7 @@ fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> B
         } else {
             continue;
         };
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     let tolerations = section.blocks("toleration");
     BufferPod {
@@ -265,7 +261,7 @@ fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration
     };
     let detail = format!("{text:?} is not a valid taint {what}. {why}");
     let finding = SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail);
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
     None
 }
 
@@ -290,6 +286,6 @@ fn check_limits(reader: &Decoder<'_>, section: &DecodedBlock, buffer: &Buffer) {
         let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
         let detail = format!("The pods do not request {name}, so this limit has no effect.");
         let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
 }

@@ -62,9 +62,8 @@ fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("nodes and rate are missing")
-                .help("write nodes = \"10%\", or rate = \"20/h\"")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write nodes = \"10%\", or rate = \"20/h\"");
+        reader.report(section, finding);
         return None;
     }
     let nodes = section.allowance("nodes");
@@ -75,9 +74,8 @@ fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         let detail = "This budget is always zero: it blocks all voluntary disruption.";
         let finding =
             SpannedDiagnostic::warning(ProblemCode::OutOfRange, section.span("nodes"), detail)
-                .help("limit it with during or reasons, or pause disruption for a while instead")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("limit it with during or reasons, or pause disruption for a while instead");
+        reader.report(section, finding);
     }
     // If only a rate is set, the number of simultaneous disruptions is not limited.
     let nodes = nodes.or(rate.map(|_| BudgetNodes::Percent(100)))?;
@@ -102,9 +100,8 @@ fn maintenance(
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("during is missing")
-                .help("write during = schedule.NAME, or schedule and duration")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write during = schedule.NAME, or schedule and duration");
+        reader.report(section, finding);
     }
     let during = window(reader, section, schedules)?;
     Some(Maintenance {
@@ -126,9 +123,8 @@ fn window(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
     if let (Some(during), Some(first)) = (section.get("during"), first) {
         let detail = "during and an inline schedule exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, first.name_span, detail)
-            .also(during.name_span, "")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .also(during.name_span, "");
+        reader.report(section, finding);
         return None;
     }
     if let Some(name) = section.reference("during") {
@@ -140,9 +136,8 @@ fn window(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, first.name_span, detail)
                 .label("schedule is missing")
-                .help("add schedule = \"0 8 * * mon-fri\"")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("add schedule = \"0 8 * * mon-fri\"");
+        reader.report(section, finding);
         return None;
     }
     window_of(reader, section, "schedule")

@@ -59,7 +59,7 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
                 .help("write it like \"~> 0.1\" or \">= 0.1, < 0.3\"")
         }
     };
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
 }
 
 /// Reports if a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if they are
@@ -71,7 +71,7 @@ fn allows(constraints: &str, version: &str) -> Option<bool> {
         let constraint = constraint.trim();
         let digits = constraint.find(|c: char| c.is_ascii_digit())?;
         let (operator, wanted) = constraint.split_at(digits);
-        let part_count = wanted.split('.').count();
+        let fixed_parts = wanted.split('.').count().max(2) - 1;
         let wanted = parts(wanted)?;
         allowed &= match operator.trim() {
             "" | "=" => running == wanted,
@@ -81,10 +81,7 @@ fn allows(constraints: &str, version: &str) -> Option<bool> {
             "<" => running < wanted,
             "<=" => running <= wanted,
             // The last part of the constraint may be greater.
-            "~>" => {
-                running >= wanted
-                    && running[..part_count.max(2) - 1] == wanted[..part_count.max(2) - 1]
-            }
+            "~>" => running >= wanted && running[..fixed_parts] == wanted[..fixed_parts],
             _ => return None,
         };
     }
@@ -137,7 +134,7 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
     if let Some(listen) = telemetry
         .listen
         .as_deref()
-        .filter(|address| !is_loopback(address))
+        .filter(|host| !is_loopback(host))
     {
         let detail = format!(
             "Other hosts can reach {listen}, and can read the names of clusters, pools and zones: \
@@ -145,9 +142,8 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
         );
         let finding =
             SpannedDiagnostic::warning(ProblemCode::Exposed, section.span("listen"), detail)
-                .within(&section.title)
                 .help("listen on 127.0.0.1 or [::1], or restrict access with a firewall");
-        reader.reporter.add(finding);
+        reader.report(section, finding);
     }
     if let Some(log) = section.block("log") {
         telemetry.log_format = match log.text("format") {

@@ -10,7 +10,7 @@ use crate::config::lower::{Blocks, cluster_patterns, covers, pool, requirement};
 use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
-use crate::config::value::nearest;
+use crate::config::value::did_you_mean;
 use crate::model::cluster::Cluster;
 use crate::model::instance::Price;
 use crate::model::labels::{POOL, normalized};
@@ -56,7 +56,7 @@ fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) ->
         let detail = format!("{name:?} is not a valid name for an overlay. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(&section, finding);
     }
     if section.block("require").is_none() {
         let detail = "The overlay does not select any instance types.";
@@ -64,10 +64,9 @@ fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) ->
             .label("require is missing")
             .help(
                 "write require \"KEY\" { in = […] }; to select all of them, write require \
-                 \"kubernetes.io/os\" { exists = true }",
-            )
-            .within(&section.title);
-        reader.reporter.add(finding);
+                                  \"kubernetes.io/os\" { exists = true }",
+            );
+        reader.report(&section, finding);
     }
     check_pools(reader, &section, pools);
     let absolute = section.number("price").and_then(Price::new);
@@ -97,7 +96,7 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
         let detail = "price and price_adjustment exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, adjustment.name_span, detail)
             .also(price.name_span, "");
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     if !["price", "price_adjustment"]
         .iter()
@@ -107,9 +106,8 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
         let detail = "The overlay changes nothing.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .help("write one of price, price_adjustment and capacity")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write one of price, price_adjustment and capacity");
+        reader.report(section, finding);
     }
 }
 
@@ -120,17 +118,14 @@ fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Pool
         for argument in ["in", "not_in"] {
             let names = inner.texts(argument).unwrap_or_default().iter();
             for (index, name) in names.enumerate() {
-                let mut known = pools.iter().map(|draft| draft.pool.name.as_str());
+                let known = pools.iter().map(|draft| draft.pool.name.as_str());
                 if known.clone().any(|pool| pool == name) {
                     continue;
                 }
                 let span = inner.inner_span(argument, PathStep::Index(index));
                 let detail = format!("There is no pool named {name:?}.");
-                let near = nearest(name, known.by_ref());
-                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
-                    .maybe_help(near.map(|near| format!("did you mean {near:?}?")))
-                    .within(&inner.title);
-                reader.reporter.add(finding);
+                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail);
+                reader.report(inner, finding.maybe_help(did_you_mean(name, known)));
             }
         }
     }
@@ -158,9 +153,8 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
             );
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
                 .also(before, "")
-                .help("give a higher weight to the overlay that takes precedence")
-                .within(&draft.section.title);
-            reader.reporter.add(finding);
+                .help("give a higher weight to the overlay that takes precedence");
+            reader.report(&draft.section, finding);
         }
     }
 }

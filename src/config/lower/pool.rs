@@ -46,9 +46,8 @@ pub(super) fn lower(
         );
         let finding =
             SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
-                .help("write defaults \"pool\" { … }")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write defaults \"pool\" { … }");
+        reader.report(section, finding);
     }
     let defaults = defaults.iter().find(|section| section.label() == "pool");
     let sections = reader.sections(blocks, "pool");
@@ -95,7 +94,7 @@ fn one(
         let detail = format!("{name:?} is not a valid name for a pool. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(&section, finding);
     }
     let layers = WithDefaults([Some(&section), defaults]);
     let default = Pool::new(name);
@@ -182,9 +181,8 @@ fn repair(
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
                     .label("second definition")
-                    .also(*before, "first definition")
-                    .within(&inner.title);
-            reader.reporter.add(finding);
+                    .also(*before, "first definition");
+            reader.report(inner, finding);
         }
         seen.push((condition, status, inner.header));
         policies.retain(|policy| policy.condition != condition || policy.status != status);
@@ -209,9 +207,8 @@ fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
              not replaced before they are disrupted."
         );
         let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
-            .help("reduce expire_after, or increase expire_hard_after")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .help("reduce expire_after, or increase expire_hard_after");
+        reader.report(section, finding);
     }
 }
 
@@ -235,18 +232,16 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nod
         let detail =
             format!("A static pool has a fixed number of nodes, so {what} does not apply to it.");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(place, "the pool is static")
-            .within(&block.title);
-        reader.reporter.add(finding);
+            .also(place, "the pool is static");
+        reader.report(block, finding);
     }
     if let Some(nodes) = nodes.filter(|nodes| *nodes < replicas) {
         let span = section.inner_span("limits", PathStep::Key("nodes".to_owned()));
         let detail =
             format!("The pool is limited to {nodes} nodes, so it cannot have {replicas} replicas.");
-        let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
-            .also(place, "")
-            .within(&section.title);
-        reader.reporter.add(finding);
+        let finding =
+            SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail).also(place, "");
+        reader.report(section, finding);
     }
 }
 
@@ -256,7 +251,7 @@ fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
             let detail = format!("A pool cannot set the label {key:?}: {why}.");
             let span = section.inner_span("labels", PathStep::KeyItself(key.clone()));
             let finding = SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail);
-            reader.reporter.add(finding.within(&section.title));
+            reader.report(section, finding);
             continue;
         }
         let label = Requirement::is_in([value.clone()]);
@@ -272,7 +267,7 @@ fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
             if let Some(required) = required {
                 finding = finding.also(required.header, "required here");
             }
-            reader.reporter.add(finding.within(&section.title));
+            reader.report(section, finding);
         }
     }
 }
@@ -289,7 +284,7 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
             let detail = format!("{value:?} is not a valid taint value. {why}");
             let code = ProblemCode::InvalidLabel;
             let finding = SpannedDiagnostic::error(code, inner.span("value"), detail);
-            reader.reporter.add(finding.within(&inner.title));
+            reader.report(inner, finding);
         }
         let Some(effect) = inner.text("effect").and_then(Effect::parse) else {
             continue;
@@ -310,9 +305,8 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
                     .label("second definition")
-                    .also(*before, "first definition")
-                    .within(&inner.title);
-            reader.reporter.add(finding);
+                    .also(*before, "first definition");
+            reader.report(inner, finding);
         }
         taints.push((taint, inner.header));
     }
@@ -325,9 +319,8 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
              instance tag, which can have at most {TAG_VALUE_MAX}."
         );
         let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, last, detail)
-            .help("use fewer startup taints, or shorter keys")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .help("use fewer startup taints, or shorter keys");
+        reader.report(section, finding);
     }
     all
 }

@@ -63,7 +63,7 @@ pub(super) fn refuse_names(
         let span = section.inner_span(argument, PathStep::KeyItself((*name).clone()));
         let detail = format!("{name:?} is not expected in {argument}: {why}.");
         let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     !refused.is_empty()
 }

@@ -39,9 +39,8 @@ pub(super) fn window_of(
         (Some(_), Some(end)) => {
             let detail = "duration and end exclude each other.";
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, end.name_span, detail)
-                .also(section.get("duration")?.name_span, "")
-                .within(&section.title);
-            reader.reporter.add(finding);
+                .also(section.get("duration")?.name_span, "");
+            reader.report(section, finding);
             return None;
         }
         (None, None) => {
@@ -51,9 +50,8 @@ pub(super) fn window_of(
                 let finding =
                     SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                         .label("duration is missing")
-                        .help("write duration = \"8h\"")
-                        .within(&section.title);
-                reader.reporter.add(finding);
+                        .help("write duration = \"8h\"");
+                reader.report(section, finding);
             }
             return None;
         }
@@ -124,9 +122,7 @@ fn report(
     help: Option<String>,
 ) {
     let finding = SpannedDiagnostic::error(ProblemCode::InvalidSchedule, span, detail);
-    reader
-        .reporter
-        .add(finding.maybe_help(help).within(&section.title));
+    reader.report(section, finding.maybe_help(help));
 }
 
 /// Number of starts to compare for the duration of a window: more than a year of days.

@@ -41,12 +41,11 @@ fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
             None => ("batch_max", "batch_idle"),
         };
         let mut finding =
-            SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail)
-                .within(&section.title);
+            SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail);
         if section.get(other).is_some() {
             finding = finding.also(section.span(other), "");
         }
-        reader.reporter.add(finding);
+        reader.report(section, finding);
     }
     batching
 }
@@ -99,9 +98,8 @@ fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<S
     }
     for (span, detail) in invalid {
         let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
-            .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"))
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"));
+        reader.report(section, finding);
     }
     Some(all)
 }
@@ -116,7 +114,7 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             let detail = format!("{key:?} is not a valid topology key. {why}");
             let code = ProblemCode::InvalidLabel;
             let finding = SpannedDiagnostic::error(code, inner.label_span(), detail);
-            reader.reporter.add(finding.within(&inner.title));
+            reader.report(inner, finding);
         }
         let affinity_policy = inner.text("node_affinity_policy");
         let (Some(max_skew), Some(unsatisfiable)) =
@@ -140,9 +138,8 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
                     .also(
                         inner.span("when_unsatisfiable"),
                         "this is only a preference",
-                    )
-                    .within(&inner.title);
-            reader.reporter.add(finding);
+                    );
+            reader.report(inner, finding);
         }
         if let Some((_, before)) = all
             .iter()
@@ -152,9 +149,8 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
                     .label("second definition")
-                    .also(*before, "first definition")
-                    .within(&inner.title);
-            reader.reporter.add(finding);
+                    .also(*before, "first definition");
+            reader.report(inner, finding);
         }
         all.push((spread, inner.header));
     }

@@ -54,8 +54,7 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
             "For the pool {pool:?} of the cluster {cluster:?} Outrigger would fail to {error}."
         );
         let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        let finding = finding.within(&draft.section.title);
-        reader.reporter.add(finding.once());
+        reader.report(&draft.section, finding.once());
     }
 }
 

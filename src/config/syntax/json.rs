@@ -23,7 +23,7 @@ const COMMENT: &str = "//";
 pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<JsonError>) {
     // serde_json validates the file and limits the nesting; the scanner below only adds spans.
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
-        let at = offset(text, error.line(), error.column());
+        let start = offset(text, error.line(), error.column());
         let detail = error.to_string();
         let detail = detail
             .split(" at line ")
@@ -31,7 +31,7 @@ pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<J
             .unwrap_or(&detail)
             .to_owned();
         let error = JsonError {
-            span: Span::new(file, at, at + 1),
+            span: Span::new(file, start, start + 1),
             help: (detail == "trailing comma").then(|| "remove the comma before this".to_owned()),
             detail: format!("This is not JSON: {detail}."),
         };

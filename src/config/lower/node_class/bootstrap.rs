@@ -7,7 +7,7 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::report::SpannedDiagnostic;
-use crate::config::value::nearest;
+use crate::config::value::expected_names;
 use crate::model::node_class::bootstrap::{AgentBootstrap, Bootstrap, SecretSource};
 use crate::model::node_class::image::AmiFamily;
 
@@ -32,19 +32,14 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
     };
     let kind = section.label();
     let Some((_, arguments)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        let names = KINDS.map(|(name, _)| name);
-        let help = match nearest(kind, names) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("expected one of: {}", names.join(", ")),
-        };
+        let help = expected_names(kind, &KINDS.map(|(name, _)| name));
         let detail = "There is no bootstrap of this type.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
-                .help(help)
-                .within(&class.title);
+                .help(help);
         // A missing label is already reported.
         if !kind.is_empty() {
-            reader.reporter.add(finding);
+            reader.report(class, finding);
         }
         return Bootstrap::Eks;
     };
@@ -55,14 +50,8 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
             "user_data cannot be combined with the bootstrap {kind:?}, which provides all user \
              data."
         );
-        refuse(
-            reader,
-            class,
-            "user_data",
-            ProblemCode::Conflict,
-            detail,
-            None,
-        );
+        let code = ProblemCode::Conflict;
+        refuse(reader, class, "user_data", code, detail, None);
     }
     match kind {
         "kubeadm" => token(reader, section).map(|token| Bootstrap::Kubeadm { token }),
@@ -85,14 +74,12 @@ fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, expected: &[&st
                     "An argument named {name:?} is not expected in the bootstrap {kind:?}."
                 );
                 let code = ProblemCode::UnknownArgument;
-                let finding = SpannedDiagnostic::error(code, read.name_span, detail)
-                    .label("not expected here")
-                    .within(&section.title);
-                let help = match expected {
-                    [] => None,
-                    names => Some(format!("expected one of: {}", names.join(", "))),
-                };
-                reader.reporter.add(finding.maybe_help(help));
+                let mut finding = SpannedDiagnostic::error(code, read.name_span, detail)
+                    .label("not expected here");
+                if !expected.is_empty() {
+                    finding = finding.help(format!("expected one of: {}", expected.join(", ")));
+                }
+                reader.report(section, finding);
             }
         }
     }
@@ -110,7 +97,7 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
         let (kind, family) = (section.label(), family.as_str());
         let detail = format!("Images of the family {family} do not support the bootstrap {kind}.");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
 }
 

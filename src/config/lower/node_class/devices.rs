@@ -24,9 +24,8 @@ pub(super) fn disks(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<BlockDe
         let detail = "Only one block device can be the root volume.";
         let span = second.span("root_volume");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(first.span("root_volume"), "the first root volume")
-            .within(&second.title);
-        reader.reporter.add(finding);
+            .also(first.span("root_volume"), "the first root volume");
+        reader.report(second, finding);
     }
     let disks = section.blocks("block_device");
     disks.map(|disk| self::disk(reader, disk)).collect()
@@ -56,7 +55,7 @@ fn volume_type(section: &DecodedBlock) -> &str {
 fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
     let snapshot = section.has("snapshot_id");
     let kind = volume_type(section);
-    let known = !section.has("volume_type") || section.text("volume_type").is_some();
+    let has_valid_type = !section.has("volume_type") || section.text("volume_type").is_some();
     // Otherwise EC2 rejects the launch. Source: EC2, `EbsBlockDevice`.
     let problems = [
         (
@@ -78,19 +77,19 @@ fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
             "kms_key_id requires an encrypted volume.",
         ),
         (
-            known && section.has("iops") && !matches!(kind, "gp3" | "io1" | "io2"),
+            has_valid_type && section.has("iops") && !matches!(kind, "gp3" | "io1" | "io2"),
             "iops",
             ProblemCode::Conflict,
             "iops is only supported for the volume types gp3, io1 and io2.",
         ),
         (
-            known && section.has("throughput") && kind != "gp3",
+            has_valid_type && section.has("throughput") && kind != "gp3",
             "throughput",
             ProblemCode::Conflict,
             "throughput is only supported for the volume type gp3.",
         ),
         (
-            known && matches!(kind, "io1" | "io2") && !section.has("iops"),
+            has_valid_type && matches!(kind, "io1" | "io2") && !section.has("iops"),
             "volume_type",
             ProblemCode::MissingArgument,
             "The volume types io1 and io2 require iops.",
@@ -116,9 +115,8 @@ pub(super) fn interfaces(
     if section.has("efa") {
         let detail = "efa and network_interface blocks exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("efa"), detail)
-            .also(first.header, "a network_interface block")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .also(first.header, "a network_interface block");
+        reader.report(section, finding);
     }
     let (mut all, mut complete) = (Vec::new(), true);
     let mut places: BTreeMap<(u32, u32), Span> = BTreeMap::new();
@@ -151,9 +149,8 @@ pub(super) fn interfaces(
             });
         for (first, detail) in same_place.into_iter().chain(same_adapter) {
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, block.header, detail)
-                .also(first, "the first interface")
-                .within(&block.title);
-            reader.reporter.add(finding);
+                .also(first, "the first interface");
+            reader.report(block, finding);
         }
         all.push(NetworkInterface {
             card,
@@ -170,7 +167,7 @@ pub(super) fn interfaces(
         let detail = "The primary network interface is missing: card 0, device 0, and not \
                       efa-only.";
         let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, first.header, detail);
-        reader.reporter.add(finding.within(&first.title));
+        reader.report(first, finding);
     }
     Some(all)
 }

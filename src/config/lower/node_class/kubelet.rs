@@ -50,7 +50,7 @@ fn dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
             let span = section.inner_span(NAME, PathStep::Index(index));
             let detail = format!("Each element of {NAME} must be an IP address.");
             let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-            reader.reporter.add(finding.within(&section.title));
+            reader.report(section, finding);
         }
         address
     });
@@ -78,9 +78,8 @@ fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
         let span = section.inner_span(name, PathStep::KeyItself(signal.as_str().to_owned()));
         let detail = format!("Each signal in {name} must also be set in {other}.");
         let finding = SpannedDiagnostic::error(ProblemCode::MissingArgument, span, detail)
-            .label(format!("not in {other}"))
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .label(format!("not in {other}"));
+        reader.report(section, finding);
     }
 }
 
@@ -104,7 +103,7 @@ fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
     if section.has(other) {
         finding = finding.also(section.span(other), "");
     }
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
 }
 
 fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {
@@ -132,13 +131,7 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
     for (_, argument, what) in unsupported.into_iter().filter(|setting| setting.0) {
         let family = family.as_str();
         let detail = format!("Images of the family {family} do not support {what}.");
-        refuse(
-            reader,
-            section,
-            argument,
-            ProblemCode::Conflict,
-            detail,
-            None,
-        );
+        let code = ProblemCode::Conflict;
+        refuse(reader, section, argument, code, detail, None);
     }
 }

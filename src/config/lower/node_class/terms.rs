@@ -88,9 +88,8 @@ impl TermShape {
             let names = [self.alone, self.search].concat().join(", ");
             let finding =
                 SpannedDiagnostic::error(ProblemCode::MissingArgument, term.header, detail)
-                    .help(format!("write one of: {names}"))
-                    .within(&term.title);
-            reader.reporter.add(finding);
+                    .help(format!("write one of: {names}"));
+            reader.report(term, finding);
             return;
         };
         if self.alone.contains(first) {
@@ -112,7 +111,7 @@ pub(super) fn images(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ImageT
         if let Some(other) = terms.iter().find(|term| term.header != alias.header) {
             finding = finding.also(other.header, "another ami block");
         }
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     terms.into_iter().filter_map(image).collect()
 }
@@ -153,23 +152,16 @@ pub(super) fn family(
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("ami_family is missing")
                 .also(block.header, "no alias")
-                .help("write ami_family = \"al2023\", or \"custom\" if you provide all user data")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write ami_family = \"al2023\", or \"custom\" if you provide all user data");
+        reader.report(section, finding);
     }
     if let (Some(family), Some(alias)) = (written, of_alias)
         && family != alias
         && family != AmiFamily::Custom
     {
         let detail = "ami_family must be the family of the alias, or \"custom\".";
-        refuse(
-            reader,
-            section,
-            "ami_family",
-            ProblemCode::Conflict,
-            detail,
-            None,
-        );
+        let code = ProblemCode::Conflict;
+        refuse(reader, section, "ami_family", code, detail, None);
     }
     written.or(of_alias).unwrap_or_default()
 }
