@@ -186,6 +186,11 @@ impl BootstrapError {
     }
 }
 
+/// Returns whether the line is neither blank nor a comment.
+fn is_content(line: &str) -> bool {
+    !line.trim().is_empty() && !line.trim_start().starts_with('#')
+}
+
 fn with_gzip(packed: Option<usize>) -> String {
     packed.map_or_else(
         || " and its image unpacks none".to_owned(),
@@ -218,8 +223,8 @@ pub fn render(
             mime::for_cloud_init(&class.user_data),
         ),
         (Bootstrap::Kubeadm { .. }, _) if shell => (kubeadm::render(&node()?)?, true),
-        (Bootstrap::K3s(own), _) if shell => (k3s_rke2::K3S.render(own, &node()?)?, true),
-        (Bootstrap::Rke2(own), _) if shell => (k3s_rke2::RKE2.render(own, &node()?)?, true),
+        (Bootstrap::K3s(agent), _) if shell => (k3s_rke2::K3S.render(agent, &node()?)?, true),
+        (Bootstrap::Rke2(agent), _) if shell => (k3s_rke2::RKE2.render(agent, &node()?)?, true),
         (Bootstrap::Talos { .. }, AmiFamily::Custom) => (talos::render(&node()?)?, true),
         (Bootstrap::Custom { template, .. }, _) => {
             let text = template::render(template, &node()?)?;

@@ -68,7 +68,7 @@ use crate::config::decode::{Decoder, check_names};
 use crate::config::diagnostic::{Diagnostic, ProblemCode, Severity};
 use crate::config::eval::{EvalScope, Evaluator, NamedValue};
 use crate::config::functions::{Environment, FUNCTIONS, SPECIAL};
-pub use crate::config::functions::{FileReader, ParameterReader, ParameterState};
+pub use crate::config::functions::{FileReadError, FileReader, ParameterReader, ParameterState};
 use crate::config::lower::Blocks;
 use crate::config::report::{Reporter, SpannedDiagnostic};
 use crate::config::schema::BlockType;
@@ -121,8 +121,8 @@ impl Default for Inputs<'_> {
     }
 }
 
-fn no_files(_: &Path) -> Result<String, String> {
-    Err("files cannot be read here".to_owned())
+fn no_files(_: &Path) -> Result<String, FileReadError> {
+    Err("files cannot be read here".into())
 }
 
 /// Environment variables with this prefix are values of variables.
@@ -132,17 +132,17 @@ const VAR_PREFIX: &str = "OUTRIGGER_VAR_";
 pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Diagnostic>> {
     let mut sources = ConfigFiles::default();
     let (parsed, syntax) = parse_all(&mut sources, files, schema::blocks::root());
-    let (given, mut more) = given_values(&mut sources, inputs);
+    let (given, mut problems) = given_values(&mut sources, inputs);
     let reporter = Reporter::new(sources);
-    let broken = !syntax.is_empty() || !more.is_empty();
-    more.extend(syntax);
-    for finding in more {
+    let broken = !syntax.is_empty() || !problems.is_empty();
+    problems.extend(syntax);
+    for finding in problems {
         reporter.add(finding);
     }
     let mut body = Body::default();
-    for one in parsed {
-        body.attrs.extend(one.attrs);
-        body.blocks.extend(one.blocks);
+    for file in parsed {
+        body.attrs.extend(file.attrs);
+        body.blocks.extend(file.blocks);
     }
     body.blocks.iter_mut().for_each(Block::settle_type);
     check_names(&reporter, &body, schema::blocks::root(), "");
@@ -190,11 +190,10 @@ fn evaluate(
 ) -> Config {
     let mut scope = EvalScope::default();
     let dir = evaluator.environment.dir.display().to_string();
-    let known = |value: Value| NamedValue {
-        value,
-        sensitive: false,
-    };
-    let path = [("config".to_owned(), Some(known(Value::String(dir))))];
+    let path = [(
+        "config".to_owned(),
+        Some(NamedValue::plain(Value::String(dir))),
+    )];
     scope.roots.insert("path", path.into_iter().collect());
 
     let written = RefCell::new(ConfigValues::default());
@@ -229,8 +228,8 @@ fn evaluate(
     for kind in ["node_class", "pool", "schedule"] {
         let names = blocks.of(kind).filter_map(|block| block.labels.first());
         let addresses = names.map(|(name, _)| {
-            let address = known(Value::String(format!("{kind}.{name}")));
-            (name.clone(), Some(address))
+            let address = Value::String(format!("{kind}.{name}"));
+            (name.clone(), Some(NamedValue::plain(address)))
         });
         scope.roots.insert(kind, addresses.collect());
     }
@@ -294,25 +293,15 @@ fn given_values(
     inputs: &Inputs<'_>,
 ) -> (Vec<VariableValue>, Vec<SpannedDiagnostic>) {
     let mut given = Vec::new();
-    let mut text =
-        |sources: &mut ConfigFiles, origin: String, (name, value): (&str, &str), strict| {
-            let file = sources.add(&SourceFile::new(origin, value));
-            given.push(VariableValue {
-                name: name.to_owned(),
-                source: GivenSource::Text(value.to_owned()),
-                span: Span::new(file, 0, value.len()),
-                strict,
-            });
-        };
     for (key, value) in &inputs.env {
         if let Some(name) = key.strip_prefix(VAR_PREFIX) {
-            text(sources, key.clone(), (name, value), Strictness::Ignored);
+            let file = sources.add(&SourceFile::new(key.as_str(), value.as_str()));
+            given.push(text_value(file, name, value, Strictness::Ignored));
         }
     }
-    let mut rest = Vec::new();
     let (bodies, mut findings) = parse_all(sources, &inputs.var_files, &VALUES);
     for attr in bodies.iter().flat_map(|body| &body.attrs) {
-        rest.push(VariableValue {
+        given.push(VariableValue {
             name: attr.name.clone(),
             source: GivenSource::Expr(attr.expr.clone()),
             span: attr.expr.span,
@@ -327,20 +316,29 @@ fn given_values(
             detail,
         ));
     }
-    given.extend(rest);
     for input in &inputs.vars {
         let file = sources.add(&SourceFile::new(
             format!("--var {}", input.name),
             &*input.value,
         ));
-        given.push(VariableValue {
-            name: input.name.clone(),
-            source: GivenSource::Text(input.value.clone()),
-            span: Span::new(file, 0, input.value.len()),
-            strict: Strictness::Error,
-        });
+        given.push(text_value(
+            file,
+            &input.name,
+            &input.value,
+            Strictness::Error,
+        ));
     }
     (given, findings)
+}
+
+/// The value of a variable that is the whole text of this source file.
+fn text_value(file: usize, name: &str, value: &str, strict: Strictness) -> VariableValue {
+    VariableValue {
+        name: name.to_owned(),
+        source: GivenSource::Text(value.to_owned()),
+        span: Span::new(file, 0, value.len()),
+        strict,
+    }
 }
 
 /// Warns about objects that are declared but not used.
@@ -348,35 +346,38 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
     let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
     for block in &body.blocks {
         visit(block, &mut |attr_block, expr| {
-            let own = block.labels.first().map(|(label, _)| label.as_str());
+            let label = block.labels.first().map(|(label, _)| label.as_str());
             for (root, name) in locals::named(expr) {
                 // The validation rules of a variable do not count as a use.
-                if !(root == "var" && attr_block == "variable" && own == Some(name)) {
+                if !(root == "var" && attr_block == "variable" && label == Some(name)) {
                     used.insert((root, name));
                 }
             }
         });
     }
-    let warn = |root: &str, name: &str, span: Span, title: &str| {
-        if !used.contains(&(root, name)) {
-            let detail = format!("{root}.{name} is not used.");
-            let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
-            reporter.add(finding.within(title));
-        }
-    };
     for block in &body.blocks {
-        let label = block.labels.first();
-        match (block.kind.as_str(), label) {
-            ("locals", _) => {
-                for attr in &block.body.attrs {
-                    warn("local", &attr.name, attr.name_span, "locals");
-                }
+        let (title, attrs) = (block.title(), block.body.attrs.iter());
+        let (root, title, declared): (_, _, Vec<(&str, Span)>) = match block.kind.as_str() {
+            "locals" => {
+                let names = attrs.map(|attr| (attr.name.as_str(), attr.name_span));
+                ("local", "locals", names.collect())
             }
-            ("variable", Some((name, span))) => warn("var", name, *span, &block.title()),
-            (kind @ ("node_class" | "schedule"), Some((name, span))) => {
-                warn(kind, name, *span, &block.title());
+            kind @ ("variable" | "node_class" | "schedule") => {
+                let label = block
+                    .labels
+                    .first()
+                    .map(|(name, span)| (name.as_str(), *span));
+                let root = if kind == "variable" { "var" } else { kind };
+                (root, title.as_str(), label.into_iter().collect())
             }
-            _ => {}
+            _ => continue,
+        };
+        for (name, span) in declared {
+            if !used.contains(&(root, name)) {
+                let detail = format!("{root}.{name} is not used.");
+                let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
+                reporter.add(finding.within(title));
+            }
         }
     }
 }

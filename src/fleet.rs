@@ -54,8 +54,8 @@ impl Fleet {
     /// Sets limits and clusters. Removed clusters count as empty. New clusters must report their
     /// usage.
     pub fn configure(&mut self, limits: FleetLimits, clusters: &[Arc<Cluster>], now: Timestamp) {
-        let goes_on = |name: &ClusterName| clusters.iter().any(|cluster| cluster.name == *name);
-        self.members.retain(|name, _| goes_on(name));
+        self.members
+            .retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
         self.limits = limits;
         for cluster in clusters {
             let name = cluster.name.clone();
@@ -65,9 +65,9 @@ impl Fleet {
                 .or_insert_with(|| Member::new(cluster));
             member.configure(cluster, now);
         }
-        let markets = self.members.values().map(|member| member.market.clone());
-        let markets: Vec<CapacityScope> = markets.collect();
-        self.holds.retain(|market, _| markets.contains(market));
+        let members = &self.members;
+        self.holds
+            .retain(|market, _| members.values().any(|member| member.market == *market));
         self.notify_all(now);
     }
 
@@ -101,7 +101,7 @@ impl Fleet {
     pub fn handle(&mut self, cluster: &ClusterName, issued: IssuedCommand, now: Timestamp) {
         self.ring(now);
         let answer = match issued.command {
-            Command::RequestGrant(ask) => self.ask(cluster, *ask, now),
+            Command::RequestGrant(request) => self.ask(cluster, *request, now),
             Command::RequestDisruption { claim, reason } => {
                 self.request_disruption(cluster, claim, reason, now)
             }
@@ -162,23 +162,30 @@ impl Fleet {
         member.map(|member| member.sum.clone()).unwrap_or_default()
     }
 
-    fn ask(&mut self, cluster: &ClusterName, ask: GrantRequest, now: Timestamp) -> CommandResult {
-        let refusal = self.refusal(cluster, &ask, now).map(|why| (why, false));
-        let Some((why, used_up)) = refusal.or_else(|| Some((self.used_up(cluster, &ask)?, true)))
+    fn ask(
+        &mut self,
+        cluster: &ClusterName,
+        request: GrantRequest,
+        now: Timestamp,
+    ) -> CommandResult {
+        let refusal = self.refusal(cluster, &request, now).map(|why| (why, false));
+        let Some((why, used_up)) =
+            refusal.or_else(|| Some((self.used_up(cluster, &request)?, true)))
         else {
             if let Some(member) = self.members.get_mut(cluster) {
-                member.hold(ask.claim, Some(ask.holding));
+                member.hold(request.claim, Some(request.holding));
             }
             self.schedule_notifications(now);
             return CommandResult::Granted;
         };
-        self.denied(cluster, (why, used_up), now)
+        self.denied(cluster, why, used_up, now)
     }
 
     fn denied(
         &mut self,
         cluster: &ClusterName,
-        (why, used_up): (String, bool),
+        why: String,
+        used_up: bool,
         now: Timestamp,
     ) -> CommandResult {
         self.views += 1;
@@ -198,7 +205,7 @@ impl Fleet {
         now: Timestamp,
     ) -> CommandResult {
         if let Some(why) = self.keeps(cluster, &claim, reason, now) {
-            return self.denied(cluster, (why, false), now);
+            return self.denied(cluster, why, false, now);
         }
         let member = self.members.get_mut(cluster);
         if let Some(disruption_usage) = member.and_then(|member| member.disruption_usage.as_mut()) {
@@ -224,8 +231,11 @@ impl Fleet {
         {
             return Some("the cluster has not reported its nodes yet".to_owned());
         }
-        let silent = |own: &Member| own.report_awaited_until().is_some_and(|until| until > now);
-        if let Some((name, _)) = self.members.iter().find(|(_, own)| silent(own)) {
+        let unreported = self.members.iter().find(|(_, member)| {
+            let awaited = member.report_awaited_until();
+            awaited.is_some_and(|until| until > now)
+        });
+        if let Some((name, _)) = unreported {
             return Some(format!(
                 "the budgets of the fleet are not known yet: cluster {name} has not reported its \
                  nodes"
@@ -245,7 +255,12 @@ impl Fleet {
     }
 
     /// Why a claim is denied.
-    fn refusal(&self, cluster: &ClusterName, ask: &GrantRequest, now: Timestamp) -> Option<String> {
+    fn refusal(
+        &self,
+        cluster: &ClusterName,
+        request: &GrantRequest,
+        now: Timestamp,
+    ) -> Option<String> {
         if !self
             .members
             .get(cluster)
@@ -266,43 +281,44 @@ impl Fleet {
         let before = self
             .members
             .get(cluster)
-            .and_then(|member| member.holding(&ask.claim));
+            .and_then(|member| member.holding(&request.claim));
         if let Some(before) = before {
             used.subtract(&before.capacity);
             nodes -= 1;
         }
         let limits = &self.limits.limits;
-        for (name, most) in &limits.capacity {
-            let (used, wanted) = (used.get(name), ask.holding.capacity.get(name));
-            if used.saturating_add(wanted) > *most {
-                let amount = |amount: i64| display_amount(name, amount);
-                let (left, most) = (most.saturating_sub(used), amount(*most));
-                let (left, wanted) = (amount(left), amount(wanted));
+        for (name, limit) in &limits.capacity {
+            let (used, wanted) = (used.get(name), request.holding.capacity.get(name));
+            if used.saturating_add(wanted) > *limit {
+                let amounts = [*limit, limit.saturating_sub(used), wanted];
+                let [limit, left, wanted] = amounts.map(|amount| display_amount(name, amount));
                 return Some(format!(
-                    "{name} limit {most} of the fleet leaves {left}, the claim needs up to {wanted}"
+                    "{name} limit {limit} of the fleet leaves {left}, the claim needs up to \
+                     {wanted}"
                 ));
             }
         }
-        if let Some(most) = limits.nodes.filter(|most| nodes >= *most as usize) {
-            return Some(format!("nodes limit {most} of the fleet is reached"));
+        if let Some(limit) = limits.nodes.filter(|limit| nodes >= *limit as usize) {
+            return Some(format!("nodes limit {limit} of the fleet is reached"));
         }
         None
     }
 
     /// Why the capacity reservation of a claim has no free instance, counting all clusters of the
     /// same account.
-    fn used_up(&self, cluster: &ClusterName, ask: &GrantRequest) -> Option<String> {
-        let reservation = ask.holding.reservation.as_ref()?;
+    fn used_up(&self, cluster: &ClusterName, request: &GrantRequest) -> Option<String> {
+        let reservation = request.holding.reservation.as_ref()?;
         let id = reservation.id.as_str();
         let asker = self.members.get(cluster)?;
-        let near = self
+        let taken: usize = self
             .members
             .values()
-            .filter(|member| member.market == asker.market);
-        let taken = near.map(|own| own.taken(id));
-        let before = asker.holding(&ask.claim);
-        let own = before.and_then(|own| own.reservation.as_ref());
-        let taken = taken.sum::<usize>() - usize::from(own.is_some_and(|own| own.id == id));
+            .filter(|member| member.market == asker.market)
+            .map(|member| member.taken(id))
+            .sum();
+        let before = asker.holding(&request.claim);
+        let previous = before.and_then(|grant| grant.reservation.as_ref());
+        let taken = taken - usize::from(previous.is_some_and(|previous| previous.id == id));
         let count = reservation.count;
         (taken >= count as usize)
             .then(|| format!("all {count} instances of capacity reservation {id} are in use"))
@@ -310,9 +326,10 @@ impl Fleet {
 
     /// Why all requests are denied now: the usage of a cluster is not known.
     fn closed(&self, now: Timestamp) -> Option<String> {
-        let awaited = |own: &Member| own.awaited_until().is_some_and(|until| until > now);
-        let mut members = self.members.iter();
-        let (name, _) = members.find(|(_, member)| awaited(member))?;
+        let (name, _) = self.members.iter().find(|(_, member)| {
+            let awaited = member.awaited_until();
+            awaited.is_some_and(|until| until > now)
+        })?;
         Some(format!(
             "the limits of the fleet are not known yet: cluster {name} has not reported its \
              resources"
@@ -357,7 +374,7 @@ impl Fleet {
     fn hold_down(
         &mut self,
         cluster: &ClusterName,
-        what: &[UnavailableKey],
+        offerings: &[UnavailableKey],
         until: Timestamp,
         now: Timestamp,
     ) {
@@ -370,13 +387,13 @@ impl Fleet {
         };
         let known = self.holds.entry(market.clone()).or_default();
         known.retain(|_, until| *until > now);
-        for held in what {
-            let own = known.entry(held.clone()).or_insert(until);
-            *own = (*own).max(until);
+        for held in offerings {
+            let known_until = known.entry(held.clone()).or_insert(until);
+            *known_until = (*known_until).max(until);
         }
         for (name, member) in &self.members {
             if name != cluster && member.market == market {
-                let event = Event::HeldDown(what.to_vec(), until);
+                let event = Event::HeldDown(offerings.to_vec(), until);
                 self.events.push_back((name.clone(), event));
             }
         }
@@ -394,27 +411,27 @@ impl Fleet {
         for (held, until) in known.filter(|(_, until)| **until > now) {
             by_end.entry(*until).or_default().push(held.clone());
         }
-        for (until, what) in by_end {
-            let event = Event::HeldDown(what, until);
+        for (until, offerings) in by_end {
+            let event = Event::HeldDown(offerings, until);
             self.events.push_back((cluster.clone(), event));
         }
     }
 
     /// The view for a cluster. `None` if it shares nothing with other clusters.
     fn view(&self, cluster: &ClusterName, now: Timestamp) -> Option<FleetView> {
-        let own = self.members.get(cluster)?;
+        let member = self.members.get(cluster)?;
         let mut others = self.members.iter().filter(|(name, _)| *name != cluster);
         let limited = self.limits.limits != Limits::default();
         let counted = limited || !self.limits.budgets.is_empty();
-        if !counted && !others.any(|(_, other)| other.market == own.market) {
+        if !counted && !others.any(|(_, other)| other.market == member.market) {
             return None;
         }
         let others = self.members.iter().filter(|(name, _)| *name != cluster);
         let mut on_disruptions_reported = OtherClusters::default();
         let all = others
             .clone()
-            .filter_map(|(_, own)| own.disruption_usage.as_ref());
-        all.for_each(|own| on_disruptions_reported.add(own));
+            .filter_map(|(_, member)| member.disruption_usage.as_ref());
+        all.for_each(|usage| on_disruptions_reported.add(usage));
         let others: Vec<_> = others.map(|(_, other)| other.counted()).collect();
         Some(FleetView {
             number: self.views,
@@ -433,7 +450,7 @@ impl Fleet {
             .views_told
             .map_or(now, |at| at.checked_add(VIEWS_APART).unwrap_or(at))
             .max(now);
-        self.views_due = Some(self.views_due.map_or(due, |own| own.min(due)));
+        self.views_due = Some(self.views_due.map_or(due, |planned| planned.min(due)));
     }
 
     /// Notifies every cluster of its changes.
@@ -470,8 +487,8 @@ fn shut(budget: &Budget, all: &OtherClusters, reason: Reason, now: Timestamp) ->
     let gone: Vec<Timestamp> = all
         .let_go
         .iter()
-        .filter(|own| names(&budget.reasons, own.1))
-        .map(|own| own.0)
+        .filter(|disruption| names(&budget.reasons, disruption.1))
+        .map(|disruption| disruption.0)
         .collect();
     let until = rate_shut(rate, &gone, now)?;
     Some(format!(

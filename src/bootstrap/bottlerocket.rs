@@ -61,20 +61,21 @@ fn fault(reason: String) -> BootstrapError {
 }
 
 /// Returns the table with this name and creates it if missing.
-fn table<'a>(of: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapError> {
-    let entry = of.entry(name);
-    let found = entry.or_insert_with(|| Value::Table(Table::new()));
-    let found = found.as_table_mut();
+fn table<'a>(parent: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapError> {
+    let entry = parent.entry(name);
+    let value = entry.or_insert_with(|| Value::Table(Table::new()));
+    let found = value.as_table_mut();
     found.ok_or_else(|| fault(format!("{name} is not a table")))
 }
 
 fn cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
     let (endpoint, ca) = node.api()?;
-    let mut set = |key: &str, value: Value| kubernetes.insert(key.to_owned(), value);
-    set("api-server", endpoint.into());
-    set("cluster-name", node.home.name.as_str().into());
-    set("cluster-certificate", ca.into());
-    set("max-pods", node.kubelet.max_pods.into());
+    let mut settings: Vec<(&str, Value)> = vec![
+        ("api-server", endpoint.into()),
+        ("cluster-name", node.home.name.as_str().into()),
+        ("cluster-certificate", ca.into()),
+        ("max-pods", node.kubelet.max_pods.into()),
+    ];
     let dns: Vec<String> = node
         .kubelet
         .cluster_dns
@@ -83,76 +84,86 @@ fn cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Bootstra
         .collect();
     match dns.as_slice() {
         [] => {}
-        [one] => drop(set("cluster-dns-ip", one.as_str().into())),
-        _ => drop(set("cluster-dns-ip", dns.into())),
+        [address] => settings.push(("cluster-dns-ip", address.as_str().into())),
+        _ => settings.push(("cluster-dns-ip", dns.into())),
     }
+    kubernetes.extend(
+        settings
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value)),
+    );
     Ok(())
 }
 
 /// Replaces all taints. The solver does not know any other taints and would plan pods for nodes
 /// that they do not tolerate.
 fn taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
-    let mut own: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut pool_taints: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for taint in &node.taints {
         let text = format!("{}:{}", taint.value, taint.effect.as_str());
-        own.entry(taint.key.clone()).or_default().push(text);
+        pool_taints.entry(taint.key.clone()).or_default().push(text);
     }
     for (key, values) in table(kubernetes, "node-taints")?.iter() {
-        let known = |value: &Value| {
-            let own = own.get(key).map_or(&[][..], Vec::as_slice);
-            value
-                .as_str()
-                .is_some_and(|value| own.iter().any(|own| own == value))
+        let known = pool_taints.get(key).map_or(&[][..], Vec::as_slice);
+        let values = match values {
+            Value::Array(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
         };
-        let good = match values {
-            Value::Array(values) => values.iter().all(known),
-            value => known(value),
-        };
-        if !good {
+        if !values.iter().all(|value| {
+            let text = value.as_str();
+            text.is_some_and(|text| known.iter().any(|taint| taint == text))
+        }) {
             return Err(fault(format!(
                 "settings.kubernetes.node-taints has {key:?}, of which its pool knows nothing: \
                  say it there, as `taint` or `startup_taint`"
             )));
         }
     }
-    let own = own
+    let taints = pool_taints
         .into_iter()
-        .map(|(key, values)| (key, Value::from(values)));
-    kubernetes.insert("node-taints".to_owned(), Value::Table(own.collect()));
+        .map(|(key, values)| (key, values.into()))
+        .collect();
+    kubernetes.insert("node-taints".to_owned(), Value::Table(taints));
     Ok(())
 }
 
 fn kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
-    let own = &node.kubelet;
+    let config = &node.kubelet;
     let maps = [
-        ("system-reserved", &own.system_reserved),
-        ("kube-reserved", &own.kube_reserved),
-        ("eviction-hard", &own.eviction_hard),
-        ("eviction-soft", &own.eviction_soft),
+        ("system-reserved", &config.system_reserved),
+        ("kube-reserved", &config.kube_reserved),
+        ("eviction-hard", &config.eviction_hard),
+        ("eviction-soft", &config.eviction_soft),
         (
             "eviction-soft-grace-period",
-            &own.eviction_soft_grace_period,
+            &config.eviction_soft_grace_period,
         ),
     ];
     for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
-        let each = map
+        let entries = map
             .iter()
             .map(|(key, value)| (key.clone(), Value::from(value.as_str())));
-        kubernetes.insert(name.to_owned(), Value::Table(each.collect()));
+        kubernetes.insert(name.to_owned(), Value::Table(entries.collect()));
     }
-    let percent = |percent: u8| Value::from(percent.to_string());
-    let grace = own.eviction_max_pod_grace_period.map(i64::from);
+    let grace = config.eviction_max_pod_grace_period.map(i64::from);
     let values = [
         ("eviction-max-pod-grace-period", grace.map(Value::from)),
         (
             "image-gc-high-threshold-percent",
-            own.image_gc_high.map(percent),
+            config
+                .image_gc_high
+                .map(|percent| percent.to_string().into()),
         ),
         (
             "image-gc-low-threshold-percent",
-            own.image_gc_low.map(percent),
+            config
+                .image_gc_low
+                .map(|percent| percent.to_string().into()),
         ),
-        ("cpu-cfs-quota-enforced", own.cpu_cfs_quota.map(Value::from)),
+        (
+            "cpu-cfs-quota-enforced",
+            config.cpu_cfs_quota.map(Value::from),
+        ),
     ];
     for (name, value) in values {
         if let Some(value) = value {
@@ -163,36 +174,34 @@ fn kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
 
 /// The command that mounts local disks for containers.
 fn mount(node: &NodeConfig<'_>) -> Value {
-    let command = |words: &[&str]| Value::from(words.to_vec());
-    let base = ["apiclient", "ephemeral-storage"];
-    let init = command(&[base[0], base[1], "init"]);
-    let mut bind = vec![base[0], base[1], "bind"];
+    let init = vec!["apiclient", "ephemeral-storage", "init"];
+    let mut bind = vec!["apiclient", "ephemeral-storage", "bind"];
     if !binds_by_itself(node) {
         bind.push("--dirs");
         bind.extend(DIRS);
     }
-    let mut own = Table::new();
-    own.insert(
+    let mut container = Table::new();
+    container.insert(
         "commands".to_owned(),
-        Value::Array(vec![init, command(&bind)]),
+        Value::Array(vec![init.into(), bind.into()]),
     );
-    own.insert("essential".to_owned(), true.into());
-    own.insert("mode".to_owned(), "always".into());
-    Value::Table(own)
+    container.insert("essential".to_owned(), true.into());
+    container.insert("mode".to_owned(), "always".into());
+    Value::Table(container)
 }
 
 /// Returns true if the image is new enough. The version is read from the image name, else from the
 /// alias or name in the selector. An unknown version counts as old, because old versions need
 /// explicit directories.
 fn binds_by_itself(node: &NodeConfig<'_>) -> bool {
-    let named = node.seed.image_name.and_then(token);
+    let variant = node.seed.image_name.and_then(token);
     let terms = node.class.images.iter().find_map(|term| match term {
         ImageTerm::Alias { version, .. } if version == "latest" => Some(BINDS_BY_ITSELF),
         ImageTerm::Alias { version, .. } => parse(version.trim_start_matches('v')),
         ImageTerm::Search { name, .. } => name.as_deref().and_then(token),
         _ => None,
     });
-    named
+    variant
         .or(terms)
         .is_some_and(|version| version >= BINDS_BY_ITSELF)
 }

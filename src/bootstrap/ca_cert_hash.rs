@@ -66,7 +66,7 @@ struct Element<'a> {
 }
 
 fn element(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
-    let (&own, after) = bytes.split_first()?;
+    let (&first_tag, after) = bytes.split_first()?;
     let (&first, after) = after.split_first()?;
     let (length, head) = match first {
         0..=0x7f => (usize::from(first), 0),
@@ -83,7 +83,7 @@ fn element(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
     };
     let content = after.get(head..head.checked_add(length)?)?;
     let end = 2 + head + length;
-    (own == tag).then_some(Element {
+    (first_tag == tag).then_some(Element {
         whole: &bytes[..end],
         content,
         rest: &bytes[end..],

@@ -70,7 +70,7 @@ pub(super) fn host_port(url: &str, port: u16) -> (&str, String) {
     let authority = rest.split('/').next().unwrap_or(rest);
     match authority.rsplit_once(':') {
         // An IPv6 address with colons is in brackets.
-        Some((host, own)) if !own.contains(']') => (host, own.to_owned()),
+        Some((host, url_port)) if !url_port.contains(']') => (host, url_port.to_owned()),
         _ => (authority, port.to_string()),
     }
 }

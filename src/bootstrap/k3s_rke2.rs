@@ -50,7 +50,7 @@ impl Distribution {
     /// Renders the user's parts, then the script.
     pub(super) fn render(
         &self,
-        own: &AgentBootstrap,
+        agent: &AgentBootstrap,
         node: &NodeConfig<'_>,
     ) -> Result<String, BootstrapError> {
         node.kubelet.without_extra(self.name)?;
@@ -60,18 +60,18 @@ impl Distribution {
         let script = format!(
             "{}mkdir -p {folder}\n{}{}",
             join_script::preamble(node)?,
-            join_script::file(&path, &self.configuration(own, node)?),
-            self.start(own.version.as_deref()),
+            join_script::file(&path, &self.configuration(agent, node)?),
+            self.start(agent.version.as_deref()),
         );
         join_script::with_user_parts(node, script)
     }
 
     fn configuration(
         &self,
-        own: &AgentBootstrap,
+        agent: &AgentBootstrap,
         node: &NodeConfig<'_>,
     ) -> Result<String, BootstrapError> {
-        let server = match &own.server {
+        let server = match &agent.server {
             Some(server) => server.clone(),
             None if node.home.endpoint.is_empty() => {
                 return Err(BootstrapError::Unknown("endpoint"));

@@ -62,30 +62,29 @@ impl KubeletConfig {
         home: &ClusterEndpoint,
         seed: &LaunchContext<'_>,
     ) -> Result<Self, BootstrapError> {
-        let own = &class.kubelet;
-        let given = |(signal, own): (&Signal, &Threshold)| (signal.as_str().to_owned(), own.text());
-        let cluster_dns = match own.cluster_dns.as_slice() {
+        let kubelet = &class.kubelet;
+        let cluster_dns = match kubelet.cluster_dns.as_slice() {
             [] => home.dns.into_iter().collect(),
             some => some.to_vec(),
         };
         let settings = Self {
             cluster_dns,
-            max_pods: own.max_pods.map_or(seed.max_pods, i64::from),
-            pods_per_core: own.pods_per_core,
-            system_reserved: reserved(&own.system_reserved),
-            kube_reserved: reserved(&own.kube_reserved),
-            eviction_hard: own.eviction_hard.iter().map(given).collect(),
-            eviction_soft: own.eviction_soft.iter().map(given).collect(),
-            eviction_soft_grace_period: own
+            max_pods: kubelet.max_pods.map_or(seed.max_pods, i64::from),
+            pods_per_core: kubelet.pods_per_core,
+            system_reserved: reserved(&kubelet.system_reserved),
+            kube_reserved: reserved(&kubelet.kube_reserved),
+            eviction_hard: thresholds(&kubelet.eviction_hard),
+            eviction_soft: thresholds(&kubelet.eviction_soft),
+            eviction_soft_grace_period: kubelet
                 .eviction_soft_grace_period
                 .iter()
-                .map(|(signal, own)| (signal.as_str().to_owned(), duration(*own)))
+                .map(|(signal, period)| (signal.as_str().to_owned(), duration(*period)))
                 .collect(),
-            eviction_max_pod_grace_period: own.eviction_max_pod_grace_period,
-            image_gc_high: own.image_gc_high_threshold_percent,
-            image_gc_low: own.image_gc_low_threshold_percent,
-            cpu_cfs_quota: own.cpu_cfs_quota,
-            extra: own.extra.clone(),
+            eviction_max_pod_grace_period: kubelet.eviction_max_pod_grace_period,
+            image_gc_high: kubelet.image_gc_high_threshold_percent,
+            image_gc_low: kubelet.image_gc_low_threshold_percent,
+            cpu_cfs_quota: kubelet.cpu_cfs_quota,
+            extra: kubelet.extra.clone(),
         };
         settings.checked()
     }
@@ -96,12 +95,12 @@ impl KubeletConfig {
         home: &ClusterEndpoint,
         seed: &LaunchContext<'_>,
     ) -> Result<Self, BootstrapError> {
-        let mut own = Self::of_eks(class, home, seed)?;
+        let mut settings = Self::of_eks(class, home, seed)?;
         for (signal, threshold) in EVICTION_HARD {
-            let entry = own.eviction_hard.entry(signal.to_owned());
+            let entry = settings.eviction_hard.entry(signal.to_owned());
             entry.or_insert_with(|| threshold.to_owned());
         }
-        own.checked()
+        settings.checked()
     }
 
     /// Returns the settings if every string is valid in a flag.
@@ -132,51 +131,41 @@ impl KubeletConfig {
 
     /// Flags without dashes, in Karpenter's order. Labels, taints and DNS are not included.
     pub(super) fn flags(&self) -> Vec<(&'static str, String)> {
-        let number = |number: Option<u32>| number.map(|number| number.to_string());
-        let some = |map: &BTreeMap<String, String>, mark: &str| {
-            (!map.is_empty()).then(|| joined(map, mark))
-        };
-        let percent = |percent: Option<u8>| percent.map(|percent| percent.to_string());
-        let all = [
-            ("max-pods", Some(self.max_pods.to_string())),
-            ("pods-per-core", number(self.pods_per_core)),
-            ("system-reserved", some(&self.system_reserved, "=")),
-            ("kube-reserved", some(&self.kube_reserved, "=")),
-            ("eviction-hard", some(&self.eviction_hard, "<")),
-            ("eviction-soft", some(&self.eviction_soft, "<")),
+        let mut flags = vec![
+            ("max-pods", self.max_pods.to_string()),
+            ("pods-per-core", or_empty(self.pods_per_core)),
+            ("system-reserved", joined(&self.system_reserved, "=")),
+            ("kube-reserved", joined(&self.kube_reserved, "=")),
+            ("eviction-hard", joined(&self.eviction_hard, "<")),
+            ("eviction-soft", joined(&self.eviction_soft, "<")),
             (
                 "eviction-soft-grace-period",
-                some(&self.eviction_soft_grace_period, "="),
+                joined(&self.eviction_soft_grace_period, "="),
             ),
             (
                 "eviction-max-pod-grace-period",
-                number(self.eviction_max_pod_grace_period),
+                or_empty(self.eviction_max_pod_grace_period),
             ),
-            ("image-gc-high-threshold", percent(self.image_gc_high)),
-            ("image-gc-low-threshold", percent(self.image_gc_low)),
-            (
-                "cpu-cfs-quota",
-                self.cpu_cfs_quota.map(|own| own.to_string()),
-            ),
+            ("image-gc-high-threshold", or_empty(self.image_gc_high)),
+            ("image-gc-low-threshold", or_empty(self.image_gc_low)),
+            ("cpu-cfs-quota", or_empty(self.cpu_cfs_quota)),
         ];
-        let said = all.into_iter();
-        said.filter_map(|(name, value)| Some((name, value?)))
-            .collect()
+        flags.retain(|(_, value)| !value.is_empty());
+        flags
     }
 
     /// The settings as `KubeletConfiguration`, sorted by name, with DNS and the remaining settings.
     pub(super) fn config(&self) -> Map<String, Value> {
-        let map = |map: &BTreeMap<String, String>| (!map.is_empty()).then(|| json!(map));
         let dns = (!self.cluster_dns.is_empty()).then(|| json!(self.cluster_dns));
         let values = [
             dns,
             Some(json!(self.max_pods)),
             self.pods_per_core.map(Value::from),
-            map(&self.system_reserved),
-            map(&self.kube_reserved),
-            map(&self.eviction_hard),
-            map(&self.eviction_soft),
-            map(&self.eviction_soft_grace_period),
+            map_json(&self.system_reserved),
+            map_json(&self.kube_reserved),
+            map_json(&self.eviction_hard),
+            map_json(&self.eviction_soft),
+            map_json(&self.eviction_soft_grace_period),
             self.eviction_max_pod_grace_period.map(Value::from),
             self.image_gc_high.map(Value::from),
             self.image_gc_low.map(Value::from),
@@ -191,10 +180,26 @@ impl KubeletConfig {
 }
 
 fn reserved(all: &BTreeMap<String, Reserved>) -> BTreeMap<String, String> {
-    let named = all.iter();
-    named
-        .map(|(resource, own)| (resource.clone(), own.text.clone()))
+    all.iter()
+        .map(|(resource, amount)| (resource.clone(), amount.text.clone()))
         .collect()
+}
+
+/// The thresholds as texts, by the names of their signals.
+fn thresholds(all: &BTreeMap<Signal, Threshold>) -> BTreeMap<String, String> {
+    all.iter()
+        .map(|(signal, threshold)| (signal.as_str().to_owned(), threshold.text()))
+        .collect()
+}
+
+/// The map as JSON. `None` if it is empty.
+fn map_json(map: &BTreeMap<String, String>) -> Option<Value> {
+    (!map.is_empty()).then(|| json!(map))
+}
+
+/// The value as text. Empty if it is not set.
+fn or_empty(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
 }
 
 /// Joins as `a=1,b=2`. Thresholds have `<` instead of `=`.
@@ -204,17 +209,18 @@ pub(super) fn joined(map: &BTreeMap<String, String>, mark: &str) -> String {
 }
 
 /// A duration in Go's format, such as `1m30s`.
-fn duration(own: SignedDuration) -> String {
-    let seconds = own.as_secs().max(0);
-    let millis = own.subsec_millis().max(0);
+fn duration(period: SignedDuration) -> String {
+    let seconds = period.as_secs().max(0);
+    let millis = period.subsec_millis().max(0);
     let parts = [
         (seconds / 3600, "h"),
         (seconds % 3600 / 60, "m"),
         (seconds % 60, "s"),
         (i64::from(millis), "ms"),
     ];
-    let some = parts.iter().filter(|(amount, _)| *amount > 0);
-    let text: String = some
+    let text: String = parts
+        .iter()
+        .filter(|(amount, _)| *amount > 0)
         .map(|(amount, unit)| format!("{amount}{unit}"))
         .collect();
     if text.is_empty() {

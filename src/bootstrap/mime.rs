@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 2046 §5.1; cloud-init, user data formats.
 
-use crate::bootstrap::BootstrapError;
+use crate::bootstrap::{BootstrapError, is_content};
 
 /// Content type of a shell script.
 pub(super) const SHELL: &str = "text/x-shellscript; charset=\"us-ascii\"";
@@ -40,8 +40,8 @@ pub(super) fn write(parts: &[MimePart]) -> String {
         let rest = line.strip_prefix("--")?;
         Some(rest.len() - rest.trim_start_matches('/').len())
     });
-    let most = slashes.max().filter(|most| *most >= BOUNDARY.len());
-    let boundary = most.map_or(BOUNDARY.to_owned(), |most| "/".repeat(most + 1));
+    let longest = slashes.max().filter(|length| *length >= BOUNDARY.len());
+    let boundary = longest.map_or(BOUNDARY.to_owned(), |length| "/".repeat(length + 1));
     let mut out =
         format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
     for part in parts {
@@ -79,7 +79,6 @@ pub(super) fn parts(
     format: &'static str,
     other: impl FnOnce(&str) -> &'static str,
 ) -> Result<Vec<MimePart>, BootstrapError> {
-    let said = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let text = text.replace("\r\n", "\n");
     if is_archive(&text) {
         return read(text.trim_start()).map_err(|reason| BootstrapError::UserData {
@@ -93,7 +92,7 @@ pub(super) fn parts(
     if text.starts_with("#cloud-config") {
         return Ok(vec![MimePart::new(CLOUD_CONFIG, text)]);
     }
-    if !text.lines().any(|line| said(&line)) {
+    if !text.lines().any(is_content) {
         return Ok(Vec::new());
     }
     let kind = other(&text);
@@ -174,13 +173,13 @@ fn fields(headers: &str) -> Option<Vec<(String, String)>> {
 fn parameter(value: &str, name: &str) -> Option<String> {
     let mut rest = value.split_once(';')?.1;
     loop {
-        let (own, after) = rest.split_once('=')?;
+        let (key, after) = rest.split_once('=')?;
         let after = after.trim_start();
         let (text, left) = match after.strip_prefix('"') {
             Some(quoted) => quoted.split_once('"')?,
             None => after.split_at(after.find(';').unwrap_or(after.len())),
         };
-        if own.trim().eq_ignore_ascii_case(name) {
+        if key.trim().eq_ignore_ascii_case(name) {
             return Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         }
         rest = left.split_once(';')?.1;

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
+
 use crate::bootstrap::kubelet_config::{KubeletConfig, joined};
 use crate::bootstrap::shell_quote::word;
 use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext};
@@ -40,10 +42,8 @@ impl<'a> NodeConfig<'a> {
         home: &'a ClusterEndpoint,
         seed: &'a LaunchContext<'a>,
     ) -> Result<Self, BootstrapError> {
-        let own = seed.labels.iter().filter(|(key, _)| !is_forbidden(key));
-        let mut labels: Labels = own
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
+        let mut labels: Labels = seed.labels.clone();
+        labels.retain(|key, _| !is_forbidden(key));
         // The node registers with all taints, so that a taint removed by an agent is not added
         // again. A custom template may omit the taints. They are then synced after registration.
         if !matches!(class.bootstrap, Bootstrap::Custom { .. }) {
@@ -84,15 +84,24 @@ impl<'a> NodeConfig<'a> {
         self.taints.iter().map(flag).collect()
     }
 
+    /// The taints as in `KubeletConfiguration`.
+    pub(super) fn taint_objects(&self) -> Vec<Value> {
+        self.taints
+            .iter()
+            .map(|taint| {
+                json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()})
+            })
+            .collect()
+    }
+
     /// The value of `--kubelet-extra-args` on AL2 and Windows, in Karpenter's order.
     pub(super) fn arguments(&self) -> String {
         let (labels, taints) = (self.label_text(), self.taint_texts().join(","));
-        let some = |name, text: String| (!text.is_empty()).then_some((name, text));
-        let all = some("node-labels", labels)
-            .into_iter()
-            .chain(some("register-with-taints", taints))
-            .chain(self.kubelet.flags());
-        let each = all.map(|(name, value)| {
+        let registration = [("node-labels", labels), ("register-with-taints", taints)];
+        let mut arguments = Vec::from(registration);
+        arguments.retain(|(_, value)| !value.is_empty());
+        arguments.extend(self.kubelet.flags());
+        let arguments = arguments.into_iter().map(|(name, value)| {
             // Numbers and booleans are not quoted. Values with other characters are quoted for
             // systemd.
             match value.chars().all(|c| c.is_ascii_alphanumeric()) {
@@ -100,7 +109,7 @@ impl<'a> NodeConfig<'a> {
                 false => format!("--{name}=\"{value}\""),
             }
         });
-        each.collect::<Vec<_>>().join(" ")
+        arguments.collect::<Vec<_>>().join(" ")
     }
 
     /// The endpoint and CA of the API server, for images that cannot request them.
@@ -126,8 +135,8 @@ fn is_forbidden(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else {
         return false;
     };
-    FORBIDDEN_DOMAINS.iter().any(|of| {
-        let below = domain.strip_suffix(of);
+    FORBIDDEN_DOMAINS.iter().any(|forbidden| {
+        let below = domain.strip_suffix(forbidden);
         below.is_some_and(|below| below.is_empty() || below.ends_with('.'))
     })
 }

@@ -7,8 +7,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::bootstrap::BootstrapError;
 use crate::bootstrap::node_config::NodeConfig;
+use crate::bootstrap::{BootstrapError, is_content};
 use crate::text::yaml;
 
 const WHAT: &str = "machine configuration";
@@ -65,7 +65,7 @@ fn documents(text: &str) -> Vec<String> {
     for line in text.lines() {
         let starts = line == "---" || line.starts_with("--- ");
         let last = all.last_mut();
-        match last.filter(|own| !starts || own.is_empty()) {
+        match last.filter(|document| !starts || document.is_empty()) {
             Some(last) => last.push_str(&format!("{line}\n")),
             None => all.push(format!("{line}\n")),
         }
@@ -88,35 +88,35 @@ fn merged(
     let mut arguments = section(&kubelet, "extraArgs")?;
     let labels = match arguments.get("node-labels") {
         None => node.label_text(),
-        Some(Value::String(own)) if own.is_empty() => node.label_text(),
-        Some(Value::String(own)) => format!("{own},{}", node.label_text()),
+        Some(Value::String(labels)) if labels.is_empty() => node.label_text(),
+        Some(Value::String(labels)) => format!("{labels},{}", node.label_text()),
         Some(_) => return Err(fault("`node-labels` of the kubelet is not a text")),
     };
     arguments.insert("node-labels".to_owned(), Value::String(labels));
     let mut config = section(&kubelet, "extraConfig")?;
-    let taints = node.taints.iter().map(
-        |taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()}),
-    );
-    let taints: Vec<Value> = taints.collect();
-    let theirs = config.get("registerWithTaints").and_then(Value::as_array);
-    let same = |a: &Value, b: &Value| a["key"] == b["key"] && a["effect"] == b["effect"];
-    let unknown = theirs.into_iter().flatten();
-    let unknown = unknown.filter(|own| !taints.iter().any(|ours| same(own, ours)));
-    if let Some(own) = unknown.map(|own| own["key"].to_string()).next() {
+    let taints = node.taint_objects();
+    let written = config.get("registerWithTaints").and_then(Value::as_array);
+    let unknown = written.into_iter().flatten().find(|taint| {
+        !taints.iter().any(|pool_taint| {
+            taint["key"] == pool_taint["key"] && taint["effect"] == pool_taint["effect"]
+        })
+    });
+    if let Some(taint) = unknown {
         return Err(fault(format!(
-            "`registerWithTaints` has {own}, of which its pool knows nothing: say it there, as \
-             `taint` or `startup_taint`"
+            "`registerWithTaints` has {}, of which its pool knows nothing: say it there, as \
+             `taint` or `startup_taint`",
+            taint["key"]
         )));
     }
-    let mut own = node.kubelet.config();
+    let mut node_config = node.kubelet.config();
     // Talos has a separate field for it.
-    own.remove("clusterDNS");
-    let mut reserved = section(&own, "systemReserved")?;
+    node_config.remove("clusterDNS");
+    let mut reserved = section(&node_config, "systemReserved")?;
     for resource in RESERVED_BY_TALOS {
         reserved.entry(resource).or_insert_with(|| "0".into());
     }
-    own.insert("systemReserved".to_owned(), Value::Object(reserved));
-    config.extend(own);
+    node_config.insert("systemReserved".to_owned(), Value::Object(reserved));
+    config.extend(node_config);
     config.insert("registerWithTaints".to_owned(), Value::Array(taints));
     let dns = &node.class.kubelet.cluster_dns;
     if !dns.is_empty() {
@@ -128,46 +128,46 @@ fn merged(
 }
 
 /// Returns a nested mapping. Empty if it is missing.
-fn section(of: &Map<String, Value>, name: &str) -> Result<Map<String, Value>, BootstrapError> {
-    match of.get(name) {
+fn section(parent: &Map<String, Value>, name: &str) -> Result<Map<String, Value>, BootstrapError> {
+    match parent.get(name) {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(items)) => Ok(items.clone()),
         Some(_) => Err(fault(format!("`{name}` of the kubelet is not a mapping"))),
     }
 }
 
+/// The number of spaces at the start of the line.
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
 /// Replaces the lines of `machine.kubelet` in the text. `None` if these lines cannot be identified.
 fn splice(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
-    let says = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
-    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
-    let is_key = |line: &str, key: &str| {
-        let rest = line
-            .trim_start()
-            .strip_prefix(key)
-            .and_then(|rest| rest.strip_prefix(':'));
-        rest.is_some_and(|rest| rest.trim().is_empty() || rest.trim_start().starts_with('#'))
-    };
-    let machine = lines
-        .iter()
-        .position(|line| indent(line) == 0 && is_key(line, "machine"))?;
+    let machine = lines.iter().position(|line| {
+        let rest = line.trim_start().strip_prefix("machine:");
+        indent(line) == 0 && rest.is_some_and(|rest| !is_content(rest))
+    })?;
     let inside = lines[machine + 1..]
         .iter()
-        .take_while(|line| !says(line) || indent(line) > 0);
+        .take_while(|line| !is_content(line) || indent(line) > 0);
     let end = machine + 1 + inside.count();
-    let first = lines[machine + 1..end].iter().find(|line| says(line))?;
+    let first = lines[machine + 1..end]
+        .iter()
+        .find(|line| is_content(line))?;
     let depth = indent(first);
-    let own = (machine + 1..end).find(|at| {
-        let line = lines[*at];
-        says(line) && indent(line) == depth && line.trim_start().starts_with("kubelet:")
+    let kubelet_line = (machine + 1..end).find(|index| {
+        let line = lines[*index];
+        is_content(line) && indent(line) == depth && line.trim_start().starts_with("kubelet:")
     });
-    let (start, after) = match own {
-        Some(at) => {
-            let own = lines[at..end].iter().skip(1);
-            let own = own.take_while(|line| !says(line) || indent(line) > depth);
+    let (start, after) = match kubelet_line {
+        Some(key) => {
+            let section = lines[key + 1..end]
+                .iter()
+                .take_while(|line| !is_content(line) || indent(line) > depth);
             // Comments before the next key belong to that key.
-            let last = (at + 1..=at + own.count()).rfind(|at| says(lines[*at]));
-            (at, last.unwrap_or(at) + 1)
+            let last = (key + 1..=key + section.count()).rfind(|index| is_content(lines[*index]));
+            (key, last.unwrap_or(key) + 1)
         }
         None => (machine + 1, machine + 1),
     };

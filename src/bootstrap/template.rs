@@ -73,7 +73,7 @@ pub(super) fn render(template: &str, node: &NodeConfig<'_>) -> Result<String, Bo
     while let Some((before, after)) = rest.split_once("{{") {
         out.push_str(before);
         let (name, filter, left) = match named(after) {
-            Some(named) => named,
+            Some(name) => name,
             None => {
                 out.push_str("{{");
                 rest = after;
@@ -135,14 +135,6 @@ fn filtered(
 
 fn value(name: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let (home, kubelet) = (node.home, &node.kubelet);
-    let taints = || {
-        let each = node
-            .taints
-            .iter()
-            .map(|taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()}));
-        each.collect::<Value>().to_string()
-    };
-    let missing = |what: &str| fault(format!("{what} is not known"));
     Ok(match name {
         "api_host" => host_port(&home.endpoint, 443).0.to_owned(),
         "api_port" => host_port(&home.endpoint, 443).1,
@@ -150,8 +142,8 @@ fn value(name: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         "ca_hash" => ca_cert_hash::hashes(&home.ca)?.swap_remove(0),
         "cluster_dns" => {
             let dns = kubelet.cluster_dns.first();
-            dns.ok_or_else(|| missing("the address of the cluster's DNS"))?
-                .to_string()
+            let missing = "the address of the cluster's DNS is not known";
+            dns.ok_or_else(|| fault(missing.to_owned()))?.to_string()
         }
         "cluster_name" => home.name.clone(),
         "endpoint" => home.endpoint.clone(),
@@ -159,11 +151,9 @@ fn value(name: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         "image_name" => node.seed.image_name.unwrap_or_default().to_owned(),
         "kube_reserved" => joined(&kubelet.kube_reserved, "="),
         "kubelet_args" => {
-            let flags = kubelet.flags();
-            let each = flags
-                .iter()
-                .map(|(name, value)| format!("--{name}={value}"));
-            each.collect::<Vec<_>>().join(" ")
+            let flags = kubelet.flags().into_iter();
+            let arguments = flags.map(|(name, value)| format!("--{name}={value}"));
+            arguments.collect::<Vec<_>>().join(" ")
         }
         "kubelet_config" => Value::Object(kubelet.config()).to_string(),
         "labels" => node.label_text(),
@@ -175,7 +165,7 @@ fn value(name: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         }
         "system_reserved" => joined(&kubelet.system_reserved, "="),
         "taints" => node.taint_texts().join(","),
-        "taints_json" => taints(),
+        "taints_json" => Value::Array(node.taint_objects()).to_string(),
         "token" => node.secret()?.to_owned(),
         "version" => home.version.clone(),
         other => {

@@ -10,18 +10,23 @@ const FORMAT: &str = "Windows";
 const OPEN: &str = "<powershell>";
 const CLOSE: &str = "</powershell>";
 
-/// Renders one block: the user's script, then the call.
-pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
-    let fault = |reason: &str| BootstrapError::UserData {
+fn fault(reason: &str) -> BootstrapError {
+    BootstrapError::UserData {
         format: FORMAT,
         reason: reason.to_owned(),
-    };
+    }
+}
+
+/// Renders one block: the user's script, then the call.
+pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
-    let own = node.class.user_data.trim();
-    let inner = own.strip_prefix(OPEN).map(|own| own.strip_suffix(CLOSE));
-    let own = match inner {
+    let user_data = node.class.user_data.trim();
+    let inner = user_data
+        .strip_prefix(OPEN)
+        .map(|block| block.strip_suffix(CLOSE));
+    let commands = match inner {
         Some(inner) => inner.ok_or_else(|| fault("something follows its <powershell> block"))?,
-        None => own,
+        None => user_data,
     };
     let (endpoint, ca) = node.api()?;
     let mut call = format!(
@@ -38,7 +43,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let script = format!(
         "{}\n[string]$EKSBootstrapScriptFile = \
          \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n{call}\n",
-        own.trim()
+        commands.trim()
     );
     // EC2Launch searches for tags and ignores syntax. A tag anywhere in the script would end the
     // block.

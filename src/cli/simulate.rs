@@ -288,10 +288,9 @@ fn load(arguments: &SimulateArgs, name: &str, text: &str) -> Result<Config, Vec<
         .as_ref()
         .and_then(|path| path.parent())
         .map(PathBuf::from);
-    let read = |path: &Path| files::read_limited(path).map_err(|it| text::chain(&it));
     let inputs = Inputs {
         dir: dir.unwrap_or_default(),
-        read: &read,
+        read: &files::read_referenced,
         ..Inputs::default()
     };
     config::load(&[inside], &inputs)

@@ -28,8 +28,8 @@ impl ConfigValues {
         let mut all = String::new();
         for (place, arguments) in &self.0 {
             let _ = write!(all, "{place:?}");
-            for (name, own) in arguments {
-                let _ = write!(all, " {name} {:016x}", own.print);
+            for (name, argument) in arguments {
+                let _ = write!(all, " {name} {:016x}", argument.print);
             }
             all.push('\n');
         }
@@ -71,8 +71,8 @@ impl ConfigValues {
                 (None, Some(_)) => changes.push(format!("+ {place}")),
                 (Some(_), None) => {
                     // Blocks within a removed block are not listed.
-                    let around = gone.as_ref();
-                    if around.is_none_or(|around: &String| !place.starts_with(around)) {
+                    let parent = gone.as_ref();
+                    if parent.is_none_or(|parent: &String| !place.starts_with(parent)) {
                         changes.push(format!("- {place}"));
                         gone = Some(format!("{place}, "));
                     }

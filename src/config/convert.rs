@@ -11,7 +11,7 @@ use crate::config::id_format::IdFormat;
 use crate::config::kubernetes_names::{is_address, name_fault};
 use crate::config::schema::{ArgumentType, duration_text};
 use crate::config::syntax::PathStep;
-use crate::config::value::{nearest, number_text, quote, to_bool, to_number, to_text};
+use crate::config::value::{did_you_mean, number_text, quote, to_bool, to_number, to_text};
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::overlay::{AdjustmentError, PriceAdjustment};
 use crate::model::pool::{BudgetNodes, Rate};
@@ -64,9 +64,9 @@ pub(super) fn convert(
     name: &str,
     value: &Value,
 ) -> Result<ParsedArgument, Vec<ConversionError>> {
-    let one = Converter { kind, name };
+    let converter = Converter { kind, name };
     match kind {
-        ArgumentType::Texts | ArgumentType::SomeOf(_) => one.list(value),
+        ArgumentType::Texts | ArgumentType::SomeOf(_) => converter.list(value),
         ArgumentType::Tags
         | ArgumentType::Searched
         | ArgumentType::Labels
@@ -75,8 +75,8 @@ pub(super) fn convert(
         | ArgumentType::Reserved
         | ArgumentType::Thresholds
         | ArgumentType::Periods
-        | ArgumentType::KubeletFields => one.map(value),
-        _ => one.single(value).map_err(|fault| vec![fault]),
+        | ArgumentType::KubeletFields => converter.map(value),
+        _ => converter.single(value).map_err(|fault| vec![fault]),
     }
 }
 
@@ -235,8 +235,7 @@ impl Converter<'_> {
             return Ok(ParsedArgument::Text(text));
         }
         let mut fault = self.fault(ProblemCode::InvalidValue, value);
-        let near = nearest(&text, names.iter().copied());
-        fault.help = near.map(|near| format!("did you mean {near:?}?"));
+        fault.help = did_you_mean(&text, names.iter().copied());
         Err(fault)
     }
 
@@ -247,11 +246,11 @@ impl Converter<'_> {
         never: bool,
         value: &Value,
     ) -> Result<ParsedArgument, ConversionError> {
-        let invalid = || self.fault(ProblemCode::InvalidDuration, value);
+        let invalid = ProblemCode::InvalidDuration;
         let text = match value {
             Value::Number(number) => {
                 let number = number_text(number);
-                let mut fault = invalid();
+                let mut fault = self.fault(invalid, value);
                 fault.help = Some(format!(
                     "add a unit: \"{number}s\", \"{number}m\" or \"{number}h\""
                 ));
@@ -262,11 +261,11 @@ impl Converter<'_> {
         if text.eq_ignore_ascii_case("never") {
             return match never {
                 true => Ok(ParsedArgument::Duration(None)),
-                false => Err(invalid()),
+                false => Err(self.fault(invalid, value)),
             };
         }
         let Some(duration) = parse_duration(&text) else {
-            let mut fault = invalid();
+            let mut fault = self.fault(invalid, value);
             let days = text
                 .strip_suffix('d')
                 .and_then(|days| days.parse::<u32>().ok());
@@ -292,7 +291,6 @@ impl Converter<'_> {
 
     fn allowance(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.text(value)?;
-        let out_of_range = || self.fault(ProblemCode::OutOfRange, value);
         if let Some(percent) = text.strip_suffix('%') {
             let percent: i64 = percent.parse().map_err(|_| self.wrong_type(value))?;
             return match u8::try_from(percent) {
@@ -300,7 +298,7 @@ impl Converter<'_> {
                     Ok(ParsedArgument::Allowance(BudgetNodes::Percent(percent)))
                 }
                 _ => {
-                    let mut fault = out_of_range();
+                    let mut fault = self.fault(ProblemCode::OutOfRange, value);
                     let (name, got) = (self.name, quote(value));
                     fault.detail = format!(
                         "The argument {name:?} must be a percentage from 0% to 100%, not {got}."
@@ -313,14 +311,18 @@ impl Converter<'_> {
             return Err(self.wrong_type(value));
         };
         let count = number.as_u64().and_then(|count| u32::try_from(count).ok());
-        let count = count.ok_or_else(out_of_range)?;
-        Ok(ParsedArgument::Allowance(BudgetNodes::Nodes(count)))
+        match count {
+            Some(count) => Ok(ParsedArgument::Allowance(BudgetNodes::Nodes(count))),
+            None => Err(self.fault(ProblemCode::OutOfRange, value)),
+        }
     }
 
     fn reference(&self, kind: &str, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.text(value)?;
         match text.split_once('.') {
-            Some((own, name)) if own == kind => Ok(ParsedArgument::Reference(name.to_owned())),
+            Some((prefix, name)) if prefix == kind => {
+                Ok(ParsedArgument::Reference(name.to_owned()))
+            }
             Some(_) => Err(self.wrong_type(value)),
             None => {
                 let mut fault = self.wrong_type(value);

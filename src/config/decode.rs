@@ -45,6 +45,11 @@ impl<'a> Decoder<'a> {
         Decoder { scope, ..*self }
     }
 
+    /// Reports a diagnostic of this block.
+    pub(super) fn report(&self, section: &DecodedBlock, finding: SpannedDiagnostic) {
+        self.reporter.add(finding.within(&section.title));
+    }
+
     /// Decodes a top-level block and all blocks within it.
     pub(super) fn read(
         &self,
@@ -85,19 +90,19 @@ impl<'a> Decoder<'a> {
         };
         for attr in &block.body.attrs {
             if let Some(argument) = schema.argument(&attr.name) {
-                self.argument(&mut section, argument, attr, (frame, place));
+                self.argument(&mut section, argument, attr, frame, place);
             }
         }
         let mut alike: BTreeMap<String, usize> = BTreeMap::new();
         for inner in &block.body.blocks {
             if let Some(schema) = schema.block(&inner.kind) {
-                let own = inner.title();
-                let title = format!("{title}, {own}");
-                let before = alike.entry(own.clone()).or_default();
+                let inner_title = inner.title();
+                let title = format!("{title}, {inner_title}");
+                let before = alike.entry(inner_title.clone()).or_default();
                 *before += 1;
                 let place = match *before {
-                    1 => format!("{place}, {own}"),
-                    nth => format!("{place}, {own} ({nth})"),
+                    1 => format!("{place}, {inner_title}"),
+                    nth => format!("{place}, {inner_title} ({nth})"),
                 };
                 let around = BlockPath {
                     title: &title,
@@ -116,14 +121,15 @@ impl<'a> Decoder<'a> {
         section: &mut DecodedBlock,
         argument: &'static Argument,
         attr: &Attr,
-        (frame, place): (Option<&Frame<'_>>, &str),
+        frame: Option<&Frame<'_>>,
+        place: &str,
     ) {
         if argument.kind == ArgumentType::Expression {
             section.exprs.insert(argument.name, attr.expr.clone());
             return;
         }
-        let known = match self.evaluator.evaluate(&attr.expr, self.scope, frame) {
-            Ok(known) => known,
+        let evaluated = match self.evaluator.evaluate(&attr.expr, self.scope, frame) {
+            Ok(evaluated) => evaluated,
             Err(fault) => {
                 section.faulty.push(argument.name);
                 self.reporter.add_fault(*fault, &section.title);
@@ -132,19 +138,19 @@ impl<'a> Decoder<'a> {
             }
         };
         // As in Terraform, null means that the argument is not set.
-        if known.value.is_null() {
+        if evaluated.value.is_null() {
             return;
         }
-        if known.sensitive && argument.kind == ArgumentType::Tags {
+        if evaluated.sensitive && argument.kind == ArgumentType::Tags {
             section.faulty.push(argument.name);
             let detail = "A tag must not be sensitive: every user who can list instances can read \
                           its tags.";
             let finding =
                 SpannedDiagnostic::error(ProblemCode::RestrictedTag, attr.expr.span, detail);
-            self.reporter.add(finding.within(&section.title));
+            self.report(section, finding);
             return;
         }
-        match convert(argument.kind, argument.name, &known.value) {
+        match convert(argument.kind, argument.name, &evaluated.value) {
             Ok(value) => {
                 // The evaluator treats a quoted reference, such as every reference in JSON, as a
                 // string.
@@ -153,7 +159,7 @@ impl<'a> Decoder<'a> {
                     && let Err(fault) = self.scope.check(kind, name, attr.expr.span)
                 {
                     section.faulty.push(argument.name);
-                    let fault = match known.sensitive {
+                    let fault = match evaluated.sensitive {
                         true => without_name(kind, &fault),
                         false => fault,
                     };
@@ -161,32 +167,26 @@ impl<'a> Decoder<'a> {
                     return;
                 }
                 let mut written = self.written.borrow_mut();
-                let is_hidden = known.sensitive || HIDDEN.contains(&argument.name);
-                written.argument(place, argument.name, &known.value, is_hidden);
+                let is_hidden = evaluated.sensitive || HIDDEN.contains(&argument.name);
+                written.argument(place, argument.name, &evaluated.value, is_hidden);
                 let read = DecodedArgument {
                     value,
                     name_span: attr.name_span,
                     expr: attr.expr.clone(),
-                    sensitive: known.sensitive,
+                    sensitive: evaluated.sensitive,
                 };
                 section.arguments.insert(argument.name, read);
             }
             Err(faults) => {
                 section.faulty.push(argument.name);
                 for fault in faults {
-                    let detail = match known.sensitive {
-                        false => fault.detail,
-                        true => format!(
-                            "The argument {:?} must be {}. Its value is sensitive and not shown.",
-                            argument.name,
-                            argument.kind.wants()
-                        ),
-                    };
                     let span = attr.expr.inner_span(&fault.path);
-                    let finding =
-                        SpannedDiagnostic::error(fault.code, span, detail).within(&section.title);
-                    let help = fault.help.filter(|_| !known.sensitive);
-                    self.reporter.add(finding.maybe_help(help));
+                    let finding = match evaluated.sensitive {
+                        false => SpannedDiagnostic::error(fault.code, span, fault.detail)
+                            .maybe_help(fault.help),
+                        true => SpannedDiagnostic::error(fault.code, span, hidden_detail(argument)),
+                    };
+                    self.report(section, finding);
                 }
             }
         }
@@ -208,8 +208,8 @@ impl<'a> Decoder<'a> {
 
     fn check_present(&self, section: &DecodedBlock, schema: &'static BlockType) {
         for argument in schema.arguments.iter().filter(|argument| argument.required) {
-            let there = section.has(argument.name) || section.exprs.contains_key(argument.name);
-            if !there {
+            let is_set = section.has(argument.name) || section.exprs.contains_key(argument.name);
+            if !is_set {
                 let (kind, name) = (schema.name, argument.name);
                 let a = article(kind);
                 let detail = format!("The argument {name:?} is required in {a} {kind} block.");
@@ -268,6 +268,12 @@ pub(super) fn check_names(
         }
         check_names(reporter, &block.body, inner, &inner_title);
     }
+}
+
+/// The detail of an invalid argument whose value must not be shown.
+fn hidden_detail(argument: &Argument) -> String {
+    let (name, wants) = (argument.name, argument.kind.wants());
+    format!("The argument {name:?} must be {wants}. Its value is sensitive and not shown.")
 }
 
 fn duplicate(block: &Block, schema: &BlockType, before: Span) -> SpannedDiagnostic {
@@ -393,12 +399,12 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
         return SpannedDiagnostic::error(ProblemCode::ArgumentExpected, block.header(), detail)
             .help(format!("write {name} = {{ … }}, with an equals sign"));
     }
-    let own = named(name);
+    let quoted = named(name);
     let detail = match schema.name {
-        "file" => format!("There is no block type {own}."),
+        "file" => format!("There is no block type {quoted}."),
         kind => {
             let a = article(kind);
-            format!("A block named {own} is not expected in {a} {kind} block.")
+            format!("A block named {quoted} is not expected in {a} {kind} block.")
         }
     };
     let finding = SpannedDiagnostic::error(ProblemCode::UnknownBlock, block.kind_span, detail)
@@ -407,12 +413,12 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
         return finding.help(format!("{name:?} belongs in a {deeper} block"));
     }
     let names = schema.blocks.iter().map(|block| block.name);
-    if let Some((_, own)) = KARPENTER
+    if let Some((_, equivalent)) = KARPENTER
         .iter()
-        .find(|(theirs, _)| name.eq_ignore_ascii_case(theirs))
-        && schema.block(own).is_some()
+        .find(|(name_in_karpenter, _)| name.eq_ignore_ascii_case(name_in_karpenter))
+        && schema.block(equivalent).is_some()
     {
-        return finding.help(format!("did you mean {own:?}?"));
+        return finding.help(format!("did you mean {equivalent:?}?"));
     }
     match nearest(name, names.clone()) {
         Some(near) => finding.help(format!("did you mean {}?", named(near))),
@@ -429,6 +435,6 @@ fn deeper(
     schema: &'static BlockType,
     fits: &dyn Fn(&'static BlockType) -> bool,
 ) -> Option<&'static str> {
-    let found = schema.blocks.iter().find(|inner| fits(inner));
-    found.map(|inner| inner.name)
+    let block = schema.blocks.iter().find(|inner| fits(inner));
+    block.map(|inner| inner.name)
 }

@@ -72,15 +72,13 @@ impl DecodedBlock {
     }
 
     pub(super) fn blocks<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
-        let named = self.blocks.iter().filter(move |(own, _)| *own == name);
-        named.map(|(_, section)| section)
+        let blocks = self.blocks.iter().filter(move |(kind, _)| *kind == name);
+        blocks.map(|(_, section)| section)
     }
 
     pub(super) fn block(&self, name: &str) -> Option<&Self> {
-        self.blocks
-            .iter()
-            .find(|(own, _)| *own == name)
-            .map(|(_, section)| section)
+        let (_, section) = self.blocks.iter().find(|(kind, _)| *kind == name)?;
+        Some(section)
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&str> {
@@ -111,6 +109,11 @@ impl DecodedBlock {
     /// An integer that the schema limits to `u32`.
     pub(super) fn count(&self, name: &str) -> Option<u32> {
         u32::try_from(self.whole(name)?).ok()
+    }
+
+    /// An integer that the schema limits to `u8`.
+    pub(super) fn small_count(&self, name: &str) -> Option<u8> {
+        u8::try_from(self.whole(name)?).ok()
     }
 
     pub(super) fn number(&self, name: &str) -> Option<f64> {

@@ -298,20 +298,16 @@ pub fn render_all(problems: &[Diagnostic]) -> String {
         .iter()
         .filter(|problem| problem.severity == Severity::Error)
         .count();
-    let count = |count: usize, what: &str| match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    };
     let warnings = problems.len() - errors;
-    match (errors, warnings) {
-        (0, 0) => {}
-        (_, 0) => out.push_str(&count(errors, "error")),
-        (0, _) => out.push_str(&count(warnings, "warning")),
-        _ => {
-            let both = format!("{}, {}", count(errors, "error"), count(warnings, "warning"));
-            out.push_str(&both);
-        }
-    }
+    let counts: Vec<String> = [(errors, "error"), (warnings, "warning")]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, noun)| match count {
+            1 => format!("1 {noun}"),
+            _ => format!("{count} {noun}s"),
+        })
+        .collect();
+    out.push_str(&counts.join(", "));
     if !out.is_empty() {
         out.push('\n');
     }
@@ -379,7 +375,7 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
     } else {
         0
     };
-    let shown: String = code
+    let line: String = code
         .chars()
         .skip(skipped)
         .take(SHOWN_MAX)
@@ -391,7 +387,7 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
     } else {
         ""
     };
-    let _ = writeln!(out, "  {number} | {lead}{}{tail}", shown.trim_end());
+    let _ = writeln!(out, "  {number} | {lead}{}{tail}", line.trim_end());
     let room = SHOWN_MAX.saturating_sub(from - skipped).max(1);
     let carets = "^".repeat(width.clamp(1, room));
     let indent = " ".repeat(from - skipped + lead.chars().count());
@@ -412,17 +408,18 @@ fn printable(c: char) -> char {
 }
 
 fn range_json(range: &SourceRange) -> Json {
-    let position = |position: Position| {
-        json!({
-            "line": position.line,
-            "column": position.column,
-            "byte": position.byte,
-        })
-    };
     json!({
         "filename": range.file,
-        "start": position(range.start),
-        "end": position(range.end),
+        "start": position_json(range.start),
+        "end": position_json(range.end),
+    })
+}
+
+fn position_json(position: Position) -> Json {
+    json!({
+        "line": position.line,
+        "column": position.column,
+        "byte": position.byte,
     })
 }
 
@@ -448,16 +445,18 @@ fn snippet_json(range: &SourceRange, values: &[(String, String)]) -> Json {
 
 /// The bytes of the line that the range covers.
 fn highlight(code: &str, range: &SourceRange) -> (usize, usize) {
-    let byte = |column: usize| {
-        code.char_indices()
-            .nth(column.saturating_sub(1))
-            .map_or(code.len(), |(byte, _)| byte)
-    };
-    let start = byte(range.start.column);
+    let start = column_offset(code, range.start.column);
     let end = if range.end.line > range.start.line {
         code.len()
     } else {
-        byte(range.end.column)
+        column_offset(code, range.end.column)
     };
     (start, end.max(start))
+}
+
+/// The byte offset of a column of this line.
+fn column_offset(code: &str, column: usize) -> usize {
+    code.char_indices()
+        .nth(column.saturating_sub(1))
+        .map_or(code.len(), |(byte, _)| byte)
 }

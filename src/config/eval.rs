@@ -80,6 +80,16 @@ pub(super) struct NamedValue {
     pub(super) sensitive: bool,
 }
 
+impl NamedValue {
+    /// A value that is not sensitive.
+    pub(super) fn plain(value: Value) -> Self {
+        Self {
+            value,
+            sensitive: false,
+        }
+    }
+}
+
 /// The named values an expression may use: for each first name (`var`), each second name with its
 /// value. The value is `None` if it has an error itself.
 #[derive(Debug, Default)]
@@ -267,7 +277,7 @@ impl Evaluation<'_> {
                 };
                 self.eval(chosen, frame)
             }
-            ExprKind::For(each) => self.for_each(each, frame),
+            ExprKind::For(for_expr) => self.for_each(for_expr, frame),
         }
     }
 
@@ -326,7 +336,7 @@ impl Evaluation<'_> {
                     };
                     self.template(chosen, span, frame, out)?;
                 }
-                TemplatePart::For(each) => self.template_for(each, span, frame, out)?,
+                TemplatePart::For(for_part) => self.template_for(for_part, span, frame, out)?,
             }
         }
         Ok(())
@@ -334,91 +344,66 @@ impl Evaluation<'_> {
 
     fn template_for(
         &self,
-        each: &ForPart,
+        for_part: &ForPart,
         span: Span,
         frame: Option<&Frame<'_>>,
         out: &mut String,
     ) -> Result<(), Box<EvalError>> {
-        let collection = self.eval(&each.collection, frame)?;
-        let Some(elements) = elements(&collection) else {
-            return Err(wrong(
-                &each.collection,
-                "a list or a map to iterate over",
-                &collection,
-            ));
+        let names = (for_part.key_name.as_deref(), for_part.value_name.as_str());
+        self.for_elements(&for_part.collection, names, frame, &mut |frame| {
+            self.template(&for_part.parts, span, frame, out)
+        })
+    }
+
+    /// Calls `body` for each element of a collection, with the names of its key and value in scope.
+    fn for_elements(
+        &self,
+        collection: &Expr,
+        names: (Option<&str>, &str),
+        outer: Option<&Frame<'_>>,
+        body: &mut dyn FnMut(Option<&Frame<'_>>) -> Result<(), Box<EvalError>>,
+    ) -> Result<(), Box<EvalError>> {
+        let items = self.eval(collection, outer)?;
+        let Some(elements) = elements(&items) else {
+            return Err(wrong(collection, "a list or a map to iterate over", &items));
         };
-        for (key, item) in elements {
-            let names = (each.key_name.as_deref(), each.value_name.as_str());
-            self.within(names, (&key, item), frame, &mut |frame| {
-                self.template(&each.parts, span, frame, out)
-            })?;
+        let (key_name, name) = names;
+        for (key, value) in elements {
+            let sensitive = self.sensitive.get();
+            let key_frame = key_name.map(|name| Frame {
+                name,
+                value: &key,
+                sensitive,
+                outer,
+            });
+            body(Some(&Frame {
+                name,
+                value,
+                sensitive,
+                outer: key_frame.as_ref().or(outer),
+            }))?;
         }
         Ok(())
     }
 
-    /// Calls `body` with the names of a `for` in scope.
-    fn within<T>(
-        &self,
-        names: (Option<&str>, &str),
-        (key, item): (&Value, &Value),
-        outer: Option<&Frame<'_>>,
-        body: &mut dyn FnMut(Option<&Frame<'_>>) -> T,
-    ) -> T {
-        let sensitive = self.sensitive.get();
-        let frame = |name, value, outer| Frame {
-            name,
-            value,
-            sensitive,
-            outer,
-        };
-        match names.0 {
-            Some(name) => {
-                let outer = frame(name, key, outer);
-                body(Some(&Frame {
-                    name: names.1,
-                    value: item,
-                    sensitive,
-                    outer: Some(&outer),
-                }))
-            }
-            None => body(Some(&frame(names.1, item, outer))),
-        }
-    }
-
-    fn for_each(&self, each: &For, frame: Option<&Frame<'_>>) -> EvalResult {
-        let collection = self.eval(&each.collection, frame)?;
-        let Some(elements) = elements(&collection) else {
-            return Err(wrong(
-                &each.collection,
-                "a list or a map to iterate over",
-                &collection,
-            ));
-        };
+    fn for_each(&self, for_expr: &For, frame: Option<&Frame<'_>>) -> EvalResult {
         let (mut list, mut map) = (Vec::new(), Map::new());
-        for (key, item) in elements {
-            let names = (each.key_name.as_deref(), each.value_name.as_str());
-            self.within(names, (&key, item), frame, &mut |frame| {
-                if let Some(condition) = &each.condition
-                    && !self.flag(condition, frame)?
-                {
-                    return Ok(());
-                }
-                let name = each
-                    .key
-                    .as_ref()
-                    .map(|key| self.key(key, frame))
-                    .transpose()?;
-                let made = self.eval(&each.value, frame)?;
-                match (name, &each.key) {
-                    (Some(name), Some(key)) => put(&mut map, name, made, each.grouping, key.span),
-                    _ => {
-                        list.push(made);
-                        Ok(())
-                    }
-                }
-            })?;
-        }
-        Ok(if each.key.is_some() {
+        let names = (for_expr.key_name.as_deref(), for_expr.value_name.as_str());
+        self.for_elements(&for_expr.collection, names, frame, &mut |frame| {
+            if let Some(condition) = &for_expr.condition
+                && !self.flag(condition, frame)?
+            {
+                return Ok(());
+            }
+            let Some(key) = &for_expr.key else {
+                list.push(self.eval(&for_expr.value, frame)?);
+                return Ok(());
+            };
+            let name = self.key(key, frame)?;
+            let value = self.eval(&for_expr.value, frame)?;
+            put(&mut map, name, value, for_expr.grouping, key.span)
+        })?;
+        Ok(if for_expr.key.is_some() {
             Value::Object(map)
         } else {
             Value::Array(list)
@@ -429,14 +414,14 @@ impl Evaluation<'_> {
 fn put(
     map: &mut Map<String, Value>,
     name: String,
-    made: Value,
+    value: Value,
     grouping: bool,
     span: Span,
 ) -> Result<(), Box<EvalError>> {
     if grouping {
         let group = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(items) = group {
-            items.push(made);
+            items.push(value);
         }
         return Ok(());
     }
@@ -445,7 +430,7 @@ fn put(
         let fault = EvalError::new(span, ProblemCode::Evaluation, detail);
         return Err(fault.help("write ... after the value to collect all values of a key"));
     }
-    map.insert(name, made);
+    map.insert(name, value);
     Ok(())
 }
 

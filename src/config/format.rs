@@ -81,27 +81,29 @@ type Rest = Peekable<IntoIter<Token>>;
 
 /// Formats the arguments and blocks of a body, up to the closing brace.
 fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
-    while let Some(token) = rest.next_if(|own| own.kind != TokenKind::Close('}')) {
+    while let Some(token) = rest.next_if(|next| next.kind != TokenKind::Close('}')) {
         let is_name = token.kind == TokenKind::Ident;
         let name = token.text.clone();
         out.push(token);
         if !is_name {
             continue;
         }
-        let mut said = Vec::new();
-        while let Some(comment) = rest.next_if(|own| own.kind == TokenKind::Comment) {
-            said.push(comment);
+        let mut comments = Vec::new();
+        while let Some(comment) = rest.next_if(|next| next.kind == TokenKind::Comment) {
+            comments.push(comment);
         }
-        if rest.peek().is_some_and(|own| own.kind == TokenKind::Equal) {
-            out.append(&mut said);
+        if rest
+            .peek()
+            .is_some_and(|next| next.kind == TokenKind::Equal)
+        {
+            out.append(&mut comments);
         }
-        if let Some(equal) = rest.next_if(|own| own.kind == TokenKind::Equal) {
+        if let Some(equal) = rest.next_if(|next| next.kind == TokenKind::Equal) {
             out.push(equal);
             let mut value = expression(rest);
-            let is_said = |own: &&Token| own.kind == TokenKind::Comment;
-            let before = value.iter().take_while(is_said).count();
+            let before = count_leading(value.iter(), TokenKind::Comment);
             out.extend(value.drain(..before));
-            let after = value.iter().rev().take_while(is_said).count();
+            let after = count_leading(value.iter().rev(), TokenKind::Comment);
             let after = value.split_off(value.len() - after);
             out.extend(match place {
                 Place::Variable if name == "type" => type_of(value),
@@ -110,8 +112,8 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
             out.extend(after);
             continue;
         }
-        labels(rest, said, out);
-        let Some(brace) = rest.next_if(|own| own.kind == TokenKind::Open('{')) else {
+        labels(rest, comments, out);
+        let Some(brace) = rest.next_if(|next| next.kind == TokenKind::Open('{')) else {
             continue;
         };
         out.push(brace);
@@ -120,22 +122,22 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
             _ => Place::Block,
         };
         body(rest, out, inner);
-        out.extend(rest.next_if(|own| own.kind == TokenKind::Close('}')));
+        out.extend(rest.next_if(|next| next.kind == TokenKind::Close('}')));
     }
 }
 
 /// The labels of a block, each in quotes. As with Terraform, comments between the labels are
 /// dropped, and comments after them are kept.
-fn labels(rest: &mut Rest, mut said: Vec<Token>, out: &mut Vec<Token>) {
+fn labels(rest: &mut Rest, mut comments: Vec<Token>, out: &mut Vec<Token>) {
     let quoted = [TokenKind::Quote, TokenKind::Text, TokenKind::Unquote];
-    while let Some(token) = rest.next_if(|own| {
-        [TokenKind::Ident, TokenKind::Comment].contains(&own.kind) || quoted.contains(&own.kind)
+    while let Some(token) = rest.next_if(|next| {
+        [TokenKind::Ident, TokenKind::Comment].contains(&next.kind) || quoted.contains(&next.kind)
     }) {
         if token.kind == TokenKind::Comment {
-            said.push(token);
+            comments.push(token);
             continue;
         }
-        said.clear();
+        comments.clear();
         if token.kind == TokenKind::Ident {
             out.push(Token::new(TokenKind::Quote, "\""));
             out.push(Token::new(TokenKind::Text, token.text));
@@ -144,20 +146,20 @@ fn labels(rest: &mut Rest, mut said: Vec<Token>, out: &mut Vec<Token>) {
             out.push(token);
         }
     }
-    out.append(&mut said);
+    out.append(&mut comments);
 }
 
 /// The tokens of a value, up to the end of its line or of its block.
 fn expression(rest: &mut Rest) -> Vec<Token> {
-    let mut own: Vec<Token> = Vec::new();
+    let mut tokens: Vec<Token> = Vec::new();
     let mut depth = 0;
     while let Some(token) =
         rest.next_if(|next| depth > 0 || !next.ends_line() && next.kind != TokenKind::Close('}'))
     {
         depth += token.opens();
-        own.push(token);
+        tokens.push(token);
     }
-    own
+    tokens
 }
 
 /// Unwraps a string that is a single interpolation, with parentheses if it spans several lines.
@@ -186,17 +188,17 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
             _ => {}
         }
     }
-    let is_break = |own: &&Token| own.kind == TokenKind::Newline;
-    let before = inner.iter().take_while(is_break).count();
-    let after = inner.iter().rev().take_while(is_break).count();
+    let before = count_leading(inner.iter(), TokenKind::Newline);
+    let after = count_leading(inner.iter().rev(), TokenKind::Newline);
     let inner = inner.get(before..inner.len() - after).unwrap_or_default();
     let in_parentheses = inner
         .first()
-        .is_some_and(|own| own.kind == TokenKind::Open('('))
+        .is_some_and(|token| token.kind == TokenKind::Open('('))
         && inner
             .last()
-            .is_some_and(|own| own.kind == TokenKind::Close(')'));
-    if inner.iter().any(|own| is_break(&own)) && !in_parentheses {
+            .is_some_and(|token| token.kind == TokenKind::Close(')'));
+    let has_break = inner.iter().any(|token| token.kind == TokenKind::Newline);
+    if has_break && !in_parentheses {
         let open = Token::new(TokenKind::Open('('), "(");
         let close = Token::new(TokenKind::Close(')'), ")");
         return [&[open], inner, &[close]].concat();
@@ -206,27 +208,29 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
 
 /// The type of a variable, unquoted, with the element type of a collection.
 fn type_of(value: Vec<Token>) -> Vec<Token> {
-    let name = |text: &str| Token::new(TokenKind::Ident, text);
-    let of = |kind: &str, inner: &str| {
-        let open = Token::new(TokenKind::Open('('), "(");
-        vec![
-            name(kind),
-            open,
-            name(inner),
-            Token::new(TokenKind::Close(')'), ")"),
-        ]
-    };
-    match value.as_slice() {
-        [own] if own.kind == TokenKind::Ident && ["list", "map", "set"].contains(&&*own.text) => {
-            of(&own.text, "any")
+    let collections = ["list", "map", "set"];
+    let (collection, element) = match value.as_slice() {
+        [name] if name.kind == TokenKind::Ident && collections.contains(&&*name.text) => {
+            (name.text.as_str(), "any")
         }
-        [quote, own, _] if quote.kind == TokenKind::Quote => match own.text.as_str() {
-            "string" => vec![name("string")],
-            "list" | "map" => of(&own.text, "string"),
-            _ => value,
+        [quote, name, _] if quote.kind == TokenKind::Quote => match name.text.as_str() {
+            "string" => return vec![Token::new(TokenKind::Ident, "string")],
+            name @ ("list" | "map") => (name, "string"),
+            _ => return value,
         },
-        _ => value,
-    }
+        _ => return value,
+    };
+    vec![
+        Token::new(TokenKind::Ident, collection),
+        Token::new(TokenKind::Open('('), "("),
+        Token::new(TokenKind::Ident, element),
+        Token::new(TokenKind::Close(')'), ")"),
+    ]
+}
+
+/// The number of tokens of this kind before the first other one.
+fn count_leading<'a>(tokens: impl Iterator<Item = &'a Token>, kind: TokenKind) -> usize {
+    tokens.take_while(|token| token.kind == kind).count()
 }
 
 /// One line: its start, its assignment and its comment. The last two are aligned with those of the
@@ -247,8 +251,8 @@ impl FormattedLine {
         let equal = lead
             .iter()
             .skip(1)
-            .position(|own| own.kind == TokenKind::Equal);
-        let assign = equal.map(|at| begins + at + 1);
+            .position(|token| token.kind == TokenKind::Equal);
+        let assign = equal.map(|index| begins + index + 1);
         // A value that continues on the next line is not aligned.
         let assign = assign
             .filter(|from| all[*from..comment].iter().map(Token::opens).sum::<i32>() == 0)
@@ -256,6 +260,11 @@ impl FormattedLine {
         Self {
             bounds: [begins, assign, comment, ends],
         }
+    }
+
+    /// Whether its first, second or third part has tokens.
+    fn has_part(&self, number: usize) -> bool {
+        self.bounds[number] < self.bounds[number + 1]
     }
 
     /// The tokens of its first, second or third part.
@@ -267,10 +276,10 @@ impl FormattedLine {
 fn laid_out(all: &mut [Token]) -> String {
     let mut lines = Vec::new();
     let mut begins = 0;
-    for at in 0..all.len() {
-        if all[at].ends_line() || at + 1 == all.len() {
-            lines.push(FormattedLine::new(all, begins, at + 1));
-            begins = at + 1;
+    for index in 0..all.len() {
+        if all[index].ends_line() || index + 1 == all.len() {
+            lines.push(FormattedLine::new(all, begins, index + 1));
+            begins = index + 1;
         }
     }
     indent(&lines, all);
@@ -301,7 +310,7 @@ fn indent(lines: &[FormattedLine], all: &mut [Token]) {
         }
         // The content of a heredoc does not affect the indentation.
         let lead = all[begins..assign].iter();
-        let counted = lead.take_while(|own| own.kind != TokenKind::Heredoc);
+        let counted = lead.take_while(|token| token.kind != TokenKind::Heredoc);
         let mut net: i32 = counted.map(Token::opens).sum();
         net += all[assign..comment].iter().map(Token::opens).sum::<i32>();
         let level = open.len();
@@ -323,23 +332,22 @@ fn indent(lines: &[FormattedLine], all: &mut [Token]) {
 
 /// Sets the spaces between the tokens of a part of a line.
 fn space(part: &mut [Token]) {
-    for at in 1..part.len() {
-        let before = at.checked_sub(2).map(|at| &part[at]);
-        part[at].blanks = usize::from(is_apart(before, &part[at - 1], &part[at]));
+    for index in 1..part.len() {
+        let before = index.checked_sub(2).map(|at| &part[at]);
+        part[index].blanks = usize::from(is_apart(before, &part[index - 1], &part[index]));
     }
 }
 
 /// Aligns the parts of consecutive lines in one column.
 fn align(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
-    let has = |line: &FormattedLine| line.bounds[number] < line.bounds[number + 1];
-    for chain in lines.chunk_by(|one, other| has(one) == has(other)) {
-        if !chain.first().is_some_and(has) {
+    for chain in lines.chunk_by(|one, other| one.has_part(number) == other.has_part(number)) {
+        if !chain.first().is_some_and(|line| line.has_part(number)) {
             continue;
         }
-        let widths = chain
+        let widths: Vec<usize> = chain
             .iter()
-            .map(|line| width(&all[line.bounds[0]..line.bounds[number]]));
-        let widths: Vec<usize> = widths.collect();
+            .map(|line| width(&all[line.bounds[0]..line.bounds[number]]))
+            .collect();
         let widest = widths.iter().copied().max().unwrap_or_default();
         for (line, width) in chain.iter().zip(widths) {
             line.part(number, all)[0].blanks = widest - width + 1;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hcl::{Map, Number, Value};
+use thiserror::Error;
 
 use crate::config::settings::SsmOutput;
 use crate::config::value;
@@ -22,8 +23,19 @@ mod collection;
 // Number functions.
 mod number;
 
+/// Why a file cannot be read, without a full stop.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct FileReadError(pub String);
+
+impl From<&str> for FileReadError {
+    fn from(reason: &str) -> Self {
+        Self(reason.to_owned())
+    }
+}
+
 /// Reads a file, or returns the reason why it cannot be read.
-pub type FileReader<'a> = dyn Fn(&Path) -> Result<String, String> + 'a;
+pub type FileReader<'a> = dyn Fn(&Path) -> Result<String, FileReadError> + 'a;
 
 /// The inputs of functions other than their arguments.
 pub(super) struct Environment<'a> {
@@ -62,6 +74,14 @@ pub(super) struct FunctionError {
     pub(super) arg: Option<usize>,
     /// The message, without a full stop.
     pub(super) text: String,
+}
+
+impl FunctionError {
+    /// An error of this argument.
+    fn at(arg: usize, text: impl Into<String>) -> Self {
+        let (arg, text) = (Some(arg), text.into());
+        Self { arg, text }
+    }
 }
 
 impl From<String> for FunctionError {
@@ -194,10 +214,8 @@ impl Args<'_> {
             text @ Value::String(_) if wants != "a list" && wants != "a map" => value::quote(text),
             other => value::type_name(other).to_owned(),
         };
-        Err(FunctionError {
-            arg: Some(arg),
-            text: format!("argument {} must be {wants}, not {got}", arg + 1),
-        })
+        let text = format!("argument {} must be {wants}, not {got}", arg + 1);
+        Err(FunctionError::at(arg, text))
     }
 
     fn text(&self, arg: usize) -> Result<String, FunctionError> {

@@ -202,8 +202,8 @@ pub(super) fn alias(text: &str) -> Option<(AmiFamily, &str)> {
     let (name, version) = text.split_once('@')?;
     let family = AmiFamily::parse(name).filter(|family| *family != AmiFamily::Custom)?;
     let latest = version == "latest";
-    let fine = consists_of(version, ALIAS_MAX, "._-") && text.len() <= ALIAS_MAX;
-    (fine && (latest || family.windows_build().is_none())).then_some((family, version))
+    let is_valid = consists_of(version, ALIAS_MAX, "._-") && text.len() <= ALIAS_MAX;
+    (is_valid && (latest || family.windows_build().is_none())).then_some((family, version))
 }
 
 /// Reports if a string has 1 to `max` characters, each a letter, a digit or one of `others`.
@@ -217,20 +217,19 @@ fn consists_of(text: &str, max: usize, others: &str) -> bool {
 
 /// Reports if a string is a valid Kubernetes name. Source: Kubernetes, object names and ids.
 fn is_dns(text: &str, max: usize, others: &str) -> bool {
-    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     consists_of(text, max, others)
-        && text.starts_with(ends)
-        && text.ends_with(ends)
+        && text.starts_with(is_lower_or_digit)
+        && text.ends_with(is_lower_or_digit)
         && !text.chars().any(|c| c.is_ascii_uppercase())
+}
+
+fn is_lower_or_digit(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit()
 }
 
 fn is_id(text: &str, prefix: &str) -> bool {
     text.strip_prefix(prefix).is_some_and(|rest| {
-        !rest.is_empty()
-            && rest.len() <= 64
-            && rest
-                .chars()
-                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        !rest.is_empty() && rest.len() <= 64 && rest.chars().all(is_lower_or_digit)
     })
 }
 
@@ -274,7 +273,7 @@ fn is_service(text: &str, schemes: &[&str]) -> bool {
 
 fn has_port(host: &str) -> bool {
     let port = host.trim_end_matches('/').rsplit_once(':');
-    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|own| own > 0))
+    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|number| number > 0))
 }
 
 fn is_cidr(text: &str) -> bool {

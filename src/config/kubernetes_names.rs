@@ -34,7 +34,7 @@ pub(crate) fn label_key_fault(text: &str) -> Option<String> {
         return Some("A label key must have at most one slash.".to_owned());
     }
     let domain_fault = domain.and_then(|domain| {
-        let fine = domain.len() <= DOMAIN_MAX
+        let is_valid = domain.len() <= DOMAIN_MAX
             && domain.split('.').all(|part| {
                 !part.is_empty()
                     && part
@@ -43,22 +43,22 @@ pub(crate) fn label_key_fault(text: &str) -> Option<String> {
                     && !part.starts_with('-')
                     && !part.ends_with('-')
             });
-        (!fine).then(|| "The prefix of a label key must be a DNS name in lower case.".to_owned())
+        (!is_valid)
+            .then(|| "The prefix of a label key must be a DNS name in lower case.".to_owned())
     });
     domain_fault.or_else(|| part_fault(name, "The name in a label key"))
 }
 
 fn part_fault(text: &str, what: &str) -> Option<String> {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     if text.chars().count() > NAME_MAX {
         return Some(format!("{what} must have at most {NAME_MAX} characters."));
     }
-    let fine = text
+    let is_valid = text
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        && edge(text.chars().next())
-        && edge(text.chars().last());
-    (!fine).then(|| {
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric());
+    (!is_valid).then(|| {
         format!(
             "{what} must consist of letters, digits, '-', '_' and '.', and start and end with a \
              letter or digit."
@@ -100,7 +100,7 @@ pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     };
     for part in middle {
         match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
+            Some(index) => rest = &rest[index + part.len()..],
             None => return false,
         }
     }

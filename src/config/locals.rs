@@ -36,14 +36,14 @@ pub(super) fn resolve(
     scope.roots.insert("local", names.collect());
     for name in order(reporter, &attrs) {
         let attr = attrs[name];
-        let known = match evaluator.evaluate(&attr.expr, scope, None) {
-            Ok(known) => Some(known),
+        let evaluated = match evaluator.evaluate(&attr.expr, scope, None) {
+            Ok(evaluated) => Some(evaluated),
             Err(fault) => {
                 reporter.add_fault(*fault, TITLE);
                 None
             }
         };
-        put(scope, name, known);
+        put(scope, name, evaluated);
     }
 }
 

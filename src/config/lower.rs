@@ -98,21 +98,23 @@ impl Decoder<'_> {
                 instances.push(BlockInstance { section, key: None });
                 continue;
             };
-            let known = match self.evaluator.evaluate(&attr.expr, self.scope, None) {
-                Ok(known) => known,
+            let evaluated = match self.evaluator.evaluate(&attr.expr, self.scope, None) {
+                Ok(evaluated) => evaluated,
                 Err(fault) => {
                     self.reporter.add_fault(*fault, &block.title());
                     complete = false;
                     continue;
                 }
             };
-            if let Some(finding) = for_each_fault(&known.value, known.sensitive, attr.expr.span) {
+            if let Some(finding) =
+                for_each_fault(&evaluated.value, evaluated.sensitive, attr.expr.span)
+            {
                 self.reporter.add(finding.within(&block.title()));
                 complete = false;
                 continue;
             }
-            for (index, value) in elements(&known.value).unwrap_or_default() {
-                let key = if known.value.is_array() {
+            for (index, value) in elements(&evaluated.value).unwrap_or_default() {
+                let key = if evaluated.value.is_array() {
                     value
                 } else {
                     &index
@@ -145,11 +147,10 @@ struct BlockInstance {
 }
 
 fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedDiagnostic> {
-    let texts = |items: &[Value]| items.iter().all(Value::is_string);
     let detail = match value {
         _ if sensitive => "for_each must not be sensitive: its keys become names.".to_owned(),
         Value::Object(_) => return None,
-        Value::Array(items) if texts(items) => return None,
+        Value::Array(items) if items.iter().all(Value::is_string) => return None,
         Value::Array(_) => "A list in for_each must contain only strings.".to_owned(),
         other => format!(
             "for_each must be a map or a list of strings, not {}.",
@@ -188,8 +189,11 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
         buffer::give(&buffers, cluster);
     }
     if complete {
-        let known: Vec<&Cluster> = clusters.iter().map(|draft| &draft.cluster).collect();
-        let names: Vec<String> = known.iter().map(|cluster| cluster.name.0.clone()).collect();
+        let lowered: Vec<&Cluster> = clusters.iter().map(|draft| &draft.cluster).collect();
+        let names: Vec<String> = lowered
+            .iter()
+            .map(|cluster| cluster.name.0.clone())
+            .collect();
         let patterns = pools.iter().map(|it| (&it.section, &it.clusters));
         let patterns = patterns
             .chain(classes.iter().map(|it| (&it.section, &it.clusters)))
@@ -198,13 +202,13 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
         for (section, patterns) in patterns {
             check_clusters(reader, section, patterns, &names);
         }
-        overlay::check_conflicts(reader, &overlays, &known);
-        buffer::check_clusters(reader, &buffers, &known);
+        overlay::check_conflicts(reader, &overlays, &lowered);
+        buffer::check_clusters(reader, &buffers, &lowered);
     }
     // Errors so far are reported more precisely elsewhere.
     if !reader.reporter.failed() {
-        let known = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
-        for (cluster, used) in known.filter(|(cluster, _)| made_by_ec2(cluster)) {
+        let with_classes = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
+        for (cluster, used) in with_classes.filter(|(cluster, _)| made_by_ec2(cluster)) {
             user_data::check(reader, cluster, used);
         }
     }
@@ -230,22 +234,22 @@ fn give_pools<'a>(
     pools: &[pool::PoolSpec],
     classes: &'a [node_class::NodeClassSpec],
 ) -> Vec<&'a node_class::NodeClassSpec> {
-    let mut own: Vec<Pool> = Vec::new();
+    let mut cluster_pools: Vec<Pool> = Vec::new();
     let mut used: BTreeMap<&NodeClassName, &node_class::NodeClassSpec> = BTreeMap::new();
     for draft in pools.iter().filter(|pool| covers(&pool.clusters, cluster)) {
         let class = class_of(reader, draft, classes, cluster);
-        own.push(Pool {
+        cluster_pools.push(Pool {
             node_class: class.map(|class| class.class.name.clone()),
             ..draft.pool.clone()
         });
         used.extend(class.map(|class| (&class.class.name, class)));
     }
-    own.sort_by(|one, other| {
+    cluster_pools.sort_by(|one, other| {
         let weight = other.weight.cmp(&one.weight);
         weight.then_with(|| one.name.cmp(&other.name))
     });
     let used: Vec<&node_class::NodeClassSpec> = used.into_values().collect();
-    cluster.pools = own;
+    cluster.pools = cluster_pools;
     cluster.node_classes = used.iter().map(|draft| draft.class.clone()).collect();
     used
 }
@@ -258,8 +262,8 @@ fn cluster_patterns(section: &DecodedBlock) -> Vec<String> {
     } else {
         vec!["*".to_owned()]
     };
-    let given = section.texts("clusters");
-    given.map_or(everywhere, <[String]>::to_vec)
+    let patterns = section.texts("clusters");
+    patterns.map_or(everywhere, <[String]>::to_vec)
 }
 
 fn covers(patterns: &[String], cluster: &Cluster) -> bool {
@@ -299,9 +303,7 @@ fn check_clusters(
                 known.take(8).collect::<Vec<_>>().join(", ")
             )),
         };
-        reader
-            .reporter
-            .add(finding.maybe_help(help).within(&section.title));
+        reader.report(section, finding.maybe_help(help));
     }
 }
 

@@ -120,10 +120,10 @@ impl Reporter {
         } else {
             finding.detail.clone()
         };
-        let fresh = self.seen.borrow_mut().insert((finding.code, first, detail));
+        let is_new = self.seen.borrow_mut().insert((finding.code, first, detail));
         let alike = found.iter();
         let alike = alike.filter(|(_, problem)| problem.severity == finding.severity);
-        if !fresh || alike.count() >= FOUND_MAX {
+        if !is_new || alike.count() >= FOUND_MAX {
             return;
         }
         let mut problem = Diagnostic {
@@ -156,11 +156,10 @@ impl Reporter {
 
     fn range(&self, span: Span, label: &str) -> SourceRange {
         let mut range = self.sources.range(span, label);
-        let line = |byte| self.sources.line_of(span.file, byte);
         let hidden = self.hidden.borrow().iter().any(|hidden| {
             hidden.file == span.file
-                && line(hidden.start) <= range.start.line
-                && range.start.line <= line(hidden.end)
+                && self.sources.line_of(span.file, hidden.start) <= range.start.line
+                && range.start.line <= self.sources.line_of(span.file, hidden.end)
         });
         if hidden {
             range.code = None;

@@ -136,21 +136,12 @@ impl BlockType {
 impl ArgumentType {
     /// Returns a phrase that completes "must be …" in a diagnostic.
     pub fn wants(&self) -> String {
-        let list = |names: &[&str]| {
-            let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
-            match quoted.split_last() {
-                Some((last, rest)) if !rest.is_empty() => {
-                    format!("{} or {last}", rest.join(", "))
-                }
-                _ => quoted.concat(),
-            }
-        };
         match self {
             Self::Text => "a string".to_owned(),
             Self::Name => "a name".to_owned(),
             Self::Path => "a path".to_owned(),
             Self::Address => "an address such as \"127.0.0.1:9464\"".to_owned(),
-            Self::OneOf(names) => list(names),
+            Self::OneOf(names) => alternatives(names),
             Self::Flag => "true or false".to_owned(),
             Self::Whole(min, i64::MAX) => format!("an integer of at least {min}"),
             Self::Whole(min, max) => format!("an integer from {min} to {max}"),
@@ -170,7 +161,7 @@ impl ArgumentType {
                 Rate::NODES_MAX
             ),
             Self::Texts => "a list of strings".to_owned(),
-            Self::SomeOf(names) => format!("a list of {}", list(names)),
+            Self::SomeOf(names) => format!("a list of {}", alternatives(names)),
             Self::Tags | Self::Searched => "a map of strings".to_owned(),
             Self::Labels => "a map of labels".to_owned(),
             Self::Annotations => "a map of annotations".to_owned(),
@@ -261,4 +252,13 @@ pub fn duration_text(ms: i64) -> String {
             },
             |(unit, name)| format!("{}{name}", ms / unit),
         )
+}
+
+/// The quoted names, joined with commas and `or`.
+fn alternatives(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
 }

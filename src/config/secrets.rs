@@ -75,20 +75,18 @@ impl SecretTexts {
     /// Redacts all diagnostics.
     pub(super) fn kept_from(&self, mut problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
         let texts = self.texts.borrow();
-        let clean = |shown: &mut String| {
-            for (_, text) in texts.iter() {
-                if shown.contains(text) {
-                    *shown = shown.replace(text, MARK);
-                }
-            }
-            *shown = shown.replace(MARK, SHOWN);
-        };
         for problem in &mut problems {
-            clean(&mut problem.detail);
-            problem.help.iter_mut().for_each(clean);
-            problem.values.iter_mut().for_each(|(_, is)| clean(is));
-            let ranges = problem.ranges.iter_mut();
-            ranges.for_each(|range| clean(&mut range.label));
+            let values = problem.values.iter_mut().map(|(_, value)| value);
+            let labels = problem.ranges.iter_mut().map(|range| &mut range.label);
+            let messages = problem.help.iter_mut().chain(values).chain(labels);
+            for message in messages.chain([&mut problem.detail]) {
+                for (_, text) in texts.iter() {
+                    if message.contains(text) {
+                        *message = message.replace(text, MARK);
+                    }
+                }
+                *message = message.replace(MARK, SHOWN);
+            }
         }
         problems
     }

@@ -72,7 +72,7 @@ impl ConfigFiles {
             name: file.name.clone(),
             mark: file.text.len() - text.len(),
             lines: std::iter::once(0)
-                .chain(breaks.map(|(at, _)| at + 1))
+                .chain(breaks.map(|(index, _)| index + 1))
                 .collect(),
             text: text.to_owned(),
         });

@@ -173,11 +173,11 @@ impl Expr {
                 .get(*index)
                 .map_or(self.span, |item| item.inner_span(rest)),
             (ExprKind::Object(items), PathStep::Key(key) | PathStep::KeyItself(key)) => {
-                let found = items
+                let item = items
                     .iter()
-                    .find(|(own, _)| own.literal_text() == Some(key));
-                match (found, first) {
-                    (Some((own, _)), PathStep::KeyItself(_)) => own.span,
+                    .find(|(expr, _)| expr.literal_text() == Some(key));
+                match (item, first) {
+                    (Some((expr, _)), PathStep::KeyItself(_)) => expr.span,
                     (Some((_, value)), _) => value.inner_span(rest),
                     (None, _) => self.span,
                 }
@@ -226,10 +226,10 @@ impl Expr {
                 three.1.walk(visit);
                 three.2.walk(visit);
             }
-            ExprKind::For(each) => {
-                each.collection.walk(visit);
-                each.value.walk(visit);
-                for inner in each.key.iter().chain(&each.condition) {
+            ExprKind::For(for_expr) => {
+                for_expr.collection.walk(visit);
+                for_expr.value.walk(visit);
+                for inner in for_expr.key.iter().chain(&for_expr.condition) {
                     inner.walk(visit);
                 }
             }
@@ -256,9 +256,9 @@ fn walk_parts<'a>(parts: &'a [TemplatePart], visit: &mut dyn FnMut(&'a Expr)) {
                 walk_parts(&three.1, visit);
                 walk_parts(&three.2, visit);
             }
-            TemplatePart::For(each) => {
-                each.collection.walk(visit);
-                walk_parts(&each.parts, visit);
+            TemplatePart::For(for_part) => {
+                for_part.collection.walk(visit);
+                walk_parts(&for_part.parts, visit);
             }
         }
     }

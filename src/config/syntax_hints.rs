@@ -7,30 +7,31 @@ use crate::config::source::Span;
 /// The diagnostic for a syntax error that the parser found at `offset`.
 pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> SpannedDiagnostic {
     let offset = floor(text, offset.min(text.len()));
-    let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+    let line_start = text[..offset].rfind('\n').map_or(0, |index| index + 1);
     let before = &text[line_start..offset];
     let rest = text[offset..].lines().next().unwrap_or_default();
     let width = rest.chars().next().map_or(0, char::len_utf8);
-    let at = |start: usize, end: usize| Span::new(file, start, end);
-    let here = at(offset, offset + width);
-    let error = |span, detail: String| SpannedDiagnostic::error(ProblemCode::Syntax, span, detail);
+    let cursor = Span::new(file, offset, offset + width);
 
     if message.contains("redefined attribute") {
         let name: String = rest.chars().take_while(|c| name_char(*c)).collect();
-        let span = at(offset, offset + name.len());
+        let span = Span::new(file, offset, offset + name.len());
         let detail = format!("The argument {name:?} is set twice.");
         let finding = SpannedDiagnostic::error(ProblemCode::DuplicateArgument, span, detail);
         return match first_use(text, offset, &name) {
-            Some(first) => finding
-                .label("second definition")
-                .also(at(first, first + name.len()), "first definition"),
+            Some(first) => {
+                let first = Span::new(file, first, first + name.len());
+                finding
+                    .label("second definition")
+                    .also(first, "first definition")
+            }
             None => finding,
         };
     }
     if message.contains("at most") {
         return SpannedDiagnostic::error(
             ProblemCode::LimitExceeded,
-            here,
+            cursor,
             format!("Too many nested levels: {message}."),
         );
     }
@@ -43,15 +44,13 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
             _ => "The block or collection that starts here is not closed.",
         };
         let close = match open.mark {
-            '[' => "add the missing ]".to_owned(),
-            '(' => "add the missing )".to_owned(),
-            '"' => "add the missing \"".to_owned(),
-            '<' => "end it with its delimiter, alone on a line".to_owned(),
-            _ => "add the missing }, or check the braces within the block".to_owned(),
+            '[' => "add the missing ]",
+            '(' => "add the missing )",
+            '"' => "add the missing \"",
+            '<' => "end it with its delimiter, alone on a line",
+            _ => "add the missing }, or check the braces within the block",
         };
-        return error(at(open.at, open.at + 1), detail.to_owned())
-            .label("opened here")
-            .help(close);
+        return opened_here(Span::new(file, open.at, open.at + 1), detail, &close);
     }
     if let Some(finding) = unfinished(text, file, offset, message) {
         return finding;
@@ -62,36 +61,43 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
     {
         let name = name.trim().rsplit(' ').next().unwrap_or_default();
         let end = line_start + trimmed.len();
-        return error(
-            at(end - 1, end),
-            format!("The argument {name:?} has no value."),
-        )
-        .label("a value is missing after this")
-        .help(format!("write {name} = null to leave it unset"));
+        let detail = format!("The argument {name:?} has no value.");
+        let sign = Span::new(file, end - 1, end);
+        return SpannedDiagnostic::error(ProblemCode::Syntax, sign, detail)
+            .label("a value is missing after this")
+            .help(format!("write {name} = null to leave it unset"));
     }
     let (detail, help) = slip(before, rest, message);
-    error(here, detail).maybe_help(help)
+    SpannedDiagnostic::error(ProblemCode::Syntax, cursor, detail).maybe_help(help)
+}
+
+/// The error of something that is opened here and not closed.
+fn opened_here(span: Span, detail: &str, help: &str) -> SpannedDiagnostic {
+    SpannedDiagnostic::error(ProblemCode::Syntax, span, detail)
+        .label("opened here")
+        .help(help)
 }
 
 /// The diagnostic if a bracket, string or heredoc before `offset` is not closed.
 fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<SpannedDiagnostic> {
-    let finding = |at: usize, width: usize, detail: &str, help: &str| {
-        let span = Span::new(file, at, at + width);
-        let finding = SpannedDiagnostic::error(ProblemCode::Syntax, span, detail);
-        Some(finding.label("opened here").help(help))
-    };
     if message.contains("heredoc end") {
-        let at = text[..offset].rfind("<<")?;
-        let detail = "The heredoc has no end.";
-        return finding(at, 2, detail, "end it with its delimiter, alone on a line");
+        let start = text[..offset].rfind("<<")?;
+        let help = "end it with its delimiter, alone on a line";
+        let span = Span::new(file, start, start + 2);
+        return Some(opened_here(span, "The heredoc has no end.", help));
     }
-    let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+    let line_start = text[..offset].rfind('\n').map_or(0, |index| index + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
     let comment = line.trim_start().starts_with(['#', '/']);
     if !comment && line.replace("\\\"", "  ").matches('"').count() % 2 == 1 {
-        let at = line_start + line.rfind('"')?;
+        let start = line_start + line.rfind('"')?;
         let help = "add the missing \", or write the string as a heredoc: <<-EOT";
-        return finding(at, 1, "The string is not closed on its line.", help);
+        let span = Span::new(file, start, start + 1);
+        return Some(opened_here(
+            span,
+            "The string is not closed on its line.",
+            help,
+        ));
     }
     for (expected, mark) in [("expected `]`", '['), ("expected `)`", '(')] {
         let open = unclosed(&text[..offset]).filter(|open| open.mark == mark);
@@ -101,7 +107,8 @@ fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<S
                 _ => "The parenthesis that starts here is not closed.",
             };
             let help = format!("add the missing {}", if mark == '[' { ']' } else { ')' });
-            return finding(open.at, 1, detail, &help);
+            let span = Span::new(file, open.at, open.at + 1);
+            return Some(opened_here(span, detail, &help));
         }
     }
     None
@@ -109,49 +116,48 @@ fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<S
 
 /// The message and hint for an error at `rest`, after `before` on the same line.
 fn slip(before: &str, rest: &str, message: &str) -> (String, Option<String>) {
-    let help = |text: &str| Some(text.to_owned());
-    let said = format!("This is not HCL: {message}.");
     let trimmed = before.trim();
     let first = rest.chars().next();
     let starts_argument = {
         let name = rest.trim_start().trim_start_matches(name_char);
         rest.trim_start().starts_with(name_char) && name.trim_start().starts_with('=')
     };
-    match first {
+    let (detail, help) = match first {
         Some('\'') => (
-            "Strings must be in double quotes.".to_owned(),
-            help("write \"…\" instead of '…'"),
+            "Strings must be in double quotes.",
+            "write \"…\" instead of '…'".to_owned(),
         ),
         Some(':') if trimmed.chars().all(name_char) && !trimmed.is_empty() => (
-            "Arguments are set with =, not with a colon.".to_owned(),
-            Some(format!("write {trimmed} = …")),
+            "Arguments are set with =, not with a colon.",
+            format!("write {trimmed} = …"),
         ),
         Some('=') if trimmed.ends_with('"') => (
-            "A block has no equals sign.".to_owned(),
-            Some(format!("write {trimmed} {{ … }}")),
+            "A block has no equals sign.",
+            format!("write {trimmed} {{ … }}"),
         ),
         Some(',') => (
-            "Commas are only allowed in lists, maps and calls.".to_owned(),
-            help("write each argument on a line of its own, without commas"),
+            "Commas are only allowed in lists, maps and calls.",
+            "write each argument on a line of its own, without commas".to_owned(),
         ),
         Some('}') if trimmed.is_empty() => (
-            "This brace closes nothing.".to_owned(),
-            help("remove it, or add a missing { above"),
+            "This brace closes nothing.",
+            "remove it, or add a missing { above".to_owned(),
         ),
         _ if starts_argument && trimmed.contains('{') => (
-            "A block on one line can have at most one argument.".to_owned(),
-            help("write each argument on a line of its own"),
+            "A block on one line can have at most one argument.",
+            "write each argument on a line of its own".to_owned(),
         ),
         _ if starts_argument && trimmed.contains('=') => (
-            "Two arguments are on one line.".to_owned(),
-            help("write each argument on a line of its own"),
+            "Two arguments are on one line.",
+            "write each argument on a line of its own".to_owned(),
         ),
         _ if message.contains("escape") => (
-            "This escape is not supported.".to_owned(),
-            help("supported escapes: \\n, \\r, \\t, \\\", \\\\, \\uNNNN and \\UNNNNNNNN"),
+            "This escape is not supported.",
+            "supported escapes: \\n, \\r, \\t, \\\", \\\\, \\uNNNN and \\UNNNNNNNN".to_owned(),
         ),
-        _ => (said, None),
-    }
+        _ => return (format!("This is not HCL: {message}."), None),
+    };
+    (detail.to_owned(), Some(help))
 }
 
 fn name_char(c: char) -> bool {
@@ -206,7 +212,7 @@ fn unclosed(text: &str) -> Option<Open> {
     let mut indent = 0;
     let mut blank = true;
     let mut chars = text.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
+    while let Some((index, c)) = chars.next() {
         let in_text = open.last().is_some_and(|open| open.mark == '"');
         let next = chars.peek().map(|(_, c)| *c);
         match c {
@@ -224,7 +230,7 @@ fn unclosed(text: &str) -> Option<Open> {
             '$' | '%' if in_text && next == Some('{') => {
                 chars.next();
                 open.push(Open {
-                    at,
+                    at: index,
                     mark: '{',
                     indent,
                 });
@@ -234,14 +240,14 @@ fn unclosed(text: &str) -> Option<Open> {
             }
             _ if in_text => {}
             '"' => open.push(Open {
-                at,
+                at: index,
                 mark: '"',
                 indent,
             }),
             '#' => skip_line(&mut chars),
             '/' if next == Some('/') => skip_line(&mut chars),
             '{' | '[' | '(' => open.push(Open {
-                at,
+                at: index,
                 mark: c,
                 indent,
             }),
@@ -251,7 +257,7 @@ fn unclosed(text: &str) -> Option<Open> {
                 suspect = suspect.or(further_left);
             }
             '<' if next == Some('<') => {
-                if let Some(missing) = skip_heredoc(text, at, &mut chars) {
+                if let Some(missing) = skip_heredoc(text, index, &mut chars) {
                     return Some(missing);
                 }
                 (indent, blank) = (0, true);
@@ -281,7 +287,7 @@ fn skip_heredoc(text: &str, at: usize, chars: &mut Chars<'_>) -> Option<Open> {
     for line in text[end..].split_inclusive('\n') {
         end += line.len();
         if line.trim() == word {
-            while chars.next_if(|(at, _)| *at < end).is_some() {}
+            while chars.next_if(|(index, _)| *index < end).is_some() {}
             return None;
         }
     }

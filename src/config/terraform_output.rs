@@ -6,6 +6,7 @@
 use hcl::{Map, Value};
 use jiff::SignedDuration;
 use serde_json::Value as Json;
+use thiserror::Error;
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
@@ -36,16 +37,16 @@ const REFRESH: SignedDuration = SignedDuration::from_mins(5);
 /// All outputs, by the name of their block. `None` if some cannot be read, which is reported.
 pub(super) fn outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option<NamedValue> {
     // All blocks are read, so that all errors are reported.
-    let all: Vec<Option<(String, NamedValue)>> = declared
+    let outputs: Vec<Option<NamedValue>> = declared
         .iter()
-        .map(|section| Some((section.label().to_owned(), one(reader, section)?)))
+        .map(|section| one(reader, section))
         .collect();
-    let all: Option<Vec<(String, NamedValue)>> = all.into_iter().collect();
-    let all = all?;
-    let sensitive = all.iter().any(|(_, own)| own.sensitive);
-    let values: Map<String, Value> = all
-        .into_iter()
-        .map(|(name, own)| (name, own.value))
+    let outputs: Vec<NamedValue> = outputs.into_iter().collect::<Option<_>>()?;
+    let sensitive = outputs.iter().any(|output| output.sensitive);
+    let names = declared.iter().map(|section| section.label().to_owned());
+    let values: Map<String, Value> = names
+        .zip(outputs)
+        .map(|(name, output)| (name, output.value))
         .collect();
     Some(NamedValue {
         value: Value::Object(values),
@@ -77,12 +78,12 @@ fn parameter(section: &DecodedBlock) -> Option<SsmOutput> {
 }
 
 fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
-    let given: Vec<&str> = PLACES
+    let sources: Vec<&str> = PLACES
         .into_iter()
         .filter(|name| section.has(name))
         .collect();
-    let [argument] = given[..] else {
-        let (code, detail) = match given.is_empty() {
+    let [argument] = sources[..] else {
+        let (code, detail) = match sources.is_empty() {
             true => (
                 ProblemCode::MissingArgument,
                 "The source of the outputs is missing.",
@@ -94,7 +95,7 @@ fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
         };
         let help = "set file for the output of `terraform output -json`, state for a state file, \
                     or ssm_parameter for an AWS Systems Manager parameter";
-        return refuse(reader, section, (code, "", detail.to_owned()), help);
+        return refuse(reader, section, code, "", detail, help);
     };
     if argument == PARAMETER {
         return of_parameter(reader, section);
@@ -106,32 +107,26 @@ fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
         let detail =
             format!("{odd:?} is only supported with ssm_parameter; files are read at each reload.");
         let help = format!("remove {odd}");
-        return refuse(reader, section, (ProblemCode::Conflict, odd, detail), &help);
+        return refuse(reader, section, ProblemCode::Conflict, odd, detail, &help);
     }
-    of_file(reader, section, argument).map(plain)
+    of_file(reader, section, argument).map(NamedValue::plain)
 }
 
 fn is_there(section: &DecodedBlock, name: &str) -> bool {
     section.has(name) || section.expr(name).is_some()
 }
 
-fn plain(value: Value) -> NamedValue {
-    NamedValue {
-        value,
-        sensitive: false,
-    }
-}
-
 /// Reports an error at an argument, or at the block if the name is empty.
 fn refuse<T>(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
-    (code, argument, detail): (ProblemCode, &str, String),
+    code: ProblemCode,
+    argument: &str,
+    detail: impl Into<String>,
     help: &str,
 ) -> Option<T> {
-    let finding =
-        SpannedDiagnostic::error(code, section.span(argument), detail).within(&section.title);
-    reader.reporter.add(finding.help(help));
+    let finding = SpannedDiagnostic::error(code, section.span(argument), detail);
+    reader.report(section, finding.help(help));
     None
 }
 
@@ -141,14 +136,12 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
     let mock = match section.expr("mock") {
         None => None,
         Some(expr) => match reader.evaluator.evaluate(expr, reader.scope, None) {
-            Ok(known) if known.value.is_object() => Some(known),
+            Ok(mock) if mock.value.is_object() => Some(mock),
             Ok(_) => {
                 let detail = "mock must be a map from output names to values.".to_owned();
                 let finding = SpannedDiagnostic::error(ProblemCode::WrongType, expr.span, detail);
                 let help = "write mock = { OUTPUT = value }";
-                reader
-                    .reporter
-                    .add(finding.within(&section.title).help(help));
+                reader.report(section, finding.help(help));
                 return None;
             }
             Err(fault) => {
@@ -158,7 +151,7 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
         },
     };
     let parameter = parameter(section)?;
-    let shown = match section.get(PARAMETER) {
+    let quoted = match section.get(PARAMETER) {
         Some(read) if read.sensitive => "The parameter".to_owned(),
         _ => format!("The parameter {}", parameter.name),
     };
@@ -166,94 +159,100 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
         ParameterState::Text(text) => text,
         ParameterState::Unasked if mock.is_some() => return mock,
         ParameterState::Unasked => {
-            let detail = format!("{shown} is not read here, and it has no mock value.");
+            let detail = format!("{quoted} is not read here, and it has no mock value.");
             let help = "write mock = { OUTPUT = value }, with values of the same shape";
-            let at = (ProblemCode::MissingArgument, PARAMETER, detail);
-            return refuse(reader, section, at, help);
+            let code = ProblemCode::MissingArgument;
+            return refuse(reader, section, code, PARAMETER, detail, help);
         }
         ParameterState::Unreadable(why) => {
-            let detail = format!("{shown} cannot be read: {why}.");
+            let detail = format!("{quoted} cannot be read: {why}.");
             let help = "name a parameter that the daemon may read with ssm:GetParameter";
-            let at = (ProblemCode::Unreadable, PARAMETER, detail);
-            return refuse(reader, section, at, help);
+            let code = ProblemCode::Unreadable;
+            return refuse(reader, section, code, PARAMETER, detail, help);
         }
     };
-    let outputs = serde_json::from_str(&text)
-        .map_err(|error| format!("it is not JSON: {error}"))
-        .and_then(|json: Json| match json.is_object() {
-            true => Ok(plain(from_json(&json))),
-            false => Err("it is not a map of outputs".to_owned()),
-        });
-    outputs.map_or_else(
-        |why| {
-            let detail = format!("{shown} does not contain Terraform outputs: {why}.");
-            let help = "write it with jsonencode({ OUTPUT = value })";
-            let at = (ProblemCode::InvalidValue, PARAMETER, detail);
-            refuse(reader, section, at, help)
-        },
-        Some,
-    )
+    let error = match serde_json::from_str::<Json>(&text) {
+        Ok(json) if json.is_object() => return Some(NamedValue::plain(from_json(&json))),
+        Ok(_) => OutputsError::NotAMap,
+        Err(error) => OutputsError::Json(error),
+    };
+    let detail = format!("{quoted} does not contain Terraform outputs: {error}.");
+    let help = "write it with jsonencode({ OUTPUT = value })";
+    let code = ProblemCode::InvalidValue;
+    refuse(reader, section, code, PARAMETER, detail, help)
 }
 
 fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Option<Value> {
     let environment = &reader.evaluator.environment;
     let path = environment.resolve(section.text(argument)?);
-    let shown = match section.get(argument) {
+    let quoted = match section.get(argument) {
         Some(read) if read.sensitive => "The file".to_owned(),
         _ => path.display().to_string(),
     };
     let text = match (environment.read)(&path) {
         Ok(text) => text,
         Err(error) => {
-            let detail = format!("{shown} cannot be read: {error}.");
+            let detail = format!("{quoted} cannot be read: {error}.");
             let help = "name a file that the user of the daemon can read";
-            let at = (ProblemCode::Unreadable, argument, detail);
-            return refuse(reader, section, at, help);
+            let code = ProblemCode::Unreadable;
+            return refuse(reader, section, code, argument, detail, help);
         }
     };
     let outputs = serde_json::from_str(&text)
-        .map_err(|error| format!("it is not JSON: {error}"))
+        .map_err(OutputsError::Json)
         .and_then(|json: Json| match argument {
             "state" => of_state(&json),
             _ => unwrapped(&json),
         });
-    outputs.map_or_else(
-        |why| {
-            let detail = format!("{shown} does not contain Terraform outputs: {why}.");
+    match outputs {
+        Ok((value, left_out)) => {
+            reader.evaluator.leave_out(left_out);
+            Some(value)
+        }
+        Err(error) => {
+            let detail = format!("{quoted} does not contain Terraform outputs: {error}.");
             let help = match argument {
                 "state" => "name a state file of Terraform 0.12 or later",
                 _ => "write it with terraform output -json",
             };
-            let at = (ProblemCode::InvalidValue, argument, detail);
-            refuse(reader, section, at, help)
-        },
-        |(value, left_out)| {
-            reader.evaluator.leave_out(left_out);
-            Some(value)
-        },
-    )
+            let code = ProblemCode::InvalidValue;
+            refuse(reader, section, code, argument, detail, help)
+        }
+    }
+}
+
+/// Why a text does not contain Terraform outputs, without a full stop.
+#[derive(Debug, Error)]
+enum OutputsError {
+    #[error("it is not JSON: {0}")]
+    Json(serde_json::Error),
+    #[error("it is not a map of outputs")]
+    NotAMap,
+    #[error("it is not a state of version {STATE_VERSION}")]
+    StateVersion,
+    #[error("the state has no outputs")]
+    NoOutputs,
+    #[error("{0:?} has no value")]
+    NoValue(String),
 }
 
 /// The outputs of a state.
-fn of_state(state: &Json) -> Result<(Value, Vec<String>), String> {
+fn of_state(state: &Json) -> Result<(Value, Vec<String>), OutputsError> {
     if state.get("version").and_then(Json::as_i64) != Some(STATE_VERSION) {
-        return Err(format!("it is not a state of version {STATE_VERSION}"));
+        return Err(OutputsError::StateVersion);
     }
-    match state.get("outputs") {
-        Some(outputs) => unwrapped(outputs),
-        None => Err("the state has no outputs".to_owned()),
-    }
+    unwrapped(state.get("outputs").ok_or(OutputsError::NoOutputs)?)
 }
 
 /// The values of outputs that are not sensitive, and the names of the sensitive ones.
-fn unwrapped(outputs: &Json) -> Result<(Value, Vec<String>), String> {
+fn unwrapped(outputs: &Json) -> Result<(Value, Vec<String>), OutputsError> {
     let Json::Object(outputs) = outputs else {
-        return Err("it is not a map of outputs".to_owned());
+        return Err(OutputsError::NotAMap);
     };
     let (mut values, mut left_out) = (Map::new(), Vec::new());
     for (name, output) in outputs {
         let Some(value) = output.get("value") else {
-            return Err(format!("{name:?} has no value"));
+            return Err(OutputsError::NoValue(name.clone()));
         };
         match output.get("sensitive").and_then(Json::as_bool) {
             Some(true) => left_out.push(name.clone()),

@@ -1,10 +1,11 @@
 //! Type expressions of variables, and the conversion of values to them.
 
 use hcl::{Map, Value};
+use thiserror::Error;
 
 use crate::config::source::Span;
 use crate::config::syntax::{Call, Expr, ExprKind};
-use crate::config::value::{nearest, quote, to_bool, to_number, to_text};
+use crate::config::value::{expected_names, quote, to_bool, to_number, to_text};
 
 /// The type of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,21 +56,17 @@ impl Type {
     }
 
     fn named(name: &str, span: Span) -> Result<Self, NoType> {
-        let any = || Box::new(Self::Any);
         Ok(match name {
             "any" => Self::Any,
             "string" => Self::Text,
             "number" => Self::Number,
             "bool" => Self::Flag,
-            "list" => Self::List(any()),
-            "set" => Self::Set(any()),
-            "map" => Self::Map(any()),
-            other => {
-                let mut fault = NoType::new(span, format!("There is no type named {other:?}."));
-                fault.help = match nearest(other, NAMES) {
-                    Some(near) => Some(format!("did you mean {near:?}?")),
-                    None => Some(format!("expected one of: {}", NAMES.join(", "))),
-                };
+            "list" => Self::List(Box::new(Self::Any)),
+            "set" => Self::Set(Box::new(Self::Any)),
+            "map" => Self::Map(Box::new(Self::Any)),
+            unknown => {
+                let mut fault = NoType::new(span, format!("There is no type named {unknown:?}."));
+                fault.help = Some(expected_names(unknown, &NAMES));
                 return Err(fault);
             }
         })
@@ -149,78 +146,102 @@ impl Type {
     }
 
     /// Converts the value to this type, or returns where and why it does not fit.
-    pub(super) fn fit(&self, value: &Value) -> Result<Value, String> {
+    pub(super) fn fit(&self, value: &Value) -> Result<Value, TypeMismatch> {
         if value.is_null() {
             return Ok(Value::Null);
         }
-        let fail = |wants: &str| Err(format!("{wants} is expected, not {}", quote(value)));
-        let list = |kind: &Self, items: &[Value]| -> Result<Vec<Value>, String> {
-            let fitted = items.iter().enumerate().map(|(index, item)| {
-                kind.fit(item)
-                    .map_err(|why| format!("element {index}: {why}"))
-            });
-            fitted.collect()
-        };
-        match (self, value) {
-            (Self::Any, _) => Ok(value.clone()),
-            (Self::Text, _) => {
-                to_text(value).map_or_else(|| fail("a string"), |text| Ok(text.into()))
-            }
-            (Self::Number, _) => to_number(value)
-                .map_or_else(|| fail("a number"), |number| Ok(Value::Number(number))),
-            (Self::Flag, _) => {
-                to_bool(value).map_or_else(|| fail("a bool"), |flag| Ok(Value::Bool(flag)))
-            }
-            (Self::List(kind), Value::Array(items)) => Ok(Value::Array(list(kind, items)?)),
+        let fitted = match (self, value) {
+            (Self::Any, _) => Some(value.clone()),
+            (Self::Text, _) => to_text(value).map(Value::String),
+            (Self::Number, _) => to_number(value).map(Value::Number),
+            (Self::Flag, _) => to_bool(value).map(Value::Bool),
+            (Self::List(kind), Value::Array(items)) => Some(Value::Array(kind.fit_all(items)?)),
             (Self::Set(kind), Value::Array(items)) => {
-                let mut set: Vec<Value> = Vec::new();
-                let mut fitted = list(kind, items)?;
-                fitted.sort_by_key(to_text);
-                for item in fitted {
-                    if set.last() != Some(&item) {
-                        set.push(item);
-                    }
-                }
-                Ok(Value::Array(set))
+                let mut set = kind.fit_all(items)?;
+                set.sort_by_key(to_text);
+                set.dedup();
+                Some(Value::Array(set))
             }
             (Self::Map(kind), Value::Object(items)) => {
-                let fitted = items.iter().map(|(key, item)| {
-                    let fitted = kind
-                        .fit(item)
-                        .map_err(|why| format!("key {key:?}: {why}"))?;
-                    Ok::<_, String>((key.clone(), fitted))
-                });
-                Ok(Value::Object(fitted.collect::<Result<_, _>>()?))
+                let mut fitted = Map::new();
+                for (key, item) in items {
+                    let item = kind.fit(item);
+                    let item = item.map_err(|mismatch| mismatch.within(format!("key {key:?}")))?;
+                    fitted.insert(key.clone(), item);
+                }
+                Some(Value::Object(fitted))
             }
             (Self::Tuple(kinds), Value::Array(items)) if kinds.len() == items.len() => {
                 let pairs = kinds.iter().zip(items);
-                Ok(Value::Array(
-                    pairs
-                        .map(|(kind, item)| kind.fit(item))
-                        .collect::<Result<_, _>>()?,
-                ))
+                let fitted: Result<_, _> = pairs.map(|(kind, item)| kind.fit(item)).collect();
+                Some(Value::Array(fitted?))
             }
-            (Self::Object(attributes), Value::Object(items)) => object(attributes, items),
-            (Self::List(_) | Self::Set(_), _) => fail("a list"),
-            (Self::Map(_) | Self::Object(_), _) => fail("a map"),
-            (Self::Tuple(kinds), _) => fail(&format!("a list of {} elements", kinds.len())),
+            (Self::Object(attributes), Value::Object(items)) => Some(object(attributes, items)?),
+            _ => None,
+        };
+        fitted.ok_or_else(|| TypeMismatch::Unexpected {
+            expected: self.wants(),
+            found: quote(value),
+        })
+    }
+
+    /// Converts the elements of a list to this type.
+    fn fit_all(&self, items: &[Value]) -> Result<Vec<Value>, TypeMismatch> {
+        let fitted = items.iter().enumerate().map(|(index, item)| {
+            self.fit(item)
+                .map_err(|mismatch| mismatch.within(format!("element {index}")))
+        });
+        fitted.collect()
+    }
+
+    /// Values of this type, in words.
+    fn wants(&self) -> String {
+        match self {
+            Self::Any => "a value".to_owned(),
+            Self::Text => "a string".to_owned(),
+            Self::Number => "a number".to_owned(),
+            Self::Flag => "a bool".to_owned(),
+            Self::List(_) | Self::Set(_) => "a list".to_owned(),
+            Self::Map(_) | Self::Object(_) => "a map".to_owned(),
+            Self::Tuple(kinds) => format!("a list of {} elements", kinds.len()),
         }
+    }
+}
+
+/// Where and why a value does not fit a type, without a full stop.
+#[derive(Debug, Error)]
+pub(super) enum TypeMismatch {
+    #[error("{expected} is expected, not {found}")]
+    Unexpected { expected: String, found: String },
+    #[error("the attribute {0:?} is missing")]
+    MissingAttribute(String),
+    #[error("it is null, and null is not allowed")]
+    Null,
+    #[error("{place}: {mismatch}")]
+    Within { place: String, mismatch: Box<Self> },
+}
+
+impl TypeMismatch {
+    /// The mismatch of a value that contains this one at `place`.
+    fn within(self, place: String) -> Self {
+        let mismatch = Box::new(self);
+        Self::Within { place, mismatch }
     }
 }
 
 fn object(
     attributes: &[(String, Type, Option<Value>)],
     items: &Map<String, Value>,
-) -> Result<Value, String> {
+) -> Result<Value, TypeMismatch> {
     let mut fitted = Map::new();
     for (name, kind, default) in attributes {
         let value = match (items.get(name).filter(|item| !item.is_null()), default) {
             (Some(item), _) => kind
                 .fit(item)
-                .map_err(|why| format!("attribute {name:?}: {why}"))?,
+                .map_err(|mismatch| mismatch.within(format!("attribute {name:?}")))?,
             (None, Some(default)) => default.clone(),
             (None, None) if items.contains_key(name) => Value::Null,
-            (None, None) => return Err(format!("the attribute {name:?} is missing")),
+            (None, None) => return Err(TypeMismatch::MissingAttribute(name.clone())),
         };
         fitted.insert(name.clone(), value);
     }

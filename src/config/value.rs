@@ -147,6 +147,20 @@ pub(super) fn elements(value: &Value) -> Option<Vec<(Value, &Value)>> {
     }
 }
 
+/// A hint that names the name most similar to `wanted`, if any is similar enough.
+pub(super) fn did_you_mean<'a>(
+    wanted: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    nearest(wanted, names).map(|near| format!("did you mean {near:?}?"))
+}
+
+/// A hint that names the name most similar to `wanted`, or else all names.
+pub(super) fn expected_names(wanted: &str, names: &[&str]) -> String {
+    did_you_mean(wanted, names.iter().copied())
+        .unwrap_or_else(|| format!("expected one of: {}", names.join(", ")))
+}
+
 /// The name most similar to `wanted`, if any is similar enough.
 pub(crate) fn nearest<'a>(
     wanted: &str,
@@ -163,8 +177,8 @@ pub(crate) fn nearest<'a>(
         .into_iter()
         .filter(|name| name.len() <= LENGTH_MAX && *name != wanted)
         .map(|name| {
-            let other = name.to_lowercase().replace('-', "_");
-            (strsim::jaro_winkler(&folded, &other), name)
+            let candidate = name.to_lowercase().replace('-', "_");
+            (strsim::jaro_winkler(&folded, &candidate), name)
         })
         .filter(|(like, _)| *like >= LIKE_MIN)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))

@@ -12,8 +12,8 @@ use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::config::syntax::native::{TemplateSite, parse_expr};
 use crate::config::syntax::{Expr, ExprKind};
-use crate::config::types::Type;
-use crate::config::value::{nearest, to_text};
+use crate::config::types::{Type, TypeMismatch};
+use crate::config::value::{did_you_mean, to_text};
 
 /// A value for a variable, from a file, the command line or the environment.
 #[derive(Clone, Debug)]
@@ -52,20 +52,18 @@ pub(super) fn check_given(
     given: &[VariableValue],
     declared: &[DecodedBlock],
 ) {
-    for one in given {
-        let known = declared.iter().any(|section| section.label() == one.name);
-        if known || one.strict == Strictness::Ignored {
+    for value in given {
+        let is_declared = declared.iter().any(|section| section.label() == value.name);
+        if is_declared || value.strict == Strictness::Ignored {
             continue;
         }
-        let detail = format!("The variable {:?} is not declared.", one.name);
+        let detail = format!("The variable {:?} is not declared.", value.name);
         let code = ProblemCode::UndeclaredVariable;
-        let finding = match one.strict {
-            Strictness::Error => SpannedDiagnostic::error(code, one.span, detail),
-            _ => SpannedDiagnostic::warning(code, one.span, detail),
+        let finding = match value.strict {
+            Strictness::Error => SpannedDiagnostic::error(code, value.span, detail),
+            _ => SpannedDiagnostic::warning(code, value.span, detail),
         };
-        let names = declared.iter().map(DecodedBlock::label);
-        let near = nearest(&one.name, names);
-        let help = near.map(|near| format!("did you mean {near:?}?"));
+        let help = did_you_mean(&value.name, declared.iter().map(DecodedBlock::label));
         reader.reporter.add(finding.maybe_help(help));
     }
 }
@@ -85,7 +83,7 @@ pub(super) fn resolve(
 ) -> BTreeMap<String, ResolvedVariable> {
     let mut resolved = BTreeMap::new();
     for section in declared {
-        let last = given.iter().rev().find(|one| one.name == section.label());
+        let last = given.iter().rfind(|value| value.name == section.label());
         resolved.insert(section.label().to_owned(), one(reader, section, last));
     }
     resolved
@@ -108,12 +106,11 @@ fn one(
         let hidden = default.into_iter().chain(given.map(|given| given.span));
         hidden.for_each(|span| reader.reporter.hide(span));
     }
-    let known = match (kind.transpose(), given, default) {
+    let value = match (kind.transpose(), given, default) {
         (Err(fault), ..) => {
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::InvalidType, fault.span, fault.detail);
-            let finding = finding.maybe_help(fault.help).within(&section.title);
-            reader.reporter.add(finding);
+            let code = ProblemCode::InvalidType;
+            let finding = SpannedDiagnostic::error(code, fault.span, fault.detail);
+            reader.report(section, finding.maybe_help(fault.help));
             None
         }
         (Ok(_), None, None) => {
@@ -129,10 +126,10 @@ fn one(
             value.and_then(|value| fit(reader, section, &value, kind.as_ref(), origin))
         }
     };
-    if let Some(value) = known.as_ref().filter(|_| sensitive) {
+    if let Some(value) = value.as_ref().filter(|_| sensitive) {
         reader.evaluator.secrets.add_values(value);
     }
-    let known = known.map(|value| NamedValue { value, sensitive });
+    let known = value.map(|value| NamedValue { value, sensitive });
     ResolvedVariable { known, origin }
 }
 
@@ -142,15 +139,14 @@ fn missing(reader: &Decoder<'_>, section: &DecodedBlock) {
     let finding = SpannedDiagnostic::error(ProblemCode::MissingVariable, section.header, detail)
         .help(format!(
             "set it with --var {name}=VALUE, in a file with --var-file, or as OUTRIGGER_VAR_{name}"
-        ))
-        .within(&section.title);
-    reader.reporter.add(finding);
+        ));
+    reader.report(section, finding);
 }
 
 /// Evaluates an expression that may use functions, but no names.
 fn plain(reader: &Decoder<'_>, expr: &Expr, title: &str) -> Option<Value> {
     match reader.evaluator.evaluate(expr, &EvalScope::default(), None) {
-        Ok(known) => Some(known.value),
+        Ok(evaluated) => Some(evaluated.value),
         Err(fault) => {
             let fault = match fault.code {
                 ProblemCode::UnknownReference => Box::new(EvalError {
@@ -171,9 +167,9 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
         GivenSource::Expr(expr) => return plain(reader, expr, ""),
         GivenSource::Text(text) => text,
     };
-    let literal = || Some(Value::String(text.clone()));
+    let literal = Value::String(text.clone());
     let Some(kind) = kind.filter(|kind| !kind.is_plain()) else {
-        return literal();
+        return Some(literal);
     };
     let place = TemplateSite::From(Span::new(given.span.file, 0, text.len()));
     match parse_expr(text, place) {
@@ -181,13 +177,13 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
             if *kind == Type::Any
                 && !matches!(expr.kind, ExprKind::List(_) | ExprKind::Object(_)) =>
         {
-            let known = reader
+            let evaluated = reader
                 .evaluator
                 .evaluate(&expr, &EvalScope::default(), None);
-            known.map_or_else(|_| literal(), |known| Some(known.value))
+            Some(evaluated.map_or(literal, |evaluated| evaluated.value))
         }
         Ok(expr) => plain(reader, &expr, ""),
-        Err(_) if *kind == Type::Any => literal(),
+        Err(_) if *kind == Type::Any => Some(literal),
         Err(error) => {
             let detail = format!(
                 "The value of the variable {:?} must be an expression, because of its type: {}.",
@@ -195,9 +191,8 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
                 error.message()
             );
             let span = Span::new(given.span.file, error.location().offset(), text.len());
-            reader
-                .reporter
-                .add(SpannedDiagnostic::error(ProblemCode::Syntax, span, detail));
+            let finding = SpannedDiagnostic::error(ProblemCode::Syntax, span, detail);
+            reader.reporter.add(finding);
             None
         }
     }
@@ -210,29 +205,27 @@ fn fit(
     kind: Option<&Type>,
     origin: Span,
 ) -> Option<Value> {
-    let name = section.label();
-    let refused = |why: String| {
-        let sensitive = section.flag("sensitive") == Some(true);
-        let why = if sensitive {
-            "the value is sensitive and not shown".to_owned()
-        } else {
-            why
-        };
-        let detail = format!("The value of the variable {name:?} does not fit its type: {why}.");
-        let mut finding = SpannedDiagnostic::error(ProblemCode::WrongType, origin, detail);
-        if let Some(kind) = section.expr("type") {
-            finding = finding.also(kind.span, "its type");
-        }
-        reader.reporter.add(finding.within(&section.title));
-        None
+    let fitted = match kind {
+        _ if value.is_null() && section.flag("nullable") == Some(false) => Err(TypeMismatch::Null),
+        None => Ok(value.clone()),
+        Some(kind) => kind.fit(value),
     };
-    if value.is_null() && section.flag("nullable") == Some(false) {
-        return refused("it is null, and null is not allowed".to_owned());
+    let mismatch = match fitted {
+        Ok(value) => return Some(value),
+        Err(mismatch) => mismatch,
+    };
+    let name = section.label();
+    let why = match section.flag("sensitive") {
+        Some(true) => "the value is sensitive and not shown".to_owned(),
+        _ => mismatch.to_string(),
+    };
+    let detail = format!("The value of the variable {name:?} does not fit its type: {why}.");
+    let mut finding = SpannedDiagnostic::error(ProblemCode::WrongType, origin, detail);
+    if let Some(kind) = section.expr("type") {
+        finding = finding.also(kind.span, "its type");
     }
-    match kind {
-        None => Some(value.clone()),
-        Some(kind) => kind.fit(value).map_or_else(refused, Some),
-    }
+    reader.report(section, finding);
+    None
 }
 
 /// Checks the validation rules, which may refer to all variables.
@@ -259,36 +252,35 @@ fn check_rule(reader: &Decoder<'_>, section: &DecodedBlock, rule: &DecodedBlock,
     else {
         return;
     };
-    let known = match reader.evaluator.evaluate(condition, reader.scope, None) {
-        Ok(known) => known,
+    let evaluated = match reader.evaluator.evaluate(condition, reader.scope, None) {
+        Ok(evaluated) => evaluated,
         Err(fault) => {
             reader.reporter.add_fault(*fault, &rule.title);
             return;
         }
     };
-    match known.value {
+    match evaluated.value {
         Value::Bool(true) => {}
         Value::Bool(false) => {
             let detail = match reader.evaluator.evaluate(message, reader.scope, None) {
-                Ok(known) if known.sensitive => {
+                Ok(message) if message.sensitive => {
                     "The error message is not shown, because it contains a sensitive value."
                         .to_owned()
                 }
-                Ok(known) => to_text(&known.value).unwrap_or_default(),
+                Ok(message) => to_text(&message.value).unwrap_or_default(),
                 Err(fault) => {
                     reader.reporter.add_fault(*fault, &rule.title);
                     return;
                 }
             };
             let finding = SpannedDiagnostic::error(ProblemCode::ValidationFailed, origin, detail)
-                .also(condition.span, "rejected by this rule")
-                .within(&section.title);
-            reader.reporter.add(finding);
+                .also(condition.span, "rejected by this rule");
+            reader.report(section, finding);
         }
         _ => {
             let detail = "A condition must be true or false.";
             let finding = SpannedDiagnostic::error(ProblemCode::WrongType, condition.span, detail);
-            reader.reporter.add(finding.within(&rule.title));
+            reader.report(rule, finding);
         }
     }
 }

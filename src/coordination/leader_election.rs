@@ -72,7 +72,7 @@ impl LeaseObserver {
     ) -> LeaseOwner {
         // A deletion is not visible to the holder, which acts until it reads the Lease again.
         let hold = hold
-            .or_else(|| self.seen.clone().map(|(known, _)| known))
+            .or_else(|| self.seen.clone().map(|(holder, _)| holder))
             .unwrap_or_default();
         if hold.holder.is_empty() {
             self.seen = None;
@@ -82,7 +82,7 @@ impl LeaseObserver {
             return LeaseOwner::Mine;
         }
         let since = match &self.seen {
-            Some((known, since)) if *known == hold => *since,
+            Some((holder, since)) if *holder == hold => *since,
             _ => now,
         };
         let lasts = hold.lasts.min(LASTS_MAX);
@@ -121,17 +121,17 @@ pub fn host_of(holder: &str) -> &str {
 /// host with the most clusters, if that host has at least two more than this host. A smaller
 /// difference would only swap the hosts.
 pub fn asks_for(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
-    let (mine, theirs) = led(company)?;
-    let (_, most) = theirs.into_iter().max_by_key(|(_, own)| own.len())?;
-    let first = most.first().copied()?;
-    (most.len() >= mine + 2).then_some(first)
+    let (mine, others) = led(company)?;
+    let most_led = others.into_values().max_by_key(Vec::len)?;
+    let first = most_led.first().copied()?;
+    (most_led.len() >= mine + 2).then_some(first)
 }
 
 /// Returns whether this host hands one of its clusters over to a requesting host.
 pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
-    led(company).is_some_and(|(mine, theirs)| {
-        let has = theirs.get(host).map_or(0, Vec::len);
-        mine >= has + 2
+    led(company).is_some_and(|(mine, others)| {
+        let count = others.get(host).map_or(0, Vec::len);
+        mine >= count + 2
     })
 }
 
@@ -141,16 +141,16 @@ fn led(
     company: &BTreeMap<ClusterName, LeaseStatus>,
 ) -> Option<(usize, BTreeMap<&str, Vec<&ClusterName>>)> {
     let mut mine = 0;
-    let mut theirs: BTreeMap<&str, Vec<&ClusterName>> = BTreeMap::new();
+    let mut others: BTreeMap<&str, Vec<&ClusterName>> = BTreeMap::new();
     for (name, place) in company {
         match place {
             LeaseStatus::Unknown => return None,
             LeaseStatus::Mine => mine += 1,
-            LeaseStatus::Theirs(host) => theirs.entry(host).or_default().push(name),
+            LeaseStatus::Theirs(host) => others.entry(host).or_default().push(name),
             LeaseStatus::Unreachable | LeaseStatus::Free => {}
         }
     }
-    Some((mine, theirs))
+    Some((mine, others))
 }
 
 /// Returns whether a host may hold the Lease of a reachable cluster in a group. The holder of the

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
+use thiserror::Error;
 
 use crate::model::id::{ClaimId, PoolName};
 use crate::model::labels::Labels;
@@ -64,19 +65,18 @@ fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     let ids: Vec<&str> = text.unwrap_or_default().split_whitespace().collect();
     let (stay, pass): (Vec<&str>, Vec<&str>) =
         ids.into_iter().partition(|id| id.contains("/identity/"));
-    let extra = |all: &[&str]| all.len().saturating_sub(ACCEPTED_MAX);
-    let (first, second) = (extra(&stay), extra(&pass));
-    stay.into_iter()
-        .skip(first)
-        .chain(pass.into_iter().skip(second))
+    [stay, pass].into_iter().flat_map(|ids| {
+        let surplus = ids.len().saturating_sub(ACCEPTED_MAX);
+        ids.into_iter().skip(surplus)
+    })
 }
 
 /// The value of [`ACCEPTED`] with one more id. Only the last configuration counts: an approved
 /// configuration that was replaced needs approval again.
 pub fn accepted_with(text: Option<&str>, id: &str) -> String {
-    let is_change = |own: &str| !own.contains('/');
-    let others = accepted_ids(text);
-    let others = others.filter(|own| *own != id && !(is_change(own) && is_change(id)));
+    // Only the ids of changes contain no slash.
+    let others = accepted_ids(text)
+        .filter(|accepted| *accepted != id && (accepted.contains('/') || id.contains('/')));
     let all: Vec<&str> = others.chain([id]).collect();
     all.join(" ")
 }
@@ -104,16 +104,17 @@ impl Pause {
             time => time.parse().ok().map(Some),
         };
         let reason = reason.trim().chars().take(REASON_MAX).collect();
-        let bad = || {
-            let start: String = text.chars().take(40).collect();
-            format!("the Lease annotation {key} does not start with a time: {start:?}")
-        };
         match until {
             Some(until) => Self { until, reason },
-            None => Self {
-                until: None,
-                reason: bad(),
-            },
+            None => {
+                let start: String = text.chars().take(40).collect();
+                Self {
+                    until: None,
+                    reason: format!(
+                        "the Lease annotation {key} does not start with a time: {start:?}"
+                    ),
+                }
+            }
         }
     }
 
@@ -195,44 +196,42 @@ impl LeaseAnnotations {
                 notes.pauses.insert(pool, Pause::read(key, text));
             }
         }
-        match disrupted_nodes(&lease.annotations) {
-            Some(Ok(let_go)) => notes.let_go = let_go,
-            Some(Err(why)) => {
-                notes.let_go.clone_from(&known.let_go);
-                notes.garbled = Some(why);
-            }
-            None => notes.let_go.clone_from(&known.let_go),
-        }
+        let disrupted = disrupted_nodes(&lease.annotations).unwrap_or_else(|error| {
+            notes.garbled = Some(error.to_string());
+            None
+        });
+        notes.let_go = disrupted.unwrap_or_else(|| known.let_go.clone());
         notes
     }
 
     /// The pause of a pool at `now` that ends last, and whether it is the pause of the cluster.
     pub fn pause_of(&self, pool: &PoolName, now: Timestamp) -> Option<(bool, &Pause)> {
-        let own = [None, Some(pool.clone())];
-        let own = own.iter().filter_map(|key| {
-            let pause = self.pauses.get(key).filter(|pause| pause.holds(now))?;
-            Some((key.is_none(), pause))
-        });
-        own.max_by_key(|(_, pause)| pause.until.unwrap_or(Timestamp::MAX))
+        let keys = [None, Some(pool.clone())];
+        let pauses = keys
+            .iter()
+            .filter_map(|key| Some((key.is_none(), self.pauses.get(key)?)));
+        pauses
+            .filter(|(_, pause)| pause.holds(now))
+            .max_by_key(|(_, pause)| pause.until.unwrap_or(Timestamp::MAX))
     }
 
     /// The annotation value with further disrupted nodes, and the stored nodes since `from`. `None`
     /// if they exceed the limit.
     pub fn let_go_text(
         &self,
-        more: &BTreeMap<ClaimId, DisruptionRecord>,
+        added: &BTreeMap<ClaimId, DisruptionRecord>,
         from: Timestamp,
     ) -> Option<String> {
-        let known = self.let_go.iter().filter(|(_, own)| own.at > from);
-        let all: BTreeMap<&ClaimId, &DisruptionRecord> = known.chain(more).collect();
+        let recent = self.let_go.iter().filter(|(_, record)| record.at > from);
+        let all: BTreeMap<&ClaimId, &DisruptionRecord> = recent.chain(added).collect();
         let fits = all.len() <= DISRUPTED_NODES_MAX;
         fits.then(|| {
             VERSION.to_owned()
                 + &all
                     .into_iter()
-                    .map(|(claim, own)| {
-                        let (second, reason) = (own.at.as_second(), own.reason.as_str());
-                        format!(";{claim} {second} {reason} {}", own.pool)
+                    .map(|(claim, record)| {
+                        let (second, reason) = (record.at.as_second(), record.reason.as_str());
+                        format!(";{claim} {second} {reason} {}", record.pool)
                     })
                     .collect::<String>()
         })
@@ -240,64 +239,73 @@ impl LeaseAnnotations {
 
     /// Pools that are paused at `now`. `None` is the whole cluster.
     pub fn paused(&self, now: Timestamp) -> BTreeSet<Option<PoolName>> {
-        let paused = self.pauses.iter().filter(|(_, own)| own.holds(now));
+        let paused = self.pauses.iter().filter(|(_, pause)| pause.holds(now));
         paused.map(|(pool, _)| pool.clone()).collect()
     }
 }
 
 /// Reads [`DISRUPTED_NODES`] and its former name. If hosts of both versions have written, both
 /// lists count, and of two records of a claim the later one. `None` if neither is there.
-fn disrupted_nodes(annotations: &Labels) -> Option<DisruptedNodes> {
-    let mut all: Option<BTreeMap<_, DisruptionRecord>> = None;
+fn disrupted_nodes(annotations: &Labels) -> Result<Option<DisruptedNodes>, DisruptedNodesError> {
+    let mut all: Option<DisruptedNodes> = None;
     for name in [DISRUPTED_NODES_FORMER, DISRUPTED_NODES] {
         let Some(text) = annotations.get(name) else {
             continue;
         };
-        let records = match parse(name, text) {
-            Ok(records) => records,
-            Err(error) => return Some(Err(error)),
-        };
         let all = all.get_or_insert_default();
-        for (claim, record) in records {
-            let is_later = all.get(&claim).is_none_or(|own| own.at <= record.at);
+        for (claim, record) in parse(name, text)? {
+            let is_later = all
+                .get(&claim)
+                .is_none_or(|previous| previous.at <= record.at);
             if is_later {
                 all.insert(claim, record);
             }
         }
     }
-    all.map(Ok)
+    Ok(all)
 }
 
-/// The disrupted nodes by claim, or why the annotation is invalid.
-type DisruptedNodes = Result<BTreeMap<ClaimId, DisruptionRecord>, String>;
+/// The disrupted nodes by claim.
+type DisruptedNodes = BTreeMap<ClaimId, DisruptionRecord>;
+
+/// Why an annotation with disrupted nodes is invalid.
+#[derive(Debug, Error)]
+enum DisruptedNodesError {
+    #[error("the Lease annotation {name} is invalid at {text:?}")]
+    Invalid { name: &'static str, text: String },
+    #[error("the Lease annotation {name} lists more than {DISRUPTED_NODES_MAX} nodes")]
+    TooMany { name: &'static str },
+}
+
+impl DisruptedNodesError {
+    /// The annotation is invalid at the start of this text.
+    fn invalid(name: &'static str, text: &str) -> Self {
+        let text = text.chars().take(40).collect();
+        Self::Invalid { name, text }
+    }
+}
 
 /// Reads the value of the annotation `name`.
-fn parse(name: &str, text: &str) -> DisruptedNodes {
-    let bad = |what: &str| {
-        let what: String = what.chars().take(40).collect();
-        format!("the Lease annotation {name} is invalid at {what:?}")
-    };
+fn parse(name: &'static str, text: &str) -> Result<DisruptedNodes, DisruptedNodesError> {
     let mut parts = text.trim_end_matches(';').split(';');
     if parts.next() != Some(VERSION) {
-        return Err(bad(text));
+        return Err(DisruptedNodesError::invalid(name, text));
     }
     let mut all = BTreeMap::new();
     for part in parts {
         let fields: Vec<&str> = part.split(' ').collect();
         let &[claim, second, reason, pool] = &fields[..] else {
-            return Err(bad(part));
+            return Err(DisruptedNodesError::invalid(name, part));
         };
         let at = second.parse().ok();
         let at = at.and_then(|second| Timestamp::from_second(second).ok());
         let (Some(at), Some(reason)) = (at, Reason::parse(reason)) else {
-            return Err(bad(part));
+            return Err(DisruptedNodesError::invalid(name, part));
         };
         let pool = PoolName::from(pool);
         all.insert(ClaimId::from(claim), DisruptionRecord { pool, reason, at });
         if all.len() > DISRUPTED_NODES_MAX {
-            return Err(format!(
-                "the Lease annotation {name} lists more than {DISRUPTED_NODES_MAX} nodes"
-            ));
+            return Err(DisruptedNodesError::TooMany { name });
         }
     }
     Ok(all)

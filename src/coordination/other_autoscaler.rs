@@ -54,7 +54,10 @@ impl Default for Watched {
 impl Watched {
     /// Records that the API server did not respond. The last state counts for [`LASTS`].
     pub fn failed(&mut self, now: Duration) -> AutoscalerActivity {
-        if self.read.is_none_or(|at| now.saturating_sub(at) > LASTS) {
+        if self
+            .read
+            .is_none_or(|read| now.saturating_sub(read) > LASTS)
+        {
             self.work = AutoscalerActivity::Unseen;
         }
         self.work

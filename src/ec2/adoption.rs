@@ -1,32 +1,47 @@
 //! Decides whether an instance of another autoscaler may be adopted, by its tags.
 
+use thiserror::Error;
+
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_INSTALLATION, TAG_OWNED, TAG_POOL};
 use crate::model::labels::Labels;
 
 /// Returns whether an instance may be adopted: its tags must name the same cluster and pool, in
 /// Karpenter's format, and no different installation. Otherwise returns the reason. Source:
 /// spec/aws.md §5.5 (Karpenter's tags) and §13.5.
-pub fn may_adopt(has: &Labels, gets: &Labels) -> Result<(), String> {
-    let of = |tag: &str| gets.get(tag).map_or("", String::as_str);
-    let cluster = gets.get(TAG_EKS).map_or(of(TAG_CLUSTER), String::as_str);
+pub fn may_adopt(current: &Labels, added: &Labels) -> Result<(), AdoptionError> {
+    let [pool, name, installation] = [TAG_POOL, TAG_CLUSTER, TAG_INSTALLATION]
+        .map(|tag| added.get(tag).map_or("", String::as_str));
+    let cluster = added.get(TAG_EKS).map_or(name, String::as_str);
     let owned = format!("{TAG_OWNED}{cluster}");
     // The shipped IAM policy uses the last tag.
-    let wanted = [
-        (TAG_POOL, of(TAG_POOL)),
-        (&owned, "owned"),
-        (TAG_EKS, cluster),
-    ];
-    for (tag, value) in wanted {
-        if has.get(tag).map(String::as_str) != Some(value) {
-            return Err(format!("it has no tag {tag}={value}"));
+    for (tag, value) in [(TAG_POOL, pool), (&owned, "owned"), (TAG_EKS, cluster)] {
+        if current.get(tag).map(String::as_str) != Some(value) {
+            return Err(AdoptionError::MissingTag {
+                tag: tag.to_owned(),
+                value: value.to_owned(),
+            });
         }
     }
-    match has.get(TAG_INSTALLATION) {
-        Some(other) if other != of(TAG_INSTALLATION) => {
-            Err("it belongs to a different installation".to_owned())
-        }
+    match current.get(TAG_INSTALLATION) {
+        Some(other) if other != installation => Err(AdoptionError::DifferentInstallation),
         _ => Ok(()),
     }
+}
+
+/// Why an instance must not be adopted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AdoptionError {
+    /// The instance lacks a tag of its pool or cluster.
+    #[error("it has no tag {tag}={value}")]
+    MissingTag {
+        /// Key of the tag.
+        tag: String,
+        /// Required value of the tag.
+        value: String,
+    },
+    /// The instance has the tag of another installation.
+    #[error("it belongs to a different installation")]
+    DifferentInstallation,
 }
 
 #[cfg(test)]
@@ -57,7 +72,7 @@ mod tests {
         assert_eq!(may(&[pool, cluster, eks]), Ok(()));
         assert_eq!(may(&[pool, cluster, eks, ours]), Ok(()), "again");
         let lacks = |pairs: &[(&str, &str)], what: &str| {
-            let why = may(pairs).expect_err("it is not ours to take");
+            let why = may(pairs).expect_err("it is not ours to take").to_string();
             assert!(why.contains(what), "{why}");
         };
         lacks(&[], "karpenter.sh/nodepool=general");

@@ -45,7 +45,7 @@ impl SsmParameter {
     pub fn is_mutable(&self) -> bool {
         let mut parts = self.path.split('/');
         let windows = self.path.starts_with("/aws/service/ami-windows-latest/");
-        windows || parts.any(|own| matches!(own, "latest" | "recommended"))
+        windows || parts.any(|part| matches!(part, "latest" | "recommended"))
     }
 }
 
@@ -60,24 +60,26 @@ pub fn parameters(
     version: &str,
     kubernetes: &str,
 ) -> Result<Vec<SsmParameter>, UnsupportedAlias> {
-    let unreadable = || UnsupportedAlias::Unreadable(kubernetes.chars().take(32).collect());
-    let (major, minor) = kubernetes.split_once('.').ok_or_else(unreadable)?;
-    let minor: u32 = minor
-        .trim_end_matches('+')
-        .parse()
-        .map_err(|_| unreadable())?;
-    let major: u32 = major.parse().map_err(|_| unreadable())?;
-    let k = format!("{major}.{minor}");
-    let unsupported = |advice| UnsupportedAlias::Version {
-        family: family.as_str(),
-        version: k.clone(),
-        advice,
+    let Some((major, minor)) = major_minor(kubernetes) else {
+        let start = kubernetes.chars().take(32).collect();
+        return Err(UnsupportedAlias::Unreadable(start));
     };
-    match family {
-        AmiFamily::Al2 if minor >= AL2_ENDS => Err(unsupported("use al2023 or bottlerocket")),
+    let k = format!("{major}.{minor}");
+    let advice = match family {
+        AmiFamily::Al2 if minor >= AL2_ENDS => Some("use al2023 or bottlerocket"),
         AmiFamily::Windows2025 if minor < WINDOWS_2025_BEGINS => {
-            Err(unsupported("use windows2022, or Kubernetes 1.35"))
+            Some("use windows2022, or Kubernetes 1.35")
         }
+        _ => None,
+    };
+    if let Some(advice) = advice {
+        return Err(UnsupportedAlias::Version {
+            family: family.as_str(),
+            version: k,
+            advice,
+        });
+    }
+    match family {
         AmiFamily::Al2 => Ok(al2(&k, version)),
         AmiFamily::Al2023 => Ok(al2023(&k, version)),
         AmiFamily::Bottlerocket => Ok(bottlerocket(&k, version)),
@@ -86,6 +88,13 @@ pub fn parameters(
         }
         AmiFamily::Custom => Err(UnsupportedAlias::Custom),
     }
+}
+
+/// The major and minor version in a Kubernetes version.
+fn major_minor(kubernetes: &str) -> Option<(u32, u32)> {
+    let (major, minor) = kubernetes.split_once('.')?;
+    let minor = minor.trim_end_matches('+').parse().ok()?;
+    Some((major.parse().ok()?, minor))
 }
 
 fn parameter(path: String, variants: &[Variant]) -> SsmParameter {
@@ -137,8 +146,11 @@ fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
                 "latest" => "recommended".to_owned(),
                 pinned => format!("amazon-eks-node-al2023-{arch}-{kind}-{k}-{pinned}"),
             };
-            let at = format!("/aws/service/eks/optimized-ami/{k}/amazon-linux-2023");
-            parameter(format!("{at}/{arch}/{kind}/{image}/image_id"), &[variant])
+            let prefix = format!("/aws/service/eks/optimized-ami/{k}/amazon-linux-2023");
+            parameter(
+                format!("{prefix}/{arch}/{kind}/{image}/image_id"),
+                &[variant],
+            )
         })
         .collect()
 }
@@ -171,9 +183,9 @@ fn windows(
         return Err(UnsupportedAlias::Pinned(family.as_str()));
     }
     let year = family.as_str().trim_start_matches("windows");
-    let at = "/aws/service/ami-windows-latest";
+    let prefix = "/aws/service/ami-windows-latest";
     let name = format!("Windows_Server-{year}-English-Core-EKS_Optimized-{k}");
-    Ok(vec![parameter(format!("{at}/{name}/image_id"), &[])])
+    Ok(vec![parameter(format!("{prefix}/{name}/image_id"), &[])])
 }
 
 #[cfg(test)]

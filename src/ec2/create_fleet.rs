@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use crate::bootstrap::BootstrapError;
 use crate::catalog::Catalog;
 use crate::ec2::launch_template::{
     LaunchTemplate, RenderedUserData, TemplateTarget, Variation, template,
@@ -131,15 +132,15 @@ impl FleetRequest {
 
     /// Returns the alternative of a type in a zone.
     pub fn find(&self, instance_type: &str, zone: &str) -> Option<&Override> {
-        self.overrides().find(|own| {
-            own.offering.instance_type.as_str() == instance_type
-                && own.offering.zone.as_str() == zone
+        self.overrides().find(|candidate| {
+            candidate.offering.instance_type.as_str() == instance_type
+                && candidate.offering.zone.as_str() == zone
         })
     }
 }
 
 /// Renders user data for an image and a maximum number of pods, or returns an error.
-pub type Render<'r> = dyn FnMut(&Image, i64) -> Result<RenderedUserData, String> + 'r;
+pub type Render<'r> = dyn FnMut(&Image, i64) -> Result<RenderedUserData, BootstrapError> + 'r;
 
 /// The inputs of a request.
 #[derive(Clone, Copy, Debug)]
@@ -158,6 +159,14 @@ pub struct FleetRequestInput<'a> {
     pub site: TemplateTarget<'a>,
 }
 
+/// The result of a launch that cannot be requested.
+fn invalid(text: impl Into<String>) -> Box<CommandResult> {
+    Box::new(CommandResult::Failed {
+        kind: FailureKind::Invalid,
+        text: text.into(),
+    })
+}
+
 /// Key of a template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TemplateGroup {
@@ -170,7 +179,7 @@ struct TemplateGroup {
 /// An offering that can be requested.
 struct Wanted<'a> {
     key: &'a OfferingKey,
-    own: &'a InstanceType,
+    instance_type: &'a InstanceType,
     image: &'a Image,
     reservation: Option<&'a Reservation>,
     subnet: String,
@@ -181,10 +190,12 @@ impl Wanted<'_> {
     fn target(&self) -> TargetCapacityType {
         match (self.key.capacity_type, self.reservation) {
             (CapacityType::Spot, _) => TargetCapacityType::Spot,
-            (_, Some(own)) if own.kind == ReservationKind::CapacityBlock => {
+            (_, Some(reservation)) if reservation.kind == ReservationKind::CapacityBlock => {
                 TargetCapacityType::CapacityBlock
             }
-            (_, Some(own)) if own.interruptible => TargetCapacityType::Interruptible,
+            (_, Some(reservation)) if reservation.interruptible => {
+                TargetCapacityType::Interruptible
+            }
             _ => TargetCapacityType::OnDemand,
         }
     }
@@ -198,8 +209,6 @@ impl<'a> FleetRequestInput<'a> {
         render: &mut Render<'_>,
         now: Timestamp,
     ) -> Result<FleetRequest, Box<CommandResult>> {
-        let kind = FailureKind::Invalid;
-        let invalid = |text: String| Box::new(CommandResult::Failed { kind, text });
         if let Some(unmet) = self.resolved.unmet() {
             let (kind, class) = (unmet.kind.as_str(), &self.class.name);
             let text = format!("node class {class} is not ready: {kind}: {}", unmet.message);
@@ -209,22 +218,28 @@ impl<'a> FleetRequestInput<'a> {
             return Err(invalid(format!("a claim's id is at most {TOKEN_MAX} long")));
         }
         let Some(cheapest) = self.launch.offerings.first() else {
-            return Err(invalid("the launch contains no offering".to_owned()));
+            return Err(invalid("the launch contains no offering"));
         };
         let (mut wanted, refused) = self.wanted(subnets, now);
         // Bare metal and device types do not replace ordinary types (spec §5.2, 5), unless the pool
         // requires a variety of types (spec §10, 54).
         if !self.launch.varied && !self.is_exotic(&cheapest.instance_type) {
-            let ordinary = |own: &Wanted<'_>| !self.is_exotic(&own.key.instance_type);
-            if wanted.iter().any(ordinary) {
-                wanted.retain(ordinary);
-            }
+            let (exotic, ordinary): (Vec<_>, Vec<_>) = wanted
+                .into_iter()
+                .partition(|candidate| self.is_exotic(&candidate.key.instance_type));
+            wanted = if ordinary.is_empty() {
+                exotic
+            } else {
+                ordinary
+            };
         }
         let Some(first) = wanted.first() else {
             return Err(Box::new(CommandResult::LaunchRefused(refused)));
         };
         let target = first.target();
-        let configs = self.configs(&wanted, render).map_err(invalid)?;
+        let configs = self
+            .configs(&wanted, render)
+            .map_err(|error| invalid(error.to_string()))?;
         let taken = take(&wanted, self.resolved, subnets);
         Ok(FleetRequest {
             token: self.launch.claim.id.to_string(),
@@ -241,10 +256,11 @@ impl<'a> FleetRequestInput<'a> {
 
     /// Returns whether a type is bare metal or has devices.
     fn is_exotic(&self, name: &TypeName) -> bool {
-        let own = self.catalog.get(name.as_str());
-        let value = |key| own.and_then(|own| own.requirements.get(key)?.any());
-        let is_metal = value(INSTANCE_SIZE).is_some_and(|size| size.starts_with("metal"));
-        is_metal || value(GPU_COUNT).is_some() || value(ACCELERATOR_COUNT).is_some()
+        let instance_type = self.catalog.get(name.as_str());
+        let [size, gpus, accelerators] = [INSTANCE_SIZE, GPU_COUNT, ACCELERATOR_COUNT]
+            .map(|key| instance_type?.requirements.get(key)?.any());
+        let is_metal = size.is_some_and(|size| size.starts_with("metal"));
+        is_metal || gpus.is_some() || accelerators.is_some()
     }
 
     /// Splits the offerings into those that can be requested, in order, and those that cannot.
@@ -252,8 +268,8 @@ impl<'a> FleetRequestInput<'a> {
         let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
         let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
         for key in self.launch.to_buy() {
-            let own = match self.wanted_one(key, subnets, now) {
-                Ok(own) => own,
+            let candidate = match self.wanted_one(key, subnets, now) {
+                Ok(candidate) => candidate,
                 Err(kind) => {
                     let offering = key.clone();
                     refused.push(OfferingRefusal { offering, kind });
@@ -262,9 +278,9 @@ impl<'a> FleetRequestInput<'a> {
             };
             // One call uses one kind of reservation.
             let first = wanted.first().map(Wanted::target);
-            let same = first.is_none_or(|first| first == own.target());
+            let same = first.is_none_or(|first| first == candidate.target());
             if same && seen.insert((&key.instance_type, &key.zone)) {
-                wanted.push(own);
+                wanted.push(candidate);
             }
         }
         (wanted, refused)
@@ -276,25 +292,21 @@ impl<'a> FleetRequestInput<'a> {
         subnets: &Subnets,
         now: Timestamp,
     ) -> Result<Wanted<'a>, RefusalKind> {
-        let own = self.catalog.get(key.instance_type.as_str());
-        let own = own.ok_or(RefusalKind::Unsupported)?;
+        let instance_type = self.catalog.get(key.instance_type.as_str());
         let image = self.images.get(&key.instance_type);
         let image = image.and_then(|id| self.resolved.images.iter().find(|image| image.id == *id));
-        let image = image.ok_or(RefusalKind::NoImage)?;
         let all = self.catalog.reservations();
         let reservation = key.reservation.as_deref().map(|id| all.get(id));
-        // An instance outside the reservation would be paid for in addition.
-        let reservation = reservation
-            .map(|reservation| reservation.ok_or(RefusalKind::ReservationExceeded))
-            .transpose()?;
         let subnet = subnets.choose(&self.resolved.subnets, &key.zone, now);
-        let subnet = subnet.ok_or(RefusalKind::NoAddress)?.id.clone();
         Ok(Wanted {
             key,
-            own,
-            image,
-            reservation,
-            subnet,
+            instance_type: instance_type.ok_or(RefusalKind::Unsupported)?,
+            image: image.ok_or(RefusalKind::NoImage)?,
+            // An instance outside the reservation would be paid for in addition.
+            reservation: reservation
+                .map(|reservation| reservation.ok_or(RefusalKind::ReservationExceeded))
+                .transpose()?,
+            subnet: subnet.ok_or(RefusalKind::NoAddress)?.id.clone(),
         })
     }
 
@@ -304,19 +316,19 @@ impl<'a> FleetRequestInput<'a> {
         &self,
         wanted: &[Wanted<'_>],
         render: &mut Render<'_>,
-    ) -> Result<Vec<LaunchTemplateConfig>, String> {
+    ) -> Result<Vec<LaunchTemplateConfig>, BootstrapError> {
         let mut names: BTreeMap<TemplateGroup, String> = BTreeMap::new();
         let mut configs: Vec<(String, LaunchTemplateConfig)> = Vec::new();
         let priorities = self.priorities(wanted);
-        for (own, priority) in wanted.iter().zip(priorities) {
-            let group = self.group(own);
+        for (candidate, priority) in wanted.iter().zip(priorities) {
+            let group = self.group(candidate);
             let name = match names.get(&group) {
                 Some(name) => name.clone(),
                 None => {
-                    let template = self.template(own, &group, render)?;
+                    let template = self.template(candidate, &group, render)?;
                     let name = template.name();
-                    let known = configs.iter().any(|(other, _)| *other == name);
-                    if !known && configs.len() < TEMPLATES_MAX {
+                    let exists = configs.iter().any(|(other, _)| *other == name);
+                    if !exists && configs.len() < TEMPLATES_MAX {
                         let overrides = Vec::new();
                         let config = LaunchTemplateConfig {
                             template,
@@ -331,9 +343,9 @@ impl<'a> FleetRequestInput<'a> {
             let config = configs.iter_mut().find(|(other, _)| *other == name);
             if let Some((_, config)) = config {
                 config.overrides.push(Override {
-                    offering: own.key.clone(),
-                    subnet: own.subnet.clone(),
-                    image: own.image.id.clone(),
+                    offering: candidate.key.clone(),
+                    subnet: candidate.subnet.clone(),
+                    image: candidate.image.id.clone(),
                     priority,
                 });
             }
@@ -341,24 +353,24 @@ impl<'a> FleetRequestInput<'a> {
         Ok(configs.into_iter().map(|(_, config)| config).collect())
     }
 
-    fn group(&self, own: &Wanted<'_>) -> TemplateGroup {
-        let efas = own.own.capacity.get(EFA);
-        let asked = self.launch.devices.contains(EFA);
-        let reserved = own.key.reservation.as_ref();
+    fn group(&self, candidate: &Wanted<'_>) -> TemplateGroup {
+        let efas = candidate.instance_type.capacity.get(EFA);
+        let requested = self.launch.devices.contains(EFA);
+        let reserved = candidate.key.reservation.as_ref();
         TemplateGroup {
-            image: own.image.id.clone(),
-            pods: own.own.capacity.pods,
-            efas: u32::try_from(efas).ok().filter(|_| asked).unwrap_or(0),
+            image: candidate.image.id.clone(),
+            pods: candidate.instance_type.capacity.pods,
+            efas: u32::try_from(efas).ok().filter(|_| requested).unwrap_or(0),
             reservation: reserved.map(|id| id.to_string()),
         }
     }
 
     fn template(
         &self,
-        own: &Wanted<'_>,
+        candidate: &Wanted<'_>,
         group: &TemplateGroup,
         render: &mut Render<'_>,
-    ) -> Result<LaunchTemplate, String> {
+    ) -> Result<LaunchTemplate, BootstrapError> {
         let labels = &self.launch.labels;
         let partition = labels
             .get(PLACEMENT_GROUP_PARTITION)
@@ -366,10 +378,10 @@ impl<'a> FleetRequestInput<'a> {
         let mut tags = self.launch.tags.clone();
         tags.retain(|key, _| !TAGS_OF_ONE_CLAIM.contains(&key.as_str()));
         let variation = Variation {
-            image: &own.image.id,
-            user_data: render(own.image, group.pods)?,
-            bought: Some(own.key.capacity_type),
-            reservation: own.reservation,
+            image: &candidate.image.id,
+            user_data: render(candidate.image, group.pods)?,
+            bought: Some(candidate.key.capacity_type),
+            reservation: candidate.reservation,
             efas: group.efas,
             enclave: self.launch.devices.contains(ENCLAVES),
             dedicated: labels
@@ -384,16 +396,15 @@ impl<'a> FleetRequestInput<'a> {
     /// Priorities from zero in the order of the launch. Zones with the same price of a type have
     /// equal priority, so that a burst is spread.
     fn priorities(&self, wanted: &[Wanted<'_>]) -> Vec<f64> {
-        let price = |own: &Wanted<'_>| {
-            self.catalog
-                .offering(own.key)
-                .map(|offering| offering.price)
-        };
         let mut rank = 0_u32;
         let mut before: Option<(&TypeName, Option<Price>)> = None;
         let mut all = Vec::with_capacity(wanted.len());
-        for own in wanted {
-            let this = (&own.key.instance_type, price(own));
+        for candidate in wanted {
+            let price = self
+                .catalog
+                .offering(candidate.key)
+                .map(|offering| offering.price);
+            let this = (&candidate.key.instance_type, price);
             if before.is_some_and(|before| before != this) {
                 rank += 1;
             }
@@ -421,15 +432,15 @@ fn take(
     resolved: &ResolvedNodeClass,
     subnets: &mut Subnets,
 ) -> ReservedAddresses {
-    let mut least: BTreeMap<&str, i64> = BTreeMap::new();
-    for own in wanted {
-        let pods = own.own.capacity.pods;
-        let known = least.entry(&own.subnet).or_insert(pods);
-        *known = (*known).min(pods);
+    let mut pods_per_subnet: BTreeMap<&str, i64> = BTreeMap::new();
+    for candidate in wanted {
+        let pods = candidate.instance_type.capacity.pods;
+        let least = pods_per_subnet.entry(&candidate.subnet).or_insert(pods);
+        *least = (*least).min(pods);
     }
     let mut taken = ReservedAddresses::default();
     for subnet in &resolved.subnets {
-        if let Some(pods) = least.get(subnet.id.as_str()) {
+        if let Some(pods) = pods_per_subnet.get(subnet.id.as_str()) {
             let addresses = u32::try_from(*pods).unwrap_or(0);
             subnets.take(subnet, addresses, &mut taken);
         }

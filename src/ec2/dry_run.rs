@@ -37,26 +37,29 @@ pub enum DryRunResult {
 /// The offerings for the dry runs of a class for one of its pools: the cheapest on demand, with
 /// distinct types and, if possible, distinct zones.
 pub fn offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
-    let in_zone = |zone: &Zone| {
-        let wanted = pool.requirements.get(ZONE);
-        wanted.is_none_or(|own| own.has(zone.as_str()))
-    };
-    let types = catalog.types();
-    let types = types.filter(|own| own.requirements.intersects(&pool.requirements).is_ok());
+    let allowed_zones = pool.requirements.get(ZONE);
+    let types = catalog.types().filter(|instance_type| {
+        let requirements = &instance_type.requirements;
+        requirements.intersects(&pool.requirements).is_ok()
+    });
     let mut all = Vec::new();
-    for own in types {
-        let on_demand = own.offerings.iter().filter(|it| {
-            it.available && it.capacity_type == CapacityType::OnDemand && in_zone(&it.zone)
+    for instance_type in types {
+        let on_demand = instance_type.offerings.iter().filter(|offering| {
+            offering.available
+                && offering.capacity_type == CapacityType::OnDemand
+                && allowed_zones.is_none_or(|zones| zones.has(offering.zone.as_str()))
         });
-        all.extend(on_demand.map(|it| (it.price, it.key(&own.name))));
+        all.extend(on_demand.map(|offering| (offering.price, offering.key(&instance_type.name))));
     }
     all.sort_unstable();
     let (mut types, mut zones) = (BTreeSet::<TypeName>::new(), BTreeSet::<Zone>::new());
     let mut chosen = Vec::with_capacity(TRIES);
     for _ in 0..TRIES {
-        let fresh = all.iter().map(|(_, key)| key);
-        let fresh = fresh.filter(|key| !types.contains(&key.instance_type));
-        let Some(next) = fresh.min_by_key(|key| zones.contains(&key.zone)).cloned() else {
+        let unused = all
+            .iter()
+            .map(|(_, key)| key)
+            .filter(|key| !types.contains(&key.instance_type));
+        let Some(next) = unused.min_by_key(|key| zones.contains(&key.zone)).cloned() else {
             break;
         };
         types.insert(next.instance_type.clone());

@@ -132,15 +132,15 @@ pub fn failure(operation: &str, code: &str, message: &str, status: Option<u16>) 
     let (action, text) = match sort {
         ErrorClass::Denied => denied(operation, code, message),
         _ => {
-            let advice = advice(code, message).map(|own| format!(" ({own})"));
+            let advice = advice(code, message).map(|text| format!(" ({text})"));
             let advice = advice.unwrap_or_default();
-            let said = match (code, message) {
+            let problem = match (code, message) {
                 ("", "") => "no response".to_owned(),
                 ("", message) => bounded(message),
                 (code, "") => code.to_owned(),
                 (code, message) => format!("{code}: {}", bounded(message)),
             };
-            (None, format!("{operation}: {said}{advice}"))
+            (None, format!("{operation}: {problem}{advice}"))
         }
     };
     AwsFailure { sort, action, text }
@@ -170,9 +170,9 @@ fn sort(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
 
 /// Describes the missing permission, and what grants it.
 fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String) {
-    let named = between(message, "to perform: ", &[' ', ',', ';']);
-    let named = named.filter(|own| own.contains(':'));
-    let action = named.unwrap_or(operation).trim_end_matches('.');
+    let action_named =
+        between(message, "to perform: ", &[' ', ',', ';']).filter(|name| name.contains(':'));
+    let action = action_named.unwrap_or(operation).trim_end_matches('.');
     let arn = between(message, "on resource: ", &[' ', ',', ';']).unwrap_or("");
     let is_known = matches!(
         code,
@@ -191,7 +191,7 @@ fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String
         "" => String::new(),
         arn => format!(" on {arn}"),
     };
-    let what = if message.contains("with an explicit deny in a permissions boundary") {
+    let cause = if message.contains("with an explicit deny in a permissions boundary") {
         "denied by a permissions boundary".to_owned()
     } else if message.contains("with an explicit deny in a service control policy") {
         "denied by a service control policy".to_owned()
@@ -209,7 +209,7 @@ fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String
             None => "not granted by any policy".to_owned(),
         }
     };
-    let text = format!("not allowed: {action}{on}; {what}");
+    let text = format!("not allowed: {action}{on}; {cause}");
     (Some(action.to_owned()), text)
 }
 
@@ -335,19 +335,20 @@ impl FleetOutcome {
             .configs
             .iter()
             .any(|config| config.template.placement.group.is_some());
-        let mut own = Self::default();
-        let mut all: BTreeMap<OfferingKey, RefusalKind> = BTreeMap::new();
-        for refusal in &request.refused {
-            all.insert(refusal.offering.clone(), refusal.kind);
-        }
+        let mut outcome = Self::default();
+        let mut all: BTreeMap<OfferingKey, RefusalKind> = request
+            .refused
+            .iter()
+            .map(|refusal| (refusal.offering.clone(), refusal.kind))
+            .collect();
         for error in errors {
-            own.take(request, error, in_group, &mut all);
+            outcome.take(request, error, in_group, &mut all);
         }
-        own.refusals = all
+        outcome.refusals = all
             .into_iter()
             .map(|(offering, kind)| OfferingRefusal { offering, kind })
             .collect();
-        own
+        outcome
     }
 
     fn take(
@@ -382,12 +383,14 @@ impl FleetOutcome {
         let by_type =
             !matches!(kind, RefusalKind::SpotDenied) && !error.message.contains(SPREAD_LIMIT);
         let by_zone = !matches!(kind, RefusalKind::SpotDenied);
-        let is = |named: &Option<String>, own: &str| named.as_ref().is_none_or(|it| it == own);
-        for own in request.overrides() {
-            let key = &own.offering;
-            if (!by_type || is(&error.instance_type, key.instance_type.as_str()))
-                && (!by_zone || is(&error.zone, key.zone.as_str()))
-                && (!by_zone || is(&error.subnet, &own.subnet))
+        let name = error.instance_type.as_deref().filter(|_| by_type);
+        let zone = error.zone.as_deref().filter(|_| by_zone);
+        let subnet = error.subnet.as_deref().filter(|_| by_zone);
+        for requested in request.overrides() {
+            let key = &requested.offering;
+            if name.is_none_or(|name| name == key.instance_type.as_str())
+                && zone.is_none_or(|zone| zone == key.zone.as_str())
+                && subnet.is_none_or(|subnet| subnet == requested.subnet)
             {
                 all.insert(key.clone(), kind);
             }
@@ -407,17 +410,18 @@ impl FleetOutcome {
             return CommandResult::LaunchRefused(self.refusals.clone());
         }
         // A response without an instance is final: no instance was created.
-        let (kind, text) = match &self.failure {
-            Some(own) if own.sort == ErrorClass::Throttled => {
-                (FailureKind::Throttled, own.text.clone())
-            }
-            Some(own) if own.sort == ErrorClass::Denied => (FailureKind::Denied, own.text.clone()),
-            Some(own) => (FailureKind::Invalid, own.text.clone()),
-            None => {
-                let text = "ec2:CreateFleet: nothing launched and no error returned";
-                (FailureKind::Invalid, text.to_owned())
-            }
+        let Some(failure) = &self.failure else {
+            return CommandResult::Failed {
+                kind: FailureKind::Invalid,
+                text: "ec2:CreateFleet: nothing launched and no error returned".to_owned(),
+            };
         };
+        let kind = match failure.sort {
+            ErrorClass::Throttled => FailureKind::Throttled,
+            ErrorClass::Denied => FailureKind::Denied,
+            _ => FailureKind::Invalid,
+        };
+        let text = failure.text.clone();
         CommandResult::Failed { kind, text }
     }
 }

@@ -130,10 +130,13 @@ pub fn statement(action: &str, arn: &str) -> Option<&'static str> {
     let resource = arn.splitn(6, ':').nth(5).unwrap_or("");
     STATEMENTS
         .iter()
-        .find(|own| {
-            let on = own.resources;
-            own.actions.iter().any(|it| it.eq_ignore_ascii_case(action))
+        .find(|statement| {
+            let on = statement.resources;
+            statement
+                .actions
+                .iter()
+                .any(|allowed| allowed.eq_ignore_ascii_case(action))
                 && (on.is_empty() || on.iter().any(|kind| resource.starts_with(kind)))
         })
-        .map(|own| own.sid)
+        .map(|statement| statement.sid)
 }

@@ -61,23 +61,24 @@ pub fn judge(
 ) -> BTreeMap<InstanceId, (Interruption, Timestamp)> {
     let mut all = BTreeMap::new();
     for row in rows {
-        let Some(own) = wrong(row, now) else {
+        let Some(finding) = wrong(row, now) else {
             continue;
         };
-        let known = all.entry(row.instance.clone()).or_insert(own);
-        if own.0 > known.0 {
-            *known = own;
+        let worst = all.entry(row.instance.clone()).or_insert(finding);
+        if finding.0 > worst.0 {
+            *worst = finding;
         }
     }
     all
 }
 
 fn wrong(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
-    let for_good = |own: &&StatusCheckDetail| {
-        let long = own.since.is_none_or(|at| now.duration_since(at) >= FAILS);
-        own.failed && long
-    };
-    if row.checks.iter().any(|check| for_good(&check)) {
+    if row.checks.iter().any(|check| {
+        let long = check
+            .since
+            .is_none_or(|since| now.duration_since(since) >= FAILS);
+        check.failed && long
+    }) {
         return Some((Interruption::Failed, now));
     }
     let event = row.events.iter().find(|event| {

@@ -70,78 +70,82 @@ pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     if body.len() > BODY_MAX {
         return Err(Malformed::Long(body.len()));
     }
-    let own: Envelope =
+    let envelope: Envelope =
         serde_json::from_str(body).map_err(|fault| Malformed::Json(fault.to_string()))?;
-    let known = (
-        own.version.as_str(),
-        own.source.as_str(),
-        own.detail_type.as_str(),
+    let kind = (
+        envelope.version.as_str(),
+        envelope.source.as_str(),
+        envelope.detail_type.as_str(),
     );
-    let what = match known {
+    let what = match kind {
         ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning") => Interruption::Spot,
         ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation") => Interruption::Rebalance,
         ("0", "aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => {
             Interruption::Reservation
         }
         ("0", "aws.ec2", "EC2 Instance State-change Notification") => {
-            let state = text(&own.detail, "state").ok_or(Malformed::Lacks("state"))?;
+            let state = text(&envelope.detail, "state").ok_or(Malformed::Lacks("state"))?;
             let states = ["stopping", "stopped", "shutting-down", "terminated"];
-            if !states.iter().any(|own| own.eq_ignore_ascii_case(state)) {
+            if !states.iter().any(|name| name.eq_ignore_ascii_case(state)) {
                 return Ok(Message::NoOp);
             }
             Interruption::Stopping
         }
-        ("0", "aws.health", "AWS Health Event") => return health(&own, now),
+        ("0", "aws.health", "AWS Health Event") => return health(&envelope, now),
         _ => return Ok(Message::NoOp),
     };
-    let id = text(&own.detail, "instance-id").and_then(instance);
+    let id = text(&envelope.detail, "instance-id").and_then(instance);
     let id = id.ok_or(Malformed::Lacks("instance-id"))?;
-    let said = own.time.unwrap_or(now);
+    let sent = envelope.time.unwrap_or(now);
     let warned = matches!(what, Interruption::Spot | Interruption::Reservation);
-    let at = said.checked_add(WARNING).ok().filter(|_| warned);
+    let at = sent.checked_add(WARNING).ok().filter(|_| warned);
     Ok(Message::Notice(InterruptionMessage {
         what,
         instances: vec![id],
-        said,
-        at: at.unwrap_or(said),
+        said: sent,
+        at: at.unwrap_or(sent),
     }))
 }
 
 /// Only instance maintenance is relevant in AWS Health events (spec §10, 94).
-fn health(own: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
-    let is = |key: &str, value: &str| text(&own.detail, key) == Some(value);
-    if !is("service", "EC2") || !is("eventTypeCategory", "scheduledChange") {
+fn health(envelope: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
+    let detail = &envelope.detail;
+    if text(detail, "service") != Some("EC2")
+        || text(detail, "eventTypeCategory") != Some("scheduledChange")
+    {
         return Ok(Message::NoOp);
     }
-    let entities = own.detail.get("affectedEntities");
-    let entities = entities.and_then(|entity| entity.as_array());
-    let entities = entities.ok_or(Malformed::Lacks("affectedEntities"))?;
-    let ids = entities
-        .iter()
-        .filter_map(|entity| text(entity, "entityValue"));
+    let entities = detail.get("affectedEntities");
+    let entities = entities.and_then(|entities| entities.as_array());
     // Entities may also be volumes and hosts.
-    let instances: Vec<InstanceId> = ids.filter_map(instance).take(INSTANCES_MAX).collect();
+    let instances: Vec<InstanceId> = entities
+        .ok_or(Malformed::Lacks("affectedEntities"))?
+        .iter()
+        .filter_map(|entity| text(entity, "entityValue"))
+        .filter_map(instance)
+        .take(INSTANCES_MAX)
+        .collect();
     if instances.is_empty() {
         return Ok(Message::NoOp);
     }
-    let said = own.time.unwrap_or(now);
+    let sent = envelope.time.unwrap_or(now);
     Ok(Message::Notice(InterruptionMessage {
         what: Interruption::Maintenance,
         instances,
-        said,
-        at: said,
+        said: sent,
+        at: sent,
     }))
 }
 
-fn text<'v>(own: &'v serde_json::Value, key: &str) -> Option<&'v str> {
-    own.get(key)?.as_str()
+fn text<'v>(object: &'v serde_json::Value, key: &str) -> Option<&'v str> {
+    object.get(key)?.as_str()
 }
 
 /// Returns whether it is an instance id: `i-` and letters or digits.
 fn instance(id: &str) -> Option<InstanceId> {
     const LENGTH_MAX: usize = 64;
     let rest = id.strip_prefix("i-")?;
-    let plain = rest.bytes().all(|own| own.is_ascii_alphanumeric());
+    let plain = rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
     (plain && !rest.is_empty() && id.len() <= LENGTH_MAX).then(|| InstanceId::from(id))
 }
 

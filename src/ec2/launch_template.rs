@@ -241,8 +241,8 @@ impl LaunchTemplate {
 
 /// The cluster name in template names. EC2 allows letters, digits and `().-/_`.
 pub fn spelt(cluster: &str) -> String {
-    let cluster = cluster.chars().map(|own| match own {
-        own if own.is_ascii_alphanumeric() || "-._".contains(own) => own,
+    let cluster = cluster.chars().map(|c| match c {
+        c if c.is_ascii_alphanumeric() || "-._".contains(c) => c,
         _ => '-',
     });
     let room = NAME_MAX - NAME_PREFIX.len() - DIGITS - 1;
@@ -298,7 +298,7 @@ pub fn template(
     class: &NodeClass,
     resolved: &ResolvedNodeClass,
     site: TemplateTarget<'_>,
-    own: Variation<'_>,
+    variation: Variation<'_>,
 ) -> LaunchTemplate {
     let ipv6 = class.metadata.ipv6;
     let group = resolved.placement_group.as_ref();
@@ -306,10 +306,10 @@ pub fn template(
         group.filter(|group| matches!(group.strategy, PlacementGroupStrategy::Partition(_)));
     LaunchTemplate {
         cluster: site.cluster.to_owned(),
-        image: own.image.to_owned(),
+        image: variation.image.to_owned(),
         profile: resolved.profile.clone(),
-        user_data: own.user_data,
-        interfaces: interfaces(class, resolved, (site.ipv6, own.efas)),
+        user_data: variation.user_data,
+        interfaces: interfaces(class, resolved, site.ipv6, variation.efas),
         devices: devices(class),
         metadata: Metadata {
             endpoint: class.metadata.endpoint,
@@ -320,24 +320,29 @@ pub fn template(
         monitoring: class.detailed_monitoring,
         nested_virtualization: class.nested_virtualization,
         placement: Placement {
-            dedicated: own.dedicated,
+            dedicated: variation.dedicated,
             group: group.map(|group| group.id.clone()),
-            partition: own.partition.filter(|_| partitions.is_some()).map(int),
+            partition: variation
+                .partition
+                .filter(|_| partitions.is_some())
+                .map(int),
         },
-        enclave: own.enclave,
-        reservation: own
+        enclave: variation.enclave,
+        reservation: variation
             .reservation
             .map(|reservation| ReservationId::as_str(&reservation.id).to_owned()),
-        market: own.reservation.and_then(market),
-        spot: own.bought == Some(CapacityType::Spot),
-        tags: own.tags,
+        market: variation.reservation.and_then(market),
+        spot: variation.bought == Some(CapacityType::Spot),
+        tags: variation.tags,
     }
 }
 
-fn market(own: &Reservation) -> Option<MarketType> {
-    match own.kind {
+fn market(reservation: &Reservation) -> Option<MarketType> {
+    match reservation.kind {
         ReservationKind::CapacityBlock => Some(MarketType::CapacityBlock),
-        ReservationKind::Default => own.interruptible.then_some(MarketType::Interruptible),
+        ReservationKind::Default => reservation
+            .interruptible
+            .then_some(MarketType::Interruptible),
     }
 }
 
@@ -349,7 +354,8 @@ fn int(number: u32) -> i32 {
 fn interfaces(
     class: &NodeClass,
     resolved: &ResolvedNodeClass,
-    (ipv6, efas): (bool, u32),
+    ipv6: bool,
+    efas: u32,
 ) -> Vec<Interface> {
     let groups: Vec<String> = resolved
         .security_groups
@@ -357,8 +363,27 @@ fn interfaces(
         .map(|security_group| security_group.id.clone())
         .collect();
     let prefixes = class.ip_prefix_count.map(int);
-    // Address settings on an interface without addresses make a launch fail (spec/aws.md §10, 66).
-    let make = |card: Option<i32>, device: i32, kind: Option<InterfaceKind>| {
+    let configured = class.network_interfaces.iter().flatten();
+    let mut layout: Vec<(Option<i32>, i32, Option<InterfaceKind>)> = configured
+        .map(|interface| {
+            let kind = match interface.efa_only {
+                true => InterfaceKind::EfaOnly,
+                false => InterfaceKind::Interface,
+            };
+            (Some(int(interface.card)), int(interface.device), Some(kind))
+        })
+        .collect();
+    if layout.is_empty() {
+        // A fixed first card, so that the public address is deterministic.
+        let cards = (0..efas).map(|card| (Some(int(card)), i32::from(card > 0)));
+        layout.extend(cards.map(|(card, device)| (card, device, Some(InterfaceKind::Efa))));
+    }
+    if layout.is_empty() {
+        layout.push((None, 0, None));
+    }
+    let interfaces = layout.into_iter().map(|(card, device, kind)| {
+        // Address settings on an interface without addresses make a launch fail (spec/aws.md §10,
+        // 66).
         let addressed = kind != Some(InterfaceKind::EfaOnly);
         Interface {
             card,
@@ -374,45 +399,20 @@ fn interfaces(
                 .filter(|_| addressed)
                 .and_then(tracking),
         }
-    };
-    let layout = class.network_interfaces.iter().flatten();
-    let layout = layout.map(|own| {
-        let kind = match own.efa_only {
-            true => InterfaceKind::EfaOnly,
-            false => InterfaceKind::Interface,
-        };
-        make(Some(int(own.card)), int(own.device), Some(kind))
     });
-    let mut all: Vec<Interface> = layout.collect();
-    if all.is_empty() {
-        // A fixed first card, so that the public address is deterministic.
-        all = (0..efas)
-            .map(|card| {
-                make(
-                    Some(int(card)),
-                    i32::from(card > 0),
-                    Some(InterfaceKind::Efa),
-                )
-            })
-            .collect();
-    }
-    if all.is_empty() {
-        all.push(make(None, 0, None));
-    }
-    all
+    interfaces.collect()
 }
 
-fn tracking(own: ConnectionTracking) -> Option<Tracking> {
-    let seconds = |own: Option<jiff::SignedDuration>| {
-        own.map(|own| i32::try_from(own.as_secs()).unwrap_or(i32::MAX))
-    };
-    let own = Tracking {
-        tcp_established: seconds(own.tcp_established),
-        udp_stream: seconds(own.udp_stream),
-        udp: seconds(own.udp),
-    };
-    let says = own.tcp_established.is_some() || own.udp_stream.is_some() || own.udp.is_some();
-    says.then_some(own)
+fn tracking(timeouts: ConnectionTracking) -> Option<Tracking> {
+    let timeouts = [timeouts.tcp_established, timeouts.udp_stream, timeouts.udp];
+    let seconds = timeouts
+        .map(|timeout| timeout.map(|timeout| i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX)));
+    let [tcp_established, udp_stream, udp] = seconds;
+    seconds.iter().any(Option::is_some).then_some(Tracking {
+        tcp_established,
+        udp_stream,
+        udp,
+    })
 }
 
 /// The disks of a class, or the defaults of its AMI family.
@@ -423,20 +423,26 @@ fn devices(class: &NodeClass) -> Vec<Device> {
     class.block_devices.iter().map(device).collect()
 }
 
-fn device(own: &BlockDevice) -> Device {
-    let some = |number: Option<u32>| number.filter(|number| *number > 0).map(int);
+fn device(device: &BlockDevice) -> Device {
     Device {
-        name: own.name.clone(),
-        gib: own.gib().map(|gib| i32::try_from(gib).unwrap_or(i32::MAX)),
-        volume_type: own.volume_type.clone(),
-        iops: some(own.iops),
-        throughput: some(own.throughput),
-        encrypted: own.encrypted,
-        kms_key_id: own.kms_key_id.clone(),
-        snapshot_id: own.snapshot_id.clone(),
-        initialization_rate: some(own.initialization_rate),
-        delete_on_termination: own.delete_on_termination,
+        name: device.name.clone(),
+        gib: device
+            .gib()
+            .map(|gib| i32::try_from(gib).unwrap_or(i32::MAX)),
+        volume_type: device.volume_type.clone(),
+        iops: positive(device.iops),
+        throughput: positive(device.throughput),
+        encrypted: device.encrypted,
+        kms_key_id: device.kms_key_id.clone(),
+        snapshot_id: device.snapshot_id.clone(),
+        initialization_rate: positive(device.initialization_rate),
+        delete_on_termination: device.delete_on_termination,
     }
+}
+
+/// The number, unless it is zero.
+fn positive(number: Option<u32>) -> Option<i32> {
+    number.filter(|number| *number > 0).map(int)
 }
 
 /// Source: spec/aws.md §3.7.

@@ -38,21 +38,21 @@ impl LaunchTemplateCache {
 
     /// Records that a request needs a template. Returns whether it must be created first.
     pub fn begin(&mut self, name: &str, now: Timestamp) -> bool {
-        let lacks = !self.known.contains_key(name);
-        let own = self.known.entry(name.to_owned()).or_insert(CachedTemplate {
+        let is_new = !self.known.contains_key(name);
+        let template = self.known.entry(name.to_owned()).or_insert(CachedTemplate {
             used: now,
             users: 0,
         });
-        own.used = now;
-        own.users += 1;
-        lacks
+        template.used = now;
+        template.users += 1;
+        is_new
     }
 
     /// Records that a request is complete.
     pub fn end(&mut self, name: &str, now: Timestamp) {
-        if let Some(own) = self.known.get_mut(name) {
-            own.used = now;
-            own.users = own.users.saturating_sub(1);
+        if let Some(template) = self.known.get_mut(name) {
+            template.used = now;
+            template.users = template.users.saturating_sub(1);
         }
     }
 
@@ -65,10 +65,13 @@ impl LaunchTemplateCache {
     /// Unused templates to delete, longest unused first. Call [`gone`](Self::gone) before each
     /// deletion, so that a concurrent request creates it again.
     pub fn idle(&self, now: Timestamp) -> Vec<String> {
-        let over = |own: &CachedTemplate| own.users == 0 && now.duration_since(own.used) >= KEPT;
-        let idle = self.known.iter().filter(|(_, own)| over(own));
-        let mut idle: Vec<(Timestamp, &String)> =
-            idle.map(|(name, own)| (own.used, name)).collect();
+        let mut idle: Vec<(Timestamp, &String)> = self
+            .known
+            .iter()
+            .filter(|(_, template)| template.users == 0)
+            .filter(|(_, template)| now.duration_since(template.used) >= KEPT)
+            .map(|(name, template)| (template.used, name))
+            .collect();
         idle.sort_unstable();
         idle.into_iter().map(|(_, name)| name.clone()).collect()
     }

@@ -78,8 +78,8 @@ impl Default for RegionResources {
 /// Returns whether tags match a term. The value `*` matches any value of the key.
 pub fn has_tags(tags: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| {
-        let own = tags.get(key);
-        own.is_some_and(|own| value == "*" || own == value)
+        tags.get(key)
+            .is_some_and(|tag| value == "*" || tag == value)
     })
 }
 
@@ -98,17 +98,17 @@ fn is_group(term: &SecurityGroupTerm, group: &SecurityGroup, tags: &Labels) -> b
     }
 }
 
-fn is_reservation(term: &ReservationTerm, own: &ListedReservation) -> bool {
+fn is_reservation(term: &ReservationTerm, listed: &ListedReservation) -> bool {
     match term {
-        ReservationTerm::Id(id) => *id == own.found.reservation.id.0,
+        ReservationTerm::Id(id) => *id == listed.found.reservation.id.0,
         ReservationTerm::Search {
             owner,
             criteria,
             tags,
         } => {
-            owner.as_ref().is_none_or(|owner| *owner == own.owner)
-                && criteria.is_none_or(|criteria| Some(criteria) == own.criteria)
-                && has_tags(&own.tags, tags)
+            owner.as_ref().is_none_or(|owner| *owner == listed.owner)
+                && criteria.is_none_or(|criteria| Some(criteria) == listed.criteria)
+                && has_tags(&listed.tags, tags)
         }
     }
 }
@@ -122,20 +122,20 @@ pub fn resolve(
     profile: ListResult<String>,
     now: Timestamp,
 ) -> ResolvedNodeClass {
-    let mut own = ResolvedNodeClass::default();
-    let mut say = Conditions::default();
-    if let Some(all) = say.listed(ConditionKind::ImagesReady, images) {
-        own.images = image_selection::select(all);
-        let none = own.images.is_empty();
-        say.found(
+    let mut resolved = ResolvedNodeClass::default();
+    let mut conditions = Conditions::default();
+    if let Some(all) = conditions.listed(ConditionKind::ImagesReady, images) {
+        resolved.images = image_selection::select(all);
+        let is_missing = resolved.images.is_empty();
+        conditions.found(
             ConditionKind::ImagesReady,
-            none,
+            is_missing,
             Cause::ImageNotFound,
             || format!("no image matches {}", image_terms(&class.images)),
         );
     }
-    if let Some(all) = say.listed(ConditionKind::SubnetsReady, found.subnets.as_ref()) {
-        own.subnets = all
+    if let Some(all) = conditions.listed(ConditionKind::SubnetsReady, found.subnets.as_ref()) {
+        resolved.subnets = all
             .iter()
             .filter(|(subnet, tags)| {
                 class
@@ -143,99 +143,101 @@ pub fn resolve(
                     .iter()
                     .any(|term| is_subnet(term, subnet, tags))
             })
-            .map(|(own, _)| own.clone())
+            .map(|(subnet, _)| subnet.clone())
             .collect();
-        own.subnets
+        resolved
+            .subnets
             .sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.id.cmp(&b.id)));
-        let none = own.subnets.is_empty();
-        say.found(
+        let is_missing = resolved.subnets.is_empty();
+        conditions.found(
             ConditionKind::SubnetsReady,
-            none,
+            is_missing,
             Cause::SubnetsNotFound,
             || format!("no subnet matches {}", terms(&class.subnets)),
         );
     }
     let groups = found.security_groups.as_ref();
-    if let Some(all) = say.listed(ConditionKind::SecurityGroupsReady, groups) {
-        own.security_groups = all
+    if let Some(all) = conditions.listed(ConditionKind::SecurityGroupsReady, groups) {
+        resolved.security_groups = all
             .iter()
             .filter(|(group, tags)| {
                 let mut terms = class.security_groups.iter();
                 terms.any(|term| is_group(term, group, tags))
             })
-            .map(|(own, _)| own.clone())
+            .map(|(group, _)| group.clone())
             .collect();
-        own.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
-        let none = own.security_groups.is_empty();
+        resolved.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
+        let is_missing = resolved.security_groups.is_empty();
         let (kind, cause) = (
             ConditionKind::SecurityGroupsReady,
             Cause::SecurityGroupsNotFound,
         );
-        say.found(kind, none, cause, || {
+        conditions.found(kind, is_missing, cause, || {
             format!(
                 "no security group matches {}",
                 terms(&class.security_groups)
             )
         });
     }
-    if let Some(profile) = say.listed(ConditionKind::InstanceProfileReady, profile) {
-        own.profile = Some(profile);
-        say.met(ConditionKind::InstanceProfileReady);
+    if let Some(profile) = conditions.listed(ConditionKind::InstanceProfileReady, profile) {
+        resolved.profile = Some(profile);
+        conditions.met(ConditionKind::InstanceProfileReady);
     }
-    reservations(class, found, &mut own, &mut say, now);
-    placement_group(class, found, &mut own, &mut say);
-    own.conditions = say.0;
-    own
+    reservations(class, found, &mut resolved, &mut conditions, now);
+    placement_group(class, found, &mut resolved, &mut conditions);
+    resolved.conditions = conditions.0;
+    resolved
 }
 
 /// Reservations that have not ended. No match is not an error.
 fn reservations(
     class: &NodeClass,
     found: &RegionResources,
-    own: &mut ResolvedNodeClass,
-    say: &mut Conditions,
+    resolved: &mut ResolvedNodeClass,
+    conditions: &mut Conditions,
     now: Timestamp,
 ) {
     if class.reservations.is_empty() {
         return;
     }
     let kind = ConditionKind::CapacityReservationsReady;
-    let Some(all) = say.listed(kind, found.reservations.as_ref()) else {
+    let Some(all) = conditions.listed(kind, found.reservations.as_ref()) else {
         return;
     };
-    own.reservations = all
+    resolved.reservations = all
         .iter()
-        .filter(|own| {
-            let ends = own.found.reservation.ends;
+        .filter(|listed| {
+            let ends = listed.found.reservation.ends;
             let mut terms = class.reservations.iter();
-            ends.is_none_or(|at| at > now) && terms.any(|term| is_reservation(term, own))
+            ends.is_none_or(|end| end > now) && terms.any(|term| is_reservation(term, listed))
         })
-        .map(|own| own.found.clone())
+        .map(|listed| listed.found.clone())
         .collect();
-    own.reservations
+    resolved
+        .reservations
         .sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
-    say.met(kind);
+    conditions.met(kind);
 }
 
 fn placement_group(
     class: &NodeClass,
     found: &RegionResources,
-    own: &mut ResolvedNodeClass,
-    say: &mut Conditions,
+    resolved: &mut ResolvedNodeClass,
+    conditions: &mut Conditions,
 ) {
     let Some(term) = &class.placement_group else {
         return;
     };
     let kind = ConditionKind::PlacementGroupReady;
-    let Some(all) = say.listed(kind, found.placement_groups.as_ref()) else {
+    let Some(all) = conditions.listed(kind, found.placement_groups.as_ref()) else {
         return;
     };
     let group = match term {
         PlacementGroupTerm::Name(name) => all.get(name),
-        PlacementGroupTerm::Id(id) => all.values().find(|own| own.id == *id),
+        PlacementGroupTerm::Id(id) => all.values().find(|group| group.id == *id),
     };
-    own.placement_group = group.cloned();
-    say.found(kind, group.is_none(), Cause::PlacementGroupNotFound, || {
+    resolved.placement_group = group.cloned();
+    conditions.found(kind, group.is_none(), Cause::PlacementGroupNotFound, || {
         format!("no available placement group matches {term:?}")
     });
 }
@@ -268,11 +270,11 @@ impl Conditions {
     fn found(
         &mut self,
         kind: ConditionKind,
-        none: bool,
+        is_missing: bool,
         cause: Cause,
         text: impl FnOnce() -> String,
     ) {
-        self.0.push(match none {
+        self.0.push(match is_missing {
             true => NodeClassCondition::unmet(kind, cause, text()),
             false => NodeClassCondition::met(kind),
         });

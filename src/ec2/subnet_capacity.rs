@@ -25,7 +25,7 @@ struct AddressCount {
 /// Reserved addresses of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReservedAddresses {
-    own: Vec<(String, u32, u64)>,
+    addresses: Vec<(String, u32, u64)>,
 }
 
 /// Subnet capacity of one account and region.
@@ -38,10 +38,10 @@ impl Subnets {
     /// Sets new counts of EC2, which include the launches since.
     pub fn counted(&mut self, subnets: &[Subnet]) {
         for subnet in subnets {
-            let own = self.known.entry(subnet.id.clone()).or_default();
-            own.counted = subnet.free;
-            own.taken = 0;
-            own.round += 1;
+            let count = self.known.entry(subnet.id.clone()).or_default();
+            count.counted = subnet.free;
+            count.taken = 0;
+            count.round += 1;
         }
     }
 
@@ -53,48 +53,51 @@ impl Subnets {
         zone: &Zone,
         now: Timestamp,
     ) -> Option<&'s Subnet> {
-        let free = |own: &Subnet| {
-            let known = self.known.get(&own.id);
-            known.map_or(own.free, |own| own.counted.saturating_sub(own.taken))
-        };
         // `max_by_key` would return the last of equals.
         let open = subnets
             .iter()
             .filter(|subnet| {
                 let known = self.known.get(&subnet.id);
-                let held = known.and_then(|own| own.held);
+                let held = known.and_then(|count| count.held);
                 subnet.zone == *zone && held.is_none_or(|until| until <= now)
             })
             .rev();
-        open.max_by_key(|own| free(own))
+        open.max_by_key(|subnet| {
+            let known = self.known.get(&subnet.id);
+            known.map_or(subnet.free, |count| {
+                count.counted.saturating_sub(count.taken)
+            })
+        })
     }
 
     /// Reserves addresses of a subnet until the outcome of a request is known.
     pub fn take(&mut self, subnet: &Subnet, addresses: u32, into: &mut ReservedAddresses) {
-        let own = self.known.entry(subnet.id.clone()).or_insert(AddressCount {
+        let count = self.known.entry(subnet.id.clone()).or_insert(AddressCount {
             counted: subnet.free,
             ..AddressCount::default()
         });
-        own.taken = own.taken.saturating_add(addresses);
-        into.own.push((subnet.id.clone(), addresses, own.round));
+        count.taken = count.taken.saturating_add(addresses);
+        into.addresses
+            .push((subnet.id.clone(), addresses, count.round));
     }
 
     /// Completes a request: unused addresses are free again, unless EC2 has counted since.
     pub fn give_back(&mut self, taken: &ReservedAddresses, used: Option<&str>) {
-        for (id, addresses, round) in &taken.own {
-            let own = self.known.get_mut(id);
-            let same = own.filter(|own| own.round == *round && used != Some(id.as_str()));
-            if let Some(own) = same {
-                own.taken = own.taken.saturating_sub(*addresses);
+        for (id, addresses, round) in &taken.addresses {
+            if let Some(count) = self.known.get_mut(id)
+                && count.round == *round
+                && used != Some(id.as_str())
+            {
+                count.taken = count.taken.saturating_sub(*addresses);
             }
         }
     }
 
     /// EC2 reports that a subnet has no free address.
     pub fn exhausted(&mut self, subnet: &str, now: Timestamp) {
-        let own = self.known.entry(subnet.to_owned()).or_default();
-        (own.counted, own.taken) = (0, 0);
-        own.held = now.checked_add(HOLD).ok();
+        let count = self.known.entry(subnet.to_owned()).or_default();
+        (count.counted, count.taken) = (0, 0);
+        count.held = now.checked_add(HOLD).ok();
     }
 }
 

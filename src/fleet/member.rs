@@ -77,11 +77,11 @@ impl Member {
         if self.known || self.managed.is_none() {
             return (Cow::Borrowed(&self.sum.0), self.sum.1);
         }
-        let mut most = Resources::default();
+        let mut largest = Resources::default();
         for (name, amount) in &self.limits.capacity {
-            most.put(name, *amount);
+            largest.put(name, *amount);
         }
-        (Cow::Owned(most), self.limits.nodes.unwrap_or(0) as usize)
+        (Cow::Owned(largest), self.limits.nodes.unwrap_or(0) as usize)
     }
 
     /// The grant of a claim.
@@ -110,8 +110,8 @@ impl Member {
         let all = self
             .held
             .values()
-            .filter_map(|own| own.reservation.as_ref());
-        all.filter(|own| own.id == reservation).count()
+            .filter_map(|grant| grant.reservation.as_ref());
+        all.filter(|held| held.id == reservation).count()
     }
 
     /// Clears its usage.

@@ -127,11 +127,19 @@ pub(crate) fn seed() -> u64 {
 
 /// Cryptographically secure random bytes, from the same source as TLS keys.
 #[cfg(feature = "daemon")]
-pub(crate) fn unguessable(bytes: &mut [u8]) -> Result<(), String> {
+pub(crate) fn unguessable(bytes: &mut [u8]) -> Result<(), NoRandomBytes> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let filled = provider.secure_random.fill(bytes);
-    filled.map_err(|_| "the operating system returns no random bytes".to_owned())
+    provider
+        .secure_random
+        .fill(bytes)
+        .map_err(|_| NoRandomBytes)
 }
+
+/// The random source of the operating system failed.
+#[cfg(feature = "daemon")]
+#[derive(Debug, thiserror::Error)]
+#[error("the operating system returns no random bytes")]
+pub(crate) struct NoRandomBytes;
 
 /// The last activity of a loop, readable from other threads.
 #[cfg(feature = "daemon")]

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::config::diagnostic::{Diagnostic, ProblemCode};
 use crate::config::{
-    self, Config, Inputs, ParameterReader, ParameterState, SourceFile, VariableInput,
+    self, Config, FileReadError, Inputs, ParameterReader, ParameterState, SourceFile, VariableInput,
 };
 use crate::host::text;
 
@@ -158,23 +158,23 @@ pub(crate) struct LoadedSources {
     variables: Vec<(String, String)>,
     directory: PathBuf,
     /// Files that the configuration references, read on first use.
-    named: RefCell<BTreeMap<PathBuf, Result<String, String>>>,
+    named: RefCell<BTreeMap<PathBuf, Result<String, FileReadError>>>,
 }
 
 impl LoadedSources {
+    /// Reads a file that the configuration references. Each file is read once.
+    fn read_named(&self, path: &Path) -> Result<String, FileReadError> {
+        let mut named = self.named.borrow_mut();
+        let read = named.entry(path.to_owned());
+        read.or_insert_with(|| read_referenced(path)).clone()
+    }
+
     /// Builds a configuration with these parameters, or returns all errors. The result is
     /// deterministic.
     pub(crate) fn config(
         &self,
         parameter: &ParameterReader<'_>,
     ) -> Result<Config, Vec<Diagnostic>> {
-        let read = |path: &Path| {
-            let mut named = self.named.borrow_mut();
-            named
-                .entry(path.to_owned())
-                .or_insert_with(|| read_limited(path).map_err(|error| text::chain(&error)))
-                .clone()
-        };
         let inputs = Inputs {
             vars: self
                 .variables
@@ -188,7 +188,7 @@ impl LoadedSources {
             secrets: self.secrets.clone(),
             env: self.environment.clone(),
             dir: self.directory.clone(),
-            read: &read,
+            read: &|path| self.read_named(path),
             parameter,
         };
         let faults = self.sources.faults.iter();
@@ -202,8 +202,8 @@ impl LoadedSources {
                 problems.extend(config.warnings);
                 Err(problems)
             }
-            Err(more) => {
-                problems.extend(more);
+            Err(found) => {
+                problems.extend(found);
                 Err(problems)
             }
         }
@@ -222,8 +222,8 @@ fn directory(paths: &[PathBuf]) -> PathBuf {
         first.parent().map(Path::to_owned).unwrap_or_default()
     };
     // The parent of a bare file name is the current directory.
-    let here = Path::new(".").join(&directory);
-    std::path::absolute(here).unwrap_or(directory)
+    let relative = Path::new(".").join(&directory);
+    std::path::absolute(relative).unwrap_or(directory)
 }
 
 /// The files that were read, and the errors.
@@ -324,18 +324,20 @@ pub(crate) fn native_sources(path: &Path, recursive: bool) -> (Vec<PathBuf>, Vec
     (found, faults)
 }
 
+/// Returns whether the path has one of these extensions.
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    let extension = path.extension().unwrap_or_default();
+    extensions.iter().any(|wanted| extension == *wanted)
+}
+
 fn find_native(
     path: &Path,
     recursive: bool,
     found: &mut Vec<PathBuf>,
     faults: &mut Vec<FilesError>,
 ) -> Result<(), FilesError> {
-    let ends = |path: &Path, all: &[&str]| {
-        let end = path.extension().unwrap_or_default();
-        all.iter().any(|own| end == *own)
-    };
     if !is_directory(path)? {
-        if !ends(path, &["hcl", "tf", "tfvars"]) {
+        if !has_extension(path, &["hcl", "tf", "tfvars"]) {
             let path = path.to_owned();
             return Err(FilesError::NotNative { path });
         }
@@ -343,7 +345,11 @@ fn find_native(
         return Ok(());
     }
     let files = list(path)?;
-    found.extend(files.into_iter().filter(|path| ends(path, &["hcl"])));
+    found.extend(
+        files
+            .into_iter()
+            .filter(|path| has_extension(path, &["hcl"])),
+    );
     if recursive {
         let mut within = entries(path)?;
         within.sort();
@@ -378,20 +384,25 @@ fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
     Ok(SourceFile::new(path.display().to_string(), text))
 }
 
+/// Reads a file that a configuration references.
+pub(crate) fn read_referenced(path: &Path) -> Result<String, FileReadError> {
+    read_limited(path).map_err(|error| FileReadError(text::chain(&error)))
+}
+
 /// Reads a regular file. Limits its size and does not block.
 pub(crate) fn read_limited(path: &Path) -> Result<String, FilesError> {
-    let own = path.to_owned();
+    let path_buf = path.to_owned();
     if !fs::metadata(path).map_err(fault(path))?.is_file() {
-        return Err(FilesError::NotRegular { path: own });
+        return Err(FilesError::NotRegular { path: path_buf });
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(fault(path))?;
     let mut limited = file.take(FILE_BYTES + 1);
     limited.read_to_end(&mut bytes).map_err(fault(path))?;
     if limited.limit() == 0 {
-        return Err(FilesError::TooLong { path: own });
+        return Err(FilesError::TooLong { path: path_buf });
     }
-    String::from_utf8(bytes).map_err(|_| FilesError::NotText { path: own })
+    String::from_utf8(bytes).map_err(|_| FilesError::NotText { path: path_buf })
 }
 
 /// Reads a file of any type and size.

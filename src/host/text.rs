@@ -25,9 +25,9 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     let mut causes = vec![told(error)];
     let mut cause = error.source();
     while let Some(error) = cause {
-        let own = told(error);
-        if !is_repetition(error) && !causes.iter().any(|told| told.contains(&own)) {
-            causes.push(own);
+        let message = told(error);
+        if !is_repetition(error) && !causes.iter().any(|cause| cause.contains(&message)) {
+            causes.push(message);
         }
         cause = error.source();
     }
@@ -37,8 +37,8 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
 /// Formats one error. For an API server error, the server's message.
 fn told(error: &(dyn Error + 'static)) -> String {
     #[cfg(feature = "daemon")]
-    if let Some(said) = api_error::said(error) {
-        return said;
+    if let Some(message) = api_error::said(error) {
+        return message;
     }
     error.to_string()
 }

@@ -31,10 +31,10 @@ pub(crate) struct SkewGauge(Arc<Mutex<VecDeque<SignedDuration>>>);
 impl SkewGauge {
     /// Records a response. A response without a date is ignored.
     pub(crate) fn note(&self, date: Option<&str>, sent: Timestamp) {
-        let Some(said) = date.and_then(http_date) else {
+        let Some(server_time) = date.and_then(http_date) else {
             return;
         };
-        let ahead = ClockSkew::estimate(said, sent, clock::now());
+        let ahead = ClockSkew::estimate(server_time, sent, clock::now());
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.truncate(ANSWERS - 1);
         last.push_front(ahead);
@@ -44,8 +44,8 @@ impl SkewGauge {
     /// are too few.
     pub(crate) fn ahead(&self) -> Option<SignedDuration> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let least = last.iter().min_by_key(|own| own.abs()).copied();
-        least.filter(|_| last.len() >= ANSWERS)
+        let smallest = last.iter().min_by_key(|skew| skew.abs()).copied();
+        smallest.filter(|_| last.len() >= ANSWERS)
     }
 }
 

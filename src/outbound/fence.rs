@@ -147,7 +147,9 @@ impl Fence {
 
     /// Returns whether a change may be sent now. Changes past their deadline may not.
     fn pass(&self) -> Result<(), NotLeader> {
-        let late = self.not_after.is_some_and(|own| own.left().is_zero());
+        let late = self
+            .not_after
+            .is_some_and(|deadline| deadline.left().is_zero());
         match self.is_open() {
             false => Err(NotLeader::Term),
             true if late => Err(NotLeader::Late),
@@ -262,16 +264,16 @@ pub(crate) fn pass(changes: bool) -> Result<(), NotLeader> {
 pub(crate) fn marks() -> String {
     let fences = carried().unwrap_or_default();
     let marks: BTreeSet<Arc<str>> = fences.iter().filter_map(Fence::mark).collect();
-    let (mut named, mut left) = (Vec::<&str>::new(), MARKS_MAX);
+    let (mut fields, mut left) = (Vec::<&str>::new(), MARKS_MAX);
     for mark in &marks {
         let Some(rest) = left.checked_sub(mark.len() + 1) else {
-            named.push(MORE);
+            fields.push(MORE);
             break;
         };
         left = rest;
-        named.push(mark);
+        fields.push(mark);
     }
-    named.join(" ")
+    fields.join(" ")
 }
 
 /// Returns whether all of these fences are open now.
@@ -282,13 +284,13 @@ pub(crate) fn lets_pass(fences: &[Fence]) -> bool {
 /// A client whose requests pass a fence, in addition to the fence of the inner client.
 pub(crate) fn behind(client: Client, fence: &Fence) -> Client {
     let (fence, namespace) = (fence.clone(), client.default_namespace().to_owned());
-    let send = move |mut request: Request<Body>| {
+    let service = service_fn(move |mut request: Request<Body>| {
         // The request carries the fence, because clients queue requests.
         request.extensions_mut().insert(fence.clone());
         let client = client.clone();
         async move { client.send(request).await }
-    };
-    Client::new(service_fn(send), namespace)
+    });
+    Client::new(service, namespace)
 }
 
 impl<S> Layer<S> for Fence {
@@ -330,17 +332,17 @@ where
         if is_free(request.method(), request.uri().path()) {
             return self.inner.call(request).boxed();
         }
-        let own = request.extensions().get::<Fence>().unwrap_or(&self.fence);
-        let own = own.clone();
-        if let Err(fenced) = own.pass() {
+        let carried = request.extensions().get::<Fence>();
+        let fence = carried.unwrap_or(&self.fence).clone();
+        if let Err(fenced) = fence.pass() {
             return std::future::ready(Err(BoxError::from(fenced))).boxed();
         }
-        let agent = own.mark().map(|mark| format!("{PRODUCT} {mark}"));
+        let agent = fence.mark().map(|mark| format!("{PRODUCT} {mark}"));
         if let Some(agent) = agent.and_then(|agent| HeaderValue::try_from(agent).ok()) {
             request.headers_mut().insert(USER_AGENT, agent);
         }
         // Connecting may take seconds, so check again.
-        let answer = watched([own].into(), self.inner.call(request));
+        let answer = watched([fence].into(), self.inner.call(request));
         async move { answer.await.map_err(BoxError::from)? }.boxed()
     }
 }

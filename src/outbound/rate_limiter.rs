@@ -50,9 +50,9 @@ impl Limiter {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         // A request that waits for the maximum does not delay the next one further.
         let latest = now + self.ahead + WAIT;
-        let own = due.unwrap_or(now).max(now).min(latest);
-        *due = Some(own + self.apart);
-        own.duration_since(now).saturating_sub(self.ahead)
+        let slot = due.unwrap_or(now).max(now).min(latest);
+        *due = Some(slot + self.apart);
+        slot.duration_since(now).saturating_sub(self.ahead)
     }
 }
 

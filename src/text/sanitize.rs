@@ -12,7 +12,7 @@ pub fn disturbs(char: char) -> bool {
 
 /// Replaces every disturbing character with a space.
 pub fn plain(text: &str) -> impl Iterator<Item = char> {
-    text.chars().map(|it| if disturbs(it) { ' ' } else { it })
+    text.chars().map(|c| if disturbs(c) { ' ' } else { c })
 }
 
 /// Returns an untrusted string on one line, with at most 300 characters.

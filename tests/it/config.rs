@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use insta::{assert_snapshot, glob, with_settings};
 use outrigger::config::diagnostic::{Diagnostic, render_all};
 use outrigger::config::settings::SsmOutput;
-use outrigger::config::{Config, Inputs, ParameterState, SourceFile, VariableInput, load};
+use outrigger::config::{
+    Config, FileReadError, Inputs, ParameterState, SourceFile, VariableInput, load,
+};
 
 mod formatting;
 mod functions;
@@ -110,7 +112,7 @@ impl Case {
         let read = |path: &Path| {
             let inner = path.strip_prefix(FOLDER).ok().zip(self.folder.as_ref());
             let (inner, folder) = inner.ok_or("no such file or directory")?;
-            fs::read_to_string(folder.join(inner)).map_err(|_| "no such file".to_owned())
+            fs::read_to_string(folder.join(inner)).map_err(|_| FileReadError::from("no such file"))
         };
         inputs.read = &read;
         let parameter = |own: &SsmOutput| parameters.get(&own.name).cloned();

@@ -11,7 +11,7 @@ use super::ConversionError;
 use super::threshold::threshold;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::syntax::PathStep;
-use crate::config::value::{nearest, quote, to_text};
+use crate::config::value::{did_you_mean, quote, to_text};
 use crate::model::node_class::kubelet::Signal;
 use crate::model::quantity::parse_milli;
 
@@ -300,27 +300,31 @@ const OURS: [(&str, &str); 5] = [
 
 /// Returns a field as JSON, or all errors in it. Paths start within the map of fields.
 pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<ConversionError>> {
-    let refuse = |detail: String, help: Option<String>| {
-        vec![ConversionError {
-            path: vec![PathStep::KeyItself(name.to_owned())],
-            code: ProblemCode::InvalidValue,
-            detail,
-            help,
-        }]
-    };
-    if let Some((_, argument)) = ARGUMENTS.iter().find(|(own, _)| *own == name) {
+    if let Some((_, argument)) = ARGUMENTS.iter().find(|(field, _)| *field == name) {
         let detail = format!("{name:?} is set with a separate argument.");
-        return Err(refuse(detail, Some(format!("write {argument} = …"))));
+        return Err(refused(name, detail, Some(format!("write {argument} = …"))));
     }
-    if let Some((_, why)) = OURS.iter().find(|(own, _)| *own == name) {
-        return Err(refuse(format!("{name:?} cannot be set here: {why}."), None));
+    if let Some((_, why)) = OURS.iter().find(|(field, _)| *field == name) {
+        let detail = format!("{name:?} cannot be set here: {why}.");
+        return Err(refused(name, detail, None));
     }
     let mut faults = Vec::new();
     member(FIELDS, name, value, &mut Vec::new(), &mut faults);
     if !faults.is_empty() {
         return Err(faults);
     }
-    serde_json::to_value(value).map_err(|_| refuse(format!("{name:?} is not valid JSON."), None))
+    serde_json::to_value(value)
+        .map_err(|_| refused(name, format!("{name:?} is not valid JSON."), None))
+}
+
+/// The error of a field that cannot be set.
+fn refused(name: &str, detail: String, help: Option<String>) -> Vec<ConversionError> {
+    vec![ConversionError {
+        path: vec![PathStep::KeyItself(name.to_owned())],
+        code: ProblemCode::InvalidValue,
+        detail,
+        help,
+    }]
 }
 
 fn member(
@@ -338,13 +342,13 @@ fn member(
         return;
     }
     let names = fields.iter().flat_map(|(_, names)| names.iter().copied());
-    let mut at = path.clone();
-    at.push(PathStep::KeyItself(name.to_owned()));
+    let mut field_path = path.clone();
+    field_path.push(PathStep::KeyItself(name.to_owned()));
     faults.push(ConversionError {
-        path: at,
+        path: field_path,
         code: ProblemCode::UnknownArgument,
         detail: format!("The kubelet configuration has no field {name:?} here."),
-        help: nearest(name, names).map(|near| format!("did you mean {near:?}?")),
+        help: did_you_mean(name, names),
     });
 }
 
@@ -356,7 +360,7 @@ impl FieldShape {
         path: &mut Vec<PathStep>,
         faults: &mut Vec<ConversionError>,
     ) {
-        let fine = match (self, value) {
+        let is_valid = match (self, value) {
             (Self::List(inner), Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     path.push(PathStep::Index(index));
@@ -380,8 +384,8 @@ impl FieldShape {
                 true
             }
             (Self::Signals, Value::Object(items)) => items.iter().all(|(key, item)| {
-                let fine = item.as_str().and_then(threshold);
-                Signal::parse(key).is_some() && fine.is_some()
+                let is_valid = item.as_str().and_then(threshold);
+                Signal::parse(key).is_some() && is_valid.is_some()
             }),
             (Self::Flag, Value::Bool(_))
             | (Self::Text, Value::String(_))
@@ -394,7 +398,7 @@ impl FieldShape {
             }
             _ => false,
         };
-        if !fine {
+        if !is_valid {
             faults.push(ConversionError {
                 path: path.clone(),
                 code: ProblemCode::WrongType,

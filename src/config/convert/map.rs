@@ -1,6 +1,7 @@
 //! Converts maps to the types of arguments.
 
 use hcl::{Map, Value};
+use thiserror::Error;
 
 use super::kubelet_config::field;
 use super::threshold::threshold;
@@ -9,10 +10,10 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::config::schema::ArgumentType;
 use crate::config::syntax::PathStep;
-use crate::config::value::{nearest, quote, to_text};
+use crate::config::value::{expected_names, quote, to_text};
 use crate::model::claim::TAG_VALUE_MAX;
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
-use crate::model::quantity::{parse_milli, parse_whole};
+use crate::model::quantity::{QuantityError, parse_milli, parse_whole};
 
 /// EC2 allows 128 characters in a tag key.
 const TAG_KEY_MAX: usize = 128;
@@ -64,7 +65,7 @@ impl Converter<'_> {
                 for (key, item) in items {
                     match field(key, item) {
                         Ok(json) => fields.push((key.clone(), json)),
-                        Err(found) => faults.extend(found),
+                        Err(errors) => faults.extend(errors),
                     }
                 }
                 if !faults.is_empty() {
@@ -96,7 +97,7 @@ impl Converter<'_> {
         let (mut all, mut faults) = (Vec::new(), Vec::new());
         for (key, item) in items {
             match convert(self, key, item) {
-                Ok(one) => all.push((key.clone(), one)),
+                Ok(converted) => all.push((key.clone(), converted)),
                 Err(mut fault) => {
                     if fault.path.is_empty() {
                         fault.path.push(PathStep::Key(key.clone()));
@@ -162,8 +163,8 @@ impl Converter<'_> {
     }
 
     fn amount(&self, key: &str, text: &str) -> Result<i64, ConversionError> {
-        amount(key, text).map_err(|why| {
-            let mut fault = self.quantity_fault(&why);
+        amount(key, text).map_err(|error| {
+            let mut fault = self.quantity_fault(&error.to_string());
             let bytes = text.strip_suffix(['B', 'b']);
             let short = bytes.filter(|short| parse_whole(short).is_ok());
             fault.help = short.map(|short| match short.ends_with('i') {
@@ -190,11 +191,7 @@ impl Converter<'_> {
         Signal::parse(key).ok_or_else(|| {
             let detail = format!("There is no eviction signal {key:?}.");
             let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
-            let names = Signal::ALL.iter().map(|(_, name)| *name);
-            fault.help = Some(match nearest(key, names.clone()) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None => format!("expected one of: {}", names.collect::<Vec<_>>().join(", ")),
-            });
+            fault.help = Some(expected_names(key, &Signal::ALL.map(|(_, name)| name)));
             fault
         })
     }
@@ -269,19 +266,29 @@ impl Converter<'_> {
     }
 }
 
+/// Why a text is not an amount of a resource, without a full stop.
+#[derive(Debug, Error)]
+enum AmountError {
+    #[error("{text:?} is not a number of {resource}")]
+    NotACount { text: String, resource: String },
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
+    #[error("{0:?} is negative")]
+    Negative(String),
+}
+
 /// Parses a quantity of a resource: `cpu` in thousandths, nodes and pods as counts.
-fn amount(resource: &str, text: &str) -> Result<i64, String> {
-    let counted = matches!(resource, "nodes" | "pods");
-    if counted && text.parse::<u32>().is_err() {
-        return Err(format!("{text:?} is not a number of {resource}"));
+fn amount(resource: &str, text: &str) -> Result<i64, AmountError> {
+    if matches!(resource, "nodes" | "pods") && text.parse::<u32>().is_err() {
+        let (text, resource) = (text.to_owned(), resource.to_owned());
+        return Err(AmountError::NotACount { text, resource });
     }
     let amount = match resource {
-        "cpu" => parse_milli(text),
-        _ => parse_whole(text),
+        "cpu" => parse_milli(text)?,
+        _ => parse_whole(text)?,
     };
-    let amount = amount.map_err(|error| error.to_string())?;
     if amount < 0 {
-        return Err(format!("{text:?} is negative"));
+        return Err(AmountError::Negative(text.to_owned()));
     }
     Ok(amount)
 }

@@ -17,8 +17,10 @@ pub(super) fn threshold(text: &str) -> Option<Threshold> {
 /// Hundredths of a percentage with at most two decimals, from 0 to 100.
 fn hundredths(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !plain(whole) || !plain(fraction) || fraction.len() > 2 || whole.len() > 3 {
+    let is_decimal = [whole, fraction]
+        .iter()
+        .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if !is_decimal || fraction.len() > 2 || whole.len() > 3 {
         return None;
     }
     let hundredths = whole.parse::<u32>().ok()? * 100;

@@ -46,19 +46,19 @@ impl Evaluation<'_> {
         let Some(function) = functions::find(&call.name) else {
             return Err(unknown_function(call));
         };
-        let (least, most) = (function.args_min, function.args_max);
-        check_count(call, values.len(), least, most)?;
+        let (min, max) = (function.args_min, function.args_max);
+        check_count(call, values.len(), min, max)?;
         let args = Args {
             values,
             environment: &self.evaluator.environment,
         };
         let answer = (function.call)(&args).map_err(|refusal| {
-            let at = refusal
+            let argument = refusal
                 .arg
                 .and_then(|arg| call.args.get(arg).or(call.args.last()));
             let detail = format!("Call to function {:?} failed: {}.", call.name, refusal.text);
             EvalError::new(
-                at.map_or(span, |arg| arg.span),
+                argument.map_or(span, |arg| arg.span),
                 ProblemCode::FunctionCall,
                 detail,
             )
@@ -108,33 +108,21 @@ impl Evaluation<'_> {
 
     fn templatefile(&self, call: &Call, values: &[Value], span: Span) -> EvalResult {
         check_count(call, values.len(), 2, 2)?;
-        let refuse = |arg: usize, why: String| {
-            let detail = format!("Call to function \"templatefile\" failed: {why}.");
-            EvalError::new(
-                call.args[arg.min(call.args.len() - 1)].span,
-                ProblemCode::FunctionCall,
-                detail,
-            )
-        };
         let (Some(name), Some(vars)) = (values[0].as_str(), values[1].as_object()) else {
-            return Err(refuse(0, "it takes a path and a map of names".to_owned()));
+            return Err(template_fault(call, "it takes a path and a map of names"));
         };
         if self.templates > 0 {
-            return Err(refuse(
-                0,
-                "a template cannot render another template".to_owned(),
-            ));
+            let why = "a template cannot render another template";
+            return Err(template_fault(call, why));
         }
         let path = self.evaluator.environment.resolve(name);
-        let text = (self.evaluator.environment.read)(&path)
-            .map_err(|error| refuse(0, format!("{} cannot be read: {error}", path.display())))?;
+        let text = (self.evaluator.environment.read)(&path).map_err(|error| {
+            template_fault(call, &format!("{} cannot be read: {error}", path.display()))
+        })?;
         self.charge(span, value::text_size(&text))?;
         let template = parse_template(&text, TemplateSite::All(span), span).map_err(|error| {
-            let line = error.location().line();
-            refuse(
-                0,
-                format!("line {line} of {}: {}", path.display(), error.message()),
-            )
+            let (line, path) = (error.location().line(), path.display());
+            template_fault(call, &format!("line {line} of {path}: {}", error.message()))
         })?;
         let run = Evaluation {
             templates: self.templates + 1,
@@ -143,9 +131,7 @@ impl Evaluation<'_> {
             quiet: true,
             ..*self
         };
-        let sensitive = self.sensitive.get();
-        let frames = |vars: &Map<String, Value>| run.with_all(vars, sensitive, &template);
-        let outcome = frames(vars);
+        let outcome = run.with_all(vars, self.sensitive.get(), &template);
         self.sensitive.set(run.sensitive.get());
         outcome.map_err(|mut fault| {
             fault.detail = format!("In the template {}: {}", path.display(), fault.detail);
@@ -189,14 +175,20 @@ impl Evaluation<'_> {
     }
 }
 
-fn check_count(call: &Call, got: usize, least: usize, most: usize) -> Result<(), Box<EvalError>> {
-    if (least..=most).contains(&got) {
+/// The error of a call of `templatefile`, at its first argument.
+fn template_fault(call: &Call, why: &str) -> Box<EvalError> {
+    let detail = format!("Call to function \"templatefile\" failed: {why}.");
+    EvalError::new(call.args[0].span, ProblemCode::FunctionCall, detail)
+}
+
+fn check_count(call: &Call, got: usize, min: usize, max: usize) -> Result<(), Box<EvalError>> {
+    if (min..=max).contains(&got) {
         return Ok(());
     }
-    let wants = match (least, most) {
-        (_, usize::MAX) => format!("at least {least}"),
-        (least, most) if least == most => least.to_string(),
-        _ => format!("{least} to {most}"),
+    let wants = match (min, max) {
+        (_, usize::MAX) => format!("at least {min}"),
+        (min, max) if min == max => min.to_string(),
+        _ => format!("{min} to {max}"),
     };
     let detail = format!(
         "The function {:?} takes {wants} arguments, not {got}.",

@@ -2,6 +2,7 @@
 
 use hcl::{Number, Value};
 use hcl_edit::expr::BinaryOperator;
+use thiserror::Error;
 
 use super::{EvalError, EvalResult, Evaluation, Frame};
 use crate::config::diagnostic::ProblemCode;
@@ -26,24 +27,40 @@ impl Evaluation<'_> {
             }
             _ => {
                 let (one, other) = (self.number(left, frame)?, self.number(right, frame)?);
-                calculate(operator, one, other)
-                    .map_err(|why| EvalError::new(span, ProblemCode::Evaluation, why))?
+                calculate(operator, one, other).map_err(|error| {
+                    EvalError::new(span, ProblemCode::Evaluation, error.to_string())
+                })?
             }
         })
     }
 }
 
+/// Why an operator has no result.
+#[derive(Debug, Error)]
+enum ArithmeticError {
+    #[error("A number cannot be divided by zero.")]
+    DivisionByZero,
+    #[error("The result is not a finite number.")]
+    NotFinite,
+}
+
+/// The integer value of a number, if it has one.
+fn integer_value(number: &Number) -> Option<i128> {
+    let signed = number.as_i64().map(i128::from);
+    signed.or_else(|| number.as_u64().map(i128::from))
+}
+
 /// The result of an operator on two numbers: an integer if possible.
-fn calculate(operator: BinaryOperator, one: Number, other: Number) -> Result<Value, String> {
+fn calculate(
+    operator: BinaryOperator,
+    one: Number,
+    other: Number,
+) -> Result<Value, ArithmeticError> {
     let (a, b) = (
         one.as_f64().unwrap_or_default(),
         other.as_f64().unwrap_or_default(),
     );
-    let whole = |number: &Number| {
-        let small = number.as_i64().map(i128::from);
-        small.or_else(|| number.as_u64().map(i128::from))
-    };
-    let integers = whole(&one).zip(whole(&other));
+    let integers = integer_value(&one).zip(integer_value(&other));
     let order = integers.map_or_else(|| a.partial_cmp(&b), |(a, b)| Some(a.cmp(&b)));
     let result = match operator {
         BinaryOperator::Less => return Ok(Value::Bool(order.is_some_and(|o| o.is_lt()))),
@@ -51,7 +68,7 @@ fn calculate(operator: BinaryOperator, one: Number, other: Number) -> Result<Val
         BinaryOperator::Greater => return Ok(Value::Bool(order.is_some_and(|o| o.is_gt()))),
         BinaryOperator::GreaterEq => return Ok(Value::Bool(order.is_some_and(|o| o.is_ge()))),
         BinaryOperator::Div | BinaryOperator::Mod if b == 0.0 => {
-            return Err("A number cannot be divided by zero.".to_owned());
+            return Err(ArithmeticError::DivisionByZero);
         }
         BinaryOperator::Plus => (integers.and_then(|(a, b)| a.checked_add(b)), a + b),
         BinaryOperator::Minus => (integers.and_then(|(a, b)| a.checked_sub(b)), a - b),
@@ -70,5 +87,5 @@ fn calculate(operator: BinaryOperator, one: Number, other: Number) -> Result<Val
     integer
         .or_else(|| Number::from_f64(result.1))
         .map(Value::Number)
-        .ok_or_else(|| "The result is not a finite number.".to_owned())
+        .ok_or(ArithmeticError::NotFinite)
 }

@@ -73,9 +73,9 @@ impl Evaluation<'_> {
         }
         let mut known: Vec<&str> = self.scope.roots.keys().copied().collect();
         let mut outer = frame;
-        while let Some(at) = outer {
-            known.push(at.name);
-            outer = at.outer;
+        while let Some(frame) = outer {
+            known.push(frame.name);
+            outer = frame.outer;
         }
         let helped = match nearest(name, known.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),
@@ -95,23 +95,24 @@ impl Evaluation<'_> {
         mut span: Span,
         frame: Option<&Frame<'_>>,
     ) -> EvalResult {
-        let mut at = start;
+        let mut value = start;
         for (index, step) in steps.iter().enumerate() {
             span = span.to(step.span);
             match &step.kind {
                 StepKind::Name(name) => {
-                    at = member(at, name, span).map_err(|fault| self.left_out(fault, name))?;
+                    value =
+                        member(value, name, span).map_err(|fault| self.left_out(fault, name))?;
                 }
                 StepKind::Index(index) => {
                     let key = self.eval(index, frame)?;
-                    at = item(at, &key, index, span).map_err(|fault| match &key {
+                    value = item(value, &key, index, span).map_err(|fault| match &key {
                         Value::String(name) => self.left_out(fault, name),
                         _ => fault,
                     })?;
                 }
                 StepKind::NameSplat | StepKind::Splat => {
                     let rest = &steps[index + 1..];
-                    let own = match step.kind {
+                    let count = match step.kind {
                         StepKind::Splat => rest.len(),
                         _ => {
                             let names = rest.iter();
@@ -120,14 +121,14 @@ impl Evaluation<'_> {
                                 .count()
                         }
                     };
-                    let (own, rest) = rest.split_at(own);
-                    let made = self.splat(at, own, span, frame)?;
-                    return self.follow(&made, rest, span, frame);
+                    let (item_steps, rest) = rest.split_at(count);
+                    let items = self.splat(value, item_steps, span, frame)?;
+                    return self.follow(&items, rest, span, frame);
                 }
             }
         }
-        self.charge(span, value::size(at))?;
-        Ok(at.clone())
+        self.charge(span, value::size(value))?;
+        Ok(value.clone())
     }
 
     /// Adds a hint if a name is missing because the output is sensitive.
@@ -141,7 +142,13 @@ impl Evaluation<'_> {
         }
     }
 
-    fn splat(&self, at: &Value, own: &[Step], span: Span, frame: Option<&Frame<'_>>) -> EvalResult {
+    fn splat(
+        &self,
+        at: &Value,
+        steps: &[Step],
+        span: Span,
+        frame: Option<&Frame<'_>>,
+    ) -> EvalResult {
         let items: Vec<&Value> = match at {
             Value::Null => Vec::new(),
             Value::Array(items) => items.iter().collect(),
@@ -149,7 +156,7 @@ impl Evaluation<'_> {
         };
         let items = items
             .into_iter()
-            .map(|item| self.follow(item, own, span, frame));
+            .map(|item| self.follow(item, steps, span, frame));
         Ok(Value::Array(items.collect::<Result<_, _>>()?))
     }
 
@@ -168,16 +175,16 @@ impl Evaluation<'_> {
             span: expr.span,
             kind: StepKind::Name("key".to_owned()),
         }];
-        let each = paths
+        let each_path = paths
             .iter()
             .find(|(base, _)| path_text(base, &[]).as_deref() == Some("each"));
-        if let Some((base, _)) = each {
+        if let Some((base, _)) = each_path {
             paths.insert(0, (*base, &key[..]));
         }
         for (base, steps) in paths {
             if let Some(note) = self.note(base, steps, frame)
                 && notes.len() < NOTES_MAX
-                && !notes.iter().any(|(own, _)| own.starts_with(&note.0))
+                && !notes.iter().any(|(text, _)| text.starts_with(&note.0))
             {
                 notes.push(note);
             }
@@ -203,11 +210,11 @@ impl Evaluation<'_> {
             let Ok(value) = run.path(base, steps, base.span, frame) else {
                 continue;
             };
-            let shown = match run.sensitive.get() {
+            let text = match run.sensitive.get() {
                 true => "is sensitive".to_owned(),
                 false => format!("is {}", quote(&value)),
             };
-            return Some((name, shown));
+            return Some((name, text));
         }
         None
     }
@@ -220,12 +227,12 @@ pub(super) fn unknown_name(
     span: Span,
     names: &BTreeMap<String, Option<NamedValue>>,
 ) -> Box<EvalError> {
-    let what = match root {
+    let kind = match root {
         "var" => "variable",
         "local" => "local value",
         other => other,
     };
-    let detail = format!("There is no {what} named {name:?}.");
+    let detail = format!("There is no {kind} named {name:?}.");
     let fault = EvalError::new(span, ProblemCode::UnknownReference, detail);
     let fault = fault.label("not declared");
     let known = names.keys().map(String::as_str);
@@ -273,10 +280,10 @@ fn item<'v>(
         Value::Array(items) => {
             let place = value::to_number(key).and_then(|number| number.as_u64());
             let place = place.ok_or_else(|| wrong(index, "an index of 0 or more", key))?;
-            let found = usize::try_from(place)
+            let element = usize::try_from(place)
                 .ok()
                 .and_then(|place| items.get(place));
-            found.ok_or_else(|| {
+            element.ok_or_else(|| {
                 let count = items.len();
                 let detail = format!("The list has {count} elements, and no index {place}.");
                 EvalError::new(span, ProblemCode::Evaluation, detail)

@@ -16,7 +16,7 @@ pub(super) fn is_apart(before: Option<&Token>, one: &Token, other: &Token) -> bo
         (TokenKind::Text | TokenKind::Quote | TokenKind::Heredoc, _)
         | (_, TokenKind::Text | TokenKind::Unquote | TokenKind::HeredocEnd) => false,
         // `for x in [y]` is not an index.
-        _ if is_in && before.is_some_and(|own| own.kind == TokenKind::Ident) => true,
+        _ if is_in && before.is_some_and(|token| token.kind == TokenKind::Ident) => true,
         (
             TokenKind::Ident | TokenKind::Number | TokenKind::Close(_) | TokenKind::InterpEnd,
             TokenKind::Open('['),
@@ -36,7 +36,7 @@ pub(super) fn is_apart(before: Option<&Token>, one: &Token, other: &Token) -> bo
 /// Reports if a minus after this token is a subtraction, not a sign.
 fn is_subtraction(before: Option<&Token>) -> bool {
     !matches!(
-        before.map(|own| own.kind),
+        before.map(|token| token.kind),
         None | Some(
             TokenKind::Open(_)
                 | TokenKind::Equal

@@ -126,7 +126,6 @@ impl TokenScanner<'_> {
         let Some(first) = chars.next() else {
             return;
         };
-        let line = || rest.find('\n').map_or(rest.len(), |at| at + 1);
         let is_inside = self.modes.len() > 1;
         let braces = match self.modes.last_mut() {
             Some(ScanMode::Expression { braces }) => braces,
@@ -135,10 +134,12 @@ impl TokenScanner<'_> {
         match first {
             '\n' => self.take(TokenKind::Newline, 1),
             '\r' if rest.starts_with("\r\n") => self.take(TokenKind::Newline, 2),
-            '#' => self.take(TokenKind::Comment, line()),
-            '/' if rest.starts_with("//") => self.take(TokenKind::Comment, line()),
+            '#' | '/' if first == '#' || rest.starts_with("//") => {
+                let end = rest.find('\n').map_or(rest.len(), |index| index + 1);
+                self.take(TokenKind::Comment, end);
+            }
             '/' if rest.starts_with("/*") => {
-                let end = rest[2..].find("*/").map_or(rest.len(), |at| at + 4);
+                let end = rest[2..].find("*/").map_or(rest.len(), |index| index + 4);
                 self.take(TokenKind::Comment, end);
             }
             '"' => {
@@ -165,7 +166,7 @@ impl TokenScanner<'_> {
             '[' | '(' => self.take(TokenKind::Open(first), 1),
             ']' | ')' => self.take(TokenKind::Close(first), 1),
             _ if is_name(first) => {
-                let end = rest.find(|own| !is_in_name(own)).unwrap_or(rest.len());
+                let end = rest.find(|c| !is_in_name(c)).unwrap_or(rest.len());
                 self.take(TokenKind::Ident, end);
             }
             _ if first.is_ascii_digit() => self.take(TokenKind::Number, number(rest)),
@@ -191,22 +192,22 @@ impl TokenScanner<'_> {
 
     /// Text up to the closing quote or the next interpolation.
     fn quoted(&mut self) {
-        let mut at = 0;
-        while let Some(next) = self.rest[at..].chars().next() {
-            let rest = &self.rest[at..];
+        let mut end = 0;
+        while let Some(next) = self.rest[end..].chars().next() {
+            let rest = &self.rest[end..];
             match next {
-                '\\' => at += 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+                '\\' => end += 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
                 '"' => {
-                    self.take(TokenKind::Text, at);
+                    self.take(TokenKind::Text, end);
                     self.modes.pop();
                     return self.take(TokenKind::Unquote, 1);
                 }
-                _ if is_escape(rest) => at += 3,
-                _ if interp(rest).is_some() => return self.put_in(at),
-                _ => at += next.len_utf8(),
+                _ if is_escape(rest) => end += 3,
+                _ if interp(rest).is_some() => return self.put_in(end),
+                _ => end += next.len_utf8(),
             }
         }
-        self.take(TokenKind::Text, at);
+        self.take(TokenKind::Text, end);
     }
 
     /// Lines up to the delimiter or the next interpolation.
@@ -255,34 +256,36 @@ fn interp(text: &str) -> Option<usize> {
     begins.then(|| 2 + usize::from(text[2..].starts_with('~')))
 }
 
-fn is_name(own: char) -> bool {
-    unicode_ident::is_xid_start(own) || own == '_'
+fn is_name(c: char) -> bool {
+    unicode_ident::is_xid_start(c) || c == '_'
 }
 
-fn is_in_name(own: char) -> bool {
-    unicode_ident::is_xid_continue(own) || own == '-'
+fn is_in_name(c: char) -> bool {
+    unicode_ident::is_xid_continue(c) || c == '-'
 }
 
 /// The length of the number at the start of a string.
 fn number(text: &str) -> usize {
-    let digits = |from: usize| {
-        let rest = &text[from..];
-        rest.find(|own: char| !own.is_ascii_digit())
-            .map_or(text.len(), |end| from + end)
-    };
-    let mut end = digits(0);
-    if text[end..].starts_with('.') && digits(end + 1) > end + 1 {
-        end = digits(end + 1);
+    let mut end = digits_end(text, 0);
+    if text[end..].starts_with('.') && digits_end(text, end + 1) > end + 1 {
+        end = digits_end(text, end + 1);
     }
     let mut after: Chars<'_> = text[end..].chars();
     if matches!(after.next(), Some('e' | 'E')) {
         let sign = usize::from(matches!(after.next(), Some('+' | '-')));
-        let exponent = digits(end + 1 + sign);
+        let exponent = digits_end(text, end + 1 + sign);
         if exponent > end + 1 + sign {
             end = exponent;
         }
     }
     end
+}
+
+/// The end of the digits that start at this byte.
+fn digits_end(text: &str, from: usize) -> usize {
+    text[from..]
+        .find(|c: char| !c.is_ascii_digit())
+        .map_or(text.len(), |end| from + end)
 }
 
 /// The operator at the start of a string.

@@ -32,8 +32,8 @@ fn identity(item: &Value) -> String {
 
 fn without_repetitions<'a>(items: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut seen = BTreeSet::new();
-    let fresh = items.into_iter().filter(|item| seen.insert(identity(item)));
-    Value::Array(fresh.cloned().collect())
+    let distinct = items.into_iter().filter(|item| seen.insert(identity(item)));
+    Value::Array(distinct.cloned().collect())
 }
 
 fn identities(items: &[Value]) -> BTreeSet<String> {
@@ -46,7 +46,7 @@ pub(super) fn coalesce(args: &Args<'_>) -> FunctionResult {
         .iter()
         .find(|item| !item.is_null() && item.as_str() != Some(""))
     {
-        Some(found) => Ok(found.clone()),
+        Some(value) => Ok(value.clone()),
         None => Err("all arguments are null or empty".into()),
     }
 }
@@ -91,10 +91,7 @@ pub(super) fn element(args: &Args<'_>) -> FunctionResult {
     let index = args.integer(1)?;
     let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
     if length == 0 {
-        return Err(FunctionError {
-            arg: Some(0),
-            text: "the list is empty".to_owned(),
-        });
+        return Err(FunctionError::at(0, "the list is empty"));
     }
     let place = usize::try_from(index.rem_euclid(length)).unwrap_or(0);
     Ok(items[place].clone())
@@ -149,12 +146,12 @@ pub(super) fn length(args: &Args<'_>) -> FunctionResult {
 pub(super) fn lookup(args: &Args<'_>) -> FunctionResult {
     let key = args.text(1)?;
     match (args.map(0)?.get(&key), args.values.get(2)) {
-        (Some(found), _) => Ok(found.clone()),
+        (Some(value), _) => Ok(value.clone()),
         (None, Some(default)) => Ok(default.clone()),
-        (None, None) => Err(FunctionError {
-            arg: Some(1),
-            text: format!("the map has no key {key:?}, and no default is given"),
-        }),
+        (None, None) => {
+            let text = format!("the map has no key {key:?}, and no default is given");
+            Err(FunctionError::at(1, text))
+        }
     }
 }
 
@@ -175,13 +172,11 @@ pub(super) fn one(args: &Args<'_>) -> FunctionResult {
     match args.list(0)? {
         [] => Ok(Value::Null),
         [only] => Ok(only.clone()),
-        more => Err(FunctionError {
-            arg: Some(0),
-            text: format!(
-                "the list has {} elements; at most one is allowed",
-                more.len()
-            ),
-        }),
+        items => {
+            let count = items.len();
+            let text = format!("the list has {count} elements; at most one is allowed");
+            Err(FunctionError::at(0, text))
+        }
     }
 }
 
@@ -241,11 +236,14 @@ pub(super) fn setproduct(args: &Args<'_>) -> FunctionResult {
 
 pub(super) fn slice(args: &Args<'_>) -> FunctionResult {
     let items = args.list(0)?;
-    let place = |arg: usize| match usize::try_from(args.integer(arg)?) {
-        Ok(place) if place <= items.len() => Ok(place),
-        _ => args.refuse(arg, &format!("an index from 0 to {}", items.len())),
-    };
-    let (start, end) = (place(1)?, place(2)?);
+    let mut bounds = [0; 2];
+    for (arg, bound) in (1..).zip(&mut bounds) {
+        *bound = match usize::try_from(args.integer(arg)?) {
+            Ok(index) if index <= items.len() => index,
+            _ => return args.refuse(arg, &format!("an index from 0 to {}", items.len())),
+        };
+    }
+    let [start, end] = bounds;
     if start > end {
         return args.refuse(2, "an end that is not before the start");
     }

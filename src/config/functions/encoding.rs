@@ -33,23 +33,23 @@ pub(super) fn tobool(args: &Args<'_>) -> FunctionResult {
 pub(super) fn env(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     match (args.environment.env.get(&name), args.values.get(1)) {
-        (Some(found), _) => Ok(Value::String(found.clone())),
+        (Some(value), _) => Ok(Value::String(value.clone())),
         (None, Some(default)) => Ok(default.clone()),
-        (None, None) => Err(FunctionError {
-            arg: Some(0),
-            text: format!("the environment variable {name:?} is not set, and no default is given"),
-        }),
+        (None, None) => Err(FunctionError::at(
+            0,
+            format!("the environment variable {name:?} is not set, and no default is given"),
+        )),
     }
 }
 
 pub(super) fn secret(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     match args.environment.secrets.get(&name) {
-        Some(found) => Ok(Value::String(found.clone())),
-        None => Err(FunctionError {
-            arg: Some(0),
-            text: format!("there is no secret named {name:?}"),
-        }),
+        Some(secret) => Ok(Value::String(secret.clone())),
+        None => Err(FunctionError::at(
+            0,
+            format!("there is no secret named {name:?}"),
+        )),
     }
 }
 
@@ -57,9 +57,8 @@ pub(super) fn file(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     let path = args.environment.resolve(&name);
     let read = (args.environment.read)(&path);
-    read.map(Value::String).map_err(|error| FunctionError {
-        arg: Some(0),
-        text: format!("{} cannot be read: {error}", path.display()),
+    read.map(Value::String).map_err(|error| {
+        FunctionError::at(0, format!("{} cannot be read: {error}", path.display()))
     })
 }
 
@@ -71,10 +70,10 @@ pub(super) fn fileexists(args: &Args<'_>) -> FunctionResult {
 pub(super) fn jsondecode(args: &Args<'_>) -> FunctionResult {
     match serde_json::from_str::<Json>(&args.text(0)?) {
         Ok(json) => Ok(from_json(&json)),
-        Err(error) => Err(FunctionError {
-            arg: Some(0),
-            text: format!("the string is not JSON: {error}"),
-        }),
+        Err(error) => Err(FunctionError::at(
+            0,
+            format!("the string is not JSON: {error}"),
+        )),
     }
 }
 
@@ -120,11 +119,11 @@ pub(super) fn json_text(item: &Value) -> String {
             Value::Array(items) => items.iter().map(to_json).collect(),
             Value::Object(_) => {
                 let elements = value::elements(item).unwrap_or_default();
-                let named = elements.into_iter().map(|(key, item)| {
+                let members = elements.into_iter().map(|(key, item)| {
                     let key = value::to_text(&key).unwrap_or_default();
                     (key, to_json(item))
                 });
-                Json::Object(named.collect())
+                Json::Object(members.collect())
             }
         }
     }
@@ -135,9 +134,11 @@ pub(super) fn json_text(item: &Value) -> String {
 }
 
 pub(super) fn yamldecode(args: &Args<'_>) -> FunctionResult {
-    yaml::parse(&args.text(0)?).map_err(|fault| FunctionError {
-        arg: Some(0),
-        text: format!("line {} of the string: {}", fault.line, fault.text),
+    yaml::parse(&args.text(0)?).map_err(|fault| {
+        FunctionError::at(
+            0,
+            format!("line {} of the string: {}", fault.line, fault.text),
+        )
     })
 }
 
@@ -192,11 +193,12 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 pub(super) fn base64encode(args: &Args<'_>) -> FunctionResult {
     let mut out = String::new();
     for chunk in args.text(0)?.as_bytes().chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            let sextet = (bits >> (18 - 6 * at)) & 63;
-            out.push(if at <= chunk.len() {
+        let bits = (0..3).fold(0, |bits, index| {
+            bits << 8 | u32::from(chunk.get(index).copied().unwrap_or(0))
+        });
+        for index in 0..4 {
+            let sextet = (bits >> (18 - 6 * index)) & 63;
+            out.push(if index <= chunk.len() {
                 char::from(ALPHABET[sextet as usize])
             } else {
                 '='
@@ -207,21 +209,19 @@ pub(super) fn base64encode(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
-    let refuse = |text: &str| FunctionError {
-        arg: Some(0),
-        text: text.to_owned(),
-    };
     let text = args.text(0)?;
     let data = text.trim_end_matches('=');
     if text.len() % 4 != 0 || text.len() - data.len() > 2 {
-        return Err(refuse(
+        return Err(FunctionError::at(
+            0,
             "the string is not base64: its length is not a multiple of four",
         ));
     }
     let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
     for byte in data.bytes() {
-        let Some(sextet) = ALPHABET.iter().position(|own| *own == byte) else {
-            return Err(refuse(
+        let Some(sextet) = ALPHABET.iter().position(|letter| *letter == byte) else {
+            return Err(FunctionError::at(
+                0,
                 "the string is not base64: it has an invalid character",
             ));
         };
@@ -233,8 +233,8 @@ pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
             bits &= (1 << count) - 1;
         }
     }
-    let decoded = String::from_utf8(bytes);
-    decoded
-        .map(Value::String)
-        .map_err(|_| refuse("the decoded string is not UTF-8"))
+    match String::from_utf8(bytes) {
+        Ok(decoded) => Ok(Value::String(decoded)),
+        Err(_) => Err(FunctionError::at(0, "the decoded string is not UTF-8")),
+    }
 }

@@ -32,10 +32,12 @@ pub(super) fn min(args: &Args<'_>) -> FunctionResult {
 fn pick(args: &Args<'_>, better: fn(f64, f64) -> bool) -> FunctionResult {
     let mut best = args.number(0)?;
     for arg in 1..args.values.len() {
-        let other = args.number(arg)?;
-        let float = |number: Number| number.as_f64().unwrap_or_default();
-        if better(float(best), float(other)) {
-            best = other;
+        let number = args.number(arg)?;
+        if better(
+            best.as_f64().unwrap_or_default(),
+            number.as_f64().unwrap_or_default(),
+        ) {
+            best = number;
         }
     }
     Ok(Value::Number(best))
@@ -68,19 +70,17 @@ pub(super) fn range(args: &Args<'_>) -> FunctionResult {
         _ => -1.0,
     };
     if step == 0.0 || (step > 0.0) != (start <= end) {
-        return Err(FunctionError {
-            arg: Some(2),
-            text: "the step must lead from the start to the end".to_owned(),
-        });
+        let text = "the step must lead from the start to the end";
+        return Err(FunctionError::at(2, text));
     }
     let mut items = Vec::new();
-    let mut at = start;
-    while if step > 0.0 { at < end } else { at > end } {
+    let mut next = start;
+    while if step > 0.0 { next < end } else { next > end } {
         if items.len() == RANGE_MAX {
             return Err(format!("more than {RANGE_MAX} numbers").into());
         }
-        items.push(finite(at)?);
-        at += step;
+        items.push(finite(next)?);
+        next += step;
     }
     Ok(Value::Array(items))
 }

@@ -1,6 +1,6 @@
 //! String functions.
 
-use hcl::{Map, Value};
+use hcl::{Map, Number, Value};
 use regex::{Captures, Regex};
 
 use super::{Args, FunctionError, FunctionResult};
@@ -115,8 +115,8 @@ pub(super) fn substr(args: &Args<'_>) -> FunctionResult {
         0.. => start.saturating_add(wanted).min(length),
         _ => return args.refuse(2, "a length, or -1 for the rest"),
     };
-    let place = |at: i64| usize::try_from(at).unwrap_or(0);
-    text(whole[place(start)..place(end)].iter().collect::<String>())
+    let [start, end] = [start, end].map(|index| usize::try_from(index).unwrap_or(0));
+    text(whole[start..end].iter().collect::<String>())
 }
 
 fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, FunctionError> {
@@ -127,38 +127,38 @@ fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, FunctionErr
             .last()
             .unwrap_or_default()
             .trim_start_matches("error: ");
-        FunctionError {
-            arg: Some(arg.min(args.values.len())),
-            text: format!("{text:?} is not a regular expression: {why}"),
-        }
+        FunctionError::at(
+            arg.min(args.values.len()),
+            format!("{text:?} is not a regular expression: {why}"),
+        )
     })
 }
 
 /// A match as in Terraform: the string, the groups, or the groups by name.
 fn groups(regex: &Regex, found: &Captures<'_>) -> Value {
-    let group = |place: usize| {
-        let text = found.get(place).map(|group| group.as_str().to_owned());
-        text.map_or(Value::Null, Value::String)
-    };
-    if regex.captures_len() == 1 {
-        return group(0);
+    let texts: Vec<Value> = found
+        .iter()
+        .map(|group| group.map_or(Value::Null, |group| group.as_str().into()))
+        .collect();
+    if let [whole] = texts.as_slice() {
+        return whole.clone();
     }
     let names: Vec<Option<&str>> = regex.capture_names().collect();
     if names.iter().any(Option::is_some) {
-        let named = names.iter().enumerate().filter_map(|(place, name)| {
-            let name = (*name)?;
-            Some((name.to_owned(), group(place)))
-        });
-        return Value::Object(named.collect::<Map<String, Value>>());
+        let members = names
+            .iter()
+            .enumerate()
+            .filter_map(|(place, name)| Some(((*name)?.to_owned(), texts[place].clone())));
+        return Value::Object(members.collect::<Map<String, Value>>());
     }
-    Value::Array((1..names.len()).map(group).collect())
+    Value::Array(texts[1..].to_vec())
 }
 
 pub(super) fn regex(args: &Args<'_>) -> FunctionResult {
     let (wanted, whole) = (args.text(0)?, args.text(1)?);
     let regex = pattern(args, 0, &wanted)?;
     match regex.captures(&whole) {
-        Some(found) => Ok(groups(&regex, &found)),
+        Some(captures) => Ok(groups(&regex, &captures)),
         None => Err(format!("{wanted:?} matches nothing in the string").into()),
     }
 }
@@ -168,7 +168,7 @@ pub(super) fn regexall(args: &Args<'_>) -> FunctionResult {
     let regex = pattern(args, 0, &wanted)?;
     let all = regex
         .captures_iter(&whole)
-        .map(|found| groups(&regex, &found));
+        .map(|captures| groups(&regex, &captures));
     Ok(Value::Array(all.collect()))
 }
 
@@ -181,11 +181,11 @@ pub(super) fn replace(args: &Args<'_>) -> FunctionResult {
         let regex = pattern(args, 1, wanted)?;
         // Each match may insert the whole string several times.
         let hits = regex.find_iter(&whole).count();
-        let most = new.len().saturating_mul(whole.len().max(1));
+        let size_max = new.len().saturating_mul(whole.len().max(1));
         bounded(
             whole
                 .len()
-                .saturating_add(hits.saturating_mul(most.min(TEXT_MAX))),
+                .saturating_add(hits.saturating_mul(size_max.min(TEXT_MAX))),
         )?;
         return text(regex.replace_all(&whole, new.as_str()).into_owned());
     }
@@ -231,6 +231,34 @@ struct FormatVerb {
     precision: Option<usize>,
 }
 
+/// The argument that a verb formats.
+struct VerbInput<'a> {
+    letter: char,
+    value: &'a Value,
+    arg: usize,
+}
+
+impl VerbInput<'_> {
+    fn refused(&self, wants: &str) -> FunctionError {
+        let (letter, got) = (self.letter, value::type_name(self.value));
+        let text = format!("the value of %{letter} must be {wants}, not {got}");
+        FunctionError::at(self.arg, text)
+    }
+
+    fn number(&self) -> Result<Number, FunctionError> {
+        value::to_number(self.value).ok_or_else(|| self.refused("a number"))
+    }
+
+    fn integer(&self) -> Result<i64, FunctionError> {
+        let integer = self.number()?.as_i64();
+        integer.ok_or_else(|| self.refused("an integer"))
+    }
+
+    fn text(&self) -> Result<String, FunctionError> {
+        value::to_text(self.value).ok_or_else(|| self.refused("a string, number or bool"))
+    }
+}
+
 fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
     let mut out = String::new();
     let mut rest = pattern.chars().peekable();
@@ -248,17 +276,12 @@ fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
                 _ => verb.plus = true,
             }
         }
-        let mut digits = || -> Result<usize, FunctionError> {
-            let mut number = 0_usize;
-            while let Some(digit) = rest.next_if(char::is_ascii_digit) {
-                number = number * 10 + digit.to_digit(10).unwrap_or(0) as usize;
-                if number > WIDTH_MAX {
-                    return Err(format!("a width must be at most {WIDTH_MAX}").into());
-                }
+        while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+            verb.width = verb.width * 10 + digit.to_digit(10).unwrap_or(0) as usize;
+            if verb.width > WIDTH_MAX {
+                return Err(format!("a width must be at most {WIDTH_MAX}").into());
             }
-            Ok(number)
-        };
-        verb.width = digits()?;
+        }
         if rest.next_if_eq(&'.').is_some() {
             let mut number = 0_usize;
             while let Some(digit) = rest.next_if(char::is_ascii_digit) {
@@ -273,11 +296,12 @@ fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
             out.push('%');
             continue;
         }
-        let Some(input) = inputs.get(used) else {
+        let Some(value) = inputs.get(used) else {
             return Err(format!("there is no argument left for %{letter}").into());
         };
         used += 1;
-        out.push_str(&verb.apply(letter, input, used)?);
+        let arg = used;
+        out.push_str(&verb.apply(&VerbInput { letter, value, arg })?);
         bounded(out.len())?;
     }
     if used < inputs.len() {
@@ -287,37 +311,33 @@ fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
 }
 
 impl FormatVerb {
-    fn apply(&self, letter: char, input: &Value, arg: usize) -> Result<String, FunctionError> {
-        let refuse = |wants: &str| FunctionError {
-            arg: Some(arg),
-            text: format!(
-                "the value of %{letter} must be {wants}, not {}",
-                value::type_name(input)
-            ),
-        };
-        let number = || value::to_number(input).ok_or_else(|| refuse("a number"));
-        let float = || Ok::<f64, FunctionError>(number()?.as_f64().unwrap_or_default());
-        let integer = || number()?.as_i64().ok_or_else(|| refuse("an integer"));
-        let plain = || value::to_text(input).ok_or_else(|| refuse("a string, number or bool"));
+    fn apply(&self, input: &VerbInput<'_>) -> Result<String, FunctionError> {
+        let (letter, value) = (input.letter, input.value);
         let text = match letter {
-            's' => plain()?,
-            'v' => value::to_text(input).unwrap_or_else(|| super::encoding::json_text(input)),
-            'q' => format!("{:?}", plain()?),
-            'd' => integer()?.to_string(),
-            'x' => format!("{:x}", integer()?),
-            'X' => format!("{:X}", integer()?),
-            'o' => format!("{:o}", integer()?),
-            'b' => format!("{:b}", integer()?),
-            'f' => format!("{:.*}", self.precision.unwrap_or(6), float()?),
-            'g' => value::number_text(&number()?),
-            't' => match value::to_bool(input) {
+            's' => input.text()?,
+            'v' => value::to_text(value).unwrap_or_else(|| super::encoding::json_text(value)),
+            'q' => format!("{:?}", input.text()?),
+            'd' => input.integer()?.to_string(),
+            'x' => format!("{:x}", input.integer()?),
+            'X' => format!("{:X}", input.integer()?),
+            'o' => format!("{:o}", input.integer()?),
+            'b' => format!("{:b}", input.integer()?),
+            'f' => format!(
+                "{:.*}",
+                self.precision.unwrap_or(6),
+                input.number()?.as_f64().unwrap_or_default()
+            ),
+            'g' => value::number_text(&input.number()?),
+            't' => match value::to_bool(value) {
                 Some(flag) => flag.to_string(),
-                None => return Err(refuse("a bool")),
+                None => return Err(input.refused("a bool")),
             },
             other => return Err(format!("there is no verb %{other}").into()),
         };
         let text = match self.precision {
-            Some(most) if matches!(letter, 's' | 'q' | 'v') => text.chars().take(most).collect(),
+            Some(length) if matches!(letter, 's' | 'q' | 'v') => {
+                text.chars().take(length).collect()
+            }
             _ => text,
         };
         let text = match text.strip_prefix('-') {

@@ -198,18 +198,18 @@ impl<'a> Parser<'a> {
         let folded = text.starts_with('>');
         let (strip, keep) = (text.contains('-'), text.contains('+'));
         let mut content: Vec<&str> = Vec::new();
-        let mut own = None;
+        let mut first_width = None;
         for raw in self.raw.iter().skip(line.number) {
             let width = raw.len() - raw.trim_start_matches(' ').len();
             if raw.trim().is_empty() {
                 content.push("");
                 continue;
             }
-            let own = *own.get_or_insert(width);
-            if width < own.max(indent) {
+            let margin = *first_width.get_or_insert(width);
+            if width < margin.max(indent) {
                 break;
             }
-            content.push(&raw[own..]);
+            content.push(&raw[margin..]);
         }
         let last = line.number + content.len();
         while self.line().is_some_and(|next| next.number <= last) {
@@ -251,16 +251,16 @@ fn comment(text: &str) -> bool {
 /// A key and the text after its colon. `None` if the line has no key.
 fn split_key(text: &str) -> Option<(&str, &str)> {
     let mut quote = None;
-    for (at, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match (quote, c) {
-            (None, '"' | '\'') if at == 0 => quote = Some(c),
+            (None, '"' | '\'') if index == 0 => quote = Some(c),
             (Some(open), c) if c == open => quote = None,
-            (None, '#') if text[..at].ends_with(' ') => return None,
-            (None, '[' | '{') if at == 0 => return None,
+            (None, '#') if text[..index].ends_with(' ') => return None,
+            (None, '[' | '{') if index == 0 => return None,
             (None, ':') => {
-                let rest = &text[at + 1..];
+                let rest = &text[index + 1..];
                 if rest.is_empty() || rest.starts_with(' ') {
-                    return Some((&text[..at], rest));
+                    return Some((&text[..index], rest));
                 }
             }
             _ => {}
@@ -273,11 +273,11 @@ fn split_key(text: &str) -> Option<(&str, &str)> {
 fn without_comment(text: &str) -> &str {
     let mut quote = None;
     let mut before = ' ';
-    for (at, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match (quote, c) {
             (None, '"' | '\'') => quote = Some(c),
             (Some(open), c) if c == open => quote = None,
-            (None, '#') if before == ' ' => return text[..at].trim_end(),
+            (None, '#') if before == ' ' => return text[..index].trim_end(),
             _ => {}
         }
         before = c;
@@ -291,7 +291,7 @@ fn open_brackets(text: &str) -> i64 {
     for c in text.chars() {
         match (quote, c) {
             (None, '"' | '\'') => quote = Some(c),
-            (Some(own), c) if c == own => quote = None,
+            (Some(opening), c) if c == opening => quote = None,
             (None, '[' | '{') => open += 1,
             (None, ']' | '}') => open -= 1,
             _ => {}
@@ -311,7 +311,7 @@ fn flow_value(rest: &mut &str, line: usize, depth: usize) -> YamlResult<Value> {
     }
     *rest = &rest[1..];
     let close = if list { ']' } else { '}' };
-    let (mut items, mut named) = (Vec::new(), hcl::Map::new());
+    let (mut items, mut members) = (Vec::new(), hcl::Map::new());
     loop {
         *rest = rest.trim_start().trim_start_matches(',').trim_start();
         if let Some(after) = rest.strip_prefix(close) {
@@ -333,12 +333,12 @@ fn flow_value(rest: &mut &str, line: usize, depth: usize) -> YamlResult<Value> {
             return fault(line, "a colon is expected after a key");
         };
         *rest = after;
-        named.insert(key, flow_value(rest, line, depth + 1)?);
+        members.insert(key, flow_value(rest, line, depth + 1)?);
     }
     Ok(if list {
         Value::Array(items)
     } else {
-        Value::Object(named)
+        Value::Object(members)
     })
 }
 
@@ -347,7 +347,7 @@ fn flow_token<'a>(rest: &mut &'a str, line: usize) -> YamlResult<&'a str> {
     let whole = *rest;
     let quote = whole.chars().next().filter(|c| matches!(c, '"' | '\''));
     let end = match quote {
-        Some(quote) => whole[1..].find(quote).map(|at| at + 2),
+        Some(quote) => whole[1..].find(quote).map(|index| index + 2),
         None => {
             let colon = whole
                 .find(": ")

@@ -64,15 +64,19 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
         let Some(pool) = &draft.buffer.pool else {
             continue;
         };
-        let lacks = |cluster: &&&Cluster| cluster.pool(pool.as_str()).is_none();
-        let own = clusters.iter().filter(|it| covers(&draft.clusters, it));
-        let nowhere = own.clone().all(|cluster| lacks(&cluster));
-        for cluster in own.filter(lacks) {
-            let named = draft
-                .clusters
-                .iter()
-                .position(|name| *name == cluster.name.0);
-            if let Some(index) = named {
+        let (mut missing, mut found) = (Vec::new(), false);
+        for cluster in clusters
+            .iter()
+            .filter(|cluster| covers(&draft.clusters, cluster))
+        {
+            match cluster.pool(pool.as_str()) {
+                Some(_) => found = true,
+                None => missing.push(cluster),
+            }
+        }
+        for cluster in missing {
+            let mut names = draft.clusters.iter();
+            if let Some(index) = names.position(|name| *name == cluster.name.0) {
                 let span = draft.section.inner_span("clusters", PathStep::Index(index));
                 let detail = format!(
                     "The pool {:?} is not for the cluster {:?}, but the buffer is.",
@@ -80,16 +84,15 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
                     cluster.name.as_str()
                 );
                 let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
-                    .also(draft.section.span("pool"), "the pool")
-                    .within(&draft.section.title);
-                reader.reporter.add(finding);
+                    .also(draft.section.span("pool"), "the pool");
+                reader.report(&draft.section, finding);
             }
         }
-        if nowhere && !clusters.is_empty() {
+        if !found && !clusters.is_empty() {
             let detail = format!("No cluster of the buffer has the pool {:?}.", pool.as_str());
             let span = draft.section.span("pool");
             let finding = SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail);
-            reader.reporter.add(finding.within(&draft.section.title));
+            reader.report(&draft.section, finding);
         }
     }
 }
@@ -105,7 +108,7 @@ fn one(
         let detail = format!("{name:?} is not a valid name for a buffer. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(&section, finding);
     }
     check_count(reader, &section);
     check_static(reader, &section, pools);
@@ -133,44 +136,40 @@ fn one(
 
 /// Checks that the buffer sets the number of pods and describes them.
 fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
-    let report = |code, detail: &str, label: &str, help: &str| {
-        let mut finding = SpannedDiagnostic::error(code, section.header, detail)
-            .help(help)
-            .within(&section.title);
-        if !label.is_empty() {
-            finding = finding.label(label);
-        }
-        reader.reporter.add(finding);
-    };
     if !["replicas", "percentage"]
         .iter()
         .any(|name| section.has(name))
         && !has_quantities(section, "limits")
     {
-        report(
-            ProblemCode::MissingArgument,
-            "The buffer does not set the number of pods to reserve capacity for.",
-            "",
-            "write one of replicas, percentage and limits",
-        );
+        let detail = "The buffer does not set the number of pods to reserve capacity for.";
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                .help("write one of replicas, percentage and limits");
+        reader.report(section, finding);
     }
-    let (pod, scalable) = (section.block("pod"), section.block("scalable"));
-    if section.has("percentage") && scalable.is_none() {
-        report(
-            ProblemCode::MissingBlock,
+    if section.block("scalable").is_some() {
+        return;
+    }
+    let (detail, label, help) = if section.has("percentage") {
+        (
             "percentage is a share of a workload, so it requires a scalable block.",
             "scalable is missing",
             "write scalable { … } with kind, namespace and name",
-        );
-    } else if pod.is_none() && scalable.is_none() {
-        report(
-            ProblemCode::MissingBlock,
+        )
+    } else if section.block("pod").is_none() {
+        (
             "The buffer does not describe the pods to reserve capacity for.",
             "pod is missing",
             "write pod { requests = { cpu = 1, memory = \"2Gi\" } }, or name a workload with \
              scalable { … }",
-        );
-    }
+        )
+    } else {
+        return;
+    };
+    let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
+        .label(label)
+        .help(help);
+    reader.report(section, finding);
 }
 
 /// A static pool launches no nodes for pods, including virtual pods.
@@ -178,16 +177,15 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Poo
     let Some(name) = section.reference("pool") else {
         return;
     };
-    let found = pools.iter().find(|draft| draft.pool.name.as_str() == name);
-    let Some(draft) = found.filter(|draft| draft.pool.replicas.is_some()) else {
+    let spec = pools.iter().find(|draft| draft.pool.name.as_str() == name);
+    let Some(draft) = spec.filter(|draft| draft.pool.replicas.is_some()) else {
         return;
     };
     let detail =
         format!("The pool {name:?} is static: Outrigger launches no nodes in it for buffers.");
     let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("pool"), detail)
-        .also(draft.section.span("replicas"), "the pool is static")
-        .within(&section.title);
-    reader.reporter.add(finding);
+        .also(draft.section.span("replicas"), "the pool is static");
+    reader.report(section, finding);
 }
 
 fn scalable(section: &DecodedBlock) -> Option<Scalable> {
@@ -199,15 +197,15 @@ fn scalable(section: &DecodedBlock) -> Option<Scalable> {
 }
 
 fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> BufferPod {
-    let counted = (&["nodes", "pods"][..], "pods cannot request it");
-    let refused = refuse_names(reader, section, "requests", counted);
+    let names = &["nodes", "pods"];
+    let refused = refuse_names(reader, section, "requests", names, "pods cannot request it");
     let amounts = section.quantities("requests");
     let nothing = amounts.iter().all(|(_, amount)| *amount == 0);
     if nothing && !refused && section.get("requests").is_some() {
         let detail = "The pod must request at least one resource.";
         let code = ProblemCode::InvalidValue;
         let finding = SpannedDiagnostic::error(code, section.span("requests"), detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     let node_selector = section.map("node_selector");
     for key in node_selector.keys() {
@@ -221,7 +219,7 @@ fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> B
         } else {
             continue;
         };
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     let tolerations = section.blocks("toleration");
     BufferPod {
@@ -263,7 +261,7 @@ fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration
     };
     let detail = format!("{text:?} is not a valid taint {what}. {why}");
     let finding = SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail);
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
     None
 }
 
@@ -288,6 +286,6 @@ fn check_limits(reader: &Decoder<'_>, section: &DecodedBlock, buffer: &Buffer) {
         let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
         let detail = format!("The pods do not request {name}, so this limit has no effect.");
         let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
 }

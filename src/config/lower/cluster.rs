@@ -1,7 +1,6 @@
 //! Converts clusters, without their pools.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
@@ -38,9 +37,9 @@ pub(super) fn lower(
     let (instances, complete) = reader.instances(blocks, "cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
     let mut drafts = Vec::new();
-    let mut named = true;
+    let mut all_named = true;
     for instance in &instances {
-        named &= !instance.section.has("name") || instance.section.get("name").is_some();
+        all_named &= !instance.section.has("name") || instance.section.get("name").is_some();
         let Some(draft) = one(reader, instance, installation, schedules) else {
             continue;
         };
@@ -57,7 +56,7 @@ pub(super) fn lower(
         }
         drafts.push(draft);
     }
-    (drafts, complete && named)
+    (drafts, complete && all_named)
 }
 
 fn report_twice(
@@ -76,7 +75,7 @@ fn report_twice(
             .label("second definition")
             .also(before, "first definition");
     }
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
 }
 
 fn one(
@@ -95,7 +94,7 @@ fn one(
         let detail = format!("{name:?} is not a valid name for a cluster. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     let managed = section.text("mode") == Some("manage");
     if managed {
@@ -103,7 +102,6 @@ fn one(
     }
     check_ec2(reader, section);
     check_of_mode(reader, section, managed);
-    let path = |text: &str| reader.evaluator.environment.resolve(text);
     let cluster = Cluster {
         installation: installation.name.clone().unwrap_or_default(),
         name: ClusterName(name),
@@ -114,10 +112,9 @@ fn one(
         },
         region: section.owned("region").unwrap_or_default(),
         role_arn: role_arn(reader, section),
-        kubeconfig: section.block("kubeconfig").map(|inner| Kubeconfig {
-            path: inner.text("path").map_or_else(PathBuf::new, path),
-            context: inner.owned("context"),
-        }),
+        kubeconfig: section
+            .block("kubeconfig")
+            .map(|inner| kubeconfig(reader, inner)),
         eks: section.block("eks").map(eks),
         interruption: section.block("interruption").map(interruption),
         zonal_shift: section.flag("zonal_shift") == Some(true),
@@ -127,11 +124,9 @@ fn one(
             Some("early") => Binding::Early,
             _ => Binding::Scheduler,
         },
-        simulated: section.block("simulated").map(|inner| Simulated {
-            catalog: inner.text("catalog").map(path),
-            boot: inner.duration("boot").unwrap_or_default(),
-            address: inner.owned("address"),
-        }),
+        simulated: section
+            .block("simulated")
+            .map(|inner| simulated(reader, inner)),
         api: ApiSettings {
             proxy: section.block("proxy").map(|inner| proxy(reader, inner)),
             ..section.block("api").map_or_else(ApiSettings::default, api)
@@ -200,24 +195,48 @@ fn interruption(section: &DecodedBlock) -> InterruptionQueue {
     }
 }
 
+fn kubeconfig(reader: &Decoder<'_>, section: &DecodedBlock) -> Kubeconfig {
+    let environment = &reader.evaluator.environment;
+    let path = section.text("path").map(|path| environment.resolve(path));
+    Kubeconfig {
+        path: path.unwrap_or_default(),
+        context: section.owned("context"),
+    }
+}
+
+fn simulated(reader: &Decoder<'_>, section: &DecodedBlock) -> Simulated {
+    let environment = &reader.evaluator.environment;
+    Simulated {
+        catalog: section
+            .text("catalog")
+            .map(|path| environment.resolve(path)),
+        boot: section.duration("boot").unwrap_or_default(),
+        address: section.owned("address"),
+    }
+}
+
 fn exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     const NAME: &str = "command";
     let mut command = section.texts(NAME).unwrap_or_default().to_vec();
-    let resolve = |text: &str| reader.evaluator.environment.resolve(text);
+    let environment = &reader.evaluator.environment;
     // A relative program path is resolved against the folder of the configuration.
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
-        *program = resolve(program).to_string_lossy().into_owned();
+        *program = environment.resolve(program).to_string_lossy().into_owned();
     }
-    let named = command.first().is_some_and(|it| !it.trim().is_empty());
-    if section.get(NAME).is_some() && !named {
+    let has_program = command
+        .first()
+        .is_some_and(|program| !program.trim().is_empty());
+    if section.get(NAME).is_some() && !has_program {
         let span = section.inner_span(NAME, PathStep::Index(0));
         let detail = "A command must start with the name of a program.";
         let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     Exec {
         command,
-        catalog: section.text("catalog").map(resolve),
+        catalog: section
+            .text("catalog")
+            .map(|path| environment.resolve(path)),
         environment: section.texts("environment").unwrap_or_default().to_vec(),
     }
 }
@@ -228,9 +247,8 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     if let (Some(first), Some(second)) = (simulated, exec) {
         let detail = "simulated and exec exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.header, detail)
-            .also(first.header, "")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .also(first.header, "");
+        reader.report(section, finding);
     }
     let stand_in = simulated.or(exec);
     let token = section.block("eks").is_some() && section.block("kubeconfig").is_none();
@@ -242,9 +260,8 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("region is missing")
-                .help("write region = \"eu-central-1\", or add a simulated block")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write region = \"eu-central-1\", or add a simulated block");
+        reader.report(section, finding);
     }
     let shift = section.flag("zonal_shift") == Some(true);
     if shift && stand_in.is_none() && section.block("eks").is_none() {
@@ -252,7 +269,7 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
         let span = section.span("zonal_shift");
         let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, span, detail)
             .help("write eks {}, or remove zonal_shift");
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     if stand_in.is_none() {
         return;
@@ -281,30 +298,28 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
         let detail = "The block interruption is not used: EC2 does not launch the nodes of this \
                       cluster.";
         let finding = SpannedDiagnostic::warning(ProblemCode::Unused, inner.header, detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
 }
 
 /// The role to assume. An EKS cluster may also set it in its eks block.
 fn role_arn(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<String> {
-    let own = section.owned("role_arn");
+    let role_arn = section.owned("role_arn");
     let inner = section.block("eks").filter(|eks| eks.has("role_arn"));
     if let Some(eks) = inner
-        && own.is_some()
+        && role_arn.is_some()
     {
-        let detail =
-            "role_arn is set twice: in the cluster block, and in its eks block.".to_owned();
+        let detail = "role_arn is set twice: in the cluster block, and in its eks block.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, eks.span("role_arn"), detail);
-        let finding = finding.within(&section.title);
-        reader.reporter.add(finding.help("remove one of them"));
+        reader.report(section, finding.help("remove one of them"));
     }
-    own.or_else(|| inner?.owned("role_arn"))
+    role_arn.or_else(|| inner?.owned("role_arn"))
 }
 
 fn unused(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str, why: &str) {
     let detail = format!("The argument {argument} is not used: {why}.");
     let finding = SpannedDiagnostic::warning(ProblemCode::Unused, section.span(argument), detail);
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
 }
 
 /// Warns about arguments that have no effect in this mode.
@@ -330,12 +345,11 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
                       its instances.";
         let mut finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.span("mode"), detail)
-                .help("write outrigger { installation = \"NAME\" }, the same on all hosts")
-                .within(&section.title);
+                .help("write outrigger { installation = \"NAME\" }, the same on all hosts");
         if let Some(header) = installation.header {
             finding = finding.also(header, "installation is missing");
         }
-        reader.reporter.add(finding);
+        reader.report(section, finding);
     }
     // A simulated cluster needs no API server in a scenario; `run` checks for it.
     let reached = ["kubeconfig", "eks", "simulated"];
@@ -344,9 +358,8 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
                       server.";
         let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
             .label("kubeconfig is missing")
-            .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}");
+        reader.report(section, finding);
     }
     // If instances are simulated, a wrong cluster cannot terminate instances.
     let kubeconfig = section.block("kubeconfig");
@@ -357,32 +370,29 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
         let finding =
             SpannedDiagnostic::warning(ProblemCode::MissingArgument, inner.header, detail)
                 .label("context is missing")
-                .help("write context = \"NAME\"; kubectl config get-contexts lists the names")
-                .within(&inner.title);
-        reader.reporter.add(finding);
+                .help("write context = \"NAME\"; kubectl config get-contexts lists the names");
+        reader.report(inner, finding);
     }
 }
 
 fn proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
-    let own = Proxy {
+    let proxy = Proxy {
         url: section.owned("url").unwrap_or_default(),
         username: section.owned("username"),
         password: section.owned("password"),
         direct: section.texts("no_proxy").unwrap_or_default().to_vec(),
     };
-    let help = match (&own.username, &own.password) {
+    let help = match (&proxy.username, &proxy.password) {
         (None, Some(_)) => "set username as well",
-        (Some(_), _) if own.url.starts_with("socks5:") => {
+        (Some(_), _) if proxy.url.starts_with("socks5:") => {
             "use an http or https proxy, or a proxy without credentials"
         }
-        _ => return own,
+        _ => return proxy,
     };
     let detail = "The proxy does not support these credentials.";
     let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
-    reader
-        .reporter
-        .add(finding.within(&section.title).help(help));
-    own
+    reader.report(section, finding.help(help));
+    proxy
 }
 
 fn api(section: &DecodedBlock) -> ApiSettings {

@@ -18,19 +18,14 @@ pub(super) fn of_cluster(
         return ClusterDisruption::default();
     };
     let cool_down = section.block("cool_down");
-    let wait = |name| {
-        cool_down
-            .and_then(|own| own.duration(name))
-            .unwrap_or_default()
-    };
     ClusterDisruption {
         budgets: budgets(reader, section, schedules),
         windows: windows(reader, section, schedules),
-        cool_down: CoolDown {
-            after_launch: wait("after_launch"),
-            after_end: wait("after_end"),
-            after_failure: wait("after_failure"),
-        },
+        cool_down: cool_down.map_or_else(CoolDown::default, |block| CoolDown {
+            after_launch: block.duration("after_launch").unwrap_or_default(),
+            after_end: block.duration("after_end").unwrap_or_default(),
+            after_failure: block.duration("after_failure").unwrap_or_default(),
+        }),
     }
 }
 
@@ -40,8 +35,9 @@ pub(super) fn budgets(
     section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Vec<Budget> {
-    let all = section.blocks("budget");
-    all.filter_map(|own| budget(reader, own, schedules))
+    section
+        .blocks("budget")
+        .filter_map(|block| budget(reader, block, schedules))
         .collect()
 }
 
@@ -51,8 +47,9 @@ pub(super) fn windows(
     section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Vec<Maintenance> {
-    let all = section.blocks("window");
-    all.filter_map(|own| maintenance(reader, own, schedules))
+    section
+        .blocks("window")
+        .filter_map(|block| maintenance(reader, block, schedules))
         .collect()
 }
 
@@ -65,25 +62,23 @@ fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("nodes and rate are missing")
-                .help("write nodes = \"10%\", or rate = \"20/h\"")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write nodes = \"10%\", or rate = \"20/h\"");
+        reader.report(section, finding);
         return None;
     }
-    let given = section.allowance("nodes");
+    let nodes = section.allowance("nodes");
     let always = !["during", "schedule", "reasons"]
         .iter()
         .any(|name| section.has(name));
-    if always && matches!(given, Some(BudgetNodes::Nodes(0) | BudgetNodes::Percent(0))) {
+    if always && matches!(nodes, Some(BudgetNodes::Nodes(0) | BudgetNodes::Percent(0))) {
         let detail = "This budget is always zero: it blocks all voluntary disruption.";
         let finding =
             SpannedDiagnostic::warning(ProblemCode::OutOfRange, section.span("nodes"), detail)
-                .help("limit it with during or reasons, or pause disruption for a while instead")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("limit it with during or reasons, or pause disruption for a while instead");
+        reader.report(section, finding);
     }
     // If only a rate is set, the number of simultaneous disruptions is not limited.
-    let nodes = given.or(rate.map(|_| BudgetNodes::Percent(100)))?;
+    let nodes = nodes.or(rate.map(|_| BudgetNodes::Percent(100)))?;
     Some(Budget {
         nodes,
         rate,
@@ -105,9 +100,8 @@ fn maintenance(
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("during is missing")
-                .help("write during = schedule.NAME, or schedule and duration")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write during = schedule.NAME, or schedule and duration");
+        reader.report(section, finding);
     }
     let during = window(reader, section, schedules)?;
     Some(Maintenance {
@@ -118,8 +112,8 @@ fn maintenance(
 }
 
 fn reasons(section: &DecodedBlock) -> Vec<Reason> {
-    let given = section.texts("reasons").unwrap_or_default().iter();
-    given.filter_map(|text| Reason::parse(text)).collect()
+    let texts = section.texts("reasons").unwrap_or_default().iter();
+    texts.filter_map(|text| Reason::parse(text)).collect()
 }
 
 /// The schedule of a budget or window: named or inline.
@@ -129,9 +123,8 @@ fn window(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
     if let (Some(during), Some(first)) = (section.get("during"), first) {
         let detail = "during and an inline schedule exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, first.name_span, detail)
-            .also(during.name_span, "")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .also(during.name_span, "");
+        reader.report(section, finding);
         return None;
     }
     if let Some(name) = section.reference("during") {
@@ -143,9 +136,8 @@ fn window(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, first.name_span, detail)
                 .label("schedule is missing")
-                .help("add schedule = \"0 8 * * mon-fri\"")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("add schedule = \"0 8 * * mon-fri\"");
+        reader.report(section, finding);
         return None;
     }
     window_of(reader, section, "schedule")

@@ -43,13 +43,13 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
     let Some(wanted) = section.text("required_version") else {
         return;
     };
-    let own = env!("CARGO_PKG_VERSION");
+    let version = env!("CARGO_PKG_VERSION");
     let span = section.span("required_version");
-    let finding = match allows(wanted, own) {
+    let finding = match allows(wanted, version) {
         Some(true) => return,
         Some(false) => {
             let detail = format!(
-                "The configuration requires Outrigger {wanted}, but this is version {own}."
+                "The configuration requires Outrigger {wanted}, but this is version {version}."
             );
             SpannedDiagnostic::error(ProblemCode::UnsupportedVersion, span, detail)
         }
@@ -59,33 +59,33 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
                 .help("write it like \"~> 0.1\" or \">= 0.1, < 0.3\"")
         }
     };
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
 }
 
 /// Reports if a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if they are
 /// invalid. Missing parts of a version are zero.
 fn allows(constraints: &str, version: &str) -> Option<bool> {
-    let own = parts(version)?;
-    let mut fine = true;
+    let running = parts(version)?;
+    let mut allowed = true;
     for constraint in constraints.split(',') {
         let constraint = constraint.trim();
         let digits = constraint.find(|c: char| c.is_ascii_digit())?;
         let (operator, wanted) = constraint.split_at(digits);
-        let given = wanted.split('.').count();
+        let fixed_parts = wanted.split('.').count().max(2) - 1;
         let wanted = parts(wanted)?;
-        fine &= match operator.trim() {
-            "" | "=" => own == wanted,
-            "!=" => own != wanted,
-            ">" => own > wanted,
-            ">=" => own >= wanted,
-            "<" => own < wanted,
-            "<=" => own <= wanted,
+        allowed &= match operator.trim() {
+            "" | "=" => running == wanted,
+            "!=" => running != wanted,
+            ">" => running > wanted,
+            ">=" => running >= wanted,
+            "<" => running < wanted,
+            "<=" => running <= wanted,
             // The last part of the constraint may be greater.
-            "~>" => own >= wanted && own[..given.max(2) - 1] == wanted[..given.max(2) - 1],
+            "~>" => running >= wanted && running[..fixed_parts] == wanted[..fixed_parts],
             _ => return None,
         };
     }
-    Some(fine)
+    Some(allowed)
 }
 
 fn parts(version: &str) -> Option<[u64; 3]> {
@@ -131,16 +131,19 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
         return telemetry;
     };
     telemetry.listen = section.owned("listen");
-    if let Some(listen) = telemetry.listen.as_deref().filter(|it| !is_loopback(it)) {
+    if let Some(listen) = telemetry
+        .listen
+        .as_deref()
+        .filter(|host| !is_loopback(host))
+    {
         let detail = format!(
             "Other hosts can reach {listen}, and can read the names of clusters, pools and zones: \
              the endpoint has no authentication."
         );
         let finding =
             SpannedDiagnostic::warning(ProblemCode::Exposed, section.span("listen"), detail)
-                .within(&section.title)
                 .help("listen on 127.0.0.1 or [::1], or restrict access with a firewall");
-        reader.reporter.add(finding);
+        reader.report(section, finding);
     }
     if let Some(log) = section.block("log") {
         telemetry.log_format = match log.text("format") {

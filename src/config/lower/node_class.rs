@@ -84,17 +84,16 @@ fn metadata(section: &DecodedBlock) -> MetadataOptions {
     let Some(inner) = section.block("metadata_options") else {
         return default;
     };
-    let is = |name: &str, text: &str, otherwise: bool| {
-        inner.text(name).map_or(otherwise, |own| own == text)
-    };
-    let hops = inner.whole("http_put_response_hop_limit");
+    let endpoint = inner.text("http_endpoint");
+    let ipv6 = inner.text("http_protocol_ipv6");
+    let tokens = inner.text("http_tokens");
     MetadataOptions {
-        endpoint: is("http_endpoint", "enabled", default.endpoint),
-        ipv6: is("http_protocol_ipv6", "enabled", default.ipv6),
-        hop_limit: hops
-            .and_then(|hops| u8::try_from(hops).ok())
+        endpoint: endpoint.map_or(default.endpoint, |value| value == "enabled"),
+        ipv6: ipv6.map_or(default.ipv6, |value| value == "enabled"),
+        hop_limit: inner
+            .small_count("http_put_response_hop_limit")
             .unwrap_or(default.hop_limit),
-        tokens_required: is("http_tokens", "required", default.tokens_required),
+        tokens_required: tokens.map_or(default.tokens_required, |value| value == "required"),
     }
 }
 
@@ -107,9 +106,8 @@ fn overhead(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<u32> {
         let detail = format!("{NAME} must have at most one decimal.");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidValue, section.span(NAME), detail)
-                .help("write 7.5 for Karpenter's 0.075")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write 7.5 for Karpenter's 0.075");
+        reader.report(section, finding);
     }
     whole.filter(|whole| *whole != VM_OVERHEAD_PER_MILLE)
 }
@@ -119,9 +117,8 @@ fn exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &st
     if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
         let detail = format!("{one} and {other} exclude each other.");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.name_span, detail)
-            .also(first.name_span, "")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .also(first.name_span, "");
+        reader.report(section, finding);
     }
 }
 
@@ -130,7 +127,7 @@ fn at_most(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str, max: usize)
     if let Some(beyond) = section.blocks(kind).nth(max) {
         let detail = format!("A node class must have at most {max} {kind} blocks.");
         let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, beyond.header, detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
 }
 
@@ -144,7 +141,6 @@ fn refuse(
     help: Option<&str>,
 ) {
     let finding = SpannedDiagnostic::error(code, section.span(argument), detail)
-        .maybe_help(help.map(str::to_owned))
-        .within(&section.title);
-    reader.reporter.add(finding);
+        .maybe_help(help.map(str::to_owned));
+    reader.report(section, finding);
 }

@@ -10,7 +10,7 @@ use crate::config::lower::{Blocks, cluster_patterns, covers, pool, requirement};
 use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
-use crate::config::value::nearest;
+use crate::config::value::did_you_mean;
 use crate::model::cluster::Cluster;
 use crate::model::instance::Price;
 use crate::model::labels::{POOL, normalized};
@@ -25,10 +25,7 @@ pub(super) struct OverlaySpec {
 }
 
 /// Resources that an overlay cannot set, and the reason. Source: spec/scheduling.md §3.4.
-const MEASURED: (&[&str], &str) = (
-    &["cpu", "memory", "ephemeral-storage", "pods", "nodes"],
-    "an overlay can only set extended resources",
-);
+const MEASURED: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
 
 pub(super) fn lower(
     reader: &Decoder<'_>,
@@ -44,12 +41,13 @@ pub(super) fn lower(
 
 /// Sets the overlays of a cluster, in the order in which they are applied.
 pub(super) fn give(drafts: &[OverlaySpec], cluster: &mut Cluster) {
-    let own = drafts
+    let mut overlays: Vec<Overlay> = drafts
         .iter()
-        .filter(|draft| covers(&draft.clusters, cluster));
-    let mut own: Vec<Overlay> = own.map(|draft| draft.overlay.clone()).collect();
-    own.sort_by(Overlay::order);
-    cluster.overlays = own;
+        .filter(|draft| covers(&draft.clusters, cluster))
+        .map(|draft| draft.overlay.clone())
+        .collect();
+    overlays.sort_by(Overlay::order);
+    cluster.overlays = overlays;
 }
 
 fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) -> OverlaySpec {
@@ -58,7 +56,7 @@ fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) ->
         let detail = format!("{name:?} is not a valid name for an overlay. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(&section, finding);
     }
     if section.block("require").is_none() {
         let detail = "The overlay does not select any instance types.";
@@ -66,16 +64,16 @@ fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) ->
             .label("require is missing")
             .help(
                 "write require \"KEY\" { in = […] }; to select all of them, write require \
-                 \"kubernetes.io/os\" { exists = true }",
-            )
-            .within(&section.title);
-        reader.reporter.add(finding);
+                                  \"kubernetes.io/os\" { exists = true }",
+            );
+        reader.report(&section, finding);
     }
     check_pools(reader, &section, pools);
     let absolute = section.number("price").and_then(Price::new);
     let price = absolute.map(PriceAdjustment::Absolute);
     check_effect(reader, &section);
-    refuse_names(reader, &section, "capacity", MEASURED);
+    let why = "an overlay can only set extended resources";
+    refuse_names(reader, &section, "capacity", &MEASURED, why);
     let capacity = section.quantities("capacity").iter().cloned();
     let overlay = Overlay {
         name: name.to_owned(),
@@ -98,7 +96,7 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
         let detail = "price and price_adjustment exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, adjustment.name_span, detail)
             .also(price.name_span, "");
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     if !["price", "price_adjustment"]
         .iter()
@@ -108,30 +106,26 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
         let detail = "The overlay changes nothing.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .help("write one of price, price_adjustment and capacity")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write one of price, price_adjustment and capacity");
+        reader.report(section, finding);
     }
 }
 
 /// Reports pools that do not exist.
 fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
-    let named = section.blocks("require");
-    for inner in named.filter(|inner| normalized(inner.label()) == POOL) {
+    let requirements = section.blocks("require");
+    for inner in requirements.filter(|inner| normalized(inner.label()) == POOL) {
         for argument in ["in", "not_in"] {
             let names = inner.texts(argument).unwrap_or_default().iter();
             for (index, name) in names.enumerate() {
-                let mut known = pools.iter().map(|draft| draft.pool.name.as_str());
-                if known.clone().any(|own| own == name) {
+                let known = pools.iter().map(|draft| draft.pool.name.as_str());
+                if known.clone().any(|pool| pool == name) {
                     continue;
                 }
                 let span = inner.inner_span(argument, PathStep::Index(index));
                 let detail = format!("There is no pool named {name:?}.");
-                let near = nearest(name, known.by_ref());
-                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
-                    .maybe_help(near.map(|near| format!("did you mean {near:?}?")))
-                    .within(&inner.title);
-                reader.reporter.add(finding);
+                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail);
+                reader.report(inner, finding.maybe_help(did_you_mean(name, known)));
             }
         }
     }
@@ -159,9 +153,8 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
             );
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
                 .also(before, "")
-                .help("give a higher weight to the overlay that takes precedence")
-                .within(&draft.section.title);
-            reader.reporter.add(finding);
+                .help("give a higher weight to the overlay that takes precedence");
+            reader.report(&draft.section, finding);
         }
     }
 }
@@ -173,20 +166,23 @@ fn same_name(one: &OverlaySpec, other: &OverlaySpec) -> bool {
 /// The value that both overlays set, with its spans.
 fn clash(one: &OverlaySpec, other: &OverlaySpec) -> Option<(String, Span, Span)> {
     if one.overlay.price.is_some() && other.overlay.price.is_some() {
-        let place = |draft: &OverlaySpec| {
-            let names = ["price", "price_adjustment"].iter();
-            let mut places = names.filter_map(|name| draft.section.get(name));
-            places.next().map(|read| read.name_span)
-        };
-        return Some(("the price".to_owned(), place(one)?, place(other)?));
+        let spans = (price_span(one)?, price_span(other)?);
+        return Some(("the price".to_owned(), spans.0, spans.1));
     }
-    let name = one.overlay.capacity.keys().find(|name| {
-        let theirs = &other.overlay.capacity;
-        theirs.contains_key(*name)
-    })?;
-    let place = |draft: &OverlaySpec| {
+    let other_capacity = &other.overlay.capacity;
+    let mut names = one.overlay.capacity.keys();
+    let name = names.find(|name| other_capacity.contains_key(*name))?;
+    let [span, other_span] = [one, other].map(|draft| {
         let step = PathStep::KeyItself(name.clone());
         draft.section.inner_span("capacity", step)
-    };
-    Some((format!("{name:?}"), place(one), place(other)))
+    });
+    Some((format!("{name:?}"), span, other_span))
+}
+
+/// The name of the argument that sets the price.
+fn price_span(draft: &OverlaySpec) -> Option<Span> {
+    ["price", "price_adjustment"]
+        .iter()
+        .find_map(|name| draft.section.get(name))
+        .map(|read| read.name_span)
 }

@@ -46,9 +46,8 @@ pub(super) fn lower(
         );
         let finding =
             SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
-                .help("write defaults \"pool\" { … }")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write defaults \"pool\" { … }");
+        reader.report(section, finding);
     }
     let defaults = defaults.iter().find(|section| section.label() == "pool");
     let sections = reader.sections(blocks, "pool");
@@ -95,7 +94,7 @@ fn one(
         let detail = format!("{name:?} is not a valid name for a pool. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(&section, finding);
     }
     let layers = WithDefaults([Some(&section), defaults]);
     let default = Pool::new(name);
@@ -173,7 +172,7 @@ fn repair(
         };
         let same = seen
             .iter()
-            .find(|own| (own.0, own.1) == (condition, status));
+            .find(|previous| (previous.0, previous.1) == (condition, status));
         if let Some((.., before)) = same {
             let detail = format!(
                 "Two blocks have the condition {condition} and the status {}.",
@@ -182,9 +181,8 @@ fn repair(
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
                     .label("second definition")
-                    .also(*before, "first definition")
-                    .within(&inner.title);
-            reader.reporter.add(finding);
+                    .also(*before, "first definition");
+            reader.report(inner, finding);
         }
         seen.push((condition, status, inner.header));
         policies.retain(|policy| policy.condition != condition || policy.status != status);
@@ -209,77 +207,67 @@ fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
              not replaced before they are disrupted."
         );
         let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
-            .help("reduce expire_after, or increase expire_hard_after")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .help("reduce expire_after, or increase expire_hard_after");
+        reader.report(section, finding);
     }
 }
 
 /// Reports arguments that have no effect in a static pool. Source: spec/scheduling.md §3.1.
 fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nodes: Option<u32>) {
     let place = section.span("replicas");
-    let report = |span: Span, what: &str, title: &str| {
-        let detail =
-            format!("A static pool has a fixed number of nodes, so {what} does not apply to it.");
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(place, "the pool is static")
-            .within(title);
-        reader.reporter.add(finding);
-    };
-    if let Some(weight) = section.get("weight") {
-        report(weight.name_span, "weight", &section.title);
-    }
-    if let Some(inner) = section.block("disruption") {
-        for name in OF_CONSOLIDATION {
-            if let Some(read) = inner.get(name) {
-                report(read.name_span, name, &inner.title);
-            }
-        }
+    let mut ignored: Vec<(&DecodedBlock, Span, String)> = Vec::new();
+    let settings = section.block("disruption").into_iter();
+    let settings = settings.flat_map(|inner| OF_CONSOLIDATION.map(|name| (inner, name)));
+    for (block, name) in [(section, "weight")].into_iter().chain(settings) {
+        let read = block.get(name);
+        ignored.extend(read.map(|read| (block, read.name_span, name.to_owned())));
     }
     for (name, _) in section.quantities("limits") {
         if name != "nodes" {
             let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
-            report(span, &format!("a limit on {name}"), &section.title);
+            ignored.push((section, span, format!("a limit on {name}")));
         }
+    }
+    for (block, span, what) in ignored {
+        let detail =
+            format!("A static pool has a fixed number of nodes, so {what} does not apply to it.");
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
+            .also(place, "the pool is static");
+        reader.report(block, finding);
     }
     if let Some(nodes) = nodes.filter(|nodes| *nodes < replicas) {
         let span = section.inner_span("limits", PathStep::Key("nodes".to_owned()));
         let detail =
             format!("The pool is limited to {nodes} nodes, so it cannot have {replicas} replicas.");
-        let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
-            .also(place, "")
-            .within(&section.title);
-        reader.reporter.add(finding);
+        let finding =
+            SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail).also(place, "");
+        reader.report(section, finding);
     }
 }
 
 fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
     for (key, value) in &pool.labels {
-        let report = |code, step: PathStep, detail: String| {
-            let span = section.inner_span("labels", step);
-            SpannedDiagnostic::error(code, span, detail).within(&section.title)
-        };
         if let Some(why) = restricted(key) {
             let detail = format!("A pool cannot set the label {key:?}: {why}.");
-            let step = PathStep::KeyItself(key.clone());
-            reader
-                .reporter
-                .add(report(ProblemCode::RestrictedLabel, step, detail));
+            let span = section.inner_span("labels", PathStep::KeyItself(key.clone()));
+            let finding = SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail);
+            reader.report(section, finding);
             continue;
         }
-        let own = Requirement::is_in([value.clone()]);
+        let label = Requirement::is_in([value.clone()]);
         let clash = pool
             .requirements
             .get(key)
-            .filter(|rule| !rule.has_intersection(&own));
+            .filter(|rule| !rule.has_intersection(&label));
         if let Some(rule) = clash {
             let detail = format!("The label is {value:?}, but the pool requires {key} {rule}.");
-            let mut finding = report(ProblemCode::Impossible, PathStep::Key(key.clone()), detail);
+            let span = section.inner_span("labels", PathStep::Key(key.clone()));
+            let mut finding = SpannedDiagnostic::error(ProblemCode::Impossible, span, detail);
             let required = section.blocks("require").find(|inner| inner.label() == key);
             if let Some(required) = required {
                 finding = finding.also(required.header, "required here");
             }
-            reader.reporter.add(finding);
+            reader.report(section, finding);
         }
     }
 }
@@ -296,7 +284,7 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
             let detail = format!("{value:?} is not a valid taint value. {why}");
             let code = ProblemCode::InvalidLabel;
             let finding = SpannedDiagnostic::error(code, inner.span("value"), detail);
-            reader.reporter.add(finding.within(&inner.title));
+            reader.report(inner, finding);
         }
         let Some(effect) = inner.text("effect").and_then(Effect::parse) else {
             continue;
@@ -317,9 +305,8 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
                     .label("second definition")
-                    .also(*before, "first definition")
-                    .within(&inner.title);
-            reader.reporter.add(finding);
+                    .also(*before, "first definition");
+            reader.report(inner, finding);
         }
         taints.push((taint, inner.header));
     }
@@ -332,9 +319,8 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
              instance tag, which can have at most {TAG_VALUE_MAX}."
         );
         let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, last, detail)
-            .help("use fewer startup taints, or shorter keys")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .help("use fewer startup taints, or shorter keys");
+        reader.report(section, finding);
     }
     all
 }
@@ -362,9 +348,7 @@ fn disruption(
         "force" => Some(OnBlocked::Force),
         _ => Some(OnBlocked::Wait),
     });
-    let own = inner.0[0];
-    let read = |section| budgets(reader, section, schedules);
-    let given = own.is_some_and(|section| section.block("budget").is_some());
+    let pool_block = inner.0[0];
     Disruption {
         consolidation: consolidation.unwrap_or(default.consolidation),
         consolidate_after: inner.or_never("consolidate_after", default.consolidate_after),
@@ -375,10 +359,10 @@ fn disruption(
         unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
         on_blocked: on_blocked.unwrap_or(default.on_blocked),
         drain_timeout: inner.duration("drain_timeout", default.drain_timeout),
-        budgets: match own.filter(|_| given) {
-            Some(section) => read(section),
+        budgets: match pool_block.filter(|section| section.block("budget").is_some()) {
+            Some(section) => budgets(reader, section, schedules),
             None => default.budgets.clone(),
         },
-        windows: own.map_or_else(Vec::new, |own| windows(reader, own, schedules)),
+        windows: pool_block.map_or_else(Vec::new, |section| windows(reader, section, schedules)),
     }
 }

@@ -41,8 +41,8 @@ pub(super) fn requests(amounts: &[(String, i64)]) -> Resources {
 
 /// Reports if a map of quantities is set and not empty, even if it is invalid.
 pub(super) fn has_quantities(section: &DecodedBlock, argument: &str) -> bool {
-    let fine = section.get(argument).is_some();
-    section.has(argument) && !(fine && section.quantities(argument).is_empty())
+    let is_valid = section.get(argument).is_some();
+    section.has(argument) && !(is_valid && section.quantities(argument).is_empty())
 }
 
 /// Reports names that a map of quantities must not contain. Returns true if there are any.
@@ -50,10 +50,12 @@ pub(super) fn refuse_names(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     argument: &str,
-    (names, why): (&[&str], &str),
+    names: &[&str],
+    why: &str,
 ) -> bool {
-    let amounts = section.quantities(argument).iter();
-    let refused: Vec<&String> = amounts
+    let refused: Vec<&String> = section
+        .quantities(argument)
+        .iter()
         .map(|(name, _)| name)
         .filter(|name| names.contains(&name.as_str()))
         .collect();
@@ -61,7 +63,7 @@ pub(super) fn refuse_names(
         let span = section.inner_span(argument, PathStep::KeyItself((*name).clone()));
         let detail = format!("{name:?} is not expected in {argument}: {why}.");
         let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     !refused.is_empty()
 }

@@ -27,10 +27,8 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
                 format!("The managed cluster {name:?} cannot launch nodes from this node class.");
             let finding =
                 SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                    .label(format!("missing: {}", missing.join(", ")))
-                    .within(&section.title)
-                    .once();
-            reader.reporter.add(finding);
+                    .label(format!("missing: {}", missing.join(", ")));
+            reader.report(section, finding.once());
         }
         let keys = cluster.tags.keys().chain(draft.class.tags.keys());
         let count = keys.collect::<std::collections::BTreeSet<_>>().len();
@@ -41,7 +39,7 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
             );
             let span = section.span("tags");
             let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, span, detail);
-            reader.reporter.add(finding.within(&section.title).once());
+            reader.report(section, finding.once());
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::config::report::SpannedDiagnostic;
 use crate::config::syntax::PathStep;
-use crate::config::value::nearest;
+use crate::config::value::expected_names;
 use crate::model::instance::CapacityType;
 use crate::model::labels::{ARCH, CAPACITY_TYPE, OS, POOL, normalized, restriction};
 use crate::model::requirement::{Operator, Requirement, Requirements};
@@ -45,11 +45,11 @@ pub(super) enum RequirementOwner {
 /// All requirements of a pool or an overlay.
 pub(super) fn lower(
     reader: &Decoder<'_>,
-    around: &DecodedBlock,
+    parent: &DecodedBlock,
     whose: RequirementOwner,
 ) -> Requirements {
     let mut all = Requirements::default();
-    for section in around.blocks("require") {
+    for section in parent.blocks("require") {
         if let Some(requirement) = one(reader, section, whose) {
             all.add(section.label(), requirement);
         }
@@ -88,7 +88,7 @@ pub(super) fn refuse_key(
         (None, None) => return false,
     };
     let finding = SpannedDiagnostic::error(code, section.label_span(), detail);
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
     true
 }
 
@@ -112,9 +112,8 @@ fn one(
             let detail = format!("The requirement on {key:?} has no operator.");
             let finding =
                 SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                    .help("write one of in, not_in, exists, gt, gte, lt, lte")
-                    .within(&section.title);
-            reader.reporter.add(finding);
+                    .help("write one of in, not_in, exists, gt, gte, lt, lte");
+            reader.report(section, finding);
         }
         return None;
     }
@@ -129,12 +128,12 @@ fn one(
             _ => (*operator, section.texts(name).unwrap_or_default().to_vec()),
         };
         match Requirement::from_operator(operator, &values) {
-            Ok(more) => requirement = requirement.intersection(&more),
+            Ok(bound) => requirement = requirement.intersection(&bound),
             Err(_) => {
                 let detail = format!("{name} is empty, so no value of {key:?} matches.");
                 let code = ProblemCode::InvalidValue;
                 let finding = SpannedDiagnostic::error(code, section.span(name), detail);
-                reader.reporter.add(finding.within(&section.title));
+                reader.report(section, finding);
                 return None;
             }
         }
@@ -149,7 +148,7 @@ fn one(
         for (name, _) in used.iter().skip(1) {
             finding = finding.also(section.span(name), "");
         }
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
         return None;
     }
     requirement.min_values = section.count("min_values");
@@ -162,9 +161,8 @@ fn conflicts(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
         if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
             let detail = format!("{one} and {other} exclude each other.");
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.name_span, detail)
-                .also(first.name_span, "")
-                .within(&section.title);
-            reader.reporter.add(finding);
+                .also(first.name_span, "");
+            reader.report(section, finding);
             return true;
         }
     }
@@ -182,7 +180,7 @@ fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
         TENANCY => &["default", "dedicated"],
         _ => &[],
     };
-    let mut fine = true;
+    let mut is_valid = true;
     for name in ["in", "not_in"] {
         for (index, text) in section.texts(name).unwrap_or_default().iter().enumerate() {
             let span = section.inner_span(name, PathStep::Index(index));
@@ -191,35 +189,32 @@ fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
                 SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail)
             } else if !known.is_empty() && !known.contains(&text.as_str()) {
                 let detail = format!("{} cannot have the value {text:?}.", section.label());
-                let help = match nearest(text, known.iter().copied()) {
-                    Some(near) => format!("did you mean {near:?}?"),
-                    None => format!("expected one of: {}", known.join(", ")),
-                };
-                SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail).help(help)
+                SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
+                    .help(expected_names(text, known))
             } else {
                 continue;
             };
-            reader.reporter.add(finding.within(&section.title));
-            fine = false;
+            reader.report(section, finding);
+            is_valid = false;
         }
     }
-    fine
+    is_valid
 }
 
 fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
-    let (Some(least), Some(values)) = (section.count("min_values"), section.texts("in")) else {
+    let (Some(min_values), Some(values)) = (section.count("min_values"), section.texts("in"))
+    else {
         return;
     };
-    if (least as usize) <= values.len() {
+    if (min_values as usize) <= values.len() {
         return;
     }
     let detail = format!(
-        "min_values is {least}, but in has only {} values.",
+        "min_values is {min_values}, but in has only {} values.",
         values.len()
     );
     let finding =
         SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span("min_values"), detail)
-            .also(section.span("in"), "")
-            .within(&section.title);
-    reader.reporter.add(finding);
+            .also(section.span("in"), "");
+    reader.report(section, finding);
 }

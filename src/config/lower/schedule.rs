@@ -39,9 +39,8 @@ pub(super) fn window_of(
         (Some(_), Some(end)) => {
             let detail = "duration and end exclude each other.";
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, end.name_span, detail)
-                .also(section.get("duration")?.name_span, "")
-                .within(&section.title);
-            reader.reporter.add(finding);
+                .also(section.get("duration")?.name_span, "");
+            reader.report(section, finding);
             return None;
         }
         (None, None) => {
@@ -51,9 +50,8 @@ pub(super) fn window_of(
                 let finding =
                     SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                         .label("duration is missing")
-                        .help("write duration = \"8h\"")
-                        .within(&section.title);
-                reader.reporter.add(finding);
+                        .help("write duration = \"8h\"");
+                reader.report(section, finding);
             }
             return None;
         }
@@ -124,32 +122,36 @@ fn report(
     help: Option<String>,
 ) {
     let finding = SpannedDiagnostic::error(ProblemCode::InvalidSchedule, span, detail);
-    reader
-        .reporter
-        .add(finding.maybe_help(help).within(&section.title));
+    reader.report(section, finding.maybe_help(help));
 }
 
 /// Number of starts to compare for the duration of a window: more than a year of days.
 const OPENINGS: usize = 400;
 
+/// The times at which an expression matches, as windows of a minute in UTC.
+fn matching_minutes(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    name: &str,
+    expression: &str,
+) -> Option<Window> {
+    match Window::new(expression, SignedDuration::from_mins(1), "UTC") {
+        Ok(window) if opens(&window) => return Some(window),
+        Ok(_) => {
+            let detail = format!("The schedule {expression:?} never matches.");
+            report(reader, section, section.span(name), detail, None);
+        }
+        Err(error) => refuse(reader, section, name, &error),
+    }
+    None
+}
+
 /// The duration of a window with a start and an end. It is measured in wall-clock time, and must be
 /// the same for each start.
 fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Option<SignedDuration> {
     let end = section.text("end")?;
-    let minute = SignedDuration::from_mins(1);
-    let window = |name: &str, expression: &str| match Window::new(expression, minute, "UTC") {
-        Ok(window) if opens(&window) => Some(window),
-        Ok(_) => {
-            let detail = format!("The schedule {expression:?} never matches.");
-            report(reader, section, section.span(name), detail, None);
-            None
-        }
-        Err(error) => {
-            refuse(reader, section, name, &error);
-            None
-        }
-    };
-    let (starts, ends) = (window("start", start)?, window("end", end)?);
+    let starts = matching_minutes(reader, section, "start", start)?;
+    let ends = matching_minutes(reader, section, "end", end)?;
     let mut at = Timestamp::UNIX_EPOCH;
     let mut durations = Vec::new();
     for _ in 0..OPENINGS {

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
-
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
@@ -35,25 +33,19 @@ fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
         max: section.duration("batch_max").unwrap_or(default.max),
     };
     if batching.idle > batching.max {
-        let text = |duration: SignedDuration| {
-            duration_text(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
-        };
-        let detail = format!(
-            "batch_idle is {}, which is longer than batch_max ({}).",
-            text(batching.idle),
-            text(batching.max)
-        );
+        let [idle, max] = [batching.idle, batching.max]
+            .map(|duration| duration_text(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)));
+        let detail = format!("batch_idle is {idle}, which is longer than batch_max ({max}).");
         let (one, other) = match section.get("batch_idle") {
             Some(_) => ("batch_idle", "batch_max"),
             None => ("batch_max", "batch_idle"),
         };
         let mut finding =
-            SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail)
-                .within(&section.title);
+            SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail);
         if section.get(other).is_some() {
             finding = finding.also(section.span(other), "");
         }
-        reader.reporter.add(finding);
+        reader.report(section, finding);
     }
     batching
 }
@@ -88,26 +80,26 @@ fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
 
 fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<String>> {
     let names = section.texts("schedulers")?;
-    let report = |span: Span, detail: &str| {
-        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
-            .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"))
-            .within(&section.title);
-        reader.reporter.add(finding);
-    };
+    let mut invalid: Vec<(Span, &str)> = Vec::new();
     if names.is_empty() {
         let detail = "schedulers must not be empty: Outrigger would not plan any pods.";
-        report(section.span("schedulers"), detail);
+        invalid.push((section.span("schedulers"), detail));
     }
     let mut all = BTreeSet::new();
     for (index, name) in names.iter().enumerate() {
         if name.is_empty() {
             let span = section.inner_span("schedulers", PathStep::Index(index));
-            report(span, "The name of a scheduler must not be empty.");
+            invalid.push((span, "The name of a scheduler must not be empty."));
         }
         if name == DEFAULT_SCHEDULER {
             all.insert(String::new());
         }
         all.insert(name.clone());
+    }
+    for (span, detail) in invalid {
+        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
+            .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"));
+        reader.report(section, finding);
     }
     Some(all)
 }
@@ -122,10 +114,9 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             let detail = format!("{key:?} is not a valid topology key. {why}");
             let code = ProblemCode::InvalidLabel;
             let finding = SpannedDiagnostic::error(code, inner.label_span(), detail);
-            reader.reporter.add(finding.within(&inner.title));
+            reader.report(inner, finding);
         }
-        let policy =
-            |name: &str, default: bool| inner.text(name).map_or(default, |it| it == "Honor");
+        let affinity_policy = inner.text("node_affinity_policy");
         let (Some(max_skew), Some(unsatisfiable)) =
             (inner.count("max_skew"), inner.text("when_unsatisfiable"))
         else {
@@ -136,19 +127,19 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             topology_key: key.to_owned(),
             max_skew,
             min_domains: inner.count("min_domains").unwrap_or(1),
-            honors_affinity: policy("node_affinity_policy", true),
-            honors_taints: policy("node_taints_policy", false),
+            honors_affinity: affinity_policy.is_none_or(|value| value == "Honor"),
+            honors_taints: inner.text("node_taints_policy") == Some("Honor"),
             is_hard: unsatisfiable == "DoNotSchedule",
         };
-        if let Some(least) = inner.get("min_domains").filter(|_| !spread.is_hard) {
+        if let Some(min_domains) = inner.get("min_domains").filter(|_| !spread.is_hard) {
             let detail = "min_domains requires when_unsatisfiable = \"DoNotSchedule\".";
-            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, least.name_span, detail)
-                .also(
-                    inner.span("when_unsatisfiable"),
-                    "this is only a preference",
-                )
-                .within(&inner.title);
-            reader.reporter.add(finding);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::Conflict, min_domains.name_span, detail)
+                    .also(
+                        inner.span("when_unsatisfiable"),
+                        "this is only a preference",
+                    );
+            reader.report(inner, finding);
         }
         if let Some((_, before)) = all
             .iter()
@@ -158,9 +149,8 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
                     .label("second definition")
-                    .also(*before, "first definition")
-                    .within(&inner.title);
-            reader.reporter.add(finding);
+                    .also(*before, "first definition");
+            reader.report(inner, finding);
         }
         all.push((spread, inner.header));
     }

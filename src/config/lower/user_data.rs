@@ -8,7 +8,7 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
 use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
-use crate::model::cluster::{Cluster, Eks};
+use crate::model::cluster::Cluster;
 use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::node_class::bootstrap::Bootstrap;
 use crate::model::taint::{Effect, Taint};
@@ -49,28 +49,24 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
         let Some(span) = place(&error, &draft.section) else {
             continue;
         };
-        let (own, pool) = (cluster.name.as_str(), pool.name.as_str());
+        let (cluster, pool) = (cluster.name.as_str(), pool.name.as_str());
         let detail = format!(
-            "For the pool {pool:?} of the cluster {own:?} Outrigger would fail to {error}."
+            "For the pool {pool:?} of the cluster {cluster:?} Outrigger would fail to {error}."
         );
         let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        let finding = finding.within(&draft.section.title);
-        reader.reporter.add(finding.once());
+        reader.report(&draft.section, finding.once());
     }
 }
 
 /// The cluster settings in user data, with placeholders for values that are not in the files.
 fn home(cluster: &Cluster) -> ClusterEndpoint {
-    let eks = cluster.eks.as_ref();
-    let given = |of: fn(&Eks) -> &Option<String>, stand_in: &str| {
-        let own = eks.and_then(|eks| of(eks).clone());
-        own.unwrap_or_else(|| stand_in.to_owned())
-    };
+    let eks = cluster.eks.clone().unwrap_or_default();
+    let cidr = eks.service_cidr.unwrap_or_else(|| "10.0.0.0/8".to_owned());
     ClusterEndpoint {
-        name: given(|own| &own.name, cluster.name.as_str()),
-        endpoint: given(|own| &own.endpoint, "https://[::1]"),
-        ca: given(|own| &own.ca_data, AUTHORITY),
-        service_cidr: Some(given(|own| &own.service_cidr, "10.0.0.0/8")),
+        name: eks.name.unwrap_or_else(|| cluster.name.0.clone()),
+        endpoint: eks.endpoint.unwrap_or_else(|| "https://[::1]".to_owned()),
+        ca: eks.ca_data.unwrap_or_else(|| AUTHORITY.to_owned()),
+        service_cidr: Some(cidr),
         dns: Some([10, 0, 0, 10].into()),
         ipv6: false,
         version: "1.33".to_owned(),
@@ -80,7 +76,7 @@ fn home(cluster: &Cluster) -> ClusterEndpoint {
 /// The span of the argument that causes an error. `None` if the cause may be outside of the files.
 fn place(error: &BootstrapError, class: &DecodedBlock) -> Option<Span> {
     let bootstrap = class.block("bootstrap");
-    let join = || bootstrap.map_or(class.header, |bootstrap| bootstrap.header);
+    let join = bootstrap.map_or(class.header, |bootstrap| bootstrap.header);
     match error {
         BootstrapError::ServiceCidrUnknown
         | BootstrapError::Unknown(_)
@@ -97,8 +93,8 @@ fn place(error: &BootstrapError, class: &DecodedBlock) -> Option<Span> {
         }
         BootstrapError::MetadataDisabled(_) => {
             let metadata = class.block("metadata_options");
-            Some(metadata.map_or_else(join, |metadata| metadata.header))
+            Some(metadata.map_or(join, |metadata| metadata.header))
         }
-        BootstrapError::Malformed { .. } | BootstrapError::NotForFamily { .. } => Some(join()),
+        BootstrapError::Malformed { .. } | BootstrapError::NotForFamily { .. } => Some(join),
     }
 }

@@ -25,34 +25,39 @@ const HOUR: i64 = 60 * MINUTE;
 /// Ten years. A longer duration is most likely a typing error.
 const LONGEST: i64 = 87_600 * HOUR;
 
-const fn argument(
-    name: &'static str,
-    kind: ArgumentType,
-    default: &'static str,
-    about: &'static str,
-) -> Argument {
-    Argument {
-        name,
-        kind,
-        default,
-        required: false,
-        about,
-    }
-}
-
-const fn required(name: &'static str, kind: ArgumentType, about: &'static str) -> Argument {
+/// Returns an optional argument without a default.
+const fn argument(name: &'static str, kind: ArgumentType) -> Argument {
     Argument {
         name,
         kind,
         default: "",
+        required: false,
+        about: "",
+    }
+}
+
+const fn required(name: &'static str, kind: ArgumentType) -> Argument {
+    Argument {
         required: true,
-        about,
+        ..argument(name, kind)
     }
 }
 
 /// Returns a string argument of a format, without a default.
-const fn form(name: &'static str, form: IdFormat, about: &'static str) -> Argument {
-    argument(name, ArgumentType::Form(form), "", about)
+const fn form(name: &'static str, form: IdFormat) -> Argument {
+    argument(name, ArgumentType::Form(form))
+}
+
+impl Argument {
+    const fn default_value(mut self, default: &'static str) -> Self {
+        self.default = default;
+        self
+    }
+
+    const fn about(mut self, about: &'static str) -> Self {
+        self.about = about;
+        self
+    }
 }
 
 const fn duration(min_ms: i64, max_ms: i64) -> ArgumentType {
@@ -71,12 +76,9 @@ const fn duration_or_never(min_ms: i64, max_ms: i64) -> ArgumentType {
     }
 }
 
-const CLUSTERS: Argument = argument(
-    "clusters",
-    ArgumentType::Texts,
-    "[\"*\"]",
-    "Names of the clusters that it applies to; `*` matches any characters.",
-);
+const CLUSTERS: Argument = argument("clusters", ArgumentType::Texts)
+    .default_value("[\"*\"]")
+    .about("Names of the clusters that it applies to; `*` matches any characters.");
 
 const BLOCK: BlockType = BlockType {
     name: "",
@@ -118,25 +120,15 @@ static OUTRIGGER: BlockType = BlockType {
     name: "outrigger",
     about: "Settings of the installation.",
     arguments: &[
-        argument(
-            "installation",
-            ArgumentType::Name,
-            "",
-            "Name of the installation, the same on all its hosts. Outrigger only changes instances \
-             of its own installation. Required if a cluster is managed.",
+        argument("installation", ArgumentType::Name).about(
+            "Name of the installation, the same on all its hosts. Outrigger only changes \
+             instances of its own installation. Required if a cluster is managed.",
         ),
-        argument(
-            "required_version",
-            ArgumentType::Text,
-            "",
-            "Version constraint for Outrigger, such as `~> 0.1`.",
-        ),
-        argument(
-            "dry_run",
-            ArgumentType::Flag,
-            "false",
-            "Treats every cluster as `mode = \"observe\"`.",
-        ),
+        argument("required_version", ArgumentType::Text)
+            .about("Version constraint for Outrigger, such as `~> 0.1`."),
+        argument("dry_run", ArgumentType::Flag)
+            .default_value("false")
+            .about("Treats every cluster as `mode = \"observe\"`."),
     ],
     ..BLOCK
 };
@@ -147,37 +139,21 @@ static VARIABLE: BlockType = BlockType {
     repeat: Occurrence::PerLabel,
     about: "An input variable, `var.NAME`.",
     arguments: &[
-        argument(
-            "type",
-            ArgumentType::Expression,
-            "any",
-            "Type: `string`, `number`, `bool`, `any`, `list(T)`, `set(T)`, `map(T)`, `tuple([…])` \
-             or `object({…})` with `optional(T, default)`.",
-        ),
-        argument(
-            "default",
-            ArgumentType::Expression,
-            "",
-            "Value to use if none is set. A variable without a default must be set.",
-        ),
-        argument(
-            "description",
-            ArgumentType::Text,
-            "",
-            "Description of the variable.",
-        ),
-        argument(
-            "sensitive",
-            ArgumentType::Flag,
-            "false",
-            "Hides the value, and all values derived from it, in messages.",
-        ),
-        argument(
-            "nullable",
-            ArgumentType::Flag,
-            "true",
-            "Accepts `null` as a value.",
-        ),
+        argument("type", ArgumentType::Expression)
+            .default_value("any")
+            .about(
+                "Type: `string`, `number`, `bool`, `any`, `list(T)`, `set(T)`, `map(T)`, \
+                 `tuple([…])` or `object({…})` with `optional(T, default)`.",
+            ),
+        argument("default", ArgumentType::Expression)
+            .about("Value to use if none is set. A variable without a default must be set."),
+        argument("description", ArgumentType::Text).about("Description of the variable."),
+        argument("sensitive", ArgumentType::Flag)
+            .default_value("false")
+            .about("Hides the value, and all values derived from it, in messages."),
+        argument("nullable", ArgumentType::Flag)
+            .default_value("true")
+            .about("Accepts `null` as a value."),
     ],
     blocks: &[&VALIDATION],
     ..BLOCK
@@ -188,16 +164,9 @@ static VALIDATION: BlockType = BlockType {
     repeat: Occurrence::Many,
     about: "A rule that the value of the variable must meet.",
     arguments: &[
-        required(
-            "condition",
-            ArgumentType::Expression,
-            "Expression that is true for valid values.",
-        ),
-        required(
-            "error_message",
-            ArgumentType::Expression,
-            "Message for invalid values.",
-        ),
+        required("condition", ArgumentType::Expression)
+            .about("Expression that is true for valid values."),
+        required("error_message", ArgumentType::Expression).about("Message for invalid values."),
     ],
     ..BLOCK
 };
@@ -218,41 +187,24 @@ static TERRAFORM_OUTPUT: BlockType = BlockType {
             reload. Sensitive outputs are omitted. The source is a file, a state or an SSM \
             parameter.",
     arguments: &[
-        argument(
-            "file",
-            ArgumentType::Path,
-            "",
-            "File with the output of `terraform output -json`.",
-        ),
-        argument(
-            "state",
-            ArgumentType::Path,
-            "",
-            "Terraform state file, in place of `file`.",
-        ),
-        form(
-            "ssm_parameter",
-            IdFormat::Parameter,
+        argument("file", ArgumentType::Path)
+            .about("File with the output of `terraform output -json`."),
+        argument("state", ArgumentType::Path).about("Terraform state file, in place of `file`."),
+        form("ssm_parameter", IdFormat::Parameter).about(
             "Parameter of AWS Systems Manager that holds `jsonencode({ OUTPUT = value })`, in \
              place of `file`.",
         ),
-        form(
-            "region",
-            IdFormat::Filled,
-            "Region of the parameter. Defaults to the region of its ARN, then to the region of the \
-             daemon.",
+        form("region", IdFormat::Filled).about(
+            "Region of the parameter. Defaults to the region of its ARN, then to the region of \
+             the daemon.",
         ),
-        argument(
-            "refresh",
-            duration_or_never(MINUTE, 24 * HOUR),
-            "\"5m\"",
-            "How often to read the parameter. A changed value causes a reload, with the files as \
-             last read.",
-        ),
-        argument(
-            "mock",
-            ArgumentType::Expression,
-            "",
+        argument("refresh", duration_or_never(MINUTE, 24 * HOUR))
+            .default_value("\"5m\"")
+            .about(
+                "How often to read the parameter. A changed value causes a reload, with the files \
+                 as last read.",
+            ),
+        argument("mock", ArgumentType::Expression).about(
             "Outputs to use in place of the parameter by commands that do not call AWS, such as \
              `validate`.",
         ),
@@ -266,30 +218,15 @@ static SCHEDULE: BlockType = BlockType {
     repeat: Occurrence::PerLabel,
     about: "A recurring time window, `schedule.NAME`.",
     arguments: &[
-        required(
-            "start",
-            ArgumentType::Text,
+        required("start", ArgumentType::Text).about(
             "Start as cron: minute, hour, day of month, month, day of week; or `@daily` and \
              similar.",
         ),
-        argument(
-            "duration",
-            duration(MINUTE, 744 * HOUR),
-            "",
-            "Length of the window.",
-        ),
-        argument(
-            "end",
-            ArgumentType::Text,
-            "",
-            "End as cron, in place of `duration`.",
-        ),
-        argument(
-            "timezone",
-            ArgumentType::Text,
-            "\"UTC\"",
-            "Time zone, as an IANA name.",
-        ),
+        argument("duration", duration(MINUTE, 744 * HOUR)).about("Length of the window."),
+        argument("end", ArgumentType::Text).about("End as cron, in place of `duration`."),
+        argument("timezone", ArgumentType::Text)
+            .default_value("\"UTC\"")
+            .about("Time zone, as an IANA name."),
     ],
     ..BLOCK
 };
@@ -298,17 +235,13 @@ static FLEET: BlockType = BlockType {
     name: "fleet",
     about: "Settings for all clusters together.",
     arguments: &[
-        argument(
-            "limits",
-            ArgumentType::Quantities,
-            "{}",
-            "Limits on all nodes of all clusters together, by resource; `nodes` is the number of \
-             nodes.",
-        ),
-        argument(
-            "max_disrupted_per_reload",
-            ArgumentType::Allowance,
-            "",
+        argument("limits", ArgumentType::Quantities)
+            .default_value("{}")
+            .about(
+                "Limits on all nodes of all clusters together, by resource; `nodes` is the number \
+                 of nodes.",
+            ),
+        argument("max_disrupted_per_reload", ArgumentType::Allowance).about(
             "Maximum number of nodes of a cluster that a reload may disrupt because they drift, \
              their pool is removed, or `replicas` is reduced. If a reload exceeds it, the nodes \
              are kept until you accept the reload. A reload that removes managed clusters is \
@@ -322,10 +255,7 @@ static FLEET: BlockType = BlockType {
 static TELEMETRY: BlockType = BlockType {
     name: "telemetry",
     about: "Metrics, logs and traces of the daemon.",
-    arguments: &[argument(
-        "listen",
-        ArgumentType::Address,
-        "",
+    arguments: &[argument("listen", ArgumentType::Address).about(
         "Address for /metrics, /livez and /readyz. Defaults to 127.0.0.1:9464, if that port is \
          free.",
     )],
@@ -340,7 +270,9 @@ static LOG: BlockType = BlockType {
         argument(
             "format",
             ArgumentType::OneOf(&["auto", "text", "json", "journald"]),
-            "\"auto\"",
+        )
+        .default_value("\"auto\"")
+        .about(
             "Log format. `journald` also writes each log field as a journal field in capitals: \
              `journalctl CLUSTER=prod POOL=gpu`. `auto` is `journald` if stderr is connected to \
              the journal, as in a systemd unit, and `text` otherwise.",
@@ -348,9 +280,9 @@ static LOG: BlockType = BlockType {
         argument(
             "level",
             ArgumentType::OneOf(&["error", "warn", "info", "debug", "trace"]),
-            "\"info\"",
-            "Minimum level of log lines.",
-        ),
+        )
+        .default_value("\"info\"")
+        .about("Minimum level of log lines."),
     ],
     ..BLOCK
 };
@@ -359,11 +291,8 @@ static OTLP: BlockType = BlockType {
     name: "otlp",
     about: "Traces: one for each reconcile pass of a cluster, with its decisions and API calls. \
             Requires a build with the feature `otlp`.",
-    arguments: &[required(
-        "endpoint",
-        ArgumentType::Form(IdFormat::Endpoint),
-        "OTLP/gRPC endpoint of a collector.",
-    )],
+    arguments: &[required("endpoint", ArgumentType::Form(IdFormat::Endpoint))
+        .about("OTLP/gRPC endpoint of a collector.")],
     ..BLOCK
 };
 
@@ -371,19 +300,15 @@ static METRICS: BlockType = BlockType {
     name: "metrics",
     about: "Prometheus metrics.",
     arguments: &[
-        argument(
-            "names",
-            ArgumentType::SomeOf(&["karpenter", "outrigger"]),
-            "[\"karpenter\", \"outrigger\"]",
-            "Naming schemes under which metrics are published.",
-        ),
-        argument(
-            "per_node",
-            ArgumentType::Flag,
-            "false",
-            "Publishes about a dozen series for each node, as Karpenter's capacity dashboard \
-             requires.",
-        ),
+        argument("names", ArgumentType::SomeOf(&["karpenter", "outrigger"]))
+            .default_value("[\"karpenter\", \"outrigger\"]")
+            .about("Naming schemes under which metrics are published."),
+        argument("per_node", ArgumentType::Flag)
+            .default_value("false")
+            .about(
+                "Publishes about a dozen series for each node, as Karpenter's capacity dashboard \
+                 requires.",
+            ),
     ],
     ..BLOCK
 };

@@ -21,25 +21,26 @@ const COMMENT: &str = "//";
 
 /// Parses a file. Invalid parts are omitted and returned as errors.
 pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<JsonError>) {
-    let refuse = |refusal| (Body::default(), vec![refusal]);
     // serde_json validates the file and limits the nesting; the scanner below only adds spans.
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
-        let at = offset(text, error.line(), error.column());
+        let start = offset(text, error.line(), error.column());
         let detail = error.to_string();
         let detail = detail
             .split(" at line ")
             .next()
             .unwrap_or(&detail)
             .to_owned();
-        return refuse(JsonError {
-            span: Span::new(file, at, at + 1),
+        let error = JsonError {
+            span: Span::new(file, start, start + 1),
             help: (detail == "trailing comma").then(|| "remove the comma before this".to_owned()),
             detail: format!("This is not JSON: {detail}."),
-        });
+        };
+        return (Body::default(), vec![error]);
     }
     let mut scanner = JsonScanner { text, file, at: 0 };
     let Some(node) = scanner.node() else {
-        return refuse(not_an_object(Span::new(file, 0, 1)));
+        let error = not_an_object(Span::new(file, 0, 1));
+        return (Body::default(), vec![error]);
     };
     let mut refusals = Vec::new();
     let body = JsonBuilder {
@@ -185,15 +186,15 @@ impl JsonBuilder<'_> {
         match &node.kind {
             NodeKind::Object(items) => {
                 for (name, span, value) in items.iter().filter(|(name, ..)| name != COMMENT) {
-                    self.entry(&mut body, (name, *span), value, schema);
+                    self.entry(&mut body, name, *span, value, schema);
                 }
             }
             // Several objects in a list are one body, as in Terraform.
             NodeKind::Array(items) => {
                 for item in items {
-                    let more = self.body(item, schema);
-                    body.attrs.extend(more.attrs);
-                    body.blocks.extend(more.blocks);
+                    let inner = self.body(item, schema);
+                    body.attrs.extend(inner.attrs);
+                    body.blocks.extend(inner.blocks);
                 }
             }
             _ => self.refusals.push(not_an_object(node.span)),
@@ -204,7 +205,8 @@ impl JsonBuilder<'_> {
     fn entry(
         &mut self,
         body: &mut Body,
-        (name, span): (&str, Span),
+        name: &str,
+        span: Span,
         value: &JsonNode,
         schema: &BlockType,
     ) {
@@ -215,7 +217,7 @@ impl JsonBuilder<'_> {
                     return;
                 };
                 for (kind, span, node) in types.iter().filter(|item| item.0 != COMMENT) {
-                    builder.entry(body, (&data_of(kind), *span), node, schema);
+                    builder.entry(body, &data_of(kind), *span, node, schema);
                 }
             });
             return;

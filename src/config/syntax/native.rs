@@ -6,7 +6,7 @@ use hcl::Value;
 use hcl_edit::Span as _;
 use hcl_edit::expr::{Expression, ForExpr, FuncCall, ObjectKey, Traversal, TraversalOperator};
 use hcl_edit::structure::{self, BlockLabel, Structure};
-use hcl_edit::template::{Directive, Element, Strip, Template};
+use hcl_edit::template::{Directive, Element, Template};
 
 use crate::config::source::Span;
 use crate::config::syntax::{
@@ -140,7 +140,7 @@ fn lower_expr(expr: &Expression, place: TemplateSite, around: Span) -> Expr {
             *op.operator.value(),
             inner(&op.rhs_expr),
         ))),
-        Expression::ForExpr(each) => lower_for(each, place, span),
+        Expression::ForExpr(for_expr) => lower_for(for_expr, place, span),
     };
     Expr::new(span, kind)
 }
@@ -183,20 +183,20 @@ fn lower_traversal(traversal: &Traversal, place: TemplateSite, span: Span) -> Ex
     ExprKind::Traversal(Box::new(base), steps.collect())
 }
 
-fn lower_for(each: &ForExpr, place: TemplateSite, span: Span) -> ExprKind {
+fn lower_for(for_expr: &ForExpr, place: TemplateSite, span: Span) -> ExprKind {
     let inner = |expr: &Expression| lower_expr(expr, place, span);
     ExprKind::For(Box::new(For {
-        key_name: each
+        key_name: for_expr
             .intro
             .key_var
             .as_ref()
             .map(|name| name.as_str().to_owned()),
-        value_name: each.intro.value_var.as_str().to_owned(),
-        collection: inner(&each.intro.collection_expr),
-        key: each.key_expr.as_ref().map(inner),
-        value: inner(&each.value_expr),
-        condition: each.cond.as_ref().map(|cond| inner(&cond.expr)),
-        grouping: each.grouping,
+        value_name: for_expr.intro.value_var.as_str().to_owned(),
+        collection: inner(&for_expr.intro.collection_expr),
+        key: for_expr.key_expr.as_ref().map(inner),
+        value: inner(&for_expr.value_expr),
+        condition: for_expr.cond.as_ref().map(|cond| inner(&cond.expr)),
+        grouping: for_expr.grouping,
     }))
 }
 
@@ -277,20 +277,20 @@ fn lower_directive(directive: &Directive, place: TemplateSite, span: Span) -> Te
             let condition = lower_expr(&branch.if_expr.cond_expr, place, span);
             TemplatePart::If(Box::new((condition, yes, no.unwrap_or_default())))
         }
-        Directive::For(each) => {
+        Directive::For(for_directive) => {
             let edges = Edges {
-                start: each.for_expr.strip.strip_end(),
-                end: each.endfor_expr.strip.strip_start(),
+                start: for_directive.for_expr.strip.strip_end(),
+                end: for_directive.endfor_expr.strip.strip_start(),
             };
             TemplatePart::For(Box::new(ForPart {
-                key_name: each
+                key_name: for_directive
                     .for_expr
                     .key_var
                     .as_ref()
                     .map(|name| name.as_str().to_owned()),
-                value_name: each.for_expr.value_var.as_str().to_owned(),
-                collection: lower_expr(&each.for_expr.collection_expr, place, span),
-                parts: lower_parts(&each.for_expr.template, place, span, edges),
+                value_name: for_directive.for_expr.value_var.as_str().to_owned(),
+                collection: lower_expr(&for_directive.for_expr.collection_expr, place, span),
+                parts: lower_parts(&for_directive.for_expr.template, place, span, edges),
             }))
         }
     }
@@ -298,17 +298,17 @@ fn lower_directive(directive: &Directive, place: TemplateSite, span: Span) -> Te
 
 /// The sides on which an element strips white space from its neighbours.
 fn strips(element: &Element) -> Edges {
-    let edges = |first: Strip, last: Strip| Edges {
+    let (first, last) = match element {
+        Element::Literal(_) => return Edges::default(),
+        Element::Interpolation(value) => (value.strip, value.strip),
+        Element::Directive(directive) => match directive.as_ref() {
+            Directive::If(branch) => (branch.if_expr.strip, branch.endif_expr.strip),
+            Directive::For(inner) => (inner.for_expr.strip, inner.endfor_expr.strip),
+        },
+    };
+    Edges {
         start: first.strip_start(),
         end: last.strip_end(),
-    };
-    match element {
-        Element::Literal(_) => Edges::default(),
-        Element::Interpolation(value) => edges(value.strip, value.strip),
-        Element::Directive(directive) => match directive.as_ref() {
-            Directive::If(branch) => edges(branch.if_expr.strip, branch.endif_expr.strip),
-            Directive::For(each) => edges(each.for_expr.strip, each.endfor_expr.strip),
-        },
     }
 }
 

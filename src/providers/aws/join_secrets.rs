@@ -195,7 +195,7 @@ fn letters(count: usize) -> Result<String, SecretError> {
     let mut text = String::new();
     while text.len() < count {
         let mut drawn = [0; 32];
-        clock::unguessable(&mut drawn).map_err(SecretError::invalid)?;
+        clock::unguessable(&mut drawn).map_err(|error| SecretError::invalid(error.to_string()))?;
         let even = drawn.iter().filter(|byte| **byte < EVEN);
         let symbols = even.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
         text.extend(symbols.take(count - text.len()));

@@ -71,8 +71,7 @@ impl LaunchableClass {
                 image_name: Some(&image.name),
                 secret,
             };
-            let rendered = bootstrap::render(&self.class, home, &context);
-            let rendered = rendered.map_err(|error| error.to_string())?;
+            let rendered = bootstrap::render(&self.class, home, &context)?;
             Ok(RenderedUserData::new(rendered.0))
         };
         input.request(subnets, &mut render, clock::now())

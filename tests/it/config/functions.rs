@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use outrigger::config::diagnostic::render_all;
-use outrigger::config::{Inputs, SourceFile, function_names, load};
+use outrigger::config::{FileReadError, Inputs, SourceFile, function_names, load};
 
 /// Calls and answers. Where the answer is not JSON, it is a part of the refusal.
 const CASES: &[(&str, &str)] = &[
@@ -227,12 +227,12 @@ const CASES: &[(&str, &str)] = &[
     ("lower(\"a\", \"b\")", "takes 1 arguments, not 2"),
 ];
 
-fn read(path: &Path) -> Result<String, String> {
+fn read(path: &Path) -> Result<String, FileReadError> {
     match path.to_str() {
         Some("/conf/hello.txt") => Ok("hello\n".to_owned()),
         Some("/conf/greet.tftpl") => Ok("%{ for n in names }hi ${n} %{ endfor }".to_owned()),
         Some("/conf/again.tftpl") => Ok("${templatefile(\"greet.tftpl\", {})}".to_owned()),
-        _ => Err("no such file".to_owned()),
+        _ => Err("no such file".into()),
     }
 }
 

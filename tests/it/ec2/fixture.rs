@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use outrigger::bootstrap::BootstrapError;
 use outrigger::catalog::Catalog;
 use outrigger::ec2::create_fleet::{FleetRequest, FleetRequestInput};
 use outrigger::ec2::launch_template::{LaunchTemplate, RenderedUserData, TemplateTarget};
@@ -179,7 +180,10 @@ impl Scene {
         let mut render = |image: &Image, pods: i64| {
             let pods = if counts { pods } else { 0 };
             if token.is_empty() {
-                return Err("there is no token".to_owned());
+                return Err(BootstrapError::UserData {
+                    format: "a test",
+                    reason: "there is no token".to_owned(),
+                });
             }
             let text = format!("{token} {} {pods}", image.name);
             Ok(RenderedUserData::new(text.into_bytes()))

@@ -7,7 +7,7 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::report::SpannedDiagnostic;
-use crate::config::value::nearest;
+use crate::config::value::expected_names;
 use crate::model::node_class::bootstrap::{AgentBootstrap, Bootstrap, SecretSource};
 use crate::model::node_class::image::AmiFamily;
 
@@ -31,38 +31,27 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
         return Bootstrap::Eks;
     };
     let kind = section.label();
-    let Some((_, own)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        let names = KINDS.map(|(name, _)| name);
-        let help = match nearest(kind, names) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("expected one of: {}", names.join(", ")),
-        };
+    let Some((_, arguments)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        let help = expected_names(kind, &KINDS.map(|(name, _)| name));
         let detail = "There is no bootstrap of this type.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
-                .help(help)
-                .within(&class.title);
+                .help(help);
         // A missing label is already reported.
         if !kind.is_empty() {
-            reader.reporter.add(finding);
+            reader.report(class, finding);
         }
         return Bootstrap::Eks;
     };
-    check_arguments(reader, section, own);
+    check_arguments(reader, section, arguments);
     check_family(reader, section, family);
     if matches!(kind, "talos" | "custom") && class.has("user_data") {
         let detail = format!(
             "user_data cannot be combined with the bootstrap {kind:?}, which provides all user \
              data."
         );
-        refuse(
-            reader,
-            class,
-            "user_data",
-            ProblemCode::Conflict,
-            detail,
-            None,
-        );
+        let code = ProblemCode::Conflict;
+        refuse(reader, class, "user_data", code, detail, None);
     }
     match kind {
         "kubeadm" => token(reader, section).map(|token| Bootstrap::Kubeadm { token }),
@@ -76,23 +65,21 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
     .unwrap_or_default()
 }
 
-fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, own: &[&str]) {
-    for (_, theirs) in KINDS {
-        for name in theirs.iter().filter(|name| !own.contains(name)) {
+fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, expected: &[&str]) {
+    for (_, arguments) in KINDS {
+        for name in arguments.iter().filter(|name| !expected.contains(name)) {
             if let Some(read) = section.get(name) {
                 let kind = section.label();
                 let detail = format!(
                     "An argument named {name:?} is not expected in the bootstrap {kind:?}."
                 );
                 let code = ProblemCode::UnknownArgument;
-                let finding = SpannedDiagnostic::error(code, read.name_span, detail)
-                    .label("not expected here")
-                    .within(&section.title);
-                let help = match own {
-                    [] => None,
-                    own => Some(format!("expected one of: {}", own.join(", "))),
-                };
-                reader.reporter.add(finding.maybe_help(help));
+                let mut finding = SpannedDiagnostic::error(code, read.name_span, detail)
+                    .label("not expected here");
+                if !expected.is_empty() {
+                    finding = finding.help(format!("expected one of: {}", expected.join(", ")));
+                }
+                reader.report(section, finding);
             }
         }
     }
@@ -101,16 +88,16 @@ fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, own: &[&str]) {
 /// Rejects families that cannot run a shell script at boot, and families that are not Talos.
 fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {
     let windows = family.windows_build().is_some();
-    let fine = match section.label() {
+    let is_supported = match section.label() {
         "kubeadm" | "k3s" | "rke2" => family != AmiFamily::Bottlerocket && !windows,
         "talos" => family == AmiFamily::Custom,
         _ => true,
     };
-    if !fine {
+    if !is_supported {
         let (kind, family) = (section.label(), family.as_str());
         let detail = format!("Images of the family {family} do not support the bootstrap {kind}.");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
 }
 

@@ -24,9 +24,8 @@ pub(super) fn disks(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<BlockDe
         let detail = "Only one block device can be the root volume.";
         let span = second.span("root_volume");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(first.span("root_volume"), "the first root volume")
-            .within(&second.title);
-        reader.reporter.add(finding);
+            .also(first.span("root_volume"), "the first root volume");
+        reader.report(second, finding);
     }
     let disks = section.blocks("block_device");
     disks.map(|disk| self::disk(reader, disk)).collect()
@@ -54,62 +53,51 @@ fn volume_type(section: &DecodedBlock) -> &str {
 }
 
 fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
-    let missing = |argument: &str, detail: &str| {
-        let code = ProblemCode::MissingArgument;
-        refuse(reader, section, argument, code, detail, None);
-    };
-    let conflict = |argument: &str, detail: &str, help: Option<&str>| {
-        refuse(
-            reader,
-            section,
-            argument,
-            ProblemCode::Conflict,
-            detail,
-            help,
-        );
-    };
     let snapshot = section.has("snapshot_id");
-    if !snapshot && !section.has("volume_size") {
-        missing(
-            "volume_size",
-            "A block_device block requires volume_size or snapshot_id.",
-        );
-    }
-    if !snapshot && section.has("volume_initialization_rate") {
-        conflict(
-            "volume_initialization_rate",
-            "volume_initialization_rate requires snapshot_id.",
-            None,
-        );
-    }
-    if section.has("kms_key_id") && section.flag("encrypted") != Some(true) {
-        conflict(
-            "kms_key_id",
-            "kms_key_id requires an encrypted volume.",
-            Some("write encrypted = true"),
-        );
-    }
-    // Otherwise EC2 rejects the launch. Source: EC2, `EbsBlockDevice`.
     let kind = volume_type(section);
-    if section.has("volume_type") && section.text("volume_type").is_none() {
-        return;
-    }
-    if section.has("iops") && !matches!(kind, "gp3" | "io1" | "io2") {
-        conflict(
+    let has_valid_type = !section.has("volume_type") || section.text("volume_type").is_some();
+    // Otherwise EC2 rejects the launch. Source: EC2, `EbsBlockDevice`.
+    let problems = [
+        (
+            !snapshot && !section.has("volume_size"),
+            "volume_size",
+            ProblemCode::MissingArgument,
+            "A block_device block requires volume_size or snapshot_id.",
+        ),
+        (
+            !snapshot && section.has("volume_initialization_rate"),
+            "volume_initialization_rate",
+            ProblemCode::Conflict,
+            "volume_initialization_rate requires snapshot_id.",
+        ),
+        (
+            section.has("kms_key_id") && section.flag("encrypted") != Some(true),
+            "kms_key_id",
+            ProblemCode::Conflict,
+            "kms_key_id requires an encrypted volume.",
+        ),
+        (
+            has_valid_type && section.has("iops") && !matches!(kind, "gp3" | "io1" | "io2"),
             "iops",
+            ProblemCode::Conflict,
             "iops is only supported for the volume types gp3, io1 and io2.",
-            None,
-        );
-    }
-    if section.has("throughput") && kind != "gp3" {
-        conflict(
+        ),
+        (
+            has_valid_type && section.has("throughput") && kind != "gp3",
             "throughput",
+            ProblemCode::Conflict,
             "throughput is only supported for the volume type gp3.",
-            None,
-        );
-    }
-    if matches!(kind, "io1" | "io2") && !section.has("iops") {
-        missing("volume_type", "The volume types io1 and io2 require iops.");
+        ),
+        (
+            has_valid_type && matches!(kind, "io1" | "io2") && !section.has("iops"),
+            "volume_type",
+            ProblemCode::MissingArgument,
+            "The volume types io1 and io2 require iops.",
+        ),
+    ];
+    for (_, argument, code, detail) in problems.into_iter().filter(|problem| problem.0) {
+        let help = (argument == "kms_key_id").then_some("write encrypted = true");
+        refuse(reader, section, argument, code, detail, help);
     }
 }
 
@@ -127,9 +115,8 @@ pub(super) fn interfaces(
     if section.has("efa") {
         let detail = "efa and network_interface blocks exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("efa"), detail)
-            .also(first.header, "a network_interface block")
-            .within(&section.title);
-        reader.reporter.add(finding);
+            .also(first.header, "a network_interface block");
+        reader.report(section, finding);
     }
     let (mut all, mut complete) = (Vec::new(), true);
     let mut places: BTreeMap<(u32, u32), Span> = BTreeMap::new();
@@ -145,23 +132,25 @@ pub(super) fn interfaces(
         };
         complete &= !block.has("interface_type") || block.text("interface_type").is_some();
         let efa_only = block.text("interface_type") == Some("efa-only");
-        let twice = |detail: &str, before: Span| {
-            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, block.header, detail)
-                .also(before, "the first interface")
-                .within(&block.title);
-            reader.reporter.add(finding);
-        };
-        if let Some(before) = places.insert((card, device), block.header) {
-            twice(
+        let same_place = places.insert((card, device), block.header).map(|first| {
+            (
+                first,
                 "Two network interfaces have the same card and device.",
-                before,
-            );
-        }
-        if efa_only && let Some(before) = adapters.insert(card, block.header) {
-            twice(
-                "A network card must have at most one efa-only interface.",
-                before,
-            );
+            )
+        });
+        let same_adapter = efa_only
+            .then(|| adapters.insert(card, block.header))
+            .flatten()
+            .map(|first| {
+                (
+                    first,
+                    "A network card must have at most one efa-only interface.",
+                )
+            });
+        for (first, detail) in same_place.into_iter().chain(same_adapter) {
+            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, block.header, detail)
+                .also(first, "the first interface");
+            reader.report(block, finding);
         }
         all.push(NetworkInterface {
             card,
@@ -178,7 +167,7 @@ pub(super) fn interfaces(
         let detail = "The primary network interface is missing: card 0, device 0, and not \
                       efa-only.";
         let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, first.header, detail);
-        reader.reporter.add(finding.within(&first.title));
+        reader.report(first, finding);
     }
     Some(all)
 }

@@ -24,7 +24,6 @@ pub(super) fn lower(
     check_soft(reader, inner);
     check_images(reader, inner);
     check_family(reader, inner, family);
-    let percent = |name: &str| inner.whole(name).and_then(|it| u8::try_from(it).ok());
     KubeletSettings {
         cluster_dns: dns(reader, inner),
         max_pods: inner.count("max_pods"),
@@ -35,8 +34,8 @@ pub(super) fn lower(
         eviction_soft: inner.thresholds("eviction_soft"),
         eviction_soft_grace_period: inner.periods("eviction_soft_grace_period"),
         eviction_max_pod_grace_period: inner.count("eviction_max_pod_grace_period"),
-        image_gc_high_threshold_percent: percent("image_gc_high_threshold_percent"),
-        image_gc_low_threshold_percent: percent("image_gc_low_threshold_percent"),
+        image_gc_high_threshold_percent: inner.small_count("image_gc_high_threshold_percent"),
+        image_gc_low_threshold_percent: inner.small_count("image_gc_low_threshold_percent"),
         cpu_cfs_quota: inner.flag("cpu_cfs_quota"),
         extra: inner.fields("extra"),
     }
@@ -51,7 +50,7 @@ fn dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
             let span = section.inner_span(NAME, PathStep::Index(index));
             let detail = format!("Each element of {NAME} must be an IP address.");
             let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-            reader.reporter.add(finding.within(&section.title));
+            reader.report(section, finding);
         }
         address
     });
@@ -61,24 +60,26 @@ fn dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
 /// The kubelet requires a grace period for each soft threshold, and no additional ones.
 fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (soft, grace) = ("eviction_soft", "eviction_soft_grace_period");
-    let faulty = |name: &str| section.has(name) && section.get(name).is_none();
-    if faulty(soft) || faulty(grace) {
+    let mut names = [soft, grace].into_iter();
+    if names.any(|name| section.has(name) && section.get(name).is_none()) {
         return;
     }
     let (thresholds, periods) = (section.thresholds(soft), section.periods(grace));
-    let report = |name: &str, signal: &str, other: &str| {
-        let span = section.inner_span(name, PathStep::KeyItself(signal.to_owned()));
+    let only_soft = thresholds
+        .keys()
+        .filter(|signal| !periods.contains_key(signal));
+    let only_grace = periods
+        .keys()
+        .filter(|signal| !thresholds.contains_key(signal));
+    let incomplete = only_soft
+        .map(|signal| (soft, signal, grace))
+        .chain(only_grace.map(|signal| (grace, signal, soft)));
+    for (name, signal, other) in incomplete {
+        let span = section.inner_span(name, PathStep::KeyItself(signal.as_str().to_owned()));
         let detail = format!("Each signal in {name} must also be set in {other}.");
         let finding = SpannedDiagnostic::error(ProblemCode::MissingArgument, span, detail)
-            .label(format!("not in {other}"))
-            .within(&section.title);
-        reader.reporter.add(finding);
-    };
-    for signal in thresholds.keys().filter(|it| !periods.contains_key(it)) {
-        report(soft, signal.as_str(), grace);
-    }
-    for signal in periods.keys().filter(|it| !thresholds.contains_key(it)) {
-        report(grace, signal.as_str(), soft);
+            .label(format!("not in {other}"));
+        reader.report(section, finding);
     }
 }
 
@@ -88,51 +89,49 @@ fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
         "image_gc_high_threshold_percent",
     );
     // The kubelet's defaults. Source: Kubernetes, `KubeletConfiguration`.
-    let least = section.whole(low).unwrap_or(80);
-    let most = section.whole(high).unwrap_or(85);
-    if least < most {
+    let low_percent = section.whole(low).unwrap_or(80);
+    let high_percent = section.whole(high).unwrap_or(85);
+    if low_percent < high_percent {
         return;
     }
     let (one, other) = match section.has(low) {
         true => (low, high),
         false => (high, low),
     };
-    let detail = format!("{low} is {least}, which is not less than {high} ({most}).");
+    let detail = format!("{low} is {low_percent}, which is not less than {high} ({high_percent}).");
     let mut finding = SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail);
     if section.has(other) {
         finding = finding.also(section.span(other), "");
     }
-    reader.reporter.add(finding.within(&section.title));
+    reader.report(section, finding);
 }
 
 fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {
     if matches!(family, AmiFamily::Al2023 | AmiFamily::Custom) {
         return;
     }
-    let refuse = |argument: &str, what: &str| {
-        let detail = format!(
-            "Images of the family {} do not support {what}.",
-            family.as_str()
-        );
-        refuse(
-            reader,
-            section,
-            argument,
-            ProblemCode::Conflict,
-            detail,
-            None,
-        );
-    };
-    if !section.fields("extra").is_empty() {
-        refuse("extra", "additional fields of the kubelet configuration");
-    }
-    if section
-        .texts("cluster_dns")
-        .is_some_and(|all| all.len() > 1)
-    {
-        refuse("cluster_dns", "more than one cluster DNS address");
-    }
-    if family == AmiFamily::Bottlerocket && section.has("pods_per_core") {
-        refuse("pods_per_core", "a number of pods per core");
+    let dns = section.texts("cluster_dns").unwrap_or_default();
+    let unsupported = [
+        (
+            !section.fields("extra").is_empty(),
+            "extra",
+            "additional fields of the kubelet configuration",
+        ),
+        (
+            dns.len() > 1,
+            "cluster_dns",
+            "more than one cluster DNS address",
+        ),
+        (
+            family == AmiFamily::Bottlerocket && section.has("pods_per_core"),
+            "pods_per_core",
+            "a number of pods per core",
+        ),
+    ];
+    for (_, argument, what) in unsupported.into_iter().filter(|setting| setting.0) {
+        let family = family.as_str();
+        let detail = format!("Images of the family {family} do not support {what}.");
+        let code = ProblemCode::Conflict;
+        refuse(reader, section, argument, code, detail, None);
     }
 }

@@ -6,6 +6,7 @@ use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::id_format::alias;
 use crate::config::report::SpannedDiagnostic;
+use crate::model::labels::Labels;
 use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{
     MatchCriteria, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm, SubnetTerm,
@@ -77,8 +78,7 @@ impl TermShape {
     fn check(&self, reader: &Decoder<'_>, term: &DecodedBlock) {
         let all = [self.alone, self.search, self.narrow].concat();
         let used: Vec<&str> = all.iter().filter(|name| term.has(name)).copied().collect();
-        let enough = |name: &&str| !self.narrow.contains(name);
-        let Some(first) = used.iter().find(|name| enough(name)) else {
+        let Some(first) = used.iter().find(|name| !self.narrow.contains(name)) else {
             let kind = self.kind;
             let detail = match used.first() {
                 Some(only) => format!("{only} alone does not select any {kind}."),
@@ -88,9 +88,8 @@ impl TermShape {
             let names = [self.alone, self.search].concat().join(", ");
             let finding =
                 SpannedDiagnostic::error(ProblemCode::MissingArgument, term.header, detail)
-                    .help(format!("write one of: {names}"))
-                    .within(&term.title);
-            reader.reporter.add(finding);
+                    .help(format!("write one of: {names}"));
+            reader.report(term, finding);
             return;
         };
         if self.alone.contains(first) {
@@ -112,7 +111,7 @@ pub(super) fn images(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ImageT
         if let Some(other) = terms.iter().find(|term| term.header != alias.header) {
             finding = finding.also(other.header, "another ami block");
         }
-        reader.reporter.add(finding.within(&section.title));
+        reader.report(section, finding);
     }
     terms.into_iter().filter_map(image).collect()
 }
@@ -153,23 +152,16 @@ pub(super) fn family(
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("ami_family is missing")
                 .also(block.header, "no alias")
-                .help("write ami_family = \"al2023\", or \"custom\" if you provide all user data")
-                .within(&section.title);
-        reader.reporter.add(finding);
+                .help("write ami_family = \"al2023\", or \"custom\" if you provide all user data");
+        reader.report(section, finding);
     }
-    if let (Some(own), Some(alias)) = (written, of_alias)
-        && own != alias
-        && own != AmiFamily::Custom
+    if let (Some(family), Some(alias)) = (written, of_alias)
+        && family != alias
+        && family != AmiFamily::Custom
     {
         let detail = "ami_family must be the family of the alias, or \"custom\".";
-        refuse(
-            reader,
-            section,
-            "ami_family",
-            ProblemCode::Conflict,
-            detail,
-            None,
-        );
+        let code = ProblemCode::Conflict;
+        refuse(reader, section, "ami_family", code, detail, None);
     }
     written.or(of_alias).unwrap_or_default()
 }
@@ -177,9 +169,8 @@ pub(super) fn family(
 pub(super) fn subnets(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<SubnetTerm> {
     let terms = SUBNET.terms(reader, section);
     let lowered = terms.filter_map(|term| {
-        let tags = || Some(term.map("tags")).filter(|tags| !tags.is_empty());
         let id = term.owned("id").map(SubnetTerm::Id);
-        id.or_else(|| tags().map(SubnetTerm::Tags))
+        id.or_else(|| searched_tags(term).map(SubnetTerm::Tags))
     });
     lowered.collect()
 }
@@ -190,12 +181,16 @@ pub(super) fn security_groups(
 ) -> Vec<SecurityGroupTerm> {
     let terms = SECURITY_GROUP.terms(reader, section);
     let lowered = terms.filter_map(|term| {
-        let tags = || Some(term.map("tags")).filter(|tags| !tags.is_empty());
         let id = term.owned("id").map(SecurityGroupTerm::Id);
         id.or_else(|| term.owned("name").map(SecurityGroupTerm::Name))
-            .or_else(|| tags().map(SecurityGroupTerm::Tags))
+            .or_else(|| searched_tags(term).map(SecurityGroupTerm::Tags))
     });
     lowered.collect()
+}
+
+/// The tags to search for. `None` if there are none.
+fn searched_tags(term: &DecodedBlock) -> Option<Labels> {
+    Some(term.map("tags")).filter(|tags| !tags.is_empty())
 }
 
 pub(super) fn reservations(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ReservationTerm> {

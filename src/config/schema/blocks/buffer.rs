@@ -14,38 +14,22 @@ pub(super) static BUFFER: BlockType = BlockType {
             greater of `replicas` and `percentage` applies.",
     arguments: &[
         CLUSTERS,
-        argument(
-            "pool",
-            ArgumentType::Reference("pool"),
-            "",
+        argument("pool", ArgumentType::Reference("pool")).about(
             "Pool whose nodes provide the capacity, in the clusters that have the pool; any pool \
              if missing. Its taints are tolerated.",
         ),
-        argument(
-            "replicas",
-            ArgumentType::Whole(0, PODS_MAX as i64),
-            "",
-            "Number of pods to keep capacity for.",
-        ),
-        argument(
-            "percentage",
-            ArgumentType::Whole(0, 10_000),
-            "",
-            "Number of pods, as a percentage of the workload's pods, rounded up.",
-        ),
-        argument(
-            "limits",
-            ArgumentType::Quantities,
-            "{}",
-            "Maximum requests of all the pods together, by resource. If only `limits` is set, the \
-             buffer keeps capacity for as many pods as `limits` allows.",
-        ),
-        argument(
-            "during",
-            ArgumentType::Reference("schedule"),
-            "",
-            "When to keep the capacity; always if missing.",
-        ),
+        argument("replicas", ArgumentType::Whole(0, PODS_MAX as i64))
+            .about("Number of pods to keep capacity for."),
+        argument("percentage", ArgumentType::Whole(0, 10_000))
+            .about("Number of pods, as a percentage of the workload's pods, rounded up."),
+        argument("limits", ArgumentType::Quantities)
+            .default_value("{}")
+            .about(
+                "Maximum requests of all the pods together, by resource. If only `limits` is set, \
+                 the buffer keeps capacity for as many pods as `limits` allows.",
+            ),
+        argument("during", ArgumentType::Reference("schedule"))
+            .about("When to keep the capacity; always if missing."),
     ],
     blocks: &[&POD, &SCALABLE],
     ..BLOCK
@@ -56,17 +40,10 @@ static POD: BlockType = BlockType {
     about: "Template of the pods to keep capacity for. Required without `scalable`. Defaults to \
             the newest pod of the workload.",
     arguments: &[
-        required(
-            "requests",
-            ArgumentType::Quantities,
-            "Requests of each pod, by resource.",
-        ),
-        argument(
-            "node_selector",
-            ArgumentType::Labels,
-            "{}",
-            "Labels that the nodes must have.",
-        ),
+        required("requests", ArgumentType::Quantities).about("Requests of each pod, by resource."),
+        argument("node_selector", ArgumentType::Labels)
+            .default_value("{}")
+            .about("Labels that the nodes must have."),
     ],
     blocks: &[&TOLERATION],
     ..BLOCK
@@ -81,15 +58,9 @@ static TOLERATION: BlockType = BlockType {
         argument(
             "effect",
             ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
-            "",
-            "Effect of the taint; any effect if missing.",
-        ),
-        argument(
-            "value",
-            ArgumentType::Text,
-            "",
-            "Value of the taint; any value if missing.",
-        ),
+        )
+        .about("Effect of the taint; any effect if missing."),
+        argument("value", ArgumentType::Text).about("Value of the taint; any value if missing."),
     ],
     ..BLOCK
 };
@@ -99,17 +70,9 @@ static SCALABLE: BlockType = BlockType {
     about: "Workload that `percentage` refers to. All its existing pods count, including pending \
             pods.",
     arguments: &[
-        required(
-            "kind",
-            ArgumentType::OneOf(&ScalableKind::NAMES),
-            "Kind of the workload.",
-        ),
-        required(
-            "namespace",
-            ArgumentType::Name,
-            "Namespace of the workload.",
-        ),
-        required("name", ArgumentType::Text, "Name of the workload."),
+        required("kind", ArgumentType::OneOf(&ScalableKind::NAMES)).about("Kind of the workload."),
+        required("namespace", ArgumentType::Name).about("Namespace of the workload."),
+        required("name", ArgumentType::Text).about("Name of the workload."),
     ],
     ..BLOCK
 };

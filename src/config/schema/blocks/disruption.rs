@@ -7,27 +7,16 @@ use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 const REASONS: Argument = argument(
     "reasons",
     ArgumentType::SomeOf(&["empty", "underutilized", "drifted", "expired"]),
-    "[]",
-    "Disruption reasons that it applies to; all if empty.",
-);
-const SCHEDULE: Argument = argument(
-    "schedule",
-    ArgumentType::Text,
-    "",
-    "Start times as five-field cron, in place of `during`.",
-);
-const DURATION: Argument = argument(
-    "duration",
-    duration(MINUTE, 744 * HOUR),
-    "",
-    "How long it applies from each start time of `schedule`.",
-);
-const TIMEZONE: Argument = argument(
-    "timezone",
-    ArgumentType::Text,
-    "\"UTC\"",
-    "Time zone of `schedule`, as an IANA name.",
-);
+)
+.default_value("[]")
+.about("Disruption reasons that it applies to; all if empty.");
+const SCHEDULE: Argument = argument("schedule", ArgumentType::Text)
+    .about("Start times as five-field cron, in place of `during`.");
+const DURATION: Argument = argument("duration", duration(MINUTE, 744 * HOUR))
+    .about("How long it applies from each start time of `schedule`.");
+const TIMEZONE: Argument = argument("timezone", ArgumentType::Text)
+    .default_value("\"UTC\"")
+    .about("Time zone of `schedule`, as an IANA name.");
 
 pub(super) static BUDGET: BlockType = BlockType {
     name: "budget",
@@ -35,26 +24,15 @@ pub(super) static BUDGET: BlockType = BlockType {
     about: "Limits how many nodes are disrupted at the same time or within a period. All budgets \
             apply. A pool without a budget has a budget of 10%.",
     arguments: &[
-        argument(
-            "nodes",
-            ArgumentType::Allowance,
-            "",
+        argument("nodes", ArgumentType::Allowance).about(
             "Maximum number of nodes that are disrupted at the same time. Set `nodes`, `rate` or \
              both.",
         ),
-        argument(
-            "rate",
-            ArgumentType::Rate,
-            "",
-            "Maximum number of nodes that are disrupted within any minute, hour or day.",
-        ),
+        argument("rate", ArgumentType::Rate)
+            .about("Maximum number of nodes that are disrupted within any minute, hour or day."),
         REASONS,
-        argument(
-            "during",
-            ArgumentType::Reference("schedule"),
-            "",
-            "When the budget applies; always if missing.",
-        ),
+        argument("during", ArgumentType::Reference("schedule"))
+            .about("When the budget applies; always if missing."),
         SCHEDULE,
         DURATION,
         TIMEZONE,
@@ -68,18 +46,10 @@ pub(super) static WINDOW: BlockType = BlockType {
     about: "A maintenance window. If a window has `allow`, disruption starts only within such a \
             window. Disruption never starts within a window that has `deny`.",
     arguments: &[
-        required(
-            "action",
-            ArgumentType::OneOf(&["allow", "deny"]),
-            "Allows or denies the start of disruption within the window.",
-        ),
+        required("action", ArgumentType::OneOf(&["allow", "deny"]))
+            .about("Allows or denies the start of disruption within the window."),
         REASONS,
-        argument(
-            "during",
-            ArgumentType::Reference("schedule"),
-            "",
-            "When the window is open.",
-        ),
+        argument("during", ArgumentType::Reference("schedule")).about("When the window is open."),
         SCHEDULE,
         DURATION,
         TIMEZONE,
@@ -88,7 +58,9 @@ pub(super) static WINDOW: BlockType = BlockType {
 };
 
 const fn cool_down(name: &'static str, about: &'static str) -> Argument {
-    argument(name, duration(0, LONGEST), "\"0s\"", about)
+    argument(name, duration(0, LONGEST))
+        .default_value("\"0s\"")
+        .about(about)
 }
 
 static COOL_DOWN: BlockType = BlockType {

@@ -11,53 +11,30 @@ pub(super) static BOOTSTRAP: BlockType = BlockType {
     about: "How nodes join the cluster: `eks` (the default), `kubeadm`, `k3s`, `rke2`, `talos` or \
             `custom`. The block never contains secrets. Outrigger fetches them at each launch.",
     arguments: &[
-        argument(
-            "mint",
-            ArgumentType::Flag,
-            "",
+        argument("mint", ArgumentType::Flag).about(
             "`kubeadm`, `k3s`, `rke2`, `custom`: creates a short-lived bootstrap token in the \
              cluster and renews it. Default of the first three kinds if no other token is set.",
         ),
-        argument(
-            "token_file",
-            ArgumentType::Path,
-            "",
-            "Same kinds: file with the token, such as a systemd credential.",
+        argument("token_file", ArgumentType::Path)
+            .about("Same kinds: file with the token, such as a systemd credential."),
+        form("token_ssm_parameter", IdFormat::Parameter)
+            .about("Same kinds: SSM parameter with the token."),
+        form("server", IdFormat::Https).about(
+            "`k3s`, `rke2`: URL of the supervisor. Defaults to the host of the API server with \
+             the standard port.",
         ),
-        form(
-            "token_ssm_parameter",
-            IdFormat::Parameter,
-            "Same kinds: SSM parameter with the token.",
-        ),
-        form(
-            "server",
-            IdFormat::Https,
-            "`k3s`, `rke2`: URL of the supervisor. Defaults to the host of the API server with the \
-             standard port.",
-        ),
-        form(
-            "version",
-            IdFormat::Version,
+        form("version", IdFormat::Version).about(
             "`k3s`, `rke2`: version to install. If missing, the image must contain the \
              distribution.",
         ),
-        argument(
-            "machine_config_file",
-            ArgumentType::Path,
-            "",
+        argument("machine_config_file", ArgumentType::Path).about(
             "`talos`: file with a worker machine configuration, as `talosctl gen config` creates \
              it. Outrigger adds its own settings.",
         ),
-        form(
-            "machine_config_ssm_parameter",
-            IdFormat::Parameter,
-            "`talos`: SSM parameter with the worker machine configuration.",
-        ),
-        form(
-            "template",
-            IdFormat::Filled,
-            "`custom`: user data with `{{ name }}` placeholders. Required for this kind.",
-        ),
+        form("machine_config_ssm_parameter", IdFormat::Parameter)
+            .about("`talos`: SSM parameter with the worker machine configuration."),
+        form("template", IdFormat::Filled)
+            .about("`custom`: user data with `{{ name }}` placeholders. Required for this kind."),
     ],
     ..BLOCK
 };

@@ -16,64 +16,30 @@ pub(super) static BLOCK_DEVICE: BlockType = BlockType {
             20 GiB of encrypted `gp3` (Bottlerocket: 4 GiB and 20 GiB; Windows: 50 GiB; `custom`: \
             the disks of the image).",
     arguments: &[
-        argument(
-            "volume_size",
-            ArgumentType::Size(GIGA, 64_000 * GIGA),
-            "",
-            "Size, such as `50Gi`. Required without `snapshot_id`.",
-        ),
+        argument("volume_size", ArgumentType::Size(GIGA, 64_000 * GIGA))
+            .about("Size, such as `50Gi`. Required without `snapshot_id`."),
         argument(
             "volume_type",
             ArgumentType::OneOf(&["gp2", "gp3", "io1", "io2", "sc1", "st1", "standard"]),
-            "\"gp3\"",
-            "Volume type.",
-        ),
-        argument(
-            "iops",
-            ArgumentType::Whole(100, 256_000),
-            "",
-            "I/O operations per second, for `gp3`, `io1` and `io2`.",
-        ),
-        argument(
-            "throughput",
-            ArgumentType::Whole(125, 2000),
-            "",
-            "Throughput in MiB per second, for `gp3`.",
-        ),
-        argument(
-            "encrypted",
-            ArgumentType::Flag,
-            "",
-            "Encrypts the volume. Defaults to the setting of the account.",
-        ),
-        form(
-            "kms_key_id",
-            IdFormat::Filled,
-            "KMS key to encrypt the volume with.",
-        ),
-        form(
-            "snapshot_id",
-            IdFormat::SnapshotId,
-            "Snapshot to create the volume from.",
-        ),
-        argument(
-            "volume_initialization_rate",
-            ArgumentType::Whole(100, 300),
-            "",
-            "Rate in MiB per second at which the snapshot is loaded.",
-        ),
-        argument(
-            "delete_on_termination",
-            ArgumentType::Flag,
-            "true",
-            "Deletes the volume when the instance is terminated.",
-        ),
-        argument(
-            "root_volume",
-            ArgumentType::Flag,
-            "false",
-            "Stores the data of the kubelet on this volume. Only one disk can set it.",
-        ),
+        )
+        .default_value("\"gp3\"")
+        .about("Volume type."),
+        argument("iops", ArgumentType::Whole(100, 256_000))
+            .about("I/O operations per second, for `gp3`, `io1` and `io2`."),
+        argument("throughput", ArgumentType::Whole(125, 2000))
+            .about("Throughput in MiB per second, for `gp3`."),
+        argument("encrypted", ArgumentType::Flag)
+            .about("Encrypts the volume. Defaults to the setting of the account."),
+        form("kms_key_id", IdFormat::Filled).about("KMS key to encrypt the volume with."),
+        form("snapshot_id", IdFormat::SnapshotId).about("Snapshot to create the volume from."),
+        argument("volume_initialization_rate", ArgumentType::Whole(100, 300))
+            .about("Rate in MiB per second at which the snapshot is loaded."),
+        argument("delete_on_termination", ArgumentType::Flag)
+            .default_value("true")
+            .about("Deletes the volume when the instance is terminated."),
+        argument("root_volume", ArgumentType::Flag)
+            .default_value("false")
+            .about("Stores the data of the kubelet on this volume. Only one disk can set it."),
     ],
     ..BLOCK
 };
@@ -85,27 +51,24 @@ pub(super) static METADATA_OPTIONS: BlockType = BlockType {
         argument(
             "http_endpoint",
             ArgumentType::OneOf(&["enabled", "disabled"]),
-            "\"enabled\"",
-            "Enables or disables the service.",
-        ),
+        )
+        .default_value("\"enabled\"")
+        .about("Enables or disables the service."),
         argument(
             "http_protocol_ipv6",
             ArgumentType::OneOf(&["enabled", "disabled"]),
-            "\"disabled\"",
-            "Enables or disables the IPv6 address of the service.",
-        ),
-        argument(
-            "http_put_response_hop_limit",
-            ArgumentType::Whole(1, 64),
-            "1",
-            "Maximum number of network hops for responses.",
-        ),
+        )
+        .default_value("\"disabled\"")
+        .about("Enables or disables the IPv6 address of the service."),
+        argument("http_put_response_hop_limit", ArgumentType::Whole(1, 64))
+            .default_value("1")
+            .about("Maximum number of network hops for responses."),
         argument(
             "http_tokens",
             ArgumentType::OneOf(&["required", "optional"]),
-            "\"required\"",
-            "`required` accepts only IMDSv2. `optional` also accepts IMDSv1.",
-        ),
+        )
+        .default_value("\"required\"")
+        .about("`required` accepts only IMDSv2. `optional` also accepts IMDSv1."),
     ],
     ..BLOCK
 };
@@ -116,20 +79,16 @@ pub(super) static NETWORK_INTERFACE: BlockType = BlockType {
     about: "A network interface. If there is any block, the blocks define all network interfaces. \
             One of them must have card 0, device 0 and the type `interface`.",
     arguments: &[
-        required(
-            "network_card_index",
-            ArgumentType::Whole(0, 150),
-            "Index of the network card.",
-        ),
-        required(
-            "device_index",
-            ArgumentType::Whole(0, 150),
-            "Index of the device on the network card.",
-        ),
+        required("network_card_index", ArgumentType::Whole(0, 150))
+            .about("Index of the network card."),
+        required("device_index", ArgumentType::Whole(0, 150))
+            .about("Index of the device on the network card."),
         argument(
             "interface_type",
             ArgumentType::OneOf(&["interface", "efa-only"]),
-            "\"interface\"",
+        )
+        .default_value("\"interface\"")
+        .about(
             "`interface` has an IP address. `efa-only` is an elastic fabric adapter without an IP \
              address, at most one per card.",
         ),
@@ -141,24 +100,12 @@ pub(super) static CONNECTION_TRACKING: BlockType = BlockType {
     name: "connection_tracking",
     about: "How long security groups track idle connections. Requires Nitro instance types.",
     arguments: &[
-        argument(
-            "tcp_established_timeout",
-            duration(MINUTE, 7200 * MINUTE),
-            "",
-            "Timeout of established TCP connections.",
-        ),
-        argument(
-            "udp_stream_timeout",
-            duration(MINUTE, 3 * MINUTE),
-            "",
-            "Timeout of UDP streams.",
-        ),
-        argument(
-            "udp_timeout",
-            duration(30 * SECOND, MINUTE),
-            "",
-            "Timeout of UDP traffic in one direction, or of one request and response.",
-        ),
+        argument("tcp_established_timeout", duration(MINUTE, 7200 * MINUTE))
+            .about("Timeout of established TCP connections."),
+        argument("udp_stream_timeout", duration(MINUTE, 3 * MINUTE))
+            .about("Timeout of UDP streams."),
+        argument("udp_timeout", duration(30 * SECOND, MINUTE))
+            .about("Timeout of UDP traffic in one direction, or of one request and response."),
     ],
     ..BLOCK
 };
@@ -169,7 +116,8 @@ pub(super) static CPU_OPTIONS: BlockType = BlockType {
     arguments: &[argument(
         "nested_virtualization",
         ArgumentType::OneOf(&["enabled", "disabled"]),
-        "",
+    )
+    .about(
         "Nested virtualization. `enabled` launches only instance types that support it. Defaults \
          to the behavior of EC2.",
     )],

@@ -13,31 +13,19 @@ pub(super) static AMI: BlockType = BlockType {
     about: "Selects images. Blocks are alternatives. An image must match all arguments of a block. \
             `alias` excludes other arguments.",
     arguments: &[
-        form(
-            "alias",
-            IdFormat::Alias,
+        form("alias", IdFormat::Alias).about(
             "Image that AWS publishes, as family and version, such as `al2023@latest`. Families \
              are `al2`, `al2023`, `bottlerocket`, `windows2019`, `windows2022` and `windows2025`. \
              Windows supports only `latest`.",
         ),
-        form("id", IdFormat::ImageId, "ID of the image."),
-        form(
-            "ssm_parameter",
-            IdFormat::Parameter,
-            "SSM parameter that holds an image ID.",
-        ),
-        form(
-            "name",
-            IdFormat::Filled,
-            "Name of the image; `*` matches any characters.",
-        ),
-        form(
-            "owner",
-            IdFormat::Filled,
+        form("id", IdFormat::ImageId).about("ID of the image."),
+        form("ssm_parameter", IdFormat::Parameter).about("SSM parameter that holds an image ID."),
+        form("name", IdFormat::Filled).about("Name of the image; `*` matches any characters."),
+        form("owner", IdFormat::Filled).about(
             "Account ID, `self`, or an alias such as `amazon`. Defaults to `self` and `amazon` if \
              `name` is set, and to any owner otherwise.",
         ),
-        argument("tags", ArgumentType::Searched, "", TAGS),
+        argument("tags", ArgumentType::Searched).about(TAGS),
     ],
     ..BLOCK
 };
@@ -47,8 +35,8 @@ pub(super) static SUBNET: BlockType = BlockType {
     repeat: Occurrence::Many,
     about: "Selects the subnets to launch into. Blocks are alternatives.",
     arguments: &[
-        form("id", IdFormat::SubnetId, "ID of the subnet."),
-        argument("tags", ArgumentType::Searched, "", TAGS),
+        form("id", IdFormat::SubnetId).about("ID of the subnet."),
+        argument("tags", ArgumentType::Searched).about(TAGS),
     ],
     ..BLOCK
 };
@@ -58,13 +46,9 @@ pub(super) static SECURITY_GROUP: BlockType = BlockType {
     repeat: Occurrence::Many,
     about: "Selects the security groups of the nodes: every group that matches at least one block.",
     arguments: &[
-        form("id", IdFormat::SecurityGroupId, "ID of the group."),
-        form(
-            "name",
-            IdFormat::Filled,
-            "Name of the group, not its `Name` tag.",
-        ),
-        argument("tags", ArgumentType::Searched, "", TAGS),
+        form("id", IdFormat::SecurityGroupId).about("ID of the group."),
+        form("name", IdFormat::Filled).about("Name of the group, not its `Name` tag."),
+        argument("tags", ArgumentType::Searched).about(TAGS),
     ],
     ..BLOCK
 };
@@ -75,20 +59,18 @@ pub(super) static CAPACITY_RESERVATION: BlockType = BlockType {
     about: "Selects the capacity reservations to use: every reservation that matches at least one \
             block. Without a block, Outrigger targets no reservation.",
     arguments: &[
-        form("id", IdFormat::ReservationId, "ID of the reservation."),
-        form(
-            "owner",
-            IdFormat::Account,
-            "Account ID of the owner. Requires `tags` or `instance_match_criteria`.",
-        ),
+        form("id", IdFormat::ReservationId).about("ID of the reservation."),
+        form("owner", IdFormat::Account)
+            .about("Account ID of the owner. Requires `tags` or `instance_match_criteria`."),
         argument(
             "instance_match_criteria",
             ArgumentType::OneOf(&["open", "targeted"]),
-            "",
+        )
+        .about(
             "Selects reservations that accept any matching launch (`open`), or only launches that \
              target them (`targeted`).",
         ),
-        argument("tags", ArgumentType::Searched, "", TAGS),
+        argument("tags", ArgumentType::Searched).about(TAGS),
     ],
     ..BLOCK
 };
@@ -97,8 +79,8 @@ pub(super) static PLACEMENT_GROUP: BlockType = BlockType {
     name: "placement_group",
     about: "Placement group of all nodes, by ID or name.",
     arguments: &[
-        form("id", IdFormat::PlacementGroupId, "ID of the group."),
-        form("name", IdFormat::Filled, "Name of the group."),
+        form("id", IdFormat::PlacementGroupId).about("ID of the group."),
+        form("name", IdFormat::Filled).about("Name of the group."),
     ],
     ..BLOCK
 };
