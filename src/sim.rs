@@ -418,7 +418,7 @@ impl World {
     fn bookmarks(&mut self, of_places: bool) {
         let kinds = self.setup.config.kinds().iter();
         for kind in
-            kinds.filter(|own| matches!(own, ObjectKind::Pod | ObjectKind::Node) == of_places)
+            kinds.filter(|kind| matches!(kind, ObjectKind::Pod | ObjectKind::Node) == of_places)
         {
             let event = Event::WatchAlive(*kind);
             self.watches

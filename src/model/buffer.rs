@@ -125,12 +125,18 @@ impl Buffer {
         if !self.is_open(now) {
             return Some(Vec::new());
         }
-        let own: Vec<&Pod> = there
+        let active_pods: Vec<&Pod> = there
             .into_iter()
-            .filter(|pod| self.scalable.as_ref().is_some_and(|own| own.has(pod)))
+            .filter(|pod| {
+                self.scalable
+                    .as_ref()
+                    .is_some_and(|scalable| scalable.has(pod))
+            })
             .collect();
-        let scale = u32::try_from(own.len()).unwrap_or(u32::MAX);
-        let newest = own.into_iter().max_by_key(|pod| (pod.created, &pod.key));
+        let scale = u32::try_from(active_pods.len()).unwrap_or(u32::MAX);
+        let newest = active_pods
+            .into_iter()
+            .max_by_key(|pod| (pod.created, &pod.key));
         let pattern = self.pattern(newest)?;
         let count = replicas(&BufferSize {
             replicas: self.replicas,
@@ -155,7 +161,9 @@ impl Buffer {
 
     /// Returns whether the buffer reserves capacity at this moment.
     pub fn is_open(&self, now: Timestamp) -> bool {
-        self.during.as_ref().is_none_or(|own| own.active_at(now))
+        self.during
+            .as_ref()
+            .is_none_or(|window| window.active_at(now))
     }
 
     /// When the result of [`is_open`](Self::is_open) may next change.
@@ -166,11 +174,11 @@ impl Buffer {
     /// A virtual pod without a name.
     fn pattern(&self, newest: Option<&Pod>) -> Option<Pod> {
         let mut pod = match (&self.pod, newest) {
-            (Some(own), _) => Pod {
-                requests: own.requests.clone(),
-                node_selector: own.node_selector.clone(),
-                node_affinity: own.node_affinity.clone(),
-                tolerations: own.tolerations.clone(),
+            (Some(spec), _) => Pod {
+                requests: spec.requests.clone(),
+                node_selector: spec.node_selector.clone(),
+                node_affinity: spec.node_affinity.clone(),
+                tolerations: spec.tolerations.clone(),
                 ..Pod::default()
             },
             (None, Some(like)) => Pod {

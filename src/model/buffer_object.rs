@@ -106,12 +106,16 @@ pub type BufferRooms = BTreeMap<String, Option<RoomCount>>;
 impl BufferStatus {
     /// Returns whether both are equal, ignoring transition times.
     pub fn has_same_content(&self, other: &Self) -> bool {
-        let timeless = |own: &Self| {
-            let mut own = own.clone();
-            own.conditions.iter_mut().for_each(|it| it.since = None);
-            own
-        };
-        timeless(self) == timeless(other)
+        self.without_times() == other.without_times()
+    }
+
+    /// Returns the status without the transition times of its conditions.
+    fn without_times(&self) -> Self {
+        let mut status = self.clone();
+        for condition in &mut status.conditions {
+            condition.since = None;
+        }
+        status
     }
 }
 
@@ -154,62 +158,57 @@ impl BufferObject {
             conditions: before.conditions.clone(),
         };
         let (ready, provisioning) = match room {
-            Err(why) => (
-                (false, why.reason, why.message.clone()),
-                (
+            Err(unresolved) => (
+                condition(READY, false, unresolved.reason, &unresolved.message),
+                condition(
+                    PROVISIONING,
                     false,
                     "NotReadyForProvisioning",
-                    "it is not known what room is wanted".to_owned(),
+                    "it is not known what room is wanted",
                 ),
             ),
             Ok(room) => (
-                (
-                    true,
-                    "Resolved",
-                    "it is known what room is wanted".to_owned(),
-                ),
+                condition(READY, true, "Resolved", "it is known what room is wanted"),
                 provisioning(room),
             ),
         };
-        for (kind, said) in [(READY, ready), (PROVISIONING, provisioning)] {
-            self.set(&mut status.conditions, kind, said, now);
+        for condition in [ready, provisioning] {
+            self.set(&mut status.conditions, condition, now);
         }
         status
     }
 
-    fn set(
-        &self,
-        all: &mut Vec<Condition>,
-        kind: &str,
-        (holds, reason, message): (bool, &str, String),
-        now: Timestamp,
-    ) {
-        let status = if holds { "True" } else { "False" };
-        let before = all.iter().find(|own| own.kind == kind);
-        let unchanged = before.filter(|own| own.status == status);
-        let condition = Condition {
-            kind: kind.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message: bounded(message),
-            observed_generation: Some(self.generation),
-            since: unchanged.and_then(|own| own.since).or(Some(now)),
-        };
-        match all.iter_mut().find(|own| own.kind == kind) {
-            Some(own) => *own = condition,
-            None => all.push(condition),
+    /// Replaces the condition of the same kind. The transition time is kept if the status does not
+    /// change.
+    fn set(&self, conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) {
+        condition.observed_generation = Some(self.generation);
+        condition.since = Some(now);
+        match conditions.iter_mut().find(|old| old.kind == condition.kind) {
+            Some(old) => {
+                if old.status == condition.status {
+                    condition.since = old.since.or(condition.since);
+                }
+                *old = condition;
+            }
+            None => conditions.push(condition),
         }
     }
 }
 
-fn bounded(mut message: String) -> String {
-    message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
-    message
+/// A condition without generation and transition time.
+fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Condition {
+    let status = if holds { "True" } else { "False" };
+    Condition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message[..message.floor_char_boundary(MESSAGE_BYTES)].to_owned(),
+        ..Condition::default()
+    }
 }
 
-/// Returns the status, reason and message of the condition `Provisioning`. The reasons are
-/// Karpenter's.
-fn provisioning(room: RoomCount) -> (bool, &'static str, String) {
+/// Returns the condition `Provisioning`. The reasons are Karpenter's.
+fn provisioning(room: RoomCount) -> Condition {
     let RoomCount {
         there,
         coming,
@@ -217,12 +216,16 @@ fn provisioning(room: RoomCount) -> (bool, &'static str, String) {
     } = room;
     let wanted = room.wanted();
     if wanted == 0 {
-        let message = "room for 0 pods is wanted".to_owned();
-        return (false, "BufferEmpty", message);
+        return condition(
+            PROVISIONING,
+            false,
+            "BufferEmpty",
+            "room for 0 pods is wanted",
+        );
     }
     if there == wanted {
         let message = format!("there is room for all {wanted} pods");
-        return (true, "FitsExistingCapacity", message);
+        return condition(PROVISIONING, true, "FitsExistingCapacity", &message);
     }
     let mut message = format!("there is room for {there} of {wanted} pods");
     if coming > 0 {
@@ -231,7 +234,7 @@ fn provisioning(room: RoomCount) -> (bool, &'static str, String) {
     if missing > 0 {
         message += &format!("; for {missing} there is none to be had");
     }
-    (false, "RequiresNewCapacity", message)
+    condition(PROVISIONING, false, "RequiresNewCapacity", &message)
 }
 
 #[cfg(test)]

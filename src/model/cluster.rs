@@ -373,10 +373,11 @@ impl Cluster {
     /// The user's tags for the resources of a node class: the cluster's tags, overridden by the
     /// tags of the class.
     pub fn tags_of(&self, class: Option<&NodeClassName>) -> Labels {
-        let mut classes = self.node_classes.iter();
-        let class = classes.find(|own| Some(&own.name) == class);
         let mut tags = self.tags.clone();
-        tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
+        let mut classes = self.node_classes.iter();
+        if let Some(class) = classes.find(|candidate| Some(&candidate.name) == class) {
+            tags.extend(class.tags.clone());
+        }
         tags
     }
 

@@ -11,14 +11,18 @@ pub fn parse_go(text: &str) -> Option<SignedDuration> {
     }
     let (mut sum, mut rest) = (0_i64, unsigned);
     while !rest.is_empty() {
-        let is_number = |c: char| c.is_ascii_digit() || c == '.';
-        let (number, after) = rest.split_at(rest.find(|c| !is_number(c))?);
-        let (unit, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
+        let (number, after) = rest.split_at(rest.find(|c| !is_in_number(c))?);
+        let (unit, after) = after.split_at(after.find(is_in_number).unwrap_or(after.len()));
         sum = sum.checked_add(nanoseconds(number, unit)?)?;
         rest = after;
     }
     let sum = if text.starts_with('-') { -sum } else { sum };
     (!unsigned.is_empty()).then(|| SignedDuration::from_nanos(sum))
+}
+
+/// Returns whether a decimal number may contain this character.
+fn is_in_number(c: char) -> bool {
+    c.is_ascii_digit() || c == '.'
 }
 
 fn nanoseconds(number: &str, unit: &str) -> Option<i64> {

@@ -9,10 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::duration::parse_go;
 use crate::model::labels::{
     DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, Labels, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT,
-    SCALE_DOWN_DISABLED, TAINT_DISRUPTED,
+    SCALE_DOWN_DISABLED,
 };
 use crate::model::pod::Pod;
-use crate::model::taint::{Effect, Taint};
 
 /// Eviction cost of a pod without priority and deletion cost. These units make the cost exact: one
 /// unit of deletion cost is 2^-27 of a pod, and one unit of priority is four times that.
@@ -56,7 +55,11 @@ fn protection(key: &'static str, value: &str) -> Result<Option<Protection>, ()> 
     let lasts = match value {
         "true" => None,
         "false" => return Ok(None),
-        other => Some(parse_go(other).filter(|own| own.is_positive()).ok_or(())?),
+        other => Some(
+            parse_go(other)
+                .filter(|duration| duration.is_positive())
+                .ok_or(())?,
+        ),
     };
     Ok(Some(Protection { key, lasts }))
 }
@@ -114,12 +117,11 @@ impl Pod {
     /// Returns the current protection from disruption. A duration counts from the start of the pod.
     /// A pod that has not started is protected. A terminal or terminating pod is not.
     pub fn protection(&self, now: Timestamp) -> Option<Protection> {
-        let over = |own: &Protection| {
-            let until = own.lasts.zip(self.started);
-            until.is_some_and(|(lasts, at)| now.duration_since(at) >= lasts)
-        };
-        let mut all = self.protections().filter(|protection| !over(protection));
-        all.next().filter(|_| self.is_active())
+        let mut current = self.protections().filter(|protection| {
+            let duration = protection.lasts.zip(self.started);
+            duration.is_none_or(|(lasts, started)| now.duration_since(started) < lasts)
+        });
+        current.next().filter(|_| self.is_active())
     }
 
     /// Returns whether the pod is currently protected from disruption.
@@ -153,13 +155,10 @@ impl Pod {
     /// Returns whether the pod can be evicted through the eviction API: it is active, not a mirror
     /// pod, does not tolerate the disrupted taint, and is not protected.
     pub fn is_evictable(&self, now: Timestamp) -> bool {
-        let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
-        let stays = || {
-            self.tolerations
-                .iter()
-                .any(|toleration| toleration.tolerates(&leaving))
-        };
-        self.is_active() && !self.is_mirror() && !stays() && !self.is_protected(now)
+        self.is_active()
+            && !self.is_mirror()
+            && !self.tolerates_disruption()
+            && !self.is_protected(now)
     }
 
     /// Returns why Cluster Autoscaler would not evict the pod, unless an annotation marks it as
@@ -174,11 +173,12 @@ impl Pod {
         if !owner.is_some_and(|owner| REPLICATING.contains(&owner.kind.as_str())) {
             return Some(AutoscalerRisk::NotReplicated);
         }
-        let named = self.annotations.get(SAFE_LOCAL_VOLUMES);
-        let named = named.map_or("", String::as_str);
-        let safe = |volume: &str| named.split(',').any(|own| own.trim() == volume);
+        let safe_volumes = self.annotations.get(SAFE_LOCAL_VOLUMES);
+        let safe_volumes = safe_volumes.map_or("", String::as_str);
         let mut volumes = self.local_volumes.iter();
-        if let Some(volume) = volumes.find(|volume| !safe(volume)) {
+        if let Some(volume) =
+            volumes.find(|volume| !safe_volumes.split(',').any(|name| name.trim() == *volume))
+        {
             return Some(AutoscalerRisk::Volume(volume));
         }
         (self.key.namespace == "kube-system").then_some(AutoscalerRisk::System)
@@ -186,33 +186,34 @@ impl Pod {
 
     /// Describes the invalid annotations of the pod, each as a sentence fragment.
     pub fn misreads(&self) -> impl Iterator<Item = String> {
-        let value = |key: &'static str| Some((key, self.annotations.get(key)?.as_str()));
-        let protecting = PROTECTING.into_iter().filter_map(value);
-        let protecting = protecting.filter(|(key, value)| protection(key, value).is_err());
-        let protecting = protecting.map(|(key, value)| {
-            misread(key, value, "true, false or a duration above zero like 30m")
-        });
-        let safe = value(SAFE_TO_EVICT).filter(|(_, value)| !matches!(*value, "true" | "false"));
-        let safe = safe.map(|(key, value)| misread(key, value, "true or false"));
-        let cost = value(DELETION_COST).filter(|(_, value)| deletion_cost(value).is_none());
-        let cost = cost.map(|(key, value)| misread(key, value, "a number"));
-        protecting.chain(safe).chain(cost)
+        PROTECTING
+            .into_iter()
+            .chain([SAFE_TO_EVICT, DELETION_COST])
+            .filter_map(|key| {
+                let value = self.annotations.get(key)?.as_str();
+                let (is_valid, wanted) = match key {
+                    SAFE_TO_EVICT => (matches!(value, "true" | "false"), "true or false"),
+                    DELETION_COST => (deletion_cost(value).is_some(), "a number"),
+                    _ => (
+                        protection(key, value).is_ok(),
+                        "true, false or a duration above zero like 30m",
+                    ),
+                };
+                (!is_valid).then(|| misread(key, value, wanted))
+            })
     }
 }
 
 /// Describes the invalid annotations of a node. Unlike pods, nodes are protected permanently or not
 /// at all.
 pub fn misreads_of_node(annotations: &Labels) -> impl Iterator<Item = String> {
-    let values = PROTECTING.into_iter().chain([SCALE_DOWN_DISABLED]);
-    let values = values.filter_map(|key| Some((key, annotations.get(key)?.as_str())));
-    let odd = values.filter(|(_, value)| !matches!(*value, "true" | "false"));
-    odd.map(|(key, value)| {
-        misread(
-            key,
-            value,
-            "true or false, which is all that a node can say",
-        )
-    })
+    const WANTED: &str = "true or false, which is all that a node can say";
+    PROTECTING
+        .into_iter()
+        .chain([SCALE_DOWN_DISABLED])
+        .filter_map(|key| Some((key, annotations.get(key)?.as_str())))
+        .filter(|(_, value)| !matches!(*value, "true" | "false"))
+        .map(|(key, value)| misread(key, value, WANTED))
 }
 
 #[cfg(test)]

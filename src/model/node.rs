@@ -38,7 +38,7 @@ impl ConditionStatus {
     /// Parses a status.
     pub fn parse(text: &str) -> Option<Self> {
         let all = [Self::True, Self::False, Self::Unknown];
-        all.into_iter().find(|own| own.as_str() == text)
+        all.into_iter().find(|status| status.as_str() == text)
     }
 }
 
@@ -104,10 +104,10 @@ impl Node {
     /// Replaces the condition of this type. The transition time is kept if the status does not
     /// change.
     pub fn set_condition(&mut self, kind: &str, status: ConditionStatus, now: Timestamp) {
-        let mut own = self.conditions.iter_mut();
-        match own.find(|own| own.kind == kind) {
-            Some(own) if own.status == status => {}
-            Some(own) => (own.status, own.since) = (status, now),
+        let mut conditions = self.conditions.iter_mut();
+        match conditions.find(|condition| condition.kind == kind) {
+            Some(condition) if condition.status == status => {}
+            Some(condition) => (condition.status, condition.since) = (status, now),
             None => self.conditions.push(NodeCondition {
                 kind: kind.to_owned(),
                 status,

@@ -74,7 +74,7 @@ impl Reason {
 
     /// Parses the spelling of `as_str`.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|own| own.as_str() == text)
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 
     /// All of them.
@@ -164,7 +164,7 @@ impl Rate {
     /// `m`, `h` or `d`.
     pub fn parse(text: &str) -> Option<Self> {
         let (nodes, unit) = text.split_once('/')?;
-        let plain = !nodes.is_empty() && nodes.bytes().all(|own| own.is_ascii_digit());
+        let plain = !nodes.is_empty() && nodes.bytes().all(|byte| byte.is_ascii_digit());
         let nodes: u32 = plain.then(|| nodes.parse().ok()).flatten()?;
         let (_, per) = Self::UNITS.into_iter().find(|(name, _)| *name == unit)?;
         (1..=Self::NODES_MAX)
@@ -380,8 +380,8 @@ impl Limits {
     pub fn and(&self, other: &Self) -> Self {
         let mut capacity: BTreeMap<String, i64> = self.capacity.iter().cloned().collect();
         for (name, most) in &other.capacity {
-            let own = capacity.entry(name.clone()).or_insert(*most);
-            *own = (*own).min(*most);
+            let limit = capacity.entry(name.clone()).or_insert(*most);
+            *limit = (*limit).min(*most);
         }
         Self {
             nodes: [self.nodes, other.nodes].into_iter().flatten().min(),
@@ -480,7 +480,7 @@ impl Pool {
     pub fn is_varied(&self) -> bool {
         self.requirements
             .iter()
-            .any(|(_, own)| own.min_values.is_some())
+            .any(|(_, requirement)| requirement.min_values.is_some())
     }
 
     /// Returns the remaining limits after `used` capacity and `nodes` nodes. Only limited resources

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use thiserror::Error;
+
 use crate::model::labels::{Labels, is_well_known, meant, normalized};
 
 /// A requirement operator of Kubernetes and Karpenter.
@@ -27,6 +29,39 @@ pub enum Operator {
     Lt,
     /// The label is an integer of at most the value.
     Lte,
+}
+
+/// Why an operator cannot have these values.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OperatorError {
+    /// `In` has no value.
+    #[error("In wants at least one value")]
+    NoValue,
+    /// A comparison has no value, or several.
+    #[error("{operator:?} wants exactly one value")]
+    NotOneValue {
+        /// The comparison.
+        operator: Operator,
+    },
+    /// The value of a comparison is not an integer.
+    #[error("{operator:?} wants an integer, not {value:?}")]
+    NotAnInteger {
+        /// The comparison.
+        operator: Operator,
+        /// Its value.
+        value: String,
+    },
+}
+
+/// The value of a comparison.
+fn bound(operator: Operator, values: &[String]) -> Result<i64, OperatorError> {
+    let [value] = values else {
+        return Err(OperatorError::NotOneValue { operator });
+    };
+    value.parse().map_err(|_| OperatorError::NotAnInteger {
+        operator,
+        value: value.clone(),
+    })
 }
 
 /// The allowed values of one label.
@@ -109,29 +144,23 @@ impl Requirement {
         }
     }
 
-    /// Creates a requirement from an operator and its values. Returns an error message for invalid
-    /// values: `In` requires at least one value, comparisons exactly one integer. Karpenter rejects
+    /// Creates a requirement from an operator and its values. Returns an error for invalid values:
+    /// `In` requires at least one value, comparisons exactly one integer. Karpenter rejects
     /// negative integers, which Kubernetes accepts.
-    pub fn from_operator(operator: Operator, values: &[String]) -> Result<Self, String> {
-        let number = || match values {
-            [one] => one
-                .parse::<i64>()
-                .map_err(|_| format!("{operator:?} wants an integer, not {one:?}")),
-            _ => Err(format!("{operator:?} wants exactly one value")),
-        };
+    pub fn from_operator(operator: Operator, values: &[String]) -> Result<Self, OperatorError> {
         Ok(match operator {
-            Operator::In if values.is_empty() => return Err("In wants at least one value".into()),
+            Operator::In if values.is_empty() => return Err(OperatorError::NoValue),
             Operator::In => Self::is_in(values.iter().cloned()),
             Operator::NotIn => Self::not_in(values.iter().cloned()),
             Operator::Exists => Self::exists(),
             Operator::DoesNotExist => Self::does_not_exist(),
-            Operator::Gt => match number()?.checked_add(1) {
+            Operator::Gt => match bound(operator, values)?.checked_add(1) {
                 Some(gte) => Self::between(Some(gte), None),
                 None => Self::impossible(),
             },
-            Operator::Gte => Self::between(Some(number()?), None),
-            Operator::Lt => Self::between(None, Some(number()?.saturating_sub(1))),
-            Operator::Lte => Self::between(None, Some(number()?)),
+            Operator::Gte => Self::between(Some(bound(operator, values)?), None),
+            Operator::Lt => Self::between(None, Some(bound(operator, values)?.saturating_sub(1))),
+            Operator::Lte => Self::between(None, Some(bound(operator, values)?)),
         })
     }
 
@@ -196,20 +225,20 @@ impl Requirement {
             return self.values.iter().next().cloned();
         }
         // With one more candidate than excluded values, at least one candidate is allowed.
-        let free = |value: &String| !self.values.contains(value);
+        let count = self.values.len() + 1;
         if self.gte.is_none() && self.lte.is_none() {
-            let all = std::iter::once("true".to_owned()).chain((0..).map(|n: u64| n.to_string()));
-            return all.take(self.values.len() + 1).find(free);
+            return std::iter::once("true".to_owned())
+                .chain((0..).map(|number: u64| number.to_string()))
+                .take(count)
+                .find(|value| !self.values.contains(value));
         }
         let (low, high) = (self.gte.unwrap_or(0), self.lte.unwrap_or(i64::MAX));
-        let mut plain = (low..=high).map(|n| n.to_string());
+        let plain = (low..=high).map(|number| number.to_string());
         let padded = (1..).map(|zeros| format!("{}{low}", "0".repeat(zeros)));
-        let most = self.values.len() + 1;
         plain
-            .by_ref()
-            .take(most)
-            .find(free)
-            .or_else(|| padded.take(most).find(free))
+            .take(count)
+            .chain(padded.take(count))
+            .find(|value| !self.values.contains(value))
     }
 
     fn within(&self, value: &str) -> bool {
@@ -411,7 +440,7 @@ impl Requirements {
     pub fn add(&mut self, key: &str, requirement: Requirement) {
         let key = normalized(key);
         match self.by_key.get_mut(key) {
-            Some(own) => *own = own.intersection(&requirement),
+            Some(existing) => *existing = existing.intersection(&requirement),
             None => {
                 self.by_key.insert(key.to_owned(), requirement);
             }
@@ -453,14 +482,14 @@ impl Requirements {
     /// Checks that, for every label that both sides name, a value satisfies both.
     pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
         for (key, wanted) in &incoming.by_key {
-            let own = self.by_key.get(key);
+            let offered = self.by_key.get(key);
             if wanted.is_impossible()
-                || !own.is_none_or(|own| {
-                    own.has_intersection(wanted)
-                        || (wanted.allows_absence() && own.allows_absence())
+                || !offered.is_none_or(|offered| {
+                    offered.has_intersection(wanted)
+                        || (wanted.allows_absence() && offered.allows_absence())
                 })
             {
-                return Err(Incompatible::new(key, wanted, own, Vec::new()));
+                return Err(Incompatible::new(key, wanted, offered, Vec::new()));
             }
         }
         Ok(())
@@ -482,8 +511,11 @@ impl Requirements {
                 continue;
             }
             // Suggestions are only needed for pools. Thousands of nodes are checked without them.
-            let own = self.by_key.keys().filter(|_| well_known_undefined);
-            let known = own.filter(|key| !is_well_known(key)).cloned().collect();
+            let keys = self.by_key.keys();
+            let known = keys
+                .filter(|key| well_known_undefined && !is_well_known(key))
+                .cloned()
+                .collect();
             return Err(Incompatible::new(key, wanted, None, known));
         }
         self.intersects(incoming)

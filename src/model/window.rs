@@ -55,9 +55,33 @@ const CHANGES_MAX: usize = 1440;
 /// Returns whether a part of a field is valid in every cron. Some implementations define `L`, `W`,
 /// `#`, `?` and `+`, each with a different meaning, so these are rejected.
 fn is_posix(part: &str) -> bool {
-    let is_number = !part.is_empty() && part.bytes().all(|own| own.is_ascii_digit());
-    let is_name = part.len() == 3 && part.bytes().all(|own| own.is_ascii_alphabetic());
+    let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = part.len() == 3 && part.bytes().all(|byte| byte.is_ascii_alphabetic());
     part == "*" || is_number || is_name
+}
+
+/// Why a cron expression is invalid.
+#[derive(Debug, Error)]
+enum ExpressionError {
+    #[error("wants minute, hour, day of month, month, day of week")]
+    FieldCount,
+    #[error("{0:?} is not made of numbers, names, `*`, `,`, `-` and `/`")]
+    Field(String),
+    #[error(transparent)]
+    Cron(#[from] croner::errors::CronError),
+}
+
+fn parse_cron(expression: &str) -> Result<Cron, ExpressionError> {
+    if !expression.starts_with('@') && expression.split_whitespace().count() != 5 {
+        return Err(ExpressionError::FieldCount);
+    }
+    let mut fields = expression.split_whitespace();
+    let invalid =
+        fields.find(|field| !field.starts_with('@') && !field.split([',', '-', '/']).all(is_posix));
+    match invalid {
+        Some(field) => Err(ExpressionError::Field(field.to_owned())),
+        None => Ok(Cron::from_str(expression)?),
+    }
 }
 
 impl Window {
@@ -68,31 +92,16 @@ impl Window {
         duration: SignedDuration,
         zone: &str,
     ) -> Result<Self, WindowError> {
-        let named = zone;
-        let zone = TimeZone::get(zone).map_err(|_| WindowError::TimeZone(named.to_owned()))?;
+        let zone = TimeZone::get(zone).map_err(|_| WindowError::TimeZone(zone.to_owned()))?;
         if duration < SignedDuration::from_mins(1) || duration > DURATION_MAX {
             return Err(WindowError::Duration);
         }
-        let bad = |why: String| WindowError::Cron {
+        let cron = parse_cron(expression).map_err(|why| WindowError::Cron {
             expression: expression.to_owned(),
-            why,
-        };
-        if !expression.starts_with('@') && expression.split_whitespace().count() != 5 {
-            return Err(bad(
-                "wants minute, hour, day of month, month, day of week".into()
-            ));
-        }
-        let odd = |field: &&str| !field.split([',', '-', '/']).all(is_posix);
-        let mut fields = expression.split_whitespace();
-        if let Some(odd) = fields.find(|field| !field.starts_with('@') && odd(field)) {
-            return Err(bad(format!(
-                "{odd:?} is not made of numbers, names, `*`, `,`, `-` and `/`"
-            )));
-        }
-        let cron = Cron::from_str(expression).map_err(|error| bad(error.to_string()))?;
-        let expression = expression.to_owned();
+            why: why.to_string(),
+        })?;
         Ok(Self {
-            expression,
+            expression: expression.to_owned(),
             cron: Box::new(cron),
             duration,
             zone,

@@ -195,8 +195,10 @@ impl Cloud {
     fn reserved_left(&self, key: &OfferingKey, now: Timestamp) -> Option<usize> {
         let id = key.reservation.as_deref()?;
         let known = self.catalog.reservations().get(id);
-        let own = known.filter(|own| own.is_open(now));
-        let most = own.map_or(0, |own| usize::try_from(own.left).unwrap_or(usize::MAX));
+        let reservation = known.filter(|reservation| reservation.is_open(now));
+        let most = reservation.map_or(0, |reservation| {
+            usize::try_from(reservation.left).unwrap_or(usize::MAX)
+        });
         Some(most.saturating_sub(self.in_reservation(id)))
     }
 
@@ -321,11 +323,11 @@ impl Cloud {
 
     /// Adds these tags to an instance launched by a different program. An instance that was not
     /// launched here is assumed to exist, because its Node exists.
-    pub fn adopt(&mut self, own: &Adoption, now: Timestamp) -> CommandResult {
-        let tags = &own.tags;
-        let Some(machine) = self.machines.get_mut(&own.instance) else {
-            let machine = SimInstance::new(own.instance(), Labels::new(), Vec::new(), now);
-            self.machines.insert(own.instance.clone(), machine);
+    pub fn adopt(&mut self, adoption: &Adoption, now: Timestamp) -> CommandResult {
+        let tags = &adoption.tags;
+        let Some(machine) = self.machines.get_mut(&adoption.instance) else {
+            let machine = SimInstance::new(adoption.instance(), Labels::new(), Vec::new(), now);
+            self.machines.insert(adoption.instance.clone(), machine);
             return CommandResult::Done;
         };
         let truth = machine.truth();

@@ -121,7 +121,7 @@ impl World {
                 self.scene.cloud.tag(instances, tags);
                 CommandResult::Done
             }
-            Command::Adopt(own) => self.scene.cloud.adopt(own, self.now),
+            Command::Adopt(adoption) => self.scene.cloud.adopt(adoption, self.now),
             Command::Rewatch { kind } => self.rewatch(*kind),
             _ => self
                 .scene

@@ -59,10 +59,10 @@ impl World {
                     why,
                 });
             }
-            Report::EndsHeld(own) => {
+            Report::EndsHeld(held) => {
                 self.note(TimelineFact::Held {
-                    instances: own.claims.len(),
-                    total: own.total,
+                    instances: held.claims.len(),
+                    total: held.total,
                 });
                 self.timers
                     .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
@@ -80,7 +80,7 @@ impl World {
     /// A user approves the held terminations.
     pub(super) fn accept(&mut self) {
         let engine = self.engine.as_ref();
-        let held = engine.and_then(|own| match (own.mismatch(), own.held_ends()) {
+        let held = engine.and_then(|engine| match (engine.mismatch(), engine.held_ends()) {
             (Some(Mismatch::NoNodes { id, .. }), _) => Some(id.clone()),
             (Some(_), _) => {
                 // The user checks again after that time.
@@ -88,7 +88,7 @@ impl World {
                     .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
                 None
             }
-            (None, held) => held.map(|own| own.id.clone()),
+            (None, held) => held.map(|held| held.id.clone()),
         });
         if let Some(id) = held {
             self.scene.cluster.accept(&id);

@@ -142,7 +142,7 @@ impl World {
     /// Interrupts spot instances one after another within a time.
     pub(super) fn storm(&mut self, taken: ReclaimCount, within: SignedDuration) {
         let spot = self
-            .ours(|own| own.capacity_type == CapacityType::Spot)
+            .ours(|offering| offering.capacity_type == CapacityType::Spot)
             .len();
         let spot = u32::try_from(spot).unwrap_or(u32::MAX);
         let count = match taken {
@@ -165,8 +165,8 @@ impl World {
         };
         self.note(TimelineFact::Fault(format!("zone {} is lost", outage.zone)));
         let live = self.scene.live().map(|machine| machine.truth());
-        let there = live.filter(|own| own.offering.zone.as_str() == outage.zone);
-        let there: Vec<InstanceId> = there.map(|own| own.id.clone()).collect();
+        let there = live.filter(|instance| instance.offering.zone.as_str() == outage.zone);
+        let there: Vec<InstanceId> = there.map(|instance| instance.id.clone()).collect();
         for instance in there {
             self.scene.cloud.fail(&instance, self.now);
         }

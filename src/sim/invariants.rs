@@ -286,8 +286,8 @@ impl Checker {
         let tainted = self.tainted.get(&node.name);
         // A deadline on the Node applies if its pool forces the drain or the node has failed.
         let said = node.deadline().is_some_and(|at| at <= now);
-        let own = grace.zip(tainted);
-        said || own.is_some_and(|(grace, tainted)| later(*tainted, grace) <= now)
+        let grace = grace.zip(tainted);
+        said || grace.is_some_and(|(grace, tainted)| later(*tainted, grace) <= now)
     }
 
     /// Checks a command that removes every pod of a node.
@@ -453,10 +453,13 @@ impl Checker {
 
     /// Checks the number of instances in each reservation.
     fn reserved(&mut self, scene: &GroundTruth, now: Timestamp) {
-        for (id, own) in scene.catalog.reservations() {
+        for (id, reservation) in scene.catalog.reservations() {
             let count = scene.cloud.in_reservation(id);
-            if u64::from(own.left) < count as u64 {
-                let text = format!("{count} instances in {id}, which is for {}", own.left);
+            if u64::from(reservation.left) < count as u64 {
+                let text = format!(
+                    "{count} instances in {id}, which is for {}",
+                    reservation.left
+                );
                 self.fault(Invariant::Reservations, now, text);
             }
         }
@@ -532,13 +535,13 @@ impl Checker {
         for pool in &scene.config.pools {
             let Some(wanted) = wanted(pool) else { continue };
             let nodes = scene.cluster.store().nodes().values();
-            let own = nodes.filter(|node| {
+            let node = nodes.filter(|node| {
                 let live = scene
                     .our_machine(node)
                     .is_some_and(|it| it.truth().state.is_live());
                 live && node.is_initialized() && node.pool().as_ref() == Some(&pool.name)
             });
-            let count = own.count();
+            let count = node.count();
             if u32::try_from(count) != Ok(wanted) {
                 let text = format!("pool {} has {count} nodes of {wanted}", pool.name);
                 self.fault(Invariant::Number, now, text);

@@ -43,8 +43,8 @@ impl Together {
     pub fn new(setups: Vec<Setup>, limits: FleetLimits, seed: u64, faults: bool) -> Self {
         let mut worlds: Vec<World> = Vec::new();
         for setup in setups {
-            let own = seed.wrapping_mul(1000).wrapping_add(worlds.len() as u64);
-            worlds.push(World::new(setup, own, faults));
+            let world_seed = seed.wrapping_mul(1000).wrapping_add(worlds.len() as u64);
+            worlds.push(World::new(setup, world_seed, faults));
         }
         let now = worlds.iter().map(World::now).min().unwrap_or_default();
         let count = worlds.len();
@@ -100,9 +100,11 @@ impl Together {
     }
 
     fn step(&mut self, until: Timestamp) -> bool {
-        let next = |own: &World| own.next_at().filter(|at| *at <= own.limit.min(until));
+        let next = |world: &World| world.next_at().filter(|at| *at <= world.limit.min(until));
         let first = self.worlds.iter().enumerate();
-        let first = first.filter_map(|(at, own)| Some((next(own)?, at))).min();
+        let first = first
+            .filter_map(|(at, world)| Some((next(world)?, at)))
+            .min();
         let ring = self.fleet.poll_timeout(self.now).filter(|at| *at <= until);
         match (first, ring) {
             (None, None) => return false,
@@ -131,8 +133,8 @@ impl Together {
             self.launched[at] = world.tally.launched;
             let (mut nodes, mut capacity) = (0, Resources::default());
             for world in &self.worlds {
-                let (own, count) = really(world);
-                capacity.add(&own);
+                let (usage, count) = really(world);
+                capacity.add(&usage);
                 nodes += count;
             }
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);

@@ -51,9 +51,9 @@ impl FixedFleet {
         for (capacity_type, pods) in pods_by_capacity_type(scene) {
             let count = packed(pods, shape, &daemons(&scene.cluster));
             #[expect(clippy::cast_precision_loss, reason = "a number of nodes is small")]
-            let own = count as f64 * price(shape, capacity_type).usd_per_h();
+            let cost = count as f64 * price(shape, capacity_type).usd_per_h();
             nodes += count;
-            usd_per_h += own;
+            usd_per_h += cost;
         }
         usd_per_h += reserved_usd_per_h(scene);
         self.peak = self.peak.max(nodes);
@@ -110,17 +110,17 @@ fn pods_by_capacity_type(scene: &GroundTruth) -> BTreeMap<CapacityType, Vec<&Res
 
 /// Price of the instances in reservations.
 fn reserved_usd_per_h(scene: &GroundTruth) -> f64 {
-    let offerings = scene.live().map(|own| &own.truth().offering);
+    let offerings = scene.live().map(|machine| &machine.truth().offering);
     let reserved = offerings.filter(|offering| offering.capacity_type == CapacityType::Reserved);
-    let prices = reserved.filter_map(|own| scene.catalog.offering(own));
+    let prices = reserved.filter_map(|offering| scene.catalog.offering(offering));
     prices.map(|price| price.price.usd_per_h()).sum()
 }
 
 /// Total requests of the daemons on a node.
 fn daemons(cluster: &SimCluster) -> Resources {
     let mut daemons = Resources::default();
-    let own = cluster.workloads().map(|owned| &owned.workload);
-    for workload in own.filter(|own| own.owns == WorkloadKind::DaemonSet) {
+    let workloads = cluster.workloads().map(|owned| &owned.workload);
+    for workload in workloads.filter(|workload| workload.owns == WorkloadKind::DaemonSet) {
         daemons.add(&workload.requests);
         daemons.pods += 1;
     }

@@ -47,7 +47,7 @@ impl AmiFamily {
 
     /// The spelling.
     pub fn as_str(self) -> &'static str {
-        let place = Self::ALL.iter().position(|own| *own == self);
+        let place = Self::ALL.iter().position(|family| *family == self);
         place.map_or("", |place| Self::NAMES[place])
     }
 

@@ -49,7 +49,7 @@ impl SimCluster {
             Command::ReadLease => CommandResult::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
             // The simulated cluster has no such objects.
-            Command::PatchBuffer(own) => gone("CapacityBuffer", &own.key.name),
+            Command::PatchBuffer(patch) => gone("CapacityBuffer", &patch.key.name),
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }
@@ -269,11 +269,11 @@ impl SimCluster {
     }
 }
 
-fn merge(own: &mut Labels, changes: &[(String, Option<String>)]) {
+fn merge(labels: &mut Labels, changes: &[(String, Option<String>)]) {
     for (key, value) in changes {
         match value {
-            Some(value) => own.insert(key.clone(), value.clone()),
-            None => own.remove(key),
+            Some(value) => labels.insert(key.clone(), value.clone()),
+            None => labels.remove(key),
         };
     }
 }

@@ -34,8 +34,8 @@ impl SimCluster {
             };
             let name = owned.workload.name.clone();
             let labels = [("app".to_owned(), name)].into();
-            let number = |own: u32| Some(Bound::Count(own.into()));
-            let share = |own: u32| Some(Bound::Percent(own));
+            let number = |number: u32| Some(Bound::Count(number.into()));
+            let share = |percent: u32| Some(Bound::Percent(percent));
             let (min_available, max_unavailable) = match owned.workload.budget {
                 Some(SimPdb::MinAvailable(least)) => (number(least), None),
                 Some(SimPdb::MaxUnavailable(most)) => (None, number(most)),

@@ -103,12 +103,12 @@ impl SimCluster {
         let mut promised = Promised::new();
         for (pod, uid) in self.waiting.values() {
             let known = self.store.pods().get(pod).filter(|pod| awaits(pod, uid));
-            if let Some((node, own)) =
-                known.and_then(|own| Some((own.nominated_node.as_ref()?, own)))
+            if let Some((node, nominated)) =
+                known.and_then(|nominated| Some((nominated.nominated_node.as_ref()?, nominated)))
             {
-                let own = (own.priority, own.requests.clone());
+                let promise = (nominated.priority, nominated.requests.clone());
                 let all = promised.entry(node.clone()).or_default();
-                all.insert(pod.clone(), own);
+                all.insert(pod.clone(), promise);
             }
         }
         promised
@@ -124,13 +124,14 @@ impl SimCluster {
         let zones = self.zones_of(workload);
         let takes = |node: &Node, used: &Resources| -> Result<(), FilterFailure> {
             let others = promised.get(&node.name).into_iter().flatten();
-            let mut others = others.filter(|(key, own)| **key != pod.key && own.0 >= pod.priority);
+            let mut others =
+                others.filter(|(key, promise)| **key != pod.key && promise.0 >= pod.priority);
             match others.next() {
                 None => admits(workload, node, used)?,
                 Some((_, first)) => {
                     let mut taken = used.clone();
                     taken.add(&first.1);
-                    others.for_each(|(_, own)| taken.add(&own.1));
+                    others.for_each(|(_, promise)| taken.add(&promise.1));
                     admits(workload, node, &taken)?;
                 }
             }

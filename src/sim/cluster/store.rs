@@ -245,9 +245,9 @@ impl Store {
     }
 
     /// Attaches a volume with this name.
-    pub fn attach(&mut self, name: &str, own: Attached) {
+    pub fn attach(&mut self, name: &str, attached: Attached) {
         let volume = Volume {
-            name: own.volume.clone(),
+            name: attached.volume.clone(),
             ..Volume::default()
         };
         if !volume.name.is_empty() {
@@ -255,33 +255,41 @@ impl Store {
                 .push(Event::Applied(WatchedObject::Volume(volume.clone())));
             self.volumes.insert(volume.name.clone(), volume);
         }
-        self.attached.insert(name.to_owned(), own);
+        self.attached.insert(name.to_owned(), attached);
     }
 
     /// Detaches a volume, unless it is stuck.
     pub fn detach(&mut self, name: &str) {
-        if self.attached.get(name).is_some_and(|own| !own.stuck) {
+        if self
+            .attached
+            .get(name)
+            .is_some_and(|attached| !attached.stuck)
+        {
             self.attached.remove(name);
         }
     }
 
     /// Attachments of a node.
     pub fn attached_to(&self, node: &str) -> Vec<Attachment> {
-        let own = self
+        let attachments = self
             .attached
             .iter()
-            .filter(|(_, own)| own.node.as_str() == node);
-        own.map(|(name, own)| Attachment {
-            name: name.clone(),
-            volume: own.volume.clone(),
-        })
-        .collect()
+            .filter(|(_, attached)| attached.node.as_str() == node);
+        attachments
+            .map(|(name, attached)| Attachment {
+                name: name.clone(),
+                volume: attached.volume.clone(),
+            })
+            .collect()
     }
 
     /// Names of the attachments of a pod.
     pub fn mounted_by(&self, uid: &str) -> Vec<String> {
-        let own = self.attached.iter().filter(|(_, own)| own.pod == uid);
-        own.map(|(name, _)| name.clone()).collect()
+        let attachments = self
+            .attached
+            .iter()
+            .filter(|(_, attached)| attached.pod == uid);
+        attachments.map(|(name, _)| name.clone()).collect()
     }
 
     /// Creates a namespace.
@@ -340,7 +348,7 @@ impl Store {
     /// Returns true if the object exists with this UID, or with any UID if none is given. Kinds
     /// without UIDs in the simulation are compared by key only.
     pub fn exists(&self, kind: ObjectKind, key: &ObjectKey, uid: &str) -> bool {
-        let same = |own: &str| uid.is_empty() || own == uid;
+        let same = |object_uid: &str| uid.is_empty() || object_uid == uid;
         match kind {
             ObjectKind::Pod => self.pods.get(key).is_some_and(|pod| same(&pod.uid)),
             ObjectKind::Node => self

@@ -97,8 +97,9 @@ impl Leaving {
                     let WatchedObject::Node(node) = object else {
                         continue;
                     };
-                    let own = before.get(&node.name).cloned();
-                    self.told.extend(own.map(|own| (node.name.clone(), own)));
+                    let observed = before.get(&node.name).cloned();
+                    self.told
+                        .extend(observed.map(|observed| (node.name.clone(), observed)));
                     self.shown(object, now);
                 }
             }
@@ -112,7 +113,7 @@ impl Leaving {
                 });
                 let before = std::mem::replace(&mut self.pods, shown.collect());
                 self.hidden.extend(before);
-                self.hidden.retain(|own| !self.pods.contains(own));
+                self.hidden.retain(|key| !self.pods.contains(key));
             }
             Event::Deleted(ObjectKind::Pod, key) => {
                 self.pods.remove(key);
@@ -131,12 +132,12 @@ impl Leaving {
             return;
         };
         let before = self.told.get(&node.name);
-        let same = before.filter(|own| own.ready == node.ready);
+        let same = before.filter(|observed| observed.ready == node.ready);
         let told = ObservedNode {
             pool: node.pool(),
             initialized: node.is_initialized(),
             ready: node.ready,
-            since: same.map_or(now, |own| own.since),
+            since: same.map_or(now, |observed| observed.since),
         };
         self.told.insert(node.name.clone(), told);
     }
@@ -166,8 +167,8 @@ impl Leaving {
             let node = nodes.get(name);
             let machine = node.and_then(|node| scene.our_machine(node));
             let gone = machine.is_none_or(|machine| !machine.truth().state.is_live());
-            let own = told.initialized && told.pool.as_ref() == Some(pool);
-            if !own || (gone && !told.ready) {
+            let counts = told.initialized && told.pool.as_ref() == Some(pool);
+            if !counts || (gone && !told.ready) {
                 continue;
             }
             let on_its_way = self.sent.get(name);
@@ -209,14 +210,14 @@ fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
         let tags = &machine.truth().tags;
         ClaimRecord::from_tags(tags, &config.installation, &config.name)
     });
-    record.is_some_and(|record| record.is_ok_and(|own| own.is_overdue(now)))
+    record.is_some_and(|record| record.is_ok_and(|record| record.is_overdue(now)))
 }
 
 /// The disruption reason in an annotation of a node.
 fn reason_of(annotation: Option<&String>) -> Option<Reason> {
     let text = annotation?;
     let mut all = BUDGETED.into_iter().chain([Reason::Surplus]);
-    all.find(|own| own.as_str() == text)
+    all.find(|reason| reason.as_str() == text)
 }
 
 /// Returns true if a pod must not be disrupted now.
@@ -228,7 +229,7 @@ pub fn is_protected(pod: &Pod, now: Timestamp) -> bool {
         let lasts = value.parse::<SignedDuration>();
         let lasts = lasts.ok().filter(SignedDuration::is_positive);
         let over = |lasts| pod.started.map(|at| later(at, lasts));
-        value == "true" || lasts.is_some_and(|own| over(own).is_none_or(|at| now < at))
+        value == "true" || lasts.is_some_and(|duration| over(duration).is_none_or(|at| now < at))
     })
 }
 
@@ -301,11 +302,11 @@ impl Checker {
 
     /// Records a disruption for rates, with the time of the first one within the period.
     fn rated(&mut self, provider_id: &str, reason: Reason, pool: &Pool, now: Timestamp) {
-        let own = (now, reason, pool.name.clone());
+        let disruption = (now, reason, pool.name.clone());
         let known = self.leaving.let_go.entry(provider_id.to_owned());
-        let known = known.or_insert_with(|| own.clone());
+        let known = known.or_insert_with(|| disruption.clone());
         if now.duration_since(known.0) > RATED_MAX {
-            *known = own;
+            *known = disruption;
         }
     }
 
@@ -382,7 +383,9 @@ impl Checker {
         let pods = scene.cluster.store().pods_on(node.name.as_str());
         let mut pods = pods.filter(|pod| pod.holds_drain(now));
         begun.is_some_and(|at| {
-            pods.any(|pod| pod.created.is_some_and(|own| *at < own) && is_protected(pod, now))
+            pods.any(|pod| {
+                pod.created.is_some_and(|created| *at < created) && is_protected(pod, now)
+            })
         })
     }
 }
@@ -443,10 +446,10 @@ fn homeless(
         Host { node, used }
     });
     let hosts: Vec<Host<'_>> = hosts.collect();
-    let few = |own: &Workload| {
+    let few = |workload: &Workload| {
         hosts
             .iter()
-            .filter(|host| admits_when_empty(own, host.node).is_ok())
+            .filter(|host| admits_when_empty(workload, host.node).is_ok())
             .count()
     };
     let used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
@@ -470,13 +473,14 @@ fn homeless(
 /// Returns true if all pods fit at the same time, within a limited number of steps. Pods with the
 /// fewest nodes are first. Nodes on which no pod fits are ignored.
 fn have_places(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
-    let takes = |host: &Host<'_>, own: &Workload| admits(own, host.node, &host.used).is_ok();
+    let takes =
+        |host: &Host<'_>, workload: &Workload| admits(workload, host.node, &host.used).is_ok();
     hosts.retain(|host| {
         reschedulable
             .iter()
             .any(|reschedulable| takes(host, reschedulable))
     });
-    let choice = |own: &Workload| hosts.iter().filter(|host| takes(host, own)).count();
+    let choice = |workload: &Workload| hosts.iter().filter(|host| takes(host, workload)).count();
     reschedulable.sort_by_cached_key(|reschedulable| {
         (
             choice(reschedulable),
@@ -548,13 +552,13 @@ fn left_over(
             (0..hosts.len()).filter(|at| admits(workload, hosts[*at].node, &used[*at]).is_ok());
         let cpu = |at: &usize| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli;
         let slope = |cpu: i64, memory: i64| (memory / cpu.max(1)).max(1).ilog2();
-        let own = slope(workload.requests.cpu_milli, workload.requests.memory);
+        let wanted_slope = slope(workload.requests.cpu_milli, workload.requests.memory);
         let place = match choice {
             NodeChoice::First => places.next(),
             NodeChoice::Fullest => places.min_by_key(cpu),
             NodeChoice::Alike => places.min_by_key(|at| {
                 let memory = hosts[*at].node.allocatable.memory - used[*at].memory;
-                slope(cpu(at), memory).abs_diff(own)
+                slope(cpu(at), memory).abs_diff(wanted_slope)
             }),
         };
         match place {

@@ -119,7 +119,7 @@ impl Checker {
     pub fn stranded(&mut self, scene: &GroundTruth, now: Timestamp) {
         let nodes = scene.cluster.store().nodes().values();
         for node in nodes.filter(|node| node.is_awaited()) {
-            let ended = scene.our_machine(node).and_then(|own| own.ended);
+            let ended = scene.our_machine(node).and_then(|machine| machine.ended);
             let long = ended.is_some_and(|at| now.duration_since(at) > STRANDED_MAX);
             let pods = scene.occupying(node).count();
             if long && pods > 0 {

@@ -297,8 +297,8 @@ fn read_require(reader: &mut ScenarioDecoder<'_>, block: &Block, wants: &mut Vec
             _ => reader.texts(attribute),
         };
         let Some(values) = values else { continue };
-        if let Err(why) = Requirement::from_operator(*operator, &values) {
-            reader.mistake_in(attribute, &why);
+        if let Err(error) = Requirement::from_operator(*operator, &values) {
+            reader.mistake_in(attribute, &error.to_string());
         }
         wants.push(Want {
             key: key.to_owned(),

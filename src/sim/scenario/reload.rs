@@ -53,9 +53,9 @@ pub fn reloads<'a>(
     let mut reloads = Vec::new();
     for (at, block) in all {
         let new: Vec<&Block> = block.body.blocks().collect();
-        now.retain(|own| !new.iter().any(|other| is_same(own, other)));
+        now.retain(|block| !new.iter().any(|other| is_same(block, other)));
         now.extend(new);
-        let mut kept: Vec<Part> = now.iter().filter_map(|own| own.span()).collect();
+        let mut kept: Vec<Part> = now.iter().filter_map(|block| block.span()).collect();
         kept.sort_by_key(|part| part.start);
         let ends = std::iter::once(0).chain(kept.iter().map(|part| part.end));
         let starts = kept.iter().map(|part| part.start);
@@ -68,8 +68,8 @@ pub fn reloads<'a>(
 
 /// Returns true if blocks have the same name and labels.
 fn is_same(one: &Block, other: &Block) -> bool {
-    let labels = |own: &Block| -> Vec<String> {
-        let labels = own.labels.iter();
+    let labels = |block: &Block| -> Vec<String> {
+        let labels = block.labels.iter();
         labels.map(|label| label.as_str().to_owned()).collect()
     };
     one.ident.as_str() == other.ident.as_str() && labels(one) == labels(other)
