@@ -58,7 +58,7 @@ use crate::engine::command::{CommandId, CommandResult, IssuedCommand};
 use crate::engine::event::Event;
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{InstanceId, NodeName};
-use crate::model::instance::{InstanceType, OfferingKey};
+use crate::model::instance::OfferingKey;
 use crate::model::requirement::Requirement;
 use crate::model::watched_object::ObjectKind;
 use crate::sim::cloud::{Cloud, CloudSettings};
@@ -90,7 +90,7 @@ impl Setup {
     /// Creates a setup with the fixed type and the types that some pool may use. All other types
     /// would have no effect and slow down every plan.
     pub fn new(scenario: Arc<Scenario>, config: Arc<Cluster>, catalog: &Catalog) -> Self {
-        let usable = |shape: &InstanceType| {
+        let types = catalog.types().filter(|shape| {
             shape.name == scenario.fixed_type
                 || config.pools.iter().any(|pool| {
                     pool.requirements.iter().all(|(key, wanted)| {
@@ -99,9 +99,8 @@ impl Setup {
                             || wanted.allows_absence()
                     })
                 })
-        };
-        let types = catalog.types().filter(|shape| usable(shape)).cloned();
-        let catalog = Arc::new(Catalog::new(types));
+        });
+        let catalog = Arc::new(Catalog::new(types.cloned()));
         Self {
             scenario,
             config,

@@ -18,7 +18,7 @@ use crate::catalog::Catalog;
 use crate::engine::command::{
     Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind,
 };
-use crate::model::claim::{TAG_CLUSTER, TAG_FLEET, TAG_INSTALLATION};
+use crate::model::claim::{TAG_FLEET, TAG_INSTALLATION, is_owned_by};
 use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{
     CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey, Price,
@@ -194,12 +194,12 @@ impl Cloud {
     /// Remaining instances in the reservation of an offering. `None` if it has no reservation.
     fn reserved_left(&self, key: &OfferingKey, now: Timestamp) -> Option<usize> {
         let id = key.reservation.as_deref()?;
-        let known = self.catalog.reservations().get(id);
-        let reservation = known.filter(|reservation| reservation.is_open(now));
-        let most = reservation.map_or(0, |reservation| {
-            usize::try_from(reservation.left).unwrap_or(usize::MAX)
+        let reservation = self.catalog.reservations().get(id);
+        let left = reservation.map_or(0, |reservation| match reservation.is_open(now) {
+            true => usize::try_from(reservation.left).unwrap_or(usize::MAX),
+            false => 0,
         });
-        Some(most.saturating_sub(self.in_reservation(id)))
+        Some(left.saturating_sub(self.in_reservation(id)))
     }
 
     /// Number of instances in a reservation. An instance counts until it is terminated.
@@ -300,14 +300,9 @@ impl Cloud {
         cluster: &ClusterName,
         now: Timestamp,
     ) -> Vec<Instance> {
-        let has = |tags: &Labels, tag: &str, value: &str| tags.get(tag).is_some_and(|v| v == value);
         self.machines
             .values()
-            .filter(|machine| {
-                let tags = &machine.truth().tags;
-                has(tags, TAG_INSTALLATION, installation)
-                    && has(tags, TAG_CLUSTER, cluster.as_str())
-            })
+            .filter(|machine| is_owned_by(&machine.truth().tags, installation, cluster))
             .filter_map(|machine| machine.seen(now))
             .collect()
     }
@@ -446,7 +441,8 @@ fn repeated(machine: &SimInstance) -> CommandResult {
     failed(FailureKind::Invalid, &text)
 }
 
-fn failed(kind: FailureKind, text: &str) -> CommandResult {
+/// The result of a failed command.
+pub fn failed(kind: FailureKind, text: &str) -> CommandResult {
     CommandResult::Failed {
         kind,
         text: text.to_owned(),

@@ -8,6 +8,7 @@ use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::taint::Taint;
 use crate::model::watched_object::ObjectKind;
+use crate::sim::cloud::failed;
 use crate::sim::faults::{CommandFault, CommandTrip};
 use crate::sim::invariants::{Invariant, taints};
 use crate::sim::timeline::TimelineFact;
@@ -64,10 +65,6 @@ impl World {
     pub(super) fn arrive(&mut self, life: u64, issued: IssuedCommand, trip: CommandTrip) {
         let IssuedCommand { id, command } = issued;
         let sent = self.now.checked_sub(trip.there).unwrap_or(self.now);
-        let failed = |kind, text: &str| CommandResult::Failed {
-            kind,
-            text: text.to_owned(),
-        };
         let answer = match trip.fate {
             CommandFault::Throttled => failed(FailureKind::Throttled, "RequestLimitExceeded"),
             CommandFault::LostBefore => failed(FailureKind::Unknown, "no answer"),
@@ -104,8 +101,7 @@ impl World {
 
     /// Executes a command that was sent some time ago.
     fn carry_out(&mut self, command: &Command, sent: Timestamp) -> CommandResult {
-        self.checker
-            .arriving(command, &self.scene, (sent, self.now));
+        self.checker.arriving(command, &self.scene, sent, self.now);
         let answer = match command {
             Command::Launch(launch) => self.launch(launch),
             Command::Terminate { instance, .. } => self.terminate(instance),
@@ -184,19 +180,14 @@ impl World {
     }
 
     fn terminate(&mut self, instance: &InstanceId) -> CommandResult {
-        let machine = self.scene.cloud.get(instance.as_str());
-        let retired = machine
-            .filter(|machine| machine.truth().state.is_live())
-            .map(|machine| {
-                let ran = machine.billed(self.now);
-                let offering = machine.truth().offering.clone();
-                TimelineFact::Retired {
-                    instance: instance.clone(),
-                    offering,
-                    ran,
-                }
-            });
-        if let Some(fact) = retired {
+        if let Some(machine) = self.scene.cloud.get(instance.as_str())
+            && machine.truth().state.is_live()
+        {
+            let fact = TimelineFact::Retired {
+                instance: instance.clone(),
+                offering: machine.truth().offering.clone(),
+                ran: machine.billed(self.now),
+            };
             self.note(fact);
         }
         self.scene.cloud.terminate(instance, self.now)

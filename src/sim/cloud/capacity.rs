@@ -65,20 +65,24 @@ impl CapacityPools {
 
     /// Returns the cheapest of the offerings that are at least half as deep as the deepest.
     pub fn price_capacity_optimized(&self, sold: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
-        let depth = |key: &OfferingKey| self.left(key).unwrap_or(DEEP).min(DEEP);
-        let deepest = sold.iter().map(|(key, _)| depth(key)).max()?;
-        let deep: Vec<(OfferingKey, Price)> = sold
-            .iter()
-            .filter(|(key, _)| depth(key) * 2 >= deepest)
-            .cloned()
-            .collect();
-        lowest_price(&deep)
+        let deepest = sold.iter().map(|(key, _)| self.depth(key)).max()?;
+        lowest_price(
+            sold.iter()
+                .filter(|(key, _)| self.depth(key) * 2 >= deepest),
+        )
+    }
+
+    /// Remaining instances, up to the maximum depth that counts.
+    fn depth(&self, key: &OfferingKey) -> u32 {
+        self.left(key).unwrap_or(DEEP).min(DEEP)
     }
 }
 
 /// Returns the cheapest offering. For equal prices, the first by key.
-pub fn lowest_price(sold: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
-    sold.iter()
+pub fn lowest_price<'a>(
+    sold: impl IntoIterator<Item = &'a (OfferingKey, Price)>,
+) -> Option<OfferingKey> {
+    sold.into_iter()
         .min_by_key(|(key, price)| (*price, key))
         .map(|(key, _)| key.clone())
 }

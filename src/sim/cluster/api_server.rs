@@ -8,6 +8,7 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
+use crate::sim::cloud::failed;
 use crate::sim::cluster::kubelet::NEVER_CAME_MS;
 use crate::sim::cluster::{ClusterTimer, SimCluster};
 
@@ -28,11 +29,9 @@ impl SimCluster {
             Command::PatchNode(patch) => self.patch_node(patch, now),
             Command::DeleteNode { node, uid } => self.delete_node(node, uid, now),
             Command::Evict { pod, uid } => self.evict(pod, uid, now),
-            Command::Nominate { pod, uid, node } => {
-                self.nominate(pod, uid, (None, Some(node)), now)
-            }
+            Command::Nominate { pod, uid, node } => self.nominate(pod, uid, None, Some(node), now),
             Command::ClearNomination { pod, uid, node } => {
-                self.nominate(pod, uid, (Some(node), None), now)
+                self.nominate(pod, uid, Some(node), None, now)
             }
             Command::ListPodsOn { node } => {
                 CommandResult::Pods(self.store().pods_on(node.as_str()).cloned().collect())
@@ -196,7 +195,8 @@ impl SimCluster {
         &mut self,
         key: &PodKey,
         uid: &str,
-        (from, to): (Option<&NodeName>, Option<&NodeName>),
+        from: Option<&NodeName>,
+        to: Option<&NodeName>,
         now: Timestamp,
     ) -> CommandResult {
         let known = self.store.pods().get(key);
@@ -279,15 +279,9 @@ fn merge(labels: &mut Labels, changes: &[(String, Option<String>)]) {
 }
 
 fn gone(kind: &str, name: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Gone,
-        text: format!("{kind} {name:?} not found"),
-    }
+    failed(FailureKind::Gone, &format!("{kind} {name:?} not found"))
 }
 
 fn conflict(text: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Conflict,
-        text: text.to_owned(),
-    }
+    failed(FailureKind::Conflict, text)
 }

@@ -149,19 +149,15 @@ impl SimCluster {
         if let Some((name, _)) = known.find(|(_, kubelet)| kubelet.instance == *instance) {
             return name.clone();
         }
-        let name = |number: usize| {
-            let (high, low) = (number / 250, number % 250 + 4);
-            NodeName(format!("ip-10-0-{high}-{low}.ec2.internal"))
-        };
         (0..)
-            .map(name)
+            .map(numbered_name)
             .find(|name| {
                 let kubelet = self.kubelets.get(name);
                 kubelet.is_none_or(|kubelet| !kubelet.alive)
                     && !self.store.nodes().contains_key(name)
                     && self.store.pods_on(name.as_str()).next().is_none()
             })
-            .unwrap_or_else(|| name(usize::MAX))
+            .unwrap_or_else(|| numbered_name(usize::MAX))
     }
 
     /// Adds a node without an instance.
@@ -222,12 +218,7 @@ impl SimCluster {
             self.timers
                 .after(now, wait, ClusterTimer::Unstart(name.clone()));
         }
-        let early: Vec<(PodKey, String)> = self
-            .store
-            .pods_on(name.as_str())
-            .map(|p| (p.key.clone(), p.uid.clone()))
-            .collect();
-        for (pod, uid) in early {
+        for (pod, uid) in self.bound_to(name) {
             let wait = self.pace(800, 3000);
             self.timers.after(now, wait, ClusterTimer::Run(pod, uid));
         }
@@ -327,12 +318,16 @@ impl SimCluster {
         self.unbalanced.extend(owner);
     }
 
+    /// Keys and UIDs of the pods bound to a node.
+    fn bound_to(&self, name: &NodeName) -> Vec<(PodKey, String)> {
+        let pods = self.store.pods_on(name.as_str());
+        pods.map(|pod| (pod.key.clone(), pod.uid.clone())).collect()
+    }
+
+    /// Keys and UIDs of the pods on a node that have not ended.
     fn running_on(&self, name: &NodeName) -> Vec<(PodKey, String)> {
-        let bound = self
-            .store
-            .pods_on(name.as_str())
-            .filter(|pod| !pod.is_terminal());
-        bound
+        let pods = self.store.pods_on(name.as_str());
+        pods.filter(|pod| !pod.is_terminal())
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect()
     }
@@ -359,13 +354,14 @@ impl SimCluster {
         if self.store.nodes().contains_key(name) {
             return;
         }
-        let bound: Vec<(PodKey, String)> = self
-            .store
-            .pods_on(name.as_str())
-            .map(|p| (p.key.clone(), p.uid.clone()))
-            .collect();
-        for (pod, uid) in bound {
+        for (pod, uid) in self.bound_to(name) {
             self.forget_pod(&pod, &uid, now);
         }
     }
+}
+
+/// The node name of the IP address with this number.
+fn numbered_name(number: usize) -> NodeName {
+    let (high, low) = (number / 250, number % 250 + 4);
+    NodeName(format!("ip-10-0-{high}-{low}.ec2.internal"))
 }

@@ -11,6 +11,8 @@ use crate::sim::workload::SimPdb;
 
 /// Pod counts of a workload with a budget.
 struct PdbCounts {
+    /// The budget.
+    budget: SimPdb,
     /// Desired number of pods.
     desired: i64,
     /// Healthy pods that are not being deleted.
@@ -32,16 +34,12 @@ impl SimCluster {
             let Some((count, owned)) = self.count(owner).zip(self.owned.get(owner)) else {
                 continue;
             };
-            let name = owned.workload.name.clone();
-            let labels = [("app".to_owned(), name)].into();
-            let number = |number: u32| Some(Bound::Count(number.into()));
-            let share = |percent: u32| Some(Bound::Percent(percent));
-            let (min_available, max_unavailable) = match owned.workload.budget {
-                Some(SimPdb::MinAvailable(least)) => (number(least), None),
-                Some(SimPdb::MaxUnavailable(most)) => (None, number(most)),
-                Some(SimPdb::MinAvailableShare(least)) => (share(least), None),
-                Some(SimPdb::MaxUnavailableShare(most)) => (None, share(most)),
-                None => (None, None),
+            let labels = [("app".to_owned(), owned.workload.name.clone())].into();
+            let (min_available, max_unavailable) = match count.budget {
+                SimPdb::MinAvailable(pods) => (Some(Bound::Count(pods.into())), None),
+                SimPdb::MaxUnavailable(pods) => (None, Some(Bound::Count(pods.into()))),
+                SimPdb::MinAvailableShare(percent) => (Some(Bound::Percent(percent)), None),
+                SimPdb::MaxUnavailableShare(percent) => (None, Some(Bound::Percent(percent))),
             };
             self.store.put_pdb(Pdb {
                 key: owned.workload.key(),
@@ -93,17 +91,22 @@ impl SimCluster {
             .count();
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
         let desired = i64::from(owned.desired);
-        let share = |per_cent: u32| (desired * i64::from(per_cent) + 99) / 100;
         let least = match budget {
             SimPdb::MinAvailable(least) => i64::from(least),
             SimPdb::MaxUnavailable(most) => desired - i64::from(most),
-            SimPdb::MinAvailableShare(least) => share(least),
-            SimPdb::MaxUnavailableShare(most) => desired - share(most),
+            SimPdb::MinAvailableShare(least) => percentage(desired, least),
+            SimPdb::MaxUnavailableShare(most) => desired - percentage(desired, most),
         };
         Some(PdbCounts {
+            budget,
             desired,
             healthy,
             least: least.max(0),
         })
     }
+}
+
+/// This percentage of a number of pods, rounded up.
+fn percentage(pods: i64, percent: u32) -> i64 {
+    (pods * i64::from(percent) + 99) / 100
 }

@@ -1,5 +1,7 @@
 //! Rolling updates of Deployments: a quarter of the pods is replaced at a time.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::model::id::PodKey;
@@ -23,8 +25,8 @@ impl SimCluster {
     /// down).
     pub(super) fn roll_on(&mut self, owner: usize, wanted: usize, now: Timestamp) {
         let owned = &self.owned[owner];
-        let stays = |pod: &&Pod| pod.deleting.is_none() && !pod.is_terminal();
-        let active = self.store.pods_of(&owned.workload.name).filter(stays);
+        let pods = self.store.pods_of(&owned.workload.name);
+        let active = pods.filter(|pod| pod.is_active());
         let (mut old, new): (Vec<&Pod>, Vec<&Pod>) =
             active.partition(|pod| owned.outdated.contains(&pod.uid));
         let ready = old.iter().chain(&new).filter(|pod| is_healthy(pod)).count();
@@ -39,9 +41,9 @@ impl SimCluster {
             spare = spare.saturating_sub(usize::from(is_healthy(pod)));
             goes
         });
-        let surplus = new.iter().skip(wanted);
-        let leaving = old.iter().chain(surplus);
-        let leaving: Vec<(PodKey, String)> = leaving
+        let leaving: Vec<(PodKey, String)> = old
+            .iter()
+            .chain(new.iter().skip(wanted))
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         for (key, uid) in leaving {
@@ -53,9 +55,14 @@ impl SimCluster {
         let Some(owned) = self.owned.get_mut(owner) else {
             return;
         };
-        let pods = self.store.pods_of(&owned.workload.name).filter(stays);
-        let left: std::collections::BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
-        owned.outdated.retain(|uid| left.contains(uid.as_str()));
+        let pods = self.store.pods_of(&owned.workload.name);
+        let remaining: BTreeSet<&str> = pods
+            .filter(|pod| pod.is_active())
+            .map(|pod| pod.uid.as_str())
+            .collect();
+        owned
+            .outdated
+            .retain(|uid| remaining.contains(uid.as_str()));
         if owned.outdated.is_empty() {
             self.schedule_reconcile(owner, now);
         }

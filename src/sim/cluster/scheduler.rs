@@ -1,5 +1,6 @@
 //! The scheduler: filters and scores nodes, reserves resources, and binds after a short delay.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::sim::cluster::scheduler_filters::{
-    FilterFailure, admits, discouragements, is_within_skew, labels_suit,
+    admits, discouragements, is_within_skew, labels_suit,
 };
 use crate::sim::cluster::{ClusterTimer, SimCluster, Waiter};
 use crate::sim::timeline::TimelineFact;
@@ -54,9 +55,9 @@ impl SimCluster {
             };
             if let Some(node) = choice {
                 let requests = it.requests.clone();
-                let told = it.nominated_node.as_ref();
-                if let Some(all) = told.and_then(|name| promised.get_mut(name)) {
-                    all.remove(&pod);
+                let nominated = it.nominated_node.as_ref();
+                if let Some(promises) = nominated.and_then(|name| promised.get_mut(name)) {
+                    promises.remove(&pod);
                 }
                 self.store.reserve(&node, &requests);
                 self.assumed.insert(pod.clone(), node.clone());
@@ -103,12 +104,12 @@ impl SimCluster {
         let mut promised = Promised::new();
         for (pod, uid) in self.waiting.values() {
             let known = self.store.pods().get(pod).filter(|pod| awaits(pod, uid));
-            if let Some((node, nominated)) =
-                known.and_then(|nominated| Some((nominated.nominated_node.as_ref()?, nominated)))
+            if let Some(known) = known
+                && let Some(node) = &known.nominated_node
             {
-                let promise = (nominated.priority, nominated.requests.clone());
-                let all = promised.entry(node.clone()).or_default();
-                all.insert(pod.clone(), promise);
+                let promise = (known.priority, known.requests.clone());
+                let promises = promised.entry(node.clone()).or_default();
+                promises.insert(pod.clone(), promise);
             }
         }
         promised
@@ -122,35 +123,27 @@ impl SimCluster {
             return admits(workload, node, used).is_ok().then(|| target.clone());
         }
         let zones = self.zones_of(workload);
-        let takes = |node: &Node, used: &Resources| -> Result<(), FilterFailure> {
-            let others = promised.get(&node.name).into_iter().flatten();
-            let mut others =
-                others.filter(|(key, promise)| **key != pod.key && promise.0 >= pod.priority);
-            match others.next() {
-                None => admits(workload, node, used)?,
-                Some((_, first)) => {
-                    let mut taken = used.clone();
-                    taken.add(&first.1);
-                    others.for_each(|(_, promise)| taken.add(&promise.1));
-                    admits(workload, node, &taken)?;
-                }
-            }
-            is_within_skew(workload, node, &zones)
-        };
-        let named = pod.nominated_node.as_ref();
-        if let Some(node) = named.and_then(|name| self.store.nodes().get(name)) {
-            let load = self.store.load(node.name.as_str());
-            if load.is_some_and(|load| takes(node, &load.used).is_ok()) {
-                return Some(node.name.clone());
-            }
-        }
+        let nodes = self.store.nodes();
+        let nominated = pod.nominated_node.as_ref();
         let mut best: Option<((usize, i64), &NodeName)> = None;
-        for node in self.store.nodes().values() {
+        for node in nominated
+            .and_then(|name| nodes.get(name))
+            .into_iter()
+            .chain(nodes.values())
+        {
             let Some(load) = self.store.load(node.name.as_str()) else {
                 continue;
             };
-            if takes(node, &load.used).is_err() {
+            let used = with_promised(&load.used, promised.get(&node.name), pod);
+            let result = admits(workload, node, &used);
+            if result
+                .and_then(|()| is_within_skew(workload, node, &zones))
+                .is_err()
+            {
                 continue;
+            }
+            if nominated == Some(&node.name) {
+                return nominated.cloned();
             }
             let score = (
                 discouragements(workload, node),
@@ -181,7 +174,7 @@ impl SimCluster {
         for pod in self
             .store
             .pods_of(&workload.name)
-            .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
+            .filter(|pod| pod.is_active())
         {
             let node = pod.node.as_ref().or_else(|| self.assumed.get(&pod.key));
             let node = node.and_then(|name| nodes.get(name));
@@ -257,25 +250,36 @@ impl SimCluster {
 }
 
 fn awaits(pod: &Pod, uid: &str) -> bool {
-    pod.uid == uid && pod.node.is_none() && pod.deleting.is_none() && !pod.is_terminal()
+    pod.uid == uid && pod.node.is_none() && pod.is_active()
+}
+
+/// The used resources of a node as they count for a pod: with those promised to other pods of the
+/// same or a higher priority.
+fn with_promised<'a>(
+    used: &'a Resources,
+    promised: Option<&BTreeMap<PodKey, (i32, Resources)>>,
+    pod: &Pod,
+) -> Cow<'a, Resources> {
+    let mut used = Cow::Borrowed(used);
+    for (key, (priority, requests)) in promised.into_iter().flatten() {
+        if *key != pod.key && *priority >= pod.priority {
+            used.to_mut().add(requests);
+        }
+    }
+    used
 }
 
 /// Free share of the node with the pod, in ten-thousandths, averaged over CPU and memory. By
 /// default, the scheduler spreads pods (`NodeResourcesFit`, LeastAllocated).
 fn left_over(workload: &Workload, node: &Node, used: &Resources) -> i64 {
-    let share = |has: i64, taken: i64, wanted: i64| {
-        if has <= 0 {
-            0
-        } else {
-            (has - taken - wanted).max(0).saturating_mul(10_000) / has
-        }
-    };
-    let requests = &workload.requests;
-    let cpu = share(
-        node.allocatable.cpu_milli,
-        used.cpu_milli,
-        requests.cpu_milli,
-    );
-    let memory = share(node.allocatable.memory, used.memory, requests.memory);
+    let (has, requests) = (&node.allocatable, &workload.requests);
+    let [cpu, memory] = [
+        (has.cpu_milli, used.cpu_milli, requests.cpu_milli),
+        (has.memory, used.memory, requests.memory),
+    ]
+    .map(|(has, used, wanted)| match has {
+        1.. => (has - used - wanted).max(0).saturating_mul(10_000) / has,
+        _ => 0,
+    });
     i64::midpoint(cpu, memory)
 }

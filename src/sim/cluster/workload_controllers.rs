@@ -44,9 +44,8 @@ impl SimCluster {
         let index = self.owned.len();
         let mut workload = workload.clone();
         if workload.owns == WorkloadKind::DaemonSet {
-            let key = workload.key();
             self.store.put_daemon_set(DaemonSet {
-                key,
+                key: workload.key(),
                 template: workload.template(),
             });
             workload
@@ -67,14 +66,13 @@ impl SimCluster {
         }
         let template = workload.template();
         self.owners.insert(workload.name.clone(), index);
-        let (desired, succeeded, asked) = (0, 0, false);
         self.owned.push(SimWorkload {
             workload,
             template,
-            desired,
-            succeeded,
+            desired: 0,
+            succeeded: 0,
             outdated: BTreeSet::new(),
-            asked,
+            asked: false,
         });
         self.unbalanced.insert(index);
     }
@@ -163,7 +161,7 @@ impl SimCluster {
         let mut active: Vec<&Pod> = self
             .store
             .pods_of(&name)
-            .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
+            .filter(|pod| pod.is_active())
             .collect();
         if active.len() > wanted {
             // Deletion order of the ReplicaSet controller: pending before bound, unready before
@@ -176,10 +174,9 @@ impl SimCluster {
                     &pod.key,
                 )
             });
-            let surplus = active.len() - wanted;
-            let leaving: Vec<(PodKey, String)> = active[..surplus]
+            let leaving: Vec<(PodKey, String)> = active[..active.len() - wanted]
                 .iter()
-                .map(|p| (p.key.clone(), p.uid.clone()))
+                .map(|pod| (pod.key.clone(), pod.uid.clone()))
                 .collect();
             for (key, uid) in leaving {
                 self.delete_pod(&key, &uid, now);
@@ -200,13 +197,15 @@ impl SimCluster {
                 ObjectKey::new(workload.namespace(), name.as_str())
             })
             .collect();
-        let missing = kept
+        let missing: Vec<String> = kept
             .iter()
-            .filter(|key| !self.store.pods().contains_key(*key));
-        let missing: Vec<String> = missing.map(|key| key.name.clone()).collect();
-        let surplus = self.store.pods_of(&workload.name);
-        let surplus = surplus.filter(|pod| !kept.contains(&pod.key));
-        let surplus: Vec<_> = surplus
+            .filter(|key| !self.store.pods().contains_key(*key))
+            .map(|key| key.name.clone())
+            .collect();
+        let surplus: Vec<_> = self
+            .store
+            .pods_of(&workload.name)
+            .filter(|pod| !kept.contains(&pod.key))
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         for (key, uid) in surplus {
@@ -222,7 +221,7 @@ impl SimCluster {
         let served: BTreeSet<&NodeName> = self
             .store
             .pods_of(&workload.name)
-            .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
+            .filter(|pod| pod.is_active())
             .filter_map(|pod| self.targets.get(&pod.key))
             .collect();
         let missing: Vec<NodeName> = self
