@@ -357,17 +357,13 @@ impl World {
 
     /// Time of the next event. `None` if there are no more events.
     pub fn next_at(&self) -> Option<Timestamp> {
-        let wake = self
-            .engine
-            .as_ref()
-            .and_then(Engine::poll_timeout)
-            .map(|(at, _)| at);
+        let timeout = self.engine.as_ref().and_then(Engine::poll_timeout);
         [
             self.timers.next_at(),
             self.scene.cloud.next_at(),
             self.scene.cluster.next_at(),
             self.watches.next_at(),
-            wake,
+            timeout.map(|(at, _)| at),
         ]
         .into_iter()
         .flatten()
@@ -415,13 +411,12 @@ impl World {
 
     /// Sends bookmarks to the watches of pods and nodes, or to all other watches.
     fn bookmarks(&mut self, of_places: bool) {
-        let kinds = self.setup.config.kinds().iter();
-        for kind in
-            kinds.filter(|kind| matches!(kind, ObjectKind::Pod | ObjectKind::Node) == of_places)
-        {
-            let event = Event::WatchAlive(*kind);
-            self.watches
-                .tell(*kind, event, self.now, SignedDuration::ZERO);
+        for kind in self.setup.config.kinds() {
+            if matches!(kind, ObjectKind::Pod | ObjectKind::Node) == of_places {
+                let event = Event::WatchAlive(*kind);
+                self.watches
+                    .tell(*kind, event, self.now, SignedDuration::ZERO);
+            }
         }
         let every = if of_places { BOOKMARKS.0 } else { BOOKMARKS.1 };
         let again = ScheduledEvent::Bookmarks { of_places };
@@ -465,10 +460,9 @@ impl World {
 
     /// Applies a configuration change.
     fn reload(&mut self, index: usize) {
-        let Some((_, config)) = self.setup.reloads.get(index) else {
+        let Some((_, config)) = self.setup.reloads.get(index).cloned() else {
             return;
         };
-        let config = Arc::clone(config);
         self.setup.config = Arc::clone(&config);
         self.scene.config = Arc::clone(&config);
         self.note(TimelineFact::Reloaded);
@@ -483,12 +477,9 @@ impl World {
             }
             None => Listing::Whole,
         };
-        self.watches.list(
-            Event::Reset(kind, objects),
-            kind,
-            listing,
-            later(self.now, wait),
-        );
+        let event = Event::Reset(kind, objects);
+        self.watches
+            .list(event, kind, listing, later(self.now, wait));
     }
 
     /// Sends an event to the engine and executes its commands.
@@ -510,16 +501,9 @@ impl World {
             (self.now, 1)
         };
         if self.spins.1 == SPINS_MAX {
-            let why = self
-                .engine
-                .as_ref()
-                .and_then(Engine::poll_timeout)
-                .map_or("", |(_, w)| w);
-            self.checker.fault(
-                Invariant::Spin,
-                self.now,
-                format!("woken without end: {why}"),
-            );
+            let timeout = self.engine.as_ref().and_then(Engine::poll_timeout);
+            let text = format!("woken without end: {}", timeout.map_or("", |(_, why)| why));
+            self.checker.fault(Invariant::Spin, self.now, text);
             self.stop_daemon();
             return;
         }
@@ -545,6 +529,10 @@ impl World {
         self.lines.push_back(TimelineEntry { at: self.now, fact });
     }
 
+    fn note_fault(&mut self, text: String) {
+        self.note(TimelineFact::Fault(text));
+    }
+
     /// The fixed fleet for the same pods, until now.
     pub fn fixed_fleet(&self) -> &FixedFleet {
         &self.fixed
@@ -558,12 +546,9 @@ impl World {
             .all()
             .filter(|machine| self.scene.is_ours(machine.truth()))
             .filter_map(|machine| {
-                let price = self
-                    .scene
-                    .catalog
-                    .offering(&machine.truth().offering)?
-                    .price;
-                Some(machine.billed(self.now).as_secs_f64() / 3600.0 * price.usd_per_h())
+                let offering = self.scene.catalog.offering(&machine.truth().offering)?;
+                let hours = machine.billed(self.now).as_secs_f64() / 3600.0;
+                Some(hours * offering.price.usd_per_h())
             })
             // An empty sum would be -0.0.
             .fold(0.0, |sum, cost: f64| sum + cost);

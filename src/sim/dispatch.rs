@@ -119,23 +119,16 @@ impl World {
                 labels,
                 taints,
             } => {
-                let startup = self.startup_taints(&instance);
-                let Some(startup_taints) = startup else {
+                let Some(startup_taints) = self.startup_taints(&instance) else {
                     return;
                 };
                 if self.faults.stays_mute(self.now) {
-                    self.note(TimelineFact::Fault(format!(
-                        "{} never registers",
-                        instance.id
-                    )));
+                    self.note_fault(format!("{} never registers", instance.id));
                     return;
                 }
                 let gets_ready = !self.faults.stays_unready(self.now);
                 if !gets_ready {
-                    self.note(TimelineFact::Fault(format!(
-                        "the node of {} stays unready",
-                        instance.id
-                    )));
+                    self.note_fault(format!("the node of {} stays unready", instance.id));
                 }
                 let catalog = Arc::clone(&self.scene.catalog);
                 let Some(shape) = catalog.get(instance.offering.instance_type.as_str()) else {

@@ -1,6 +1,5 @@
 //! Simulations of several clusters that share a fleet, with one clock and one seed.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -74,10 +73,11 @@ impl Together {
 
     /// Starts a fleet without state.
     fn found(&mut self) {
-        let all = self.worlds.iter().map(|world| world.setup.config.clone());
-        let all: Vec<Arc<Cluster>> = all.collect();
+        let worlds = self.worlds.iter();
+        let configs: Vec<Arc<Cluster>> = worlds.map(|world| world.setup.config.clone()).collect();
         self.fleet = Fleet::default();
-        self.fleet.configure(self.limits.clone(), &all, self.now);
+        self.fleet
+            .configure(self.limits.clone(), &configs, self.now);
     }
 
     /// Stops the daemon of all clusters and starts it again later.
@@ -100,10 +100,12 @@ impl Together {
     }
 
     fn step(&mut self, until: Timestamp) -> bool {
-        let next = |world: &World| world.next_at().filter(|at| *at <= world.limit.min(until));
-        let first = self.worlds.iter().enumerate();
-        let first = first
-            .filter_map(|(at, world)| Some((next(world)?, at)))
+        let worlds = self.worlds.iter().enumerate();
+        let first = worlds
+            .filter_map(|(index, world)| {
+                let next = world.next_at()?;
+                (next <= world.limit.min(until)).then_some((next, index))
+            })
             .min();
         let ring = self.fleet.poll_timeout(self.now).filter(|at| *at <= until);
         match (first, ring) {
@@ -140,7 +142,7 @@ impl Together {
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             let (limits, now) = (self.limits.limits.clone(), self.now);
             let checker = &mut self.worlds[at].checker;
-            checker.limited("the fleet", &limits, (nodes, &capacity), now);
+            checker.limited("the fleet", &limits, nodes, &capacity, now);
         }
     }
 
@@ -153,8 +155,8 @@ impl Together {
                     self.fleet.handle(&name, issued, self.now);
                 }
             }
-            let mut events: VecDeque<(ClusterName, Event)> = VecDeque::new();
-            events.extend(std::iter::from_fn(|| self.fleet.next_event()));
+            let events: Vec<(ClusterName, Event)> =
+                std::iter::from_fn(|| self.fleet.next_event()).collect();
             if events.is_empty() {
                 return;
             }
@@ -182,25 +184,17 @@ impl Together {
     /// Runs to the end, then until the state must be stable. Checks that it is stable, and that the
     /// usage in the fleet is correct. Returns all violations.
     pub fn finish(&mut self) -> Vec<Violation> {
-        let end = self
-            .worlds
-            .iter()
-            .map(|world| world.setup.scenario.end)
-            .max();
-        let end = end.unwrap_or(self.now);
-        let rest = later(end, DEFAULT_SETTLE);
-        let quiet = later(rest, DEFAULT_CALM);
-        for until in [end, rest] {
+        let ends = self.worlds.iter().map(|world| world.setup.scenario.end);
+        let end = ends.max().unwrap_or(self.now);
+        let settled = later(end, DEFAULT_SETTLE);
+        let quiet = later(settled, DEFAULT_CALM);
+        let mut acts: Vec<u64> = Vec::new();
+        for until in [end, settled, quiet] {
+            let worlds = self.worlds.iter();
+            acts = worlds.map(|world| world.checker.acts()).collect();
             self.worlds.iter_mut().for_each(|world| world.limit = until);
             self.run_until(until);
         }
-        let acts: Vec<u64> = self
-            .worlds
-            .iter()
-            .map(|world| world.checker.acts())
-            .collect();
-        self.worlds.iter_mut().for_each(|world| world.limit = quiet);
-        self.run_until(quiet);
         let mut all = Vec::new();
         for (world, acts) in self.worlds.iter_mut().zip(acts) {
             world.now = quiet;

@@ -89,19 +89,16 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
         ..Cluster::default()
     };
     for pool in &mut cluster.pools {
-        draw_rules(
-            &mut stream(seed, &format!("drawn/rules/{}", pool.name)),
-            pool,
-        );
+        let mut rng = stream(seed, &format!("drawn/rules/{}", pool.name));
+        draw_rules(&mut rng, pool);
     }
     let workloads = draw_workloads(&mut stream(seed, "drawn/workloads"), &cluster, nodes);
-    let asked = workloads
+    let pod_delays = workloads
         .iter()
-        .filter_map(|workload| workload.do_not_disrupt.as_ref());
-    let asked = asked.filter_map(|lasts| lasts.parse::<SignedDuration>().ok());
+        .filter_map(|workload| workload.do_not_disrupt.as_ref()?.parse().ok());
     let pools = cluster.pools.iter();
-    let young = pools.map(|pool| pool.disruption.min_age.max(pool.disruption.unneeded_for));
-    let longest = asked.chain(young).max().unwrap_or_default();
+    let pool_delays = pools.map(|pool| pool.disruption.min_age.max(pool.disruption.unneeded_for));
+    let longest = pod_delays.chain(pool_delays).max().unwrap_or_default();
     let scenario = Scenario {
         title: format!("a fleet of about {nodes} nodes"),
         start: START,
@@ -366,19 +363,14 @@ fn draw_workload(rng: &mut Rng, name: &str, share: i64, apart: bool) -> Workload
         let lasts = one(rng, &["true", "true", "20m", "3h", "no such thing"]);
         workload.do_not_disrupt = Some(lasts.to_owned());
     }
-    let want = |key: &str, value: &str| Want {
-        key: key.to_owned(),
-        operator: Operator::In,
-        values: vec![value.to_owned()],
-    };
     match rng.u32(0..10) {
         0 if apart => {
             let team = ("team".to_owned(), "apart".to_owned());
             workload.node_selector.extend([team]);
             workload.tolerations = vec![tolerates("dedicated")];
         }
-        1 => workload.wants.push(want(ARCH, "arm64")),
-        2 => workload.wants.push(want(CAPACITY_TYPE, "on-demand")),
+        1 => workload.wants.push(wants(ARCH, "arm64")),
+        2 => workload.wants.push(wants(CAPACITY_TYPE, "on-demand")),
         _ => {}
     }
     workload
@@ -421,7 +413,6 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
     let mut shortages = Vec::new();
     for _ in 0..rng.u32(0..3) {
         let from = moment(rng);
-        let lasts = |rng: &mut Rng| SignedDuration::from_mins(rng.i64(5..=300));
         let family = one(rng, &FAMILIES);
         shortages.push(Shortage {
             instance_type: Some(format!("{family}*")),
@@ -430,7 +421,10 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
             left: rng.u32(0..4),
             from,
             // It ends with all other faults, so that the state can become stable.
-            until: Some(later(from, lasts(rng)).min(later(START, LASTS))),
+            until: {
+                let duration = SignedDuration::from_mins(rng.i64(5..=300));
+                Some(later(from, duration).min(later(START, LASTS)))
+            },
         });
     }
     shortages
@@ -469,6 +463,14 @@ fn amounts(cpu_milli: i64, mib: i64) -> Resources {
         cpu_milli,
         memory: mib * MIB,
         ..Resources::default()
+    }
+}
+
+fn wants(key: &str, value: &str) -> Want {
+    Want {
+        key: key.to_owned(),
+        operator: Operator::In,
+        values: vec![value.to_owned()],
     }
 }
 

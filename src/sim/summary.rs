@@ -12,6 +12,7 @@ use crate::model::instance::{CapacityType, InstanceType, Price};
 use crate::model::quantity::Resources;
 use crate::sim::cluster::SimCluster;
 use crate::sim::cluster::scheduler_filters::has_room;
+use crate::sim::cluster::workload_controllers::SimWorkload;
 use crate::sim::invariants::GroundTruth;
 use crate::sim::workload::WorkloadKind;
 
@@ -79,13 +80,15 @@ impl FixedFleet {
 
 /// Price of the fixed type with this capacity type, or on demand if it is not offered.
 fn price(shape: &InstanceType, capacity_type: CapacityType) -> Price {
-    let cheapest = |wanted| {
-        let offerings = shape.offerings.iter();
-        let offerings = offerings.filter(|offering| offering.capacity_type == wanted);
-        offerings.map(|offering| offering.price).min()
-    };
-    cheapest(capacity_type)
-        .or_else(|| cheapest(CapacityType::OnDemand))
+    [capacity_type, CapacityType::OnDemand]
+        .into_iter()
+        .find_map(|wanted| {
+            let offerings = shape.offerings.iter();
+            offerings
+                .filter(|offering| offering.capacity_type == wanted)
+                .map(|offering| offering.price)
+                .min()
+        })
         .unwrap_or_default()
 }
 
@@ -110,19 +113,23 @@ fn pods_by_capacity_type(scene: &GroundTruth) -> BTreeMap<CapacityType, Vec<&Res
 
 /// Price of the instances in reservations.
 fn reserved_usd_per_h(scene: &GroundTruth) -> f64 {
-    let offerings = scene.live().map(|machine| &machine.truth().offering);
-    let reserved = offerings.filter(|offering| offering.capacity_type == CapacityType::Reserved);
-    let prices = reserved.filter_map(|offering| scene.catalog.offering(offering));
-    prices.map(|price| price.price.usd_per_h()).sum()
+    scene
+        .live()
+        .map(|machine| &machine.truth().offering)
+        .filter(|offering| offering.capacity_type == CapacityType::Reserved)
+        .filter_map(|offering| scene.catalog.offering(offering))
+        .map(|offering| offering.price.usd_per_h())
+        .sum()
 }
 
 /// Total requests of the daemons on a node.
 fn daemons(cluster: &SimCluster) -> Resources {
     let mut daemons = Resources::default();
-    let workloads = cluster.workloads().map(|owned| &owned.workload);
-    for workload in workloads.filter(|workload| workload.owns == WorkloadKind::DaemonSet) {
-        daemons.add(&workload.requests);
-        daemons.pods += 1;
+    for SimWorkload { workload, .. } in cluster.workloads() {
+        if workload.owns == WorkloadKind::DaemonSet {
+            daemons.add(&workload.requests);
+            daemons.pods += 1;
+        }
     }
     daemons
 }
@@ -235,14 +242,13 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = |duration: SignedDuration| duration.as_secs_f64();
         writeln!(f, "{}, seed {}", self.title, self.seed)?;
         writeln!(
             f,
             "  pods    {} bound; from creation to binding p50 {:.1} s, p95 {:.1} s",
             self.pods_bound,
-            seconds(self.bind_p50),
-            seconds(self.bind_p95)
+            self.bind_p50.as_secs_f64(),
+            self.bind_p95.as_secs_f64()
         )?;
         writeln!(
             f,

@@ -271,11 +271,9 @@ impl Store {
 
     /// Attachments of a node.
     pub fn attached_to(&self, node: &str) -> Vec<Attachment> {
-        let attachments = self
-            .attached
+        self.attached
             .iter()
-            .filter(|(_, attached)| attached.node.as_str() == node);
-        attachments
+            .filter(|(_, attached)| attached.node.as_str() == node)
             .map(|(name, attached)| Attachment {
                 name: name.clone(),
                 volume: attached.volume.clone(),
@@ -285,11 +283,11 @@ impl Store {
 
     /// Names of the attachments of a pod.
     pub fn mounted_by(&self, uid: &str) -> Vec<String> {
-        let attachments = self
-            .attached
+        self.attached
             .iter()
-            .filter(|(_, attached)| attached.pod == uid);
-        attachments.map(|(name, _)| name.clone()).collect()
+            .filter(|(_, attached)| attached.pod == uid)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// Creates a namespace.
@@ -348,18 +346,15 @@ impl Store {
     /// Returns true if the object exists with this UID, or with any UID if none is given. Kinds
     /// without UIDs in the simulation are compared by key only.
     pub fn exists(&self, kind: ObjectKind, key: &ObjectKey, uid: &str) -> bool {
-        let same = |object_uid: &str| uid.is_empty() || object_uid == uid;
-        match kind {
-            ObjectKind::Pod => self.pods.get(key).is_some_and(|pod| same(&pod.uid)),
-            ObjectKind::Node => self
-                .nodes
-                .get(key.name.as_str())
-                .is_some_and(|node| same(&node.uid)),
-            ObjectKind::DaemonSet => self.daemon_sets.contains_key(key),
-            ObjectKind::Pdb => self.pdbs.contains_key(key),
-            ObjectKind::Namespace => self.namespaces.contains_key(&key.name),
-            ObjectKind::Volume => self.volumes.contains_key(&key.name),
-            _ => false,
-        }
+        let found = match kind {
+            ObjectKind::Pod => self.pods.get(key).map(|pod| &pod.uid),
+            ObjectKind::Node => self.nodes.get(key.name.as_str()).map(|node| &node.uid),
+            ObjectKind::DaemonSet => return self.daemon_sets.contains_key(key),
+            ObjectKind::Pdb => return self.pdbs.contains_key(key),
+            ObjectKind::Namespace => return self.namespaces.contains_key(&key.name),
+            ObjectKind::Volume => return self.volumes.contains_key(&key.name),
+            _ => None,
+        };
+        found.is_some_and(|found| uid.is_empty() || found == uid)
     }
 }

@@ -97,9 +97,9 @@ impl Leaving {
                     let WatchedObject::Node(node) = object else {
                         continue;
                     };
-                    let observed = before.get(&node.name).cloned();
-                    self.told
-                        .extend(observed.map(|observed| (node.name.clone(), observed)));
+                    if let Some(observed) = before.get(&node.name) {
+                        self.told.insert(node.name.clone(), observed.clone());
+                    }
                     self.shown(object, now);
                 }
             }
@@ -132,14 +132,14 @@ impl Leaving {
             return;
         };
         let before = self.told.get(&node.name);
-        let same = before.filter(|observed| observed.ready == node.ready);
-        let told = ObservedNode {
+        let unchanged = before.filter(|observed| observed.ready == node.ready);
+        let observed = ObservedNode {
             pool: node.pool(),
             initialized: node.is_initialized(),
             ready: node.ready,
-            since: same.map_or(now, |observed| observed.since),
+            since: unchanged.map_or(now, |observed| observed.since),
         };
-        self.told.insert(node.name.clone(), told);
+        self.told.insert(node.name.clone(), observed);
     }
 
     /// Records that a node was untainted. If it is tainted again, the drain starts again.
@@ -204,13 +204,12 @@ impl Leaving {
 
 /// Returns true if a node has reached its hard expiry. Budgets do not apply to it.
 fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
-    let machine = scene.our_machine(node);
     let config = &scene.config;
-    let record = machine.map(|machine| {
+    scene.our_machine(node).is_some_and(|machine| {
         let tags = &machine.truth().tags;
         ClaimRecord::from_tags(tags, &config.installation, &config.name)
-    });
-    record.is_some_and(|record| record.is_ok_and(|record| record.is_overdue(now)))
+            .is_ok_and(|record| record.is_overdue(now))
+    })
 }
 
 /// The disruption reason in an annotation of a node.
@@ -227,9 +226,11 @@ pub fn is_protected(pod: &Pod, now: Timestamp) -> bool {
             return false;
         };
         let lasts = value.parse::<SignedDuration>();
-        let lasts = lasts.ok().filter(SignedDuration::is_positive);
-        let over = |lasts| pod.started.map(|at| later(at, lasts));
-        value == "true" || lasts.is_some_and(|duration| over(duration).is_none_or(|at| now < at))
+        value == "true"
+            || lasts.is_ok_and(|lasts| {
+                let is_over = pod.started.is_some_and(|at| later(at, lasts) <= now);
+                lasts.is_positive() && !is_over
+            })
     })
 }
 
@@ -336,16 +337,17 @@ impl Checker {
     /// Checks the eviction of a pod.
     pub(super) fn disturbing(
         &mut self,
-        (key, pod): (&PodKey, &Pod),
+        pod: &Pod,
         node: &Node,
         scene: &GroundTruth,
-        (sent, now): (Timestamp, Timestamp),
+        sent: Timestamp,
+        now: Timestamp,
     ) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
         let machine = scene.our_machine(node);
         let forced = machine.is_some_and(|machine| self.grace_is_over(node, machine, now));
         if reason.is_some() && !forced && is_protected(pod, sent) && is_protected(pod, now) {
-            let text = format!("evict {key}, which must not be disrupted");
+            let text = format!("evict {}, which must not be disrupted", pod.key);
             self.fault(Invariant::Protected, now, text);
         }
     }
@@ -403,6 +405,13 @@ struct Host<'a> {
     used: Resources,
 }
 
+impl Host<'_> {
+    /// Returns true if a pod of a workload fits.
+    fn takes(&self, workload: &Workload) -> bool {
+        admits(workload, self.node, &self.used).is_ok()
+    }
+}
+
 /// Number of replacement pods that fit on no other node, for the best of a few heuristics or an
 /// exhaustive search. Pods whose budget never allows an eviction do not count. Hidden pods and pods
 /// started recently on the other nodes do not count either, because the daemon may not know them.
@@ -413,52 +422,54 @@ fn homeless(
     now: Timestamp,
 ) -> usize {
     let store = scene.cluster.store();
-    let reschedulable = store.pods_on(leaving.name.as_str()).filter(|pod| {
-        let owner = pod.owner.as_ref().map_or("", |owner| owner.kind.as_str());
-        let returns = matches!(owner, "ReplicaSet" | "StatefulSet" | "Job");
-        pod.holds_drain(now) && pod.deleting.is_none() && returns && !is_protected(pod, now)
-    });
-    let reschedulable =
-        reschedulable.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
-    let reschedulable = reschedulable
-        .filter(|reschedulable| !reschedulable.budget.is_some_and(SimPdb::never_lets_go));
-    let mut reschedulable: Vec<&Workload> = reschedulable.collect();
-    let is_news = |pod: &&Pod| {
-        hidden.contains(&pod.key) || pod.started.is_none_or(|at| now < later(at, FRESH))
-    };
-    let hosts = store.nodes().values();
-    let hosts = hosts.filter(|node| node.name != leaving.name && node.ready);
-    // A registered node is untainted once the pods it was planned for have been evicted from their
-    // nodes.
-    let opened = hosts.cloned().map(|mut node| {
-        if node.labels.contains_key(REGISTERED) {
-            node.taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
-        }
-        node
-    });
-    let opened: Vec<Node> = opened.collect();
-    let hosts = opened.iter().map(|node| {
+    let mut reschedulable: Vec<&Workload> = store
+        .pods_on(leaving.name.as_str())
+        .filter(|pod| {
+            let owner = pod.owner.as_ref().map_or("", |owner| owner.kind.as_str());
+            let returns = matches!(owner, "ReplicaSet" | "StatefulSet" | "Job");
+            pod.holds_drain(now) && pod.deleting.is_none() && returns && !is_protected(pod, now)
+        })
+        .filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload))
+        .filter(|workload| !workload.budget.is_some_and(SimPdb::never_lets_go))
+        .collect();
+    let nodes: Vec<Node> = store
+        .nodes()
+        .values()
+        .filter(|node| node.name != leaving.name && node.ready)
+        .cloned()
+        .map(|mut node| {
+            // A registered node is untainted once the pods it was planned for have been evicted
+            // from their nodes.
+            if node.labels.contains_key(REGISTERED) {
+                node.taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
+            }
+            node
+        })
+        .collect();
+    let mut hosts: Vec<Host<'_>> = Vec::new();
+    for node in &nodes {
         let mut used = Resources::default();
-        let settled = store.pods_on(node.name.as_str());
-        for pod in settled.filter(|pod| !pod.is_terminal() && !is_news(pod)) {
-            used.add(&pod.requests);
+        for pod in store.pods_on(node.name.as_str()) {
+            let is_known =
+                !hidden.contains(&pod.key) && pod.started.is_some_and(|at| later(at, FRESH) <= now);
+            if is_known && !pod.is_terminal() {
+                used.add(&pod.requests);
+            }
         }
-        Host { node, used }
-    });
-    let hosts: Vec<Host<'_>> = hosts.collect();
-    let few = |workload: &Workload| {
-        hosts
-            .iter()
-            .filter(|host| admits_when_empty(workload, host.node).is_ok())
-            .count()
-    };
+        hosts.push(Host { node, used });
+    }
     let used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
     let mut least = reschedulable.len();
     for order in 0..3 {
-        reschedulable.sort_by_cached_key(|reschedulable| match order {
-            0 => (few(reschedulable), -reschedulable.requests.cpu_milli),
-            1 => (few(reschedulable), -reschedulable.requests.memory),
-            _ => (0, -reschedulable.requests.memory),
+        reschedulable.sort_by_cached_key(|workload| {
+            let size = match order {
+                0 => workload.requests.cpu_milli,
+                _ => workload.requests.memory,
+            };
+            let nodes = hosts
+                .iter()
+                .filter(|host| order < 2 && admits_when_empty(workload, host.node).is_ok());
+            (nodes.count(), -size)
         });
         for choice in [NodeChoice::First, NodeChoice::Fullest, NodeChoice::Alike] {
             least = least.min(left_over(&reschedulable, &hosts, &used, choice));
@@ -473,23 +484,16 @@ fn homeless(
 /// Returns true if all pods fit at the same time, within a limited number of steps. Pods with the
 /// fewest nodes are first. Nodes on which no pod fits are ignored.
 fn have_places(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
-    let takes =
-        |host: &Host<'_>, workload: &Workload| admits(workload, host.node, &host.used).is_ok();
-    hosts.retain(|host| {
-        reschedulable
-            .iter()
-            .any(|reschedulable| takes(host, reschedulable))
-    });
-    let choice = |workload: &Workload| hosts.iter().filter(|host| takes(host, workload)).count();
-    reschedulable.sort_by_cached_key(|reschedulable| {
+    hosts.retain(|host| reschedulable.iter().any(|workload| host.takes(workload)));
+    reschedulable.sort_by_cached_key(|workload| {
         (
-            choice(reschedulable),
-            -reschedulable.requests.cpu_milli,
-            reschedulable.name.clone(),
+            hosts.iter().filter(|host| host.takes(workload)).count(),
+            -workload.requests.cpu_milli,
+            workload.name.clone(),
         )
     });
     let mut used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
-    all_fit(&reschedulable, &hosts, &mut used, (0, &mut { STEPS_MAX }))
+    all_fit(&reschedulable, &hosts, &mut used, 0, &mut { STEPS_MAX })
 }
 
 /// Returns true if all pods fit at the same time, within a limited number of steps. Identical pods
@@ -498,16 +502,16 @@ fn all_fit(
     reschedulable: &[&Workload],
     hosts: &[Host<'_>],
     used: &mut [Resources],
-    (from, steps): (usize, &mut usize),
+    from: usize,
+    steps: &mut usize,
 ) -> bool {
     let Some((workload, rest)) = reschedulable.split_first() else {
         return true;
     };
-    let is_alike = |own: &&Workload| own.name == workload.name;
-    if rest.iter().all(is_alike) {
+    if rest.iter().all(|other| other.name == workload.name) {
         return left_over(reschedulable, hosts, used, NodeChoice::First) == 0;
     }
-    let next_is_alike = rest.first().is_some_and(is_alike);
+    let next_is_alike = rest.first().is_some_and(|next| next.name == workload.name);
     for at in from..hosts.len() {
         if *steps == 0 {
             return false;
@@ -520,7 +524,7 @@ fn all_fit(
         used[at].add(&workload.requests);
         used[at].pods += 1;
         let next = if next_is_alike { at } else { 0 };
-        if all_fit(rest, hosts, used, (next, steps)) {
+        if all_fit(rest, hosts, used, next, steps) {
             return true;
         }
         used[at] = before;
@@ -550,15 +554,16 @@ fn left_over(
     for workload in reschedulable {
         let mut places =
             (0..hosts.len()).filter(|at| admits(workload, hosts[*at].node, &used[*at]).is_ok());
-        let cpu = |at: &usize| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli;
-        let slope = |cpu: i64, memory: i64| (memory / cpu.max(1)).max(1).ilog2();
-        let wanted_slope = slope(workload.requests.cpu_milli, workload.requests.memory);
+        let wanted = memory_per_cpu(workload.requests.cpu_milli, workload.requests.memory);
         let place = match choice {
             NodeChoice::First => places.next(),
-            NodeChoice::Fullest => places.min_by_key(cpu),
+            NodeChoice::Fullest => {
+                places.min_by_key(|at| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli)
+            }
             NodeChoice::Alike => places.min_by_key(|at| {
-                let memory = hosts[*at].node.allocatable.memory - used[*at].memory;
-                slope(cpu(at), memory).abs_diff(wanted_slope)
+                let (has, used) = (&hosts[*at].node.allocatable, &used[*at]);
+                memory_per_cpu(has.cpu_milli - used.cpu_milli, has.memory - used.memory)
+                    .abs_diff(wanted)
             }),
         };
         match place {
@@ -570,6 +575,11 @@ fn left_over(
         }
     }
     left
+}
+
+/// Binary logarithm of the ratio of memory to CPU.
+fn memory_per_cpu(cpu_milli: i64, memory: i64) -> u32 {
+    (memory / cpu_milli.max(1)).max(1).ilog2()
 }
 
 /// Message about a node that has been empty for longer than its pool allows.

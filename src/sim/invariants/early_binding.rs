@@ -66,7 +66,8 @@ impl Checker {
 
     pub(super) fn binding(
         &mut self,
-        (key, uid): (&PodKey, &str),
+        key: &PodKey,
+        uid: &str,
         name: &NodeName,
         scene: &GroundTruth,
         now: Timestamp,
@@ -93,7 +94,8 @@ impl Checker {
 
     pub(super) fn letting_go(
         &mut self,
-        (key, uid): (&PodKey, &str),
+        key: &PodKey,
+        uid: &str,
         scene: &GroundTruth,
         now: Timestamp,
     ) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hcl_edit::Span;
-use hcl_edit::structure::{Block, Body};
+use hcl_edit::structure::{Block, BlockLabel, Body};
 use jiff::Timestamp;
 
 use crate::sim::scenario::decode::{ScenarioDecoder, time_of_day};
@@ -68,9 +68,7 @@ pub fn reloads<'a>(
 
 /// Returns true if blocks have the same name and labels.
 fn is_same(one: &Block, other: &Block) -> bool {
-    let labels = |block: &Block| -> Vec<String> {
-        let labels = block.labels.iter();
-        labels.map(|label| label.as_str().to_owned()).collect()
-    };
-    one.ident.as_str() == other.ident.as_str() && labels(one) == labels(other)
+    let labels = one.labels.iter().map(BlockLabel::as_str);
+    one.ident.as_str() == other.ident.as_str()
+        && labels.eq(other.labels.iter().map(BlockLabel::as_str))
 }
