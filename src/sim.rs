@@ -346,10 +346,10 @@ impl World {
         self.run();
         self.limit = later(self.setup.scenario.end, self.setup.scenario.settle);
         self.run();
-        let acts = self.checker.acts();
+        let acts_before = self.checker.acts();
         self.limit = later(self.limit, self.setup.scenario.calm);
         self.run();
-        let acts = self.checker.acts() - acts;
+        let acts = self.checker.acts() - acts_before;
         self.checker.settled(&self.scene, acts, self.now);
         self.check_foreign();
         self.checker.violations()
@@ -397,9 +397,9 @@ impl World {
             ScheduledEvent::Restock(keys) => self.restock(keys),
             ScheduledEvent::Accept => self.accept(),
             ScheduledEvent::Sample => {
-                let left = self.setup.scenario.end.duration_since(self.now);
+                let remaining = self.setup.scenario.end.duration_since(self.now);
                 self.fixed
-                    .sample(&self.scene, SAMPLE.min(left).max(SignedDuration::ZERO));
+                    .sample(&self.scene, SAMPLE.min(remaining).max(SignedDuration::ZERO));
                 self.checker.stranded(&self.scene, self.now);
                 self.checker.forgotten(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {

@@ -119,13 +119,13 @@ impl Buffer {
     /// Returns `None` if the pod specification is unknown because the workload has no pod.
     pub fn pods<'a>(
         &self,
-        there: impl IntoIterator<Item = &'a Pod>,
+        pods: impl IntoIterator<Item = &'a Pod>,
         now: Timestamp,
     ) -> Option<Vec<Pod>> {
         if !self.is_open(now) {
             return Some(Vec::new());
         }
-        let active_pods: Vec<&Pod> = there
+        let active_pods: Vec<&Pod> = pods
             .into_iter()
             .filter(|pod| {
                 self.scalable
@@ -181,14 +181,14 @@ impl Buffer {
                 tolerations: spec.tolerations.clone(),
                 ..Pod::default()
             },
-            (None, Some(like)) => Pod {
-                requests: like.requests.clone(),
-                node_selector: like.node_selector.clone(),
-                node_affinity: like.node_affinity.clone(),
-                preferred_nodes: like.preferred_nodes.clone(),
-                tolerations: like.tolerations.clone(),
-                host_ports: like.host_ports.clone(),
-                scheduler: like.scheduler.clone(),
+            (None, Some(newest)) => Pod {
+                requests: newest.requests.clone(),
+                node_selector: newest.node_selector.clone(),
+                node_affinity: newest.node_affinity.clone(),
+                preferred_nodes: newest.preferred_nodes.clone(),
+                tolerations: newest.tolerations.clone(),
+                host_ports: newest.host_ports.clone(),
+                scheduler: newest.scheduler.clone(),
                 ..Pod::default()
             },
             (None, None) => return None,
@@ -233,14 +233,16 @@ pub fn replicas(wanted: &BufferSize<'_>) -> u32 {
         let pods = u64::from(wanted.scale) * u64::from(percentage);
         u32::try_from(pods.div_ceil(100)).unwrap_or(u32::MAX)
     });
-    let most = wanted.limits.iter().filter_map(|(name, limit)| {
-        let each = wanted.requests.get(name);
-        let count = (each > 0).then(|| (*limit).max(0) / each)?;
+    let limited_counts = wanted.limits.iter().filter_map(|(name, limit)| {
+        let request = wanted.requests.get(name);
+        let count = (request > 0).then(|| (*limit).max(0) / request)?;
         Some(u32::try_from(count).unwrap_or(u32::MAX))
     });
-    let most = most.min();
-    let asked = wanted.replicas.max(share).or(most).unwrap_or(0);
-    asked.min(most.unwrap_or(u32::MAX)).min(PODS_MAX)
+    let max_count = limited_counts.min();
+    let wanted_count = wanted.replicas.max(share).or(max_count).unwrap_or(0);
+    wanted_count
+        .min(max_count.unwrap_or(u32::MAX))
+        .min(PODS_MAX)
 }
 
 #[cfg(test)]

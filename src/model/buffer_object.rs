@@ -142,11 +142,11 @@ impl BufferObject {
     pub fn status_of(
         &self,
         before: &BufferStatus,
-        room: Result<RoomCount, &Unresolved>,
+        counts: Result<RoomCount, &Unresolved>,
         now: Timestamp,
     ) -> BufferStatus {
-        let (template, replicas) = match room {
-            Ok(room) => (self.template.clone(), Some(i64::from(room.wanted()))),
+        let (template, replicas) = match counts {
+            Ok(counts) => (self.template.clone(), Some(i64::from(counts.wanted()))),
             Err(_) => (None, None),
         };
         let (template, template_generation) = template.unzip();
@@ -157,7 +157,7 @@ impl BufferObject {
             strategy: self.strategy.clone(),
             conditions: before.conditions.clone(),
         };
-        let (ready, provisioning) = match room {
+        let (ready, provisioning) = match counts {
             Err(unresolved) => (
                 condition(READY, false, unresolved.reason, &unresolved.message),
                 condition(
@@ -167,9 +167,9 @@ impl BufferObject {
                     "it is not known what room is wanted",
                 ),
             ),
-            Ok(room) => (
+            Ok(counts) => (
                 condition(READY, true, "Resolved", "it is known what room is wanted"),
-                provisioning(room),
+                provisioning(counts),
             ),
         };
         for condition in [ready, provisioning] {
@@ -208,13 +208,13 @@ fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Condition 
 }
 
 /// Returns the condition `Provisioning`. The reasons are Karpenter's.
-fn provisioning(room: RoomCount) -> Condition {
+fn provisioning(counts: RoomCount) -> Condition {
     let RoomCount {
         there,
         coming,
         missing,
-    } = room;
-    let wanted = room.wanted();
+    } = counts;
+    let wanted = counts.wanted();
     if wanted == 0 {
         return condition(
             PROVISIONING,

@@ -335,8 +335,8 @@ fn duration_tag(tags: &Labels, tag: &'static str) -> Result<Option<SignedDuratio
 }
 
 fn parse_taint(text: &str) -> Option<Taint> {
-    let (rest, effect) = text.rsplit_once(':')?;
-    let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
+    let (key_value, effect) = text.rsplit_once(':')?;
+    let (key, value) = key_value.split_once('=').unwrap_or((key_value, ""));
     let effect = Effect::parse(effect)?;
     Some(Taint {
         key: key.to_owned(),

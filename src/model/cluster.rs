@@ -80,7 +80,7 @@ impl ApiSettings {
     /// interval and 30 seconds.
     pub fn silence_max(&self) -> SignedDuration {
         let polled = self.poll.map(|poll| poll + SignedDuration::from_secs(30));
-        polled.map_or(self.watch_timeout, |least| self.watch_timeout.max(least))
+        polled.map_or(self.watch_timeout, |polled| self.watch_timeout.max(polled))
     }
 }
 
@@ -389,11 +389,11 @@ impl Cluster {
     /// The object kinds that plans for the cluster need. Kinds that select pods are only needed for
     /// default spread constraints.
     pub fn kinds(&self) -> &'static [ObjectKind] {
-        let all: &'static [ObjectKind] = &ObjectKind::ALL;
+        let kinds: &'static [ObjectKind] = &ObjectKind::ALL;
         if self.scheduling.default_spread.is_empty() {
-            &all[..ObjectKind::ALWAYS]
+            &kinds[..ObjectKind::ALWAYS]
         } else {
-            all
+            kinds
         }
     }
 }

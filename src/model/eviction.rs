@@ -77,11 +77,11 @@ fn deletion_cost(value: &str) -> Option<i64> {
 
 /// Describes an invalid annotation: `karpenter.sh/do-not-disrupt="soon" is …`.
 pub fn misread(key: &str, value: &str, wanted: &str) -> String {
-    let mut shown: String = value.chars().take(VALUE_CHARS).collect();
-    if shown.len() < value.len() {
-        shown.push('…');
+    let mut clipped: String = value.chars().take(VALUE_CHARS).collect();
+    if clipped.len() < value.len() {
+        clipped.push('…');
     }
-    format!("{key}={shown:?} is not {wanted}, and counts for nothing")
+    format!("{key}={clipped:?} is not {wanted}, and counts for nothing")
 }
 
 impl Pod {
@@ -108,9 +108,11 @@ impl Pod {
     /// (`controller.kubernetes.io/pod-deletion-cost`) and with the priority, and is clamped to
     /// minus ten to ten pods.
     pub fn eviction_cost(&self) -> i64 {
-        let asked = self.annotations.get(DELETION_COST);
-        let asked = asked.and_then(|value| deletion_cost(value)).unwrap_or(0);
-        let cost = asked.saturating_add(COST_OF_ONE + i64::from(self.priority) * 4);
+        let deletion_cost_value = self.annotations.get(DELETION_COST);
+        let deletion_cost = deletion_cost_value
+            .and_then(|value| deletion_cost(value))
+            .unwrap_or(0);
+        let cost = deletion_cost.saturating_add(COST_OF_ONE + i64::from(self.priority) * 4);
         cost.clamp(-COST_MAX, COST_MAX)
     }
 
@@ -141,15 +143,15 @@ impl Pod {
     }
 
     fn protections(&self) -> impl Iterator<Item = Protection> {
-        let all = PROTECTING.into_iter();
-        all.filter_map(|key| protection(key, self.annotations.get(key)?).ok().flatten())
+        let keys = PROTECTING.into_iter();
+        keys.filter_map(|key| protection(key, self.annotations.get(key)?).ok().flatten())
     }
 
     /// Returns whether an annotation forbids Cluster Autoscaler to evict the pod. Daemons and
     /// mirror pods are never unsafe.
     pub fn is_unsafe_to_evict(&self) -> bool {
-        let says = self.annotations.get(SAFE_TO_EVICT);
-        self.is_active() && self.occupies_node() && says.is_some_and(|value| value == "false")
+        let annotation = self.annotations.get(SAFE_TO_EVICT);
+        self.is_active() && self.occupies_node() && annotation.is_some_and(|value| value == "false")
     }
 
     /// Returns whether the pod can be evicted through the eviction API: it is active, not a mirror
@@ -164,9 +166,9 @@ impl Pod {
     /// Returns why Cluster Autoscaler would not evict the pod, unless an annotation marks it as
     /// safe.
     pub fn risk(&self) -> Option<AutoscalerRisk<'_>> {
-        let safe = self.annotations.get(SAFE_TO_EVICT);
-        let asked = self.is_active() && self.occupies_node();
-        if !asked || safe.is_some_and(|value| value == "true") {
+        let annotation = self.annotations.get(SAFE_TO_EVICT);
+        let is_considered = self.is_active() && self.occupies_node();
+        if !is_considered || annotation.is_some_and(|value| value == "true") {
             return None;
         }
         let owner = self.owner.as_ref();

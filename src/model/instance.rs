@@ -82,9 +82,9 @@ impl Price {
 }
 
 impl std::iter::Sum for Price {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+    fn sum<I: Iterator<Item = Self>>(prices: I) -> Self {
         // The sum of an empty iterator would be -0.0.
-        Self(all.fold(0.0, |sum, price| sum + price.0))
+        Self(prices.fold(0.0, |sum, price| sum + price.0))
     }
 }
 

@@ -209,13 +209,13 @@ pub fn restriction(key: &str) -> Option<&'static str> {
 /// Suggests the label that an undefined key was probably meant to be: one of `others`, or a
 /// well-known label. The name within the domain has the most weight, because users often omit
 /// domains.
-pub fn meant<'a>(key: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn meant<'a>(key: &str, labels: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // The comparison is quadratic in the length. A name of this length is no typing error.
     const LENGTH_MAX: usize = 64;
     if key.len() > LENGTH_MAX {
         return None;
     }
-    others
+    labels
         .chain(OF_NODES)
         .chain(OF_TYPES)
         .filter(|other| *other != key && other.len() <= LENGTH_MAX)

@@ -37,8 +37,8 @@ impl ConditionStatus {
 
     /// Parses a status.
     pub fn parse(text: &str) -> Option<Self> {
-        let all = [Self::True, Self::False, Self::Unknown];
-        all.into_iter().find(|status| status.as_str() == text)
+        let statuses = [Self::True, Self::False, Self::Unknown];
+        statuses.into_iter().find(|status| status.as_str() == text)
     }
 }
 

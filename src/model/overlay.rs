@@ -131,11 +131,11 @@ impl Overlay {
     /// labels `pool`. One of the two must define each required label, well-known or not.
     pub fn covers_type(&self, pool: &Requirements, of_type: &Requirements) -> bool {
         self.requirements.iter().all(|(key, wanted)| {
-            let both;
+            let intersection;
             let offered = match (pool.get(key), of_type.get(key)) {
-                (Some(one), Some(other)) => {
-                    both = one.intersection(other);
-                    &both
+                (Some(of_pool), Some(of_type)) => {
+                    intersection = of_pool.intersection(of_type);
+                    &intersection
                 }
                 (Some(offered), None) | (None, Some(offered)) => offered,
                 (None, None) => return wanted.allows_absence(),

@@ -228,10 +228,12 @@ impl Pod {
     /// when Outrigger saw the request. The clock of the API server may differ by more than the
     /// remaining time.
     pub fn ends_by(&self) -> Option<Timestamp> {
-        let asked = self.deleting?;
+        let requested = self.deleting?;
         let grace = SignedDuration::from_secs(self.grace_seconds);
-        let grace = self.gone_by.map_or(grace, |by| by.duration_since(asked));
-        let from = self.deletion_seen.unwrap_or(asked);
+        let grace = self
+            .gone_by
+            .map_or(grace, |by| by.duration_since(requested));
+        let from = self.deletion_seen.unwrap_or(requested);
         Some(from.checked_add(grace).unwrap_or(from))
     }
 

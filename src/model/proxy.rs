@@ -77,16 +77,16 @@ fn covers(pattern: &str, host: &str) -> bool {
 
 /// Percent-encodes a string for a URL.
 fn encoded(text: &str) -> String {
-    let mut all = String::new();
+    let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                all.push(char::from(byte));
+                encoded.push(char::from(byte));
             }
-            _ => all.push_str(&format!("%{byte:02X}")),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }
-    all
+    encoded
 }
 
 #[cfg(test)]

@@ -48,15 +48,15 @@ fn parse_scaled(text: &str, scale: i128) -> Result<i64, QuantityError> {
     if text.len() > 40 {
         return Err(QuantityError::malformed(text));
     }
-    let (negative, rest) = match text.as_bytes().first() {
+    let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
-    let digits = rest
+    let digits = unsigned
         .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(rest.len());
-    let (number, suffix) = rest.split_at(digits);
+        .unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(digits);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return Err(QuantityError::malformed(text));
@@ -65,7 +65,7 @@ fn parse_scaled(text: &str, scale: i128) -> Result<i64, QuantityError> {
     for digit in whole.bytes().chain(fraction.bytes()) {
         mantissa = mantissa
             .checked_mul(10)
-            .and_then(|m| m.checked_add(i128::from(digit - b'0')))
+            .and_then(|mantissa| mantissa.checked_add(i128::from(digit - b'0')))
             .ok_or_else(|| QuantityError::out_of_range(text))?;
     }
     let (factor, exponent) = suffix_factor(suffix).ok_or_else(|| QuantityError::malformed(text))?;
@@ -73,7 +73,7 @@ fn parse_scaled(text: &str, scale: i128) -> Result<i64, QuantityError> {
         exponent - i32::try_from(fraction.len()).map_err(|_| QuantityError::malformed(text))?;
     let mut value = mantissa
         .checked_mul(factor)
-        .and_then(|v| v.checked_mul(scale))
+        .and_then(|value| value.checked_mul(scale))
         .ok_or_else(|| QuantityError::out_of_range(text))?;
     if exponent >= 0 {
         let power = 10i128

@@ -269,7 +269,7 @@ impl Requirement {
             (true, false) => other.values.difference(&self.values).cloned().collect(),
             (false, false) => self.values.intersection(&other.values).cloned().collect(),
         };
-        let mut both = Self {
+        let mut intersection = Self {
             complement,
             present,
             values,
@@ -278,11 +278,11 @@ impl Requirement {
             min_values,
         };
         let bounds = Self::between(gte, lte);
-        both.values.retain(|value| bounds.within(value));
+        intersection.values.retain(|value| bounds.within(value));
         if !complement {
-            (both.gte, both.lte) = (None, None);
+            (intersection.gte, intersection.lte) = (None, None);
         }
-        both
+        intersection
     }
 
     /// Returns whether a present value satisfies both.
@@ -315,7 +315,7 @@ impl fmt::Display for Requirement {
             return f.write_str("what cannot be");
         }
         let bounded = self.gte.is_some() || self.lte.is_some();
-        let mut word = match self.operator() {
+        let mut prefix = match self.operator() {
             Operator::In => "in ",
             Operator::NotIn if self.present && !bounded => "exists but not in ",
             Operator::NotIn if self.values.is_empty() => "anything",
@@ -324,7 +324,7 @@ impl fmt::Display for Requirement {
             _ if bounded => "",
             _ => "exists",
         };
-        f.write_str(word)?;
+        f.write_str(prefix)?;
         if !self.values.is_empty() {
             let shown = self.values.iter().take(SHOWN_MAX).map(String::as_str);
             write!(f, "[{}", shown.collect::<Vec<_>>().join(", "))?;
@@ -335,13 +335,13 @@ impl fmt::Display for Requirement {
         }
         for (sign, bound) in [(">=", self.gte), ("<=", self.lte)] {
             if let Some(bound) = bound {
-                let and = if word.is_empty() { "" } else { " and " };
+                let and = if prefix.is_empty() { "" } else { " and " };
                 write!(f, "{and}{sign} {bound}")?;
-                word = sign;
+                prefix = sign;
             }
         }
         match self.min_values {
-            Some(least) => write!(f, " (min_values {least})"),
+            Some(min_values) => write!(f, " (min_values {min_values})"),
             None => Ok(()),
         }
     }
@@ -429,11 +429,11 @@ pub struct Requirements {
 impl Requirements {
     /// Requirements that only these label values satisfy.
     pub fn from_labels(labels: &Labels) -> Self {
-        let mut all = Self::default();
+        let mut requirements = Self::default();
         for (key, value) in labels {
-            all.add(key, Requirement::is_in([value.clone()]));
+            requirements.add(key, Requirement::is_in([value.clone()]));
         }
-        all
+        requirements
     }
 
     /// Adds a requirement on a label.
@@ -457,9 +457,9 @@ impl Requirements {
     /// Returns these requirements with all requirements of `other` added.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
-        let mut both = self.clone();
-        both.add_all(other);
-        both
+        let mut merged = self.clone();
+        merged.add_all(other);
+        merged
     }
 
     /// The requirement on a label, if any.
@@ -524,11 +524,11 @@ impl Requirements {
 
 impl<'a> FromIterator<(&'a str, Requirement)> for Requirements {
     fn from_iter<T: IntoIterator<Item = (&'a str, Requirement)>>(iter: T) -> Self {
-        let mut all = Self::default();
+        let mut requirements = Self::default();
         for (key, requirement) in iter {
-            all.add(key, requirement);
+            requirements.add(key, requirement);
         }
-        all
+        requirements
     }
 }
 

@@ -49,10 +49,11 @@ impl Selector {
         // Expressions on one key are adjacent.
         let mut expressions = self.expressions.chunk_by(|a, b| a.0 == b.0);
         expressions.any(|of_key| {
-            let mut all = of_key.iter().map(|expression| &expression.1);
-            let first = all.next().cloned();
+            let mut requirements = of_key.iter().map(|expression| &expression.1);
+            let first = requirements.next().cloned();
             first.is_some_and(|intersection| {
-                all.fold(intersection, |a, b| a.intersection(b))
+                requirements
+                    .fold(intersection, |a, b| a.intersection(b))
                     .is_impossible()
             })
         })

@@ -32,10 +32,10 @@ pub fn fnv1a(text: &str) -> u64 {
 }
 
 /// Derives a number below `most` from a string, which differs for most strings.
-pub fn spread(text: &str, most: u64) -> u64 {
+pub fn spread(text: &str, limit: u64) -> u64 {
     // The low bits of the hash are similar for similar strings.
     let mixed = fnv1a(text).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-    mixed.checked_rem(most).unwrap_or(0)
+    mixed.checked_rem(limit).unwrap_or(0)
 }
 
 /// The hashes of a pool or node class. A tag or annotation holds them as `v2:…:…`, together with
@@ -124,10 +124,10 @@ impl Text {
 }
 
 /// Formats the items and sorts the strings.
-fn sorted<T>(all: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
-    let mut all: Vec<String> = all.iter().map(text).collect();
-    all.sort_unstable();
-    all
+fn sorted<T>(items: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
+    let mut texts: Vec<String> = items.iter().map(text).collect();
+    texts.sort_unstable();
+    texts
 }
 
 /// Hashes of a pool. Its requirements are not included: they are compared with the labels of nodes.
@@ -143,8 +143,8 @@ pub fn pool_hashes(pool: &Pool) -> Hashes {
         &sorted(&pool.startup_taints, Taint::to_string),
     );
     in_place.put("expire_after", &pool.expire_after.map(|age| age.as_secs()));
-    let hard = pool.expire_hard_after.map(|age| age.as_secs());
-    in_place.put("expire_hard_after", &hard);
+    let expire_hard = pool.expire_hard_after.map(|age| age.as_secs());
+    in_place.put("expire_hard_after", &expire_hard);
     let grace = pool.termination_grace_period;
     in_place.put(
         "termination_grace_period",
@@ -282,16 +282,16 @@ fn thresholds(thresholds: &BTreeMap<Signal, Threshold>) -> Vec<String> {
 /// JSON with sorted object keys.
 fn ordered(value: &Value) -> String {
     match value {
-        Value::Object(all) => {
-            let mut parts: Vec<String> = all
+        Value::Object(fields) => {
+            let mut parts: Vec<String> = fields
                 .iter()
                 .map(|(key, nested)| format!("{key:?}:{}", ordered(nested)))
                 .collect();
             parts.sort_unstable();
             format!("{{{}}}", parts.join(","))
         }
-        Value::Array(all) => {
-            let parts: Vec<String> = all.iter().map(ordered).collect();
+        Value::Array(items) => {
+            let parts: Vec<String> = items.iter().map(ordered).collect();
             format!("[{}]", parts.join(","))
         }
         other => other.to_string(),
@@ -348,8 +348,10 @@ pub fn accept_id<'a>(
 
 /// The cluster in an ID of [`accept_id`]. `None` for the ID of a configuration.
 pub fn accepted_cluster(id: &str) -> Option<&str> {
-    let (rest, _) = id.rsplit_once('/')?;
-    rest.rsplit_once('/').map(|(cluster, _)| cluster)
+    let (cluster_and_kind, _) = id.rsplit_once('/')?;
+    cluster_and_kind
+        .rsplit_once('/')
+        .map(|(cluster, _)| cluster)
 }
 
 /// Creates the claim record of a claim that matches its pool: ID, creation time, reason and command

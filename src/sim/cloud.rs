@@ -141,10 +141,10 @@ impl Cloud {
     /// A call uses only the capacity type of the cheapest offering, as CreateFleet does. On-demand
     /// selects the lowest price, spot the best combination of price and depth.
     pub fn launch(&mut self, launch: &Launch, now: Timestamp) -> CommandResult {
-        if let Some((id, first)) = self.tokens.get(&launch.claim.id)
+        if let Some((id, known_launch)) = self.tokens.get(&launch.claim.id)
             && let Some(machine) = self.machines.get(id)
         {
-            if first != launch {
+            if known_launch != launch {
                 return failed(FailureKind::Invalid, "IdempotentParameterMismatch");
             }
             return repeated(machine);
@@ -153,7 +153,7 @@ impl Cloud {
             return failed(FailureKind::Invalid, "the launch contains no offering");
         };
         let mut refused = Vec::new();
-        let mut sold: Vec<(OfferingKey, Price)> = Vec::new();
+        let mut available: Vec<(OfferingKey, Price)> = Vec::new();
         for key in launch.to_buy() {
             match self.price(key) {
                 None => refused.push((key, RefusalKind::Unsupported)),
@@ -163,12 +163,12 @@ impl Cloud {
                 Some(_) if self.stock.left(key) == Some(0) => {
                     refused.push((key, RefusalKind::InsufficientCapacity));
                 }
-                Some(price) => sold.push((key.clone(), price)),
+                Some(price) => available.push((key.clone(), price)),
             }
         }
         let chosen = match first.capacity_type {
-            CapacityType::Spot => self.stock.price_capacity_optimized(&sold),
-            CapacityType::OnDemand | CapacityType::Reserved => capacity::lowest_price(&sold),
+            CapacityType::Spot => self.stock.price_capacity_optimized(&available),
+            CapacityType::OnDemand | CapacityType::Reserved => capacity::lowest_price(&available),
         };
         let Some(offering) = chosen else {
             return CommandResult::LaunchRefused(
@@ -188,7 +188,7 @@ impl Cloud {
         self.catalog
             .offering(key)
             .filter(|offering| offering.available)
-            .map(|o| o.price)
+            .map(|offering| offering.price)
     }
 
     /// Remaining instances in the reservation of an offering. `None` if it has no reservation.
@@ -237,8 +237,8 @@ impl Cloud {
             seen,
         );
         self.machines.insert(id.clone(), machine);
-        let first = (id.clone(), launch.clone());
-        self.tokens.insert(launch.claim.id.clone(), first);
+        let token = (id.clone(), launch.clone());
+        self.tokens.insert(launch.claim.id.clone(), token);
         self.timers.after(
             now,
             self.settings.launch_delay,
@@ -326,8 +326,9 @@ impl Cloud {
             return CommandResult::Done;
         };
         let truth = machine.truth();
-        let whose = truth.tags.get(TAG_INSTALLATION);
-        if whose.is_some_and(|whose| Some(whose) != tags.get(TAG_INSTALLATION)) {
+        let installation = truth.tags.get(TAG_INSTALLATION);
+        if installation.is_some_and(|installation| Some(installation) != tags.get(TAG_INSTALLATION))
+        {
             return failed(FailureKind::Denied, "the instance is another's");
         }
         if !truth.state.is_live() {
@@ -414,13 +415,13 @@ impl Cloud {
     /// An instance fails: its machine ends immediately and without notice. Returns false if it was
     /// not live.
     pub fn fail(&mut self, instance: &InstanceId, now: Timestamp) -> bool {
-        let live = self
+        let is_live = self
             .get(instance.as_str())
-            .is_some_and(|m| m.truth().state.is_live());
-        if live {
+            .is_some_and(|machine| machine.truth().state.is_live());
+        if is_live {
             self.shut_down(instance, now);
         }
-        live
+        is_live
     }
 
     /// Sets the number of instances that can still be launched. `None` means no limit.

@@ -44,8 +44,8 @@ impl World {
     /// the run ends.
     fn is_rushing(&mut self) -> bool {
         let (since, count) = self.rush;
-        let fresh = self.now.duration_since(since) < SignedDuration::from_mins(1);
-        self.rush = if fresh {
+        let is_same_minute = self.now.duration_since(since) < SignedDuration::from_mins(1);
+        self.rush = if is_same_minute {
             (since, count + 1)
         } else {
             (self.now, 1)
@@ -53,13 +53,13 @@ impl World {
         if self.rush.1 < RUSH_MIN {
             return false;
         }
-        let most = RUSH_MIN + RUSH_EACH * self.scene.cluster.store().pods().len();
-        if self.rush.1 >= most && self.engine.is_some() {
-            let text = format!("{most} commands within a minute");
+        let max_commands = RUSH_MIN + RUSH_EACH * self.scene.cluster.store().pods().len();
+        if self.rush.1 >= max_commands && self.engine.is_some() {
+            let text = format!("{max_commands} commands within a minute");
             self.checker.fault(Invariant::Spin, self.now, text);
             self.stop_daemon();
         }
-        self.rush.1 >= most
+        self.rush.1 >= max_commands
     }
 
     pub(super) fn arrive(&mut self, life: u64, issued: IssuedCommand, trip: CommandTrip) {
@@ -93,8 +93,8 @@ impl World {
         };
         let due = ScheduledEvent::Answer(life, id, Box::new(answer));
         if trip.twice {
-            let again = trip.back.saturating_add(SignedDuration::from_millis(700));
-            self.timers.after(self.now, again, due.clone());
+            let second_time = trip.back.saturating_add(SignedDuration::from_millis(700));
+            self.timers.after(self.now, second_time, due.clone());
         }
         self.timers.after(self.now, trip.back, due);
     }

@@ -136,12 +136,12 @@ impl World {
     }
 
     /// Interrupts spot instances one after another within a time.
-    pub(super) fn storm(&mut self, taken: ReclaimCount, within: SignedDuration) {
+    pub(super) fn storm(&mut self, wanted: ReclaimCount, within: SignedDuration) {
         let spot = self
             .ours(|offering| offering.capacity_type == CapacityType::Spot)
             .len();
         let spot = u32::try_from(spot).unwrap_or(u32::MAX);
-        let count = match taken {
+        let count = match wanted {
             ReclaimCount::Count(count) => count.min(spot),
             ReclaimCount::Share(share) => spot.saturating_mul(share).div_ceil(100),
         };
@@ -262,12 +262,12 @@ pub(super) fn cut_off(
             created.is_some_and(|created| later(created, crate::sim::watches::SILENT_MAX) < since)
         })
         .collect();
-    let old = order.len();
+    let old_count = order.len();
     let lacking = match cut {
-        Cut::Mild => old / 12,
-        Cut::Severe => (old * picks.usize(50..=90)).div_ceil(100),
+        Cut::Mild => old_count / 12,
+        Cut::Severe => (old_count * picks.usize(50..=90)).div_ceil(100),
     };
-    let is_much = old * 5 > objects.len() * 2;
+    let is_much = old_count * 5 > objects.len() * 2;
     if cut == Cut::Severe && (lacking < FEWEST || !is_much) {
         return Listing::Whole;
     }

@@ -189,7 +189,7 @@ impl FaultPlan {
     pub fn trip(&mut self, command: &Command, now: Timestamp) -> CommandTrip {
         let ms = SignedDuration::from_millis;
         let rng = &mut self.trips;
-        let (mut there, mut back) = match command {
+        let (mut delay_there, mut back) = match command {
             Command::Launch(_) => (
                 between(rng, ms(200), ms(900)),
                 between(rng, ms(400), ms(2500)),
@@ -201,7 +201,7 @@ impl FaultPlan {
         };
         if now >= self.until {
             return CommandTrip {
-                there,
+                there: delay_there,
                 back,
                 fate: CommandFault::Carried,
                 twice: false,
@@ -209,7 +209,7 @@ impl FaultPlan {
         }
         let rng = &mut self.fates;
         if happens(rng, self.mix.slow) {
-            there += up_to(rng, ms(20_000));
+            delay_there += up_to(rng, ms(20_000));
             back += up_to(rng, ms(20_000));
         }
         let fate = draw_fate(&self.mix, command, rng);
@@ -218,7 +218,7 @@ impl FaultPlan {
             back = between(rng, ms(10_000), ms(30_000));
         }
         CommandTrip {
-            there,
+            there: delay_there,
             back,
             fate,
             twice: happens(rng, self.mix.twice),
@@ -295,7 +295,7 @@ fn draw_scheduled_faults(
 ) -> Vec<(Timestamp, ScheduledFault)> {
     let mut rng = stream(seed, "faults/mishaps");
     let span = until.duration_since(from);
-    let mut all = Vec::new();
+    let mut faults = Vec::new();
     let seconds = SignedDuration::from_secs;
     for kind in 0..7 {
         let count = if rng.bool() {
@@ -335,11 +335,11 @@ fn draw_scheduled_faults(
                         .then(|| between(&mut rng, seconds(5), seconds(100))),
                 },
             };
-            all.push((at, mishap));
+            faults.push((at, mishap));
         }
     }
-    all.sort_by_key(|(at, _)| *at);
-    all
+    faults.sort_by_key(|(at, _)| *at);
+    faults
 }
 
 /// Draws a kind that every cluster watches. Pods and nodes are more likely.

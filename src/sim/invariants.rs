@@ -196,13 +196,13 @@ impl Checker {
         scene: &GroundTruth,
         now: Timestamp,
     ) {
-        let looks = matches!(command, Command::ListInstances | Command::ReadLease);
-        self.commands += u64::from(!looks);
+        let only_reads = matches!(command, Command::ListInstances | Command::ReadLease);
+        self.commands += u64::from(!only_reads);
         self.leaving(command, scene, now);
-        let (Some((kind, why)), Some(what)) = (doubt, voluntary(command, scene)) else {
+        let (Some((kind, why)), Some(action)) = (doubt, voluntary(command, scene)) else {
             return;
         };
-        let text = format!("{what} while the watch of {} {why}", kind.plural());
+        let text = format!("{action} while the watch of {} {why}", kind.plural());
         self.fault(Invariant::StaleView, now, text);
     }
 
@@ -261,10 +261,10 @@ impl Checker {
             return;
         }
         // In these last moments, a drain cannot complete.
-        let ends = machine
+        let ends_soon = machine
             .reclaimed
             .is_some_and(|at| at <= later(now, LAST_MOMENTS));
-        if !machine.truth().state.is_live() || ends {
+        if !machine.truth().state.is_live() || ends_soon {
             return;
         }
         let Some(node) = scene.cluster.node_of(instance.as_str()) else {
@@ -413,8 +413,8 @@ impl Checker {
         }
         for (name, (count, capacity)) in pools {
             if let Some(pool) = scene.config.pool(name) {
-                let whose = format!("pool {name}");
-                self.limited(&whose, &pool.limits, count, &capacity, now);
+                let owner = format!("pool {name}");
+                self.limited(&owner, &pool.limits, count, &capacity, now);
             }
         }
         self.limited("the cluster", &scene.config.limits, nodes, &total, now);
@@ -423,19 +423,19 @@ impl Checker {
     /// Checks that a count and capacity are within limits.
     pub(super) fn limited(
         &mut self,
-        whose: &str,
+        owner: &str,
         limits: &Limits,
         count: u32,
         capacity: &Resources,
         now: Timestamp,
     ) {
-        if limits.nodes.is_some_and(|most| count > most) {
-            self.fault(Invariant::Limits, now, format!("{whose} has {count} nodes"));
+        if limits.nodes.is_some_and(|limit| count > limit) {
+            self.fault(Invariant::Limits, now, format!("{owner} has {count} nodes"));
         }
-        for (resource, most) in &limits.capacity {
+        for (resource, limit) in &limits.capacity {
             let used = capacity.get(resource);
-            if used > *most {
-                let text = format!("{whose} has {resource} {used}, {most} at most");
+            if used > *limit {
+                let text = format!("{owner} has {resource} {used}, {limit} at most");
                 self.fault(Invariant::Limits, now, text);
             }
         }
@@ -459,8 +459,8 @@ impl Checker {
     /// number of commands in the final quiet period.
     pub fn settled(&mut self, scene: &GroundTruth, acts: u64, now: Timestamp) {
         for pod in scene.cluster.store().pods().values() {
-            let done = pod.is_terminal() || pod.node.is_some() || pod.is_daemon();
-            if !done {
+            let is_done = pod.is_terminal() || pod.node.is_some() || pod.is_daemon();
+            if !is_done {
                 let text = format!("pod {} is not bound", pod.key);
                 self.fault(Invariant::Unbound, now, text);
             }
@@ -488,8 +488,8 @@ impl Checker {
         }
         for machine in scene.live() {
             let instance = machine.truth();
-            let old = now.duration_since(instance.launched) > ORPHAN_MAX;
-            if old && !nodes.contains(instance.id.as_str()) {
+            let is_old = now.duration_since(instance.launched) > ORPHAN_MAX;
+            if is_old && !nodes.contains(instance.id.as_str()) {
                 let text = format!("instance {} has no node", instance.id);
                 self.fault(Invariant::Orphan, now, text);
             }
@@ -498,11 +498,11 @@ impl Checker {
         // Each pod of a buffer may keep a node that is otherwise empty.
         let pods = scene.cluster.store().pods();
         let buffers = scene.config.buffers.iter();
-        let kept = buffers
+        let buffer_pods = buffers
             .filter_map(|buffer| buffer.pods(pods.values(), now))
             .flatten()
             .count();
-        for text in empty.into_iter().skip(kept) {
+        for text in empty.into_iter().skip(buffer_pods) {
             self.fault(Invariant::EmptyNode, now, text);
         }
         if acts > 0 {
@@ -563,13 +563,13 @@ fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
         Command::Terminate { instance, .. } => {
             let machine = scene.cloud.get(instance.as_str())?;
             let registered = scene.cluster.node_of(instance.as_str())?.is_registered();
-            let live = machine.truth().state.is_live() && machine.reclaimed.is_none();
-            (registered && live).then(|| format!("terminate {instance}"))
+            let is_live = machine.truth().state.is_live() && machine.reclaimed.is_none();
+            (registered && is_live).then(|| format!("terminate {instance}"))
         }
         Command::DeleteNode { node, .. } => {
             let found = scene.cluster.store().nodes().get(node)?;
-            let live = scene.our_machine(found)?.truth().state.is_live();
-            (live && scene.reclaimed(node).is_none()).then(|| format!("delete {node}"))
+            let is_live = scene.our_machine(found)?.truth().state.is_live();
+            (is_live && scene.reclaimed(node).is_none()).then(|| format!("delete {node}"))
         }
         Command::Launch(launch) => Some(format!("launch for claim {}", launch.claim.id)),
         Command::CreateNode(node) => Some(format!("make {}", node.name)),

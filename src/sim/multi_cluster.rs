@@ -107,10 +107,12 @@ impl Together {
                 (next <= world.limit.min(until)).then_some((next, index))
             })
             .min();
-        let ring = self.fleet.poll_timeout(self.now).filter(|at| *at <= until);
-        match (first, ring) {
+        let fleet_timeout = self.fleet.poll_timeout(self.now).filter(|at| *at <= until);
+        match (first, fleet_timeout) {
             (None, None) => return false,
-            (Some((at, world)), ring) if ring.is_none_or(|ring| at <= ring) => {
+            (Some((at, world)), fleet_timeout)
+                if fleet_timeout.is_none_or(|fleet_timeout| at <= fleet_timeout) =>
+            {
                 self.now = self.now.max(at);
                 self.worlds[world].step();
                 self.look(world);
@@ -125,14 +127,14 @@ impl Together {
     }
 
     /// Handles the changes after a step of a simulation.
-    fn look(&mut self, at: usize) {
-        let world = &self.worlds[at];
-        if world.engine.is_some() && self.lives[at] != world.life {
-            self.lives[at] = world.life;
+    fn look(&mut self, index: usize) {
+        let world = &self.worlds[index];
+        if world.engine.is_some() && self.lives[index] != world.life {
+            self.lives[index] = world.life;
             self.fleet.rejoin(&world.setup.config.name, self.now);
         }
-        if self.launched[at] != world.tally.launched {
-            self.launched[at] = world.tally.launched;
+        if self.launched[index] != world.tally.launched {
+            self.launched[index] = world.tally.launched;
             let (mut nodes, mut capacity) = (0, Resources::default());
             for world in &self.worlds {
                 let (usage, count) = really(world);
@@ -141,7 +143,7 @@ impl Together {
             }
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             let (limits, now) = (self.limits.limits.clone(), self.now);
-            let checker = &mut self.worlds[at].checker;
+            let checker = &mut self.worlds[index].checker;
             checker.limited("the fleet", &limits, nodes, &capacity, now);
         }
     }
@@ -195,7 +197,7 @@ impl Together {
             self.worlds.iter_mut().for_each(|world| world.limit = until);
             self.run_until(until);
         }
-        let mut all = Vec::new();
+        let mut violations = Vec::new();
         for (world, acts) in self.worlds.iter_mut().zip(acts) {
             world.now = quiet;
             let acts = world.checker.acts() - acts;
@@ -206,9 +208,9 @@ impl Together {
                 let text = format!("the fleet counts {held:?}, there is {real:?}");
                 world.checker.fault(Invariant::Limits, quiet, text);
             }
-            all.extend(world.checker.violations().iter().cloned());
+            violations.extend(world.checker.violations().iter().cloned());
         }
-        all
+        violations
     }
 }
 

@@ -50,8 +50,8 @@ impl WorldSample {
             let offering = &machine.truth().offering;
             let key = (offering.capacity_type, offering.instance_type.clone());
             *sample.instances.entry(key).or_default() += 1;
-            let known = scene.catalog.offering(offering);
-            sample.usd_per_h += known.map_or(0.0, |offering| offering.price.usd_per_h());
+            let catalog_offering = scene.catalog.offering(offering);
+            sample.usd_per_h += catalog_offering.map_or(0.0, |offering| offering.price.usd_per_h());
         }
         let store = scene.cluster.store();
         sample.nodes = store.nodes().len();

@@ -139,10 +139,10 @@ fn packed(mut pods: Vec<&Resources>, shape: &InstanceType, daemons: &Resources) 
     pods.sort_by_key(|pod| Reverse((pod.cpu_milli, pod.memory)));
     let mut nodes: Vec<Resources> = Vec::new();
     for pod in pods {
-        let place = nodes
+        let node = nodes
             .iter_mut()
             .find(|used| has_room(pod, &shape.allocatable, used));
-        match place {
+        match node {
             Some(used) => used.add(pod),
             None => {
                 let mut used = daemons.clone();

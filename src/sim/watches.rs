@@ -85,7 +85,7 @@ impl SimWatches {
     }
 
     /// Starts or restarts a watch with a full listing.
-    pub fn list(&mut self, event: Event, kind: ObjectKind, whole: Listing, at: Timestamp) {
+    pub fn list(&mut self, event: Event, kind: ObjectKind, listing: Listing, at: Timestamp) {
         let stream = self.streams.entry(kind).or_default();
         stream.up = true;
         stream.stalled = None;
@@ -95,7 +95,7 @@ impl SimWatches {
             EventDelivery {
                 kind,
                 event,
-                listing: Some(whole),
+                listing: Some(listing),
             },
             at,
             SignedDuration::ZERO,
@@ -142,7 +142,7 @@ impl SimWatches {
     pub fn next_at(&self) -> Option<Timestamp> {
         self.streams
             .values()
-            .filter_map(|s| s.queue.front().map(|(due, _)| *due))
+            .filter_map(|stream| stream.queue.front().map(|(due, _)| *due))
             .min()
     }
 

@@ -57,7 +57,7 @@ impl SimPdb {
         match self {
             Self::MinAvailable(_) => false,
             Self::MinAvailableShare(share) => share >= 100,
-            Self::MaxUnavailable(most) | Self::MaxUnavailableShare(most) => most == 0,
+            Self::MaxUnavailable(limit) | Self::MaxUnavailableShare(limit) => limit == 0,
         }
     }
 }

@@ -64,10 +64,14 @@ impl CapacityPools {
     }
 
     /// Returns the cheapest of the offerings that are at least half as deep as the deepest.
-    pub fn price_capacity_optimized(&self, sold: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
-        let deepest = sold.iter().map(|(key, _)| self.depth(key)).max()?;
+    pub fn price_capacity_optimized(
+        &self,
+        available: &[(OfferingKey, Price)],
+    ) -> Option<OfferingKey> {
+        let deepest = available.iter().map(|(key, _)| self.depth(key)).max()?;
         lowest_price(
-            sold.iter()
+            available
+                .iter()
                 .filter(|(key, _)| self.depth(key) * 2 >= deepest),
         )
     }
@@ -80,9 +84,10 @@ impl CapacityPools {
 
 /// Returns the cheapest offering. For equal prices, the first by key.
 pub fn lowest_price<'a>(
-    sold: impl IntoIterator<Item = &'a (OfferingKey, Price)>,
+    available: impl IntoIterator<Item = &'a (OfferingKey, Price)>,
 ) -> Option<OfferingKey> {
-    sold.into_iter()
+    available
+        .into_iter()
         .min_by_key(|(key, price)| (*price, key))
         .map(|(key, _)| key.clone())
 }

@@ -74,26 +74,26 @@ impl SimCluster {
         self.node_changed(now);
     }
 
-    fn create_node(&mut self, new: &NewNode, now: Timestamp) -> CommandResult {
-        if self.store.nodes().contains_key(&new.name) {
+    fn create_node(&mut self, new_node: &NewNode, now: Timestamp) -> CommandResult {
+        if self.store.nodes().contains_key(&new_node.name) {
             return conflict("a node of this name exists already");
         }
         let node = Node {
-            name: new.name.clone(),
+            name: new_node.name.clone(),
             uid: self.store.new_uid(),
-            provider_id: new.provider_id.clone(),
+            provider_id: new_node.provider_id.clone(),
             created: Some(now),
-            labels: new.labels.clone(),
-            annotations: new.annotations.clone(),
-            taints: new.taints.clone(),
-            capacity: new.capacity.clone(),
-            allocatable: new.allocatable.clone(),
+            labels: new_node.labels.clone(),
+            annotations: new_node.annotations.clone(),
+            taints: new_node.taints.clone(),
+            capacity: new_node.capacity.clone(),
+            allocatable: new_node.allocatable.clone(),
             ..Node::default()
         };
         self.store.put_node(node, now);
         let wait = self.pace(NEVER_CAME_MS, NEVER_CAME_MS);
         self.timers
-            .after(now, wait, ClusterTimer::Silent(new.name.clone()));
+            .after(now, wait, ClusterTimer::Silent(new_node.name.clone()));
         self.node_changed(now);
         CommandResult::Done
     }
@@ -180,8 +180,8 @@ impl SimCluster {
     }
 
     fn patch_lease(&mut self, patch: &LeasePatch) -> CommandResult {
-        let known = self.lease.as_ref().map(|lease| &lease.version);
-        if known != patch.version.as_ref() {
+        let version = self.lease.as_ref().map(|lease| &lease.version);
+        if version != patch.version.as_ref() {
             return conflict("the Lease has been modified");
         }
         let mut lease = self.lease.take().unwrap_or_default();
@@ -199,16 +199,16 @@ impl SimCluster {
         to: Option<&NodeName>,
         now: Timestamp,
     ) -> CommandResult {
-        let known = self.store.pods().get(key);
-        if known.is_some_and(|pod| pod.uid == uid && pod.nominated_node.as_ref() != from) {
+        let pod = self.store.pods().get(key);
+        if pod.is_some_and(|pod| pod.uid == uid && pod.nominated_node.as_ref() != from) {
             return conflict("the test operation failed");
         }
-        let known = self.store.change_pod(key, uid, now, |pod| {
+        let is_changed = self.store.change_pod(key, uid, now, |pod| {
             if pod.node.is_none() {
                 pod.nominated_node = to.cloned();
             }
         });
-        if known {
+        if is_changed {
             CommandResult::Done
         } else {
             conflict("there is no such pod any more")
@@ -229,8 +229,8 @@ impl SimCluster {
 
     /// Deletes a node. The node is removed after its finalizers.
     pub fn remove_node(&mut self, name: &NodeName, now: Timestamp) {
-        let known = self.store.nodes().get(name);
-        if known.is_some_and(|node| node.finalizers.is_empty()) {
+        let node = self.store.nodes().get(name);
+        if node.is_some_and(|node| node.finalizers.is_empty()) {
             self.node_goes(name, now);
             return;
         }
@@ -254,11 +254,12 @@ impl SimCluster {
         if pod.uid != uid {
             return conflict("the UID in the precondition differs");
         }
-        let free = pod.deleting.is_some() || pod.is_terminal() || pod.phase == PodPhase::Pending;
+        let is_unprotected =
+            pod.deleting.is_some() || pod.is_terminal() || pod.phase == PodPhase::Pending;
         let allowance = self
             .owner_index(pod)
             .and_then(|owner| self.allowance(owner));
-        if !free && allowance.is_some_and(|allowed| allowed <= 0) {
+        if !is_unprotected && allowance.is_some_and(|allowed| allowed <= 0) {
             return CommandResult::EvictRefused(BUDGET.to_owned());
         }
         if pod.deleting.is_none() {

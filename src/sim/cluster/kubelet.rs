@@ -67,7 +67,7 @@ impl SimCluster {
                 .shape
                 .requirements
                 .get(key)
-                .and_then(|r| r.values()?.first());
+                .and_then(|requirement| requirement.values()?.first());
             labels.extend(value.map(|value| (key.to_owned(), value.clone())));
         }
         labels.insert(HOSTNAME.to_owned(), name.0.clone());
@@ -117,14 +117,14 @@ impl SimCluster {
     /// A kubelet registers its node. If the Node exists, its labels and taints are kept.
     fn come(&mut self, node: Node, now: Timestamp) {
         let name = node.name.clone();
-        let found = self.store.change_node(&name, now, |store| {
+        let exists = self.store.change_node(&name, now, |store| {
             store.has_kubelet = true;
             store.capacity.clone_from(&node.capacity);
             store.allocatable.clone_from(&node.allocatable);
             store.taints.retain(|taint| taint.key != UNREACHABLE);
             store.taints.push(Taint::new(NOT_READY, Effect::NoSchedule));
         });
-        if !found {
+        if !exists {
             self.store.put_node(node, now);
             return;
         }
@@ -145,8 +145,8 @@ impl SimCluster {
     /// Node name by IP address, as in EC2: the previous name if the kubelet has registered before,
     /// else the first free name. Addresses and names are reused.
     fn free_name(&self, instance: &InstanceId) -> NodeName {
-        let mut known = self.kubelets.iter();
-        if let Some((name, _)) = known.find(|(_, kubelet)| kubelet.instance == *instance) {
+        let mut kubelets = self.kubelets.iter();
+        if let Some((name, _)) = kubelets.find(|(_, kubelet)| kubelet.instance == *instance) {
             return name.clone();
         }
         (0..)
@@ -229,10 +229,10 @@ impl SimCluster {
         let Some(kubelet) = self.kubelets.get(name).filter(|kubelet| kubelet.alive) else {
             return;
         };
-        let gone = kubelet.startup_taints.clone();
+        let startup_taints = kubelet.startup_taints.clone();
         self.store.change_node(name, now, |node| {
             node.taints
-                .retain(|taint| !gone.iter().any(|other| other.matches(taint)));
+                .retain(|taint| !startup_taints.iter().any(|other| other.matches(taint)));
         });
         self.node_changed(now);
     }

@@ -58,17 +58,18 @@ impl SimCluster {
     /// Returns each owner with a budget and running pods on a node. The values are its name, the
     /// number of pods it would lose with the node, and the number of disruptions allowed.
     pub fn displaced(&self, node: &str) -> Vec<(&str, i64, i64)> {
-        let mut lost: BTreeMap<usize, i64> = BTreeMap::new();
+        let mut lost_pods: BTreeMap<usize, i64> = BTreeMap::new();
         for pod in self
             .store
             .pods_on(node)
             .filter(|pod| is_healthy(pod) && pod.deleting.is_none())
         {
             if let Some(owner) = self.owner_index(pod) {
-                *lost.entry(owner).or_insert(0) += 1;
+                *lost_pods.entry(owner).or_insert(0) += 1;
             }
         }
-        lost.into_iter()
+        lost_pods
+            .into_iter()
             .filter_map(|(owner, lost)| {
                 let name = self.owned.get(owner)?.workload.name.as_str();
                 Some((name, lost, self.allowance(owner)?))
@@ -91,17 +92,17 @@ impl SimCluster {
             .count();
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
         let desired = i64::from(owned.desired);
-        let least = match budget {
-            SimPdb::MinAvailable(least) => i64::from(least),
-            SimPdb::MaxUnavailable(most) => desired - i64::from(most),
-            SimPdb::MinAvailableShare(least) => percentage(desired, least),
-            SimPdb::MaxUnavailableShare(most) => desired - percentage(desired, most),
+        let min_healthy = match budget {
+            SimPdb::MinAvailable(pods) => i64::from(pods),
+            SimPdb::MaxUnavailable(pods) => desired - i64::from(pods),
+            SimPdb::MinAvailableShare(percent) => percentage(desired, percent),
+            SimPdb::MaxUnavailableShare(percent) => desired - percentage(desired, percent),
         };
         Some(PdbCounts {
             budget,
             desired,
             healthy,
-            least: least.max(0),
+            least: min_healthy.max(0),
         })
     }
 }

@@ -27,29 +27,33 @@ impl SimCluster {
         let owned = &self.owned[owner];
         let pods = self.store.pods_of(&owned.workload.name);
         let active = pods.filter(|pod| pod.is_active());
-        let (mut old, new): (Vec<&Pod>, Vec<&Pod>) =
+        let (mut outdated, current): (Vec<&Pod>, Vec<&Pod>) =
             active.partition(|pod| owned.outdated.contains(&pod.uid));
-        let ready = old.iter().chain(&new).filter(|pod| is_healthy(pod)).count();
-        let room = (wanted + wanted.div_ceil(4)).saturating_sub(old.len() + new.len());
-        let made = wanted.saturating_sub(new.len()).min(room);
+        let ready = outdated
+            .iter()
+            .chain(&current)
+            .filter(|pod| is_healthy(pod))
+            .count();
+        let surge = (wanted + wanted.div_ceil(4)).saturating_sub(outdated.len() + current.len());
+        let new_pods = wanted.saturating_sub(current.len()).min(surge);
         let mut spare = ready.saturating_sub(wanted - wanted / 4);
-        old.sort_by_key(|pod| (is_healthy(pod), &pod.key));
+        outdated.sort_by_key(|pod| (is_healthy(pod), &pod.key));
         // Unready pods may be removed at any time. Ready pods may be removed up to
         // `maxUnavailable`.
-        old.retain(|pod| {
-            let goes = !is_healthy(pod) || spare > 0;
+        outdated.retain(|pod| {
+            let is_removed = !is_healthy(pod) || spare > 0;
             spare = spare.saturating_sub(usize::from(is_healthy(pod)));
-            goes
+            is_removed
         });
-        let leaving: Vec<(PodKey, String)> = old
+        let leaving: Vec<(PodKey, String)> = outdated
             .iter()
-            .chain(new.iter().skip(wanted))
+            .chain(current.iter().skip(wanted))
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         for (key, uid) in leaving {
             self.delete_pod(&key, &uid, now);
         }
-        for _ in 0..made {
+        for _ in 0..new_pods {
             self.make_pod(owner, None, None, now);
         }
         let Some(owned) = self.owned.get_mut(owner) else {

@@ -35,7 +35,7 @@ impl SimCluster {
         self.scheduling = false;
         let mut bound: BTreeMap<NodeName, Vec<Waiter>> = BTreeMap::new();
         let mut hopeless = BTreeSet::new();
-        let mut fresh = 0;
+        let mut newly_pending = 0;
         let mut promised = self.promised();
         for (rank, (pod, uid)) in std::mem::take(&mut self.waiting) {
             let Some(it) = self.store.pods().get(&pod).filter(|it| awaits(it, &uid)) else {
@@ -73,7 +73,7 @@ impl SimCluster {
             if !it.unschedulable {
                 self.store
                     .change_pod(&pod, &uid, now, |pod| pod.unschedulable = true);
-                fresh += usize::from(!daemon);
+                newly_pending += usize::from(!daemon);
             }
             self.waiting.insert(rank, (pod, uid));
         }
@@ -82,9 +82,9 @@ impl SimCluster {
             let wait = self.pace(5, 120);
             self.timers.after(now, wait, ClusterTimer::Bind(node, pods));
         }
-        if fresh > 0 {
+        if newly_pending > 0 {
             self.facts.push(TimelineFact::Waiting {
-                pods: fresh,
+                pods: newly_pending,
                 pending: self.pending(),
             });
         }
@@ -103,11 +103,11 @@ impl SimCluster {
     fn promised(&self) -> Promised {
         let mut promised = Promised::new();
         for (pod, uid) in self.waiting.values() {
-            let known = self.store.pods().get(pod).filter(|pod| awaits(pod, uid));
-            if let Some(known) = known
-                && let Some(node) = &known.nominated_node
+            let known_pod = self.store.pods().get(pod).filter(|pod| awaits(pod, uid));
+            if let Some(known_pod) = known_pod
+                && let Some(node) = &known_pod.nominated_node
             {
-                let promise = (known.priority, known.requests.clone());
+                let promise = (known_pod.priority, known_pod.requests.clone());
                 let promises = promised.entry(node.clone()).or_default();
                 promises.insert(pod.clone(), promise);
             }
@@ -150,7 +150,10 @@ impl SimCluster {
                 -left_over(workload, node, &load.used),
             );
             // Nodes are sorted by name, so the first of equal nodes is selected.
-            if best.as_ref().is_none_or(|(least, _)| score < *least) {
+            if best
+                .as_ref()
+                .is_none_or(|(best_score, _)| score < *best_score)
+            {
                 best = Some((score, &node.name));
             }
         }

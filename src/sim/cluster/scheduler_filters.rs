@@ -109,13 +109,13 @@ pub fn is_within_skew(
     node: &Node,
     zones: &BTreeMap<&str, u32>,
 ) -> Result<(), FilterFailure> {
-    let Some(most) = workload.max_skew else {
+    let Some(max_skew) = workload.max_skew else {
         return Ok(());
     };
     let zone = node.labels.get(ZONE);
-    let least = zones.values().min().copied().unwrap_or(0);
+    let min_pods = zones.values().min().copied().unwrap_or(0);
     match zone.and_then(|zone| zones.get(zone.as_str())) {
-        Some(pods) if pods + 1 - least <= most => Ok(()),
+        Some(pods) if pods + 1 - min_pods <= max_skew => Ok(()),
         _ => Err(FilterFailure::Zone),
     }
 }

@@ -167,7 +167,7 @@ impl Store {
         if let Some(owned) = pod
             .owner
             .as_ref()
-            .and_then(|o| self.by_owner.get_mut(&o.name))
+            .and_then(|owner| self.by_owner.get_mut(&owner.name))
         {
             owned.remove(key);
         }
@@ -308,12 +308,12 @@ impl Store {
             ObjectKind::Pod => self
                 .pods
                 .values()
-                .map(|p| WatchedObject::Pod(Box::new(p.clone())))
+                .map(|pod| WatchedObject::Pod(Box::new(pod.clone())))
                 .collect(),
             ObjectKind::Node => self
                 .nodes
                 .values()
-                .map(|n| WatchedObject::Node(Box::new(n.clone())))
+                .map(|node| WatchedObject::Node(Box::new(node.clone())))
                 .collect(),
             ObjectKind::DaemonSet => self
                 .daemon_sets
@@ -346,7 +346,7 @@ impl Store {
     /// Returns true if the object exists with this UID, or with any UID if none is given. Kinds
     /// without UIDs in the simulation are compared by key only.
     pub fn exists(&self, kind: ObjectKind, key: &ObjectKey, uid: &str) -> bool {
-        let found = match kind {
+        let existing_uid = match kind {
             ObjectKind::Pod => self.pods.get(key).map(|pod| &pod.uid),
             ObjectKind::Node => self.nodes.get(key.name.as_str()).map(|node| &node.uid),
             ObjectKind::DaemonSet => return self.daemon_sets.contains_key(key),
@@ -355,6 +355,6 @@ impl Store {
             ObjectKind::Volume => return self.volumes.contains_key(&key.name),
             _ => None,
         };
-        found.is_some_and(|found| uid.is_empty() || found == uid)
+        existing_uid.is_some_and(|existing_uid| uid.is_empty() || existing_uid == uid)
     }
 }

@@ -191,13 +191,13 @@ impl SimCluster {
     /// Names are reused once they are free. All pods are created at the same time (`Parallel`).
     fn reconcile_ordinals(&mut self, owner: usize, wanted: u32, now: Timestamp) {
         let workload = &self.owned[owner].workload;
-        let kept: BTreeSet<PodKey> = (0..wanted)
+        let wanted_keys: BTreeSet<PodKey> = (0..wanted)
             .map(|ordinal| {
                 let name = format!("{}-{ordinal}", workload.name);
                 ObjectKey::new(workload.namespace(), name.as_str())
             })
             .collect();
-        let missing: Vec<String> = kept
+        let missing: Vec<String> = wanted_keys
             .iter()
             .filter(|key| !self.store.pods().contains_key(*key))
             .map(|key| key.name.clone())
@@ -205,7 +205,7 @@ impl SimCluster {
         let surplus: Vec<_> = self
             .store
             .pods_of(&workload.name)
-            .filter(|pod| !kept.contains(&pod.key))
+            .filter(|pod| !wanted_keys.contains(&pod.key))
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         for (key, uid) in surplus {
@@ -282,9 +282,9 @@ impl SimCluster {
             return;
         };
         let until = later(now, SignedDuration::from_secs(i64::from(seconds)));
-        if let Some(known) = pod.ends_by() {
+        if let Some(end) = pod.ends_by() {
             let node = pod.node.as_ref();
-            if until < known && node.is_some_and(|node| self.is_alive(node)) {
+            if until < end && node.is_some_and(|node| self.is_alive(node)) {
                 self.store
                     .change_pod(key, uid, now, |pod| pod.gone_by = Some(until));
                 let leave = ClusterTimer::Leave(key.clone(), uid.to_owned());

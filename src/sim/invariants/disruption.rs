@@ -107,11 +107,11 @@ impl Leaving {
                 self.told.remove(key.name.as_str());
             }
             Event::Reset(ObjectKind::Pod, objects) => {
-                let shown = objects.iter().filter_map(|object| match object {
+                let keys = objects.iter().filter_map(|object| match object {
                     WatchedObject::Pod(pod) => Some(pod.key.clone()),
                     _ => None,
                 });
-                let before = std::mem::replace(&mut self.pods, shown.collect());
+                let before = std::mem::replace(&mut self.pods, keys.collect());
                 self.hidden.extend(before);
                 self.hidden.retain(|key| !self.pods.contains(key));
             }
@@ -163,19 +163,19 @@ impl Leaving {
     ) -> (usize, usize) {
         let nodes = scene.cluster.store().nodes();
         let (mut total, mut disrupted) = (0, 0);
-        for (name, told) in &self.told {
+        for (name, observed) in &self.told {
             let node = nodes.get(name);
             let machine = node.and_then(|node| scene.our_machine(node));
-            let gone = machine.is_none_or(|machine| !machine.truth().state.is_live());
-            let counts = told.initialized && told.pool.as_ref() == Some(pool);
-            if !counts || (gone && !told.ready) {
+            let is_gone = machine.is_none_or(|machine| !machine.truth().state.is_live());
+            let counts = observed.initialized && observed.pool.as_ref() == Some(pool);
+            if !counts || (is_gone && !observed.ready) {
                 continue;
             }
             let on_its_way = self.sent.get(name);
             let leaves = name == leaving
                 || node.is_some_and(Node::has_disrupted_taint)
                 || on_its_way.is_some_and(|sent| now < later(*sent, FLIGHT_MAX));
-            let down = !told.ready && later(told.since, FRESH) < now;
+            let down = !observed.ready && later(observed.since, FRESH) < now;
             total += 1;
             disrupted += usize::from(leaves || down);
         }
@@ -189,15 +189,15 @@ impl Leaving {
         let mut rates = budgets
             .filter_map(|budget| Some((budget.rate_for(reason)?, budget.reasons.as_slice())));
         rates.find_map(|(rate, reasons)| {
-            let found = self
+            let count = self
                 .let_go
                 .values()
                 .filter(|(at, of, name)| {
-                    let fresh = now.duration_since(*at) < rate.per - RATE_LAG;
-                    fresh && names(reasons, *of) && *name == pool.name
+                    let is_recent = now.duration_since(*at) < rate.per - RATE_LAG;
+                    is_recent && names(reasons, *of) && *name == pool.name
                 })
                 .count();
-            (found > rate.nodes as usize).then_some((found, rate))
+            (count > rate.nodes as usize).then_some((count, rate))
         })
     }
 }
@@ -215,8 +215,8 @@ fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
 /// The disruption reason in an annotation of a node.
 fn reason_of(annotation: Option<&String>) -> Option<Reason> {
     let text = annotation?;
-    let mut all = BUDGETED.into_iter().chain([Reason::Surplus]);
-    all.find(|reason| reason.as_str() == text)
+    let mut reasons = BUDGETED.into_iter().chain([Reason::Surplus]);
+    reasons.find(|reason| reason.as_str() == text)
 }
 
 /// Returns true if a pod must not be disrupted now.
@@ -265,19 +265,19 @@ impl Checker {
         let mut annotations = patch.annotations.iter();
         let reason = annotations.find(|(key, _)| key == DISRUPTION_REASON);
         let reason = reason_of(reason.and_then(|(_, value)| value.as_ref()));
-        let again =
+        let is_repeated =
             node.has_disrupted_taint() || self.external_changes.is_just_told(&node.name, now);
-        let reason = reason.filter(|reason| BUDGETED.contains(reason) && !again);
+        let reason = reason.filter(|reason| BUDGETED.contains(reason) && !is_repeated);
         let pool = node
             .pool()
             .and_then(|name| scene.config.pool(name.as_str()));
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         if let Some((reason, pool)) = reason.zip(pool).filter(|_| !has_to) {
             self.rated(&node.provider_id, reason, pool, now);
-            let over = self.leaving.above_rates(reason, pool, now);
-            if let Some((found, rate)) = over {
+            let exceeded = self.leaving.above_rates(reason, pool, now);
+            if let Some((count, rate)) = exceeded {
                 let text = format!(
-                    "taint {} ({}): {found} nodes of pool {} left at {rate}",
+                    "taint {} ({}): {count} nodes of pool {} left at {rate}",
                     node.name,
                     reason.as_str(),
                     pool.name
@@ -322,14 +322,17 @@ impl Checker {
             && node.has_disrupted_taint()
             && !is_reclaimed
             && !has_to;
-        let begun = &mut self.leaving.released;
-        if !waits || begun.contains_key(&node.uid) {
+        let released = &mut self.leaving.released;
+        if !waits || released.contains_key(&node.uid) {
             return;
         }
-        begun.insert(node.uid.clone(), now);
-        let lost = homeless(node, scene, &self.leaving.hidden, now);
-        if lost > 0 {
-            let text = format!("evict from {}: {lost} of its pods have no place", node.name);
+        released.insert(node.uid.clone(), now);
+        let unplaced = homeless(node, scene, &self.leaving.hidden, now);
+        if unplaced > 0 {
+            let text = format!(
+                "evict from {}: {unplaced} of its pods have no place",
+                node.name
+            );
             self.fault(Invariant::Homeless, now, text);
         }
     }
@@ -356,14 +359,14 @@ impl Checker {
     pub fn forgotten(&mut self, scene: &GroundTruth, now: Timestamp) {
         for node in scene.cluster.store().nodes().values() {
             let machine = scene.our_machine(node);
-            let lives = machine.is_some_and(|machine| machine.truth().state.is_live());
+            let is_live = machine.is_some_and(|machine| machine.truth().state.is_live());
             let since = self
                 .tainted
                 .get(&node.name)
                 .max(self.leaving.touched.get(&node.name));
             let idle = since.is_some_and(|at| later(*at, IDLE_MAX) < now);
             if node.has_disrupted_taint()
-                && lives
+                && is_live
                 && idle
                 && !is_held(node, scene, now)
                 && !self.came_late(node, scene, now)
@@ -379,12 +382,13 @@ impl Checker {
     /// possible if an external actor removed the taint. The pod may then delay the drain without
     /// limit.
     fn came_late(&self, node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
-        let begun = self.leaving.released.get(&node.uid);
+        let first_eviction = self.leaving.released.get(&node.uid);
         let has_time = node.deadline().is_none_or(|at| now < at);
-        let begun = begun.filter(|_| has_time && self.external_changes.have_untainted(&node.name));
+        let first_eviction =
+            first_eviction.filter(|_| has_time && self.external_changes.have_untainted(&node.name));
         let pods = scene.cluster.store().pods_on(node.name.as_str());
         let mut pods = pods.filter(|pod| pod.holds_drain(now));
-        begun.is_some_and(|at| {
+        first_eviction.is_some_and(|at| {
             pods.any(|pod| {
                 pod.created.is_some_and(|created| *at < created) && is_protected(pod, now)
             })
@@ -395,8 +399,8 @@ impl Checker {
 /// Returns true if a node must be removed and a protected pod on it delays the drain without limit.
 pub(super) fn is_held(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let mut pods = scene.cluster.store().pods_on(node.name.as_str());
-    let stays = reason_of(node.annotations.get(DISRUPTION_REASON)).is_some();
-    !stays && pods.any(|pod| is_protected(pod, now))
+    let can_stay = reason_of(node.annotations.get(DISRUPTION_REASON)).is_some();
+    !can_stay && pods.any(|pod| is_protected(pod, now))
 }
 
 /// A node that may accept pods, with its used resources.
@@ -459,7 +463,7 @@ fn homeless(
         hosts.push(Host { node, used });
     }
     let used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
-    let mut least = reschedulable.len();
+    let mut min_unplaced = reschedulable.len();
     for order in 0..3 {
         reschedulable.sort_by_cached_key(|workload| {
             let size = match order {
@@ -472,13 +476,13 @@ fn homeless(
             (nodes.count(), -size)
         });
         for choice in [NodeChoice::First, NodeChoice::Fullest, NodeChoice::Alike] {
-            least = least.min(left_over(&reschedulable, &hosts, &used, choice));
+            min_unplaced = min_unplaced.min(left_over(&reschedulable, &hosts, &used, choice));
         }
     }
-    if least == 0 || have_places(reschedulable, hosts) {
+    if min_unplaced == 0 || have_places(reschedulable, hosts) {
         return 0;
     }
-    least
+    min_unplaced
 }
 
 /// Returns true if all pods fit at the same time, within a limited number of steps. Pods with the
@@ -505,29 +509,31 @@ fn all_fit(
     from: usize,
     steps: &mut usize,
 ) -> bool {
-    let Some((workload, rest)) = reschedulable.split_first() else {
+    let Some((workload, others)) = reschedulable.split_first() else {
         return true;
     };
-    if rest.iter().all(|other| other.name == workload.name) {
+    if others.iter().all(|other| other.name == workload.name) {
         return left_over(reschedulable, hosts, used, NodeChoice::First) == 0;
     }
-    let next_is_alike = rest.first().is_some_and(|next| next.name == workload.name);
-    for at in from..hosts.len() {
+    let next_is_alike = others
+        .first()
+        .is_some_and(|next| next.name == workload.name);
+    for index in from..hosts.len() {
         if *steps == 0 {
             return false;
         }
         *steps -= 1;
-        if admits(workload, hosts[at].node, &used[at]).is_err() {
+        if admits(workload, hosts[index].node, &used[index]).is_err() {
             continue;
         }
-        let before = used[at].clone();
-        used[at].add(&workload.requests);
-        used[at].pods += 1;
-        let next = if next_is_alike { at } else { 0 };
-        if all_fit(rest, hosts, used, next, steps) {
+        let before = used[index].clone();
+        used[index].add(&workload.requests);
+        used[index].pods += 1;
+        let next_index = if next_is_alike { index } else { 0 };
+        if all_fit(others, hosts, used, next_index, steps) {
             return true;
         }
-        used[at] = before;
+        used[index] = before;
     }
     false
 }
@@ -550,31 +556,31 @@ fn left_over(
     choice: NodeChoice,
 ) -> usize {
     let mut used = used.to_vec();
-    let mut left = 0;
+    let mut unplaced = 0;
     for workload in reschedulable {
-        let mut places =
-            (0..hosts.len()).filter(|at| admits(workload, hosts[*at].node, &used[*at]).is_ok());
+        let mut places = (0..hosts.len())
+            .filter(|index| admits(workload, hosts[*index].node, &used[*index]).is_ok());
         let wanted = memory_per_cpu(workload.requests.cpu_milli, workload.requests.memory);
-        let place = match choice {
+        let index = match choice {
             NodeChoice::First => places.next(),
-            NodeChoice::Fullest => {
-                places.min_by_key(|at| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli)
-            }
-            NodeChoice::Alike => places.min_by_key(|at| {
-                let (has, used) = (&hosts[*at].node.allocatable, &used[*at]);
+            NodeChoice::Fullest => places.min_by_key(|index| {
+                hosts[*index].node.allocatable.cpu_milli - used[*index].cpu_milli
+            }),
+            NodeChoice::Alike => places.min_by_key(|index| {
+                let (has, used) = (&hosts[*index].node.allocatable, &used[*index]);
                 memory_per_cpu(has.cpu_milli - used.cpu_milli, has.memory - used.memory)
                     .abs_diff(wanted)
             }),
         };
-        match place {
-            Some(at) => {
-                used[at].add(&workload.requests);
-                used[at].pods += 1;
+        match index {
+            Some(index) => {
+                used[index].add(&workload.requests);
+                used[index].pods += 1;
             }
-            None => left += 1,
+            None => unplaced += 1,
         }
     }
-    left
+    unplaced
 }
 
 /// Binary logarithm of the ratio of memory to CPU.

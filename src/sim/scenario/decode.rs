@@ -35,8 +35,8 @@ impl<'a> ScenarioDecoder<'a> {
     }
 
     /// Adds an error at a byte offset of the source.
-    pub fn mistake(&mut self, at: usize, text: &str) {
-        let before = self.source.get(..at).unwrap_or(self.source);
+    pub fn mistake(&mut self, offset: usize, text: &str) {
+        let before = self.source.get(..offset).unwrap_or(self.source);
         let last_line = before.rsplit('\n').next().unwrap_or_default();
         self.mistakes.push(Mistake {
             line: before.matches('\n').count() + 1,
@@ -158,8 +158,8 @@ impl<'a> ScenarioDecoder<'a> {
             body,
             name,
             "an object of texts such as { team = \"media\" }",
-            |e| {
-                pairs(e)?
+            |expression| {
+                pairs(expression)?
                     .into_iter()
                     .map(|(key, value)| Some((key, text(value)?)))
                     .collect()
@@ -173,9 +173,9 @@ impl<'a> ScenarioDecoder<'a> {
             body,
             name,
             "quantities such as { cpu = \"500m\", memory = \"1Gi\" }",
-            |e| {
+            |expression| {
                 let mut resources = Resources::default();
-                for (key, value) in pairs(e)? {
+                for (key, value) in pairs(expression)? {
                     resources.set(&key, &scalar(value)?).ok()?;
                 }
                 let valid = resources.iter().all(|(_, amount)| amount >= 0);
