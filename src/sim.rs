@@ -246,11 +246,11 @@ impl World {
             self.timers.after(scenario.start, every, due);
         }
         for (index, shortage) in scenario.shortages.iter().enumerate() {
-            self.timers
-                .at(shortage.from, ScheduledEvent::Shortage(index, true));
+            let begin = ScheduledEvent::Shortage(index, true);
+            self.timers.at(shortage.from, begin);
             if let Some(until) = shortage.until {
-                self.timers
-                    .at(until, ScheduledEvent::Shortage(index, false));
+                let end = ScheduledEvent::Shortage(index, false);
+                self.timers.at(until, end);
             }
         }
         for interruption in &scenario.interruptions {
@@ -379,8 +379,7 @@ impl World {
             ScheduledEvent::Answer(..) => {}
             // The queue delivers again until the daemon receives the event.
             ScheduledEvent::Tell(event, until) if self.engine.is_none() && self.now < until => {
-                self.timers
-                    .after(self.now, REDELIVERY, ScheduledEvent::Tell(event, until));
+                self.set_timer(REDELIVERY, ScheduledEvent::Tell(event, until));
             }
             ScheduledEvent::Tell(event, _) => self.hear(*event),
             ScheduledEvent::Untaint(node) => self.untaint(&node),
@@ -403,7 +402,7 @@ impl World {
                 self.checker.stranded(&self.scene, self.now);
                 self.checker.forgotten(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {
-                    self.timers.after(self.now, SAMPLE, ScheduledEvent::Sample);
+                    self.set_timer(SAMPLE, ScheduledEvent::Sample);
                 }
             }
         }
@@ -419,8 +418,7 @@ impl World {
             }
         }
         let every = if of_places { BOOKMARKS.0 } else { BOOKMARKS.1 };
-        let again = ScheduledEvent::Bookmarks { of_places };
-        self.timers.after(self.now, every, again);
+        self.set_timer(every, ScheduledEvent::Bookmarks { of_places });
     }
 
     /// Starts the daemon without any state. Its watches begin with full listings.
@@ -518,6 +516,11 @@ impl World {
         while let Some(report) = self.engine.as_mut().and_then(Engine::next_report) {
             self.tell(report);
         }
+    }
+
+    /// Schedules an event after a delay from now.
+    fn set_timer(&mut self, wait: SignedDuration, due: ScheduledEvent) {
+        self.timers.after(self.now, wait, due);
     }
 
     fn lag(&mut self, low_ms: i64, high_ms: i64) -> SignedDuration {

@@ -131,12 +131,9 @@ pub struct ClaimOrigin {
 impl ClaimOrigin {
     fn tags(&self) -> impl Iterator<Item = (String, String)> {
         let uid = self.cluster_uid.as_ref().map(ToString::to_string);
-        let uid = uid.map(|uid| (TAG_CLUSTER_UID.to_owned(), uid));
-        let lease = self
-            .lease
-            .clone()
-            .map(|lease| (TAG_LEASE.to_owned(), lease));
-        uid.into_iter().chain(lease)
+        [(TAG_CLUSTER_UID, uid), (TAG_LEASE, self.lease.clone())]
+            .into_iter()
+            .filter_map(|(tag, value)| Some((tag.to_owned(), value?)))
     }
 
     fn from_tags(tags: &Labels) -> Self {
@@ -209,15 +206,13 @@ pub const TAG_VALUE_MAX: usize = 256;
 /// Formats startup taints for a tag. The configuration checks their length: a truncated tag could
 /// not be parsed, and the instance would have no owner.
 pub fn startup_taints_tag(taints: &[Taint]) -> String {
-    let texts: Vec<String> = taints.iter().map(ToString::to_string).collect();
-    texts.join(" ")
+    let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
+    taints.join(" ")
 }
 
 /// Formats a duration for a tag.
 pub fn seconds(duration: Option<SignedDuration>) -> String {
-    duration.map_or("never".to_owned(), |duration| {
-        duration.as_secs().to_string()
-    })
+    duration.map_or("never".to_owned(), |age| age.as_secs().to_string())
 }
 
 impl ClaimRecord {
@@ -267,10 +262,7 @@ impl ClaimRecord {
         if !is_owned_by(tags, installation, cluster) {
             return Err(NotAClaim::Foreign);
         }
-        if tags
-            .get(TAG_SCHEMA)
-            .is_none_or(|version| version != SCHEMA_VERSION)
-        {
+        if tags.get(TAG_SCHEMA).map(String::as_str) != Some(SCHEMA_VERSION) {
             return Err(NotAClaim::Unreadable(TAG_SCHEMA));
         }
         let startup_taints = required_tag(tags, TAG_STARTUP_TAINTS)?
@@ -310,11 +302,8 @@ impl ClaimRecord {
 
 /// Returns whether the tags of an instance name this installation and cluster.
 pub fn is_owned_by(tags: &Labels, installation: &str, cluster: &ClusterName) -> bool {
-    tags.get(TAG_INSTALLATION)
-        .is_some_and(|value| value == installation)
-        && tags
-            .get(TAG_CLUSTER)
-            .is_some_and(|value| value == cluster.as_str())
+    tags.get(TAG_INSTALLATION).map(String::as_str) == Some(installation)
+        && tags.get(TAG_CLUSTER).map(String::as_str) == Some(cluster.as_str())
 }
 
 /// The value of a tag that every claim has.

@@ -108,12 +108,11 @@ impl Pod {
     /// (`controller.kubernetes.io/pod-deletion-cost`) and with the priority, and is clamped to
     /// minus ten to ten pods.
     pub fn eviction_cost(&self) -> i64 {
-        let deletion_cost_value = self.annotations.get(DELETION_COST);
-        let deletion_cost = deletion_cost_value
-            .and_then(|value| deletion_cost(value))
-            .unwrap_or(0);
-        let cost = deletion_cost.saturating_add(COST_OF_ONE + i64::from(self.priority) * 4);
-        cost.clamp(-COST_MAX, COST_MAX)
+        let value = self.annotations.get(DELETION_COST);
+        let requested = value.and_then(|value| deletion_cost(value)).unwrap_or(0);
+        requested
+            .saturating_add(COST_OF_ONE + i64::from(self.priority) * 4)
+            .clamp(-COST_MAX, COST_MAX)
     }
 
     /// Returns the current protection from disruption. A duration counts from the start of the pod.
@@ -175,11 +174,11 @@ impl Pod {
         if !owner.is_some_and(|owner| REPLICATING.contains(&owner.kind.as_str())) {
             return Some(AutoscalerRisk::NotReplicated);
         }
-        let safe_volumes = self.annotations.get(SAFE_LOCAL_VOLUMES);
-        let safe_volumes = safe_volumes.map_or("", String::as_str);
+        let safe = self.annotations.get(SAFE_LOCAL_VOLUMES);
+        let safe = safe.map_or("", String::as_str);
         let mut volumes = self.local_volumes.iter();
         if let Some(volume) =
-            volumes.find(|volume| !safe_volumes.split(',').any(|name| name.trim() == *volume))
+            volumes.find(|volume| safe.split(',').all(|name| name.trim() != *volume))
         {
             return Some(AutoscalerRisk::Volume(volume));
         }

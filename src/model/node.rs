@@ -96,9 +96,7 @@ pub struct Node {
 impl Node {
     /// The pool it belongs to, if any.
     pub fn pool(&self) -> Option<PoolName> {
-        self.labels
-            .get(POOL)
-            .map(|name| PoolName::from(name.as_str()))
+        self.labels.get(POOL).map(|name| name.as_str().into())
     }
 
     /// Replaces the condition of this type. The transition time is kept if the status does not
@@ -125,25 +123,19 @@ impl Node {
 
     /// Returns whether it has the label `karpenter.sh/registered=true`.
     pub fn is_registered(&self) -> bool {
-        self.labels
-            .get(REGISTERED)
-            .is_some_and(|value| value == "true")
+        self.labels.get(REGISTERED).map(String::as_str) == Some("true")
     }
 
     /// Returns whether it has the label `karpenter.sh/initialized=true`.
     pub fn is_initialized(&self) -> bool {
-        self.labels
-            .get(INITIALIZED)
-            .is_some_and(|value| value == "true")
+        self.labels.get(INITIALIZED).map(String::as_str) == Some("true")
     }
 
     /// Returns whether it has the annotation that Outrigger created it before its kubelet
     /// registered.
     pub fn has_awaiting_kubelet(&self) -> bool {
-        let names = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
-        names
-            .iter()
-            .any(|name| self.annotations.contains_key(*name))
+        self.annotations.contains_key(AWAITING_KUBELET)
+            || self.annotations.contains_key(AWAITING_KUBELET_FORMER)
     }
 
     /// Returns whether Outrigger created it and its kubelet has not registered. No pod has run on

@@ -429,11 +429,10 @@ pub struct Requirements {
 impl Requirements {
     /// Requirements that only these label values satisfy.
     pub fn from_labels(labels: &Labels) -> Self {
-        let mut requirements = Self::default();
-        for (key, value) in labels {
-            requirements.add(key, Requirement::is_in([value.clone()]));
-        }
-        requirements
+        labels
+            .iter()
+            .map(|(key, value)| (key.as_str(), Requirement::is_in([value.as_str()])))
+            .collect()
     }
 
     /// Adds a requirement on a label.
@@ -534,12 +533,12 @@ impl<'a> FromIterator<(&'a str, Requirement)> for Requirements {
 
 impl fmt::Display for Requirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<String> = self
-            .by_key
-            .iter()
-            .map(|(key, requirement)| format!("{key} {requirement}"))
-            .collect();
-        f.write_str(&parts.join(", "))
+        let mut separator = "";
+        for (key, requirement) in &self.by_key {
+            write!(f, "{separator}{key} {requirement}")?;
+            separator = ", ";
+        }
+        Ok(())
     }
 }
 

@@ -128,10 +128,10 @@ impl Window {
 
     /// The next time after `now` at which the window may open or close.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
-        let opened = now.checked_sub(self.duration).ok();
-        let opened = opened.and_then(|from| self.next_after(from));
-        let closes = opened.and_then(|at| at.checked_add(self.duration).ok());
-        let closes = closes.filter(|at| *at > now);
+        let from = now.checked_sub(self.duration).ok();
+        let closes = from
+            .and_then(|from| self.next_after(from)?.checked_add(self.duration).ok())
+            .filter(|closes| *closes > now);
         closes.into_iter().chain(self.next_after(now)).min()
     }
 

@@ -267,7 +267,7 @@ impl Cloud {
         let Some(machine) = self.machines.get(instance) else {
             return failed(FailureKind::Gone, "InvalidInstanceID.NotFound");
         };
-        if machine.truth().state.is_live() {
+        if machine.is_live() {
             self.shut_down(instance, now);
         }
         let state = self
@@ -417,7 +417,7 @@ impl Cloud {
     pub fn fail(&mut self, instance: &InstanceId, now: Timestamp) -> bool {
         let is_live = self
             .get(instance.as_str())
-            .is_some_and(|machine| machine.truth().state.is_live());
+            .is_some_and(SimInstance::is_live);
         if is_live {
             self.shut_down(instance, now);
         }

@@ -33,8 +33,7 @@ impl World {
         self.checker
             .issued(&issued.command, doubt, &self.scene, self.now);
         let trip = self.faults.trip(&issued.command, self.now);
-        self.timers.after(
-            self.now,
+        self.set_timer(
             trip.there,
             ScheduledEvent::Arrive(self.life, Box::new(issued), trip),
         );
@@ -94,9 +93,9 @@ impl World {
         let due = ScheduledEvent::Answer(life, id, Box::new(answer));
         if trip.twice {
             let second_time = trip.back.saturating_add(SignedDuration::from_millis(700));
-            self.timers.after(self.now, second_time, due.clone());
+            self.set_timer(second_time, due.clone());
         }
-        self.timers.after(self.now, trip.back, due);
+        self.set_timer(trip.back, due);
     }
 
     /// Executes a command that was sent some time ago.
@@ -130,7 +129,7 @@ impl World {
             && let Some(wait) = self.faults.untaints(self.now)
         {
             let meddle = ScheduledEvent::Untaint(patch.node.clone());
-            self.timers.after(self.now, wait, meddle);
+            self.set_timer(wait, meddle);
         }
         self.spread_news();
         answer
@@ -181,7 +180,7 @@ impl World {
 
     fn terminate(&mut self, instance: &InstanceId) -> CommandResult {
         if let Some(machine) = self.scene.cloud.get(instance.as_str())
-            && machine.truth().state.is_live()
+            && machine.is_live()
         {
             let fact = TimelineFact::Retired {
                 instance: instance.clone(),
@@ -232,8 +231,7 @@ impl World {
             self.scene.cloud.set_capacity(key.clone(), Some(0));
         }
         let wait = self.lag(60_000, 600_000);
-        self.timers
-            .after(self.now, wait, ScheduledEvent::Restock(keys));
+        self.set_timer(wait, ScheduledEvent::Restock(keys));
     }
 
     /// An external actor changes the node while the patch is in flight.

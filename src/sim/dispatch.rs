@@ -64,12 +64,10 @@ impl World {
                     instances: held.claims.len(),
                     total: held.total,
                 });
-                self.timers
-                    .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
+                self.set_timer(ACCEPTED_AFTER, ScheduledEvent::Accept);
             }
             Report::Mismatch(Mismatch::NoNodes { .. }) => {
-                self.timers
-                    .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
+                self.set_timer(ACCEPTED_AFTER, ScheduledEvent::Accept);
             }
             Report::Frozen(why) => self.note(TimelineFact::Frozen(why)),
             Report::Thawed => self.note(TimelineFact::Thawed),
@@ -79,21 +77,19 @@ impl World {
 
     /// A user approves the held terminations.
     pub(super) fn accept(&mut self) {
-        let engine = self.engine.as_ref();
-        let held = engine.and_then(|engine| match (engine.mismatch(), engine.held_ends()) {
-            (Some(Mismatch::NoNodes { id, .. }), _) => Some(id.clone()),
+        let Some(engine) = &self.engine else { return };
+        let id = match (engine.mismatch(), engine.held_ends()) {
+            (Some(Mismatch::NoNodes { id, .. }), _) => id.clone(),
             (Some(_), _) => {
                 // The user checks again after that time.
-                self.timers
-                    .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
-                None
+                self.set_timer(ACCEPTED_AFTER, ScheduledEvent::Accept);
+                return;
             }
-            (None, held) => held.map(|held| held.id.clone()),
-        });
-        if let Some(id) = held {
-            self.scene.cluster.accept(&id);
-            self.note(TimelineFact::Accepted(id));
-        }
+            (None, Some(held)) => held.id.clone(),
+            (None, None) => return,
+        };
+        self.scene.cluster.accept(&id);
+        self.note(TimelineFact::Accepted(id));
     }
 
     /// Routes changes in the cluster to the watches and the timeline.
@@ -154,10 +150,8 @@ impl World {
                 let wait = self.lag(500, 5000);
                 let event = Box::new(Event::Interrupted(instance, Interruption::Spot, at));
                 // SQS delivers at least once.
-                let again = ScheduledEvent::Tell(event.clone(), at);
-                self.timers.after(self.now, wait + wait, again);
-                self.timers
-                    .after(self.now, wait, ScheduledEvent::Tell(event, at));
+                self.set_timer(wait + wait, ScheduledEvent::Tell(event.clone(), at));
+                self.set_timer(wait, ScheduledEvent::Tell(event, at));
             }
             CloudEvent::Ended { instance } => self.machine_ended(&instance),
         }

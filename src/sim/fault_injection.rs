@@ -24,7 +24,7 @@ impl World {
                 }
                 self.tally.restarts += 1;
                 self.stop_daemon();
-                self.timers.after(self.now, down, ScheduledEvent::Start);
+                self.set_timer(down, ScheduledEvent::Start);
             }
             ScheduledFault::WatchLost { kind, lasts, cut } => {
                 if self.engine().is_none() || !self.watches.is_up(kind) {
@@ -33,7 +33,7 @@ impl World {
                 self.note_fault(format!("the watch of {} breaks", kind.plural()));
                 self.watches.lose(kind, self.now);
                 let due = ScheduledEvent::WatchBack(kind, cut, self.now);
-                self.timers.after(self.now, lasts, due);
+                self.set_timer(lasts, due);
             }
             ScheduledFault::Stall { kind, lasts } => {
                 self.note_fault(format!(
@@ -70,15 +70,14 @@ impl World {
         let delete = Command::DeleteNode { node, uid };
         self.scene.cluster.carry_out(&delete, self.now);
         if let Some(wait) = back {
-            self.timers
-                .after(self.now, wait, ScheduledEvent::Register(instance));
+            self.set_timer(wait, ScheduledEvent::Register(instance));
         }
     }
 
     /// The kubelet of a running instance registers its node again.
     pub(super) fn register_anew(&mut self, id: &InstanceId) {
         if let Some(machine) = self.scene.cloud.get(id.as_str())
-            && machine.truth().state.is_live()
+            && machine.is_live()
             && self.scene.cluster.node_of(id.as_str()).is_none()
         {
             self.cloud_event(CloudEvent::Booted {
@@ -120,7 +119,7 @@ impl World {
                 lasts: self.lag(500, 3000),
                 cut: None,
             });
-            self.timers.after(self.now, lasts, due);
+            self.set_timer(lasts, due);
         }
     }
 
@@ -148,8 +147,7 @@ impl World {
         for index in 0..count {
             let wait = within * i32::try_from(index).unwrap_or(i32::MAX);
             let wait = wait / i32::try_from(count).unwrap_or(i32::MAX);
-            self.timers
-                .after(self.now, wait, ScheduledEvent::Interrupted);
+            self.set_timer(wait, ScheduledEvent::Interrupted);
         }
     }
 

@@ -264,7 +264,7 @@ impl Checker {
         let ends_soon = machine
             .reclaimed
             .is_some_and(|at| at <= later(now, LAST_MOMENTS));
-        if !machine.truth().state.is_live() || ends_soon {
+        if !machine.is_live() || ends_soon {
             return;
         }
         let Some(node) = scene.cluster.node_of(instance.as_str()) else {
@@ -353,7 +353,7 @@ impl Checker {
             self.fault(Invariant::Foreign, now, text);
             return;
         };
-        if machine.truth().state.is_live() && machine.reclaimed.is_none() {
+        if machine.is_live() && machine.reclaimed.is_none() {
             let text = format!("delete {name} while {} lives", machine.truth().id);
             self.fault(Invariant::Drain, now, text);
             self.displacing(node, &format!("delete {name}"), scene, now, now);
@@ -520,7 +520,7 @@ impl Checker {
             let count = nodes
                 .filter(|node| {
                     let machine = scene.our_machine(node);
-                    machine.is_some_and(|machine| machine.truth().state.is_live())
+                    machine.is_some_and(SimInstance::is_live)
                         && node.is_initialized()
                         && node.pool().as_ref() == Some(&pool.name)
                 })
@@ -563,7 +563,7 @@ fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
         Command::Terminate { instance, .. } => {
             let machine = scene.cloud.get(instance.as_str())?;
             let registered = scene.cluster.node_of(instance.as_str())?.is_registered();
-            let is_live = machine.truth().state.is_live() && machine.reclaimed.is_none();
+            let is_live = machine.is_live() && machine.reclaimed.is_none();
             (registered && is_live).then(|| format!("terminate {instance}"))
         }
         Command::DeleteNode { node, .. } => {

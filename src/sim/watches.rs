@@ -62,15 +62,12 @@ impl SimWatches {
 
     /// Sends a change, unless the watch is broken.
     pub fn tell(&mut self, kind: ObjectKind, event: Event, now: Timestamp, delay: SignedDuration) {
-        self.push(
-            EventDelivery {
-                kind,
-                event,
-                listing: None,
-            },
-            now,
-            delay,
-        );
+        let delivery = EventDelivery {
+            kind,
+            event,
+            listing: None,
+        };
+        self.push(delivery, now, delay);
     }
 
     fn push(&mut self, delivery: EventDelivery, now: Timestamp, delay: SignedDuration) {
@@ -91,15 +88,12 @@ impl SimWatches {
         stream.stalled = None;
         stream.last_due = None;
         stream.queue.clear();
-        self.push(
-            EventDelivery {
-                kind,
-                event,
-                listing: Some(listing),
-            },
-            at,
-            SignedDuration::ZERO,
-        );
+        let delivery = EventDelivery {
+            kind,
+            event,
+            listing: Some(listing),
+        };
+        self.push(delivery, at, SignedDuration::ZERO);
     }
 
     /// Breaks a watch. Events in flight are lost, and the daemon is notified immediately.
@@ -109,15 +103,7 @@ impl SimWatches {
         stream.last_due = None;
         stream.stalled = None;
         let event = Event::WatchLost(kind, String::new());
-        self.push(
-            EventDelivery {
-                kind,
-                event,
-                listing: None,
-            },
-            now,
-            SignedDuration::ZERO,
-        );
+        self.tell(kind, event, now, SignedDuration::ZERO);
         self.streams.entry(kind).or_default().up = false;
     }
 

@@ -91,9 +91,12 @@ impl SimCluster {
             ..Node::default()
         };
         self.store.put_node(node, now);
-        let wait = self.pace(NEVER_CAME_MS, NEVER_CAME_MS);
-        self.timers
-            .after(now, wait, ClusterTimer::Silent(new_node.name.clone()));
+        self.set_timer(
+            now,
+            NEVER_CAME_MS,
+            NEVER_CAME_MS,
+            ClusterTimer::Silent(new_node.name.clone()),
+        );
         self.node_changed(now);
         CommandResult::Done
     }
@@ -242,9 +245,7 @@ impl SimCluster {
     fn node_goes(&mut self, name: &NodeName, now: Timestamp) {
         self.store.remove_node(name);
         // The pod garbage collector runs every 20 s and then waits for another 20 s.
-        let wait = self.pace(20_000, 40_000);
-        self.timers
-            .after(now, wait, ClusterTimer::Collect(name.clone()));
+        self.set_timer(now, 20_000, 40_000, ClusterTimer::Collect(name.clone()));
     }
 
     fn evict(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> CommandResult {

@@ -106,9 +106,7 @@ impl SimCluster {
         });
         if boot.gets_ready {
             // The network plugin needs a few seconds.
-            let wait = self.pace(3000, 12_000);
-            self.timers
-                .after(now, wait, ClusterTimer::Ready(name.clone()));
+            self.set_timer(now, 3000, 12_000, ClusterTimer::Ready(name.clone()));
         }
         self.node_changed(now);
         name
@@ -136,8 +134,7 @@ impl SimCluster {
                 .get(&pod)
                 .is_some_and(|pod| pod.deleting.is_some());
             if leaves {
-                let wait = self.pace(100, 500);
-                self.timers.after(now, wait, ClusterTimer::Leave(pod, uid));
+                self.set_timer(now, 100, 500, ClusterTimer::Leave(pod, uid));
             }
         }
     }
@@ -214,13 +211,10 @@ impl SimCluster {
             after,
         });
         if starting {
-            let wait = self.pace(2000, 8000);
-            self.timers
-                .after(now, wait, ClusterTimer::Unstart(name.clone()));
+            self.set_timer(now, 2000, 8000, ClusterTimer::Unstart(name.clone()));
         }
         for (pod, uid) in self.bound_to(name) {
-            let wait = self.pace(800, 3000);
-            self.timers.after(now, wait, ClusterTimer::Run(pod, uid));
+            self.set_timer(now, 800, 3000, ClusterTimer::Run(pod, uid));
         }
         self.node_changed(now);
     }
@@ -279,8 +273,7 @@ impl SimCluster {
         let Some((name, kubelet)) = found else { return };
         kubelet.alive = false;
         let name = name.clone();
-        let wait = self.pace(GRACE_MS, GRACE_MS);
-        self.timers.after(now, wait, ClusterTimer::Silent(name));
+        self.set_timer(now, GRACE_MS, GRACE_MS, ClusterTimer::Silent(name));
     }
 
     pub(super) fn node_silent(&mut self, name: &NodeName, now: Timestamp) {
@@ -304,9 +297,12 @@ impl SimCluster {
                 .change_pod(&pod, &uid, now, |pod| pod.ready = Some(false));
             self.note_pod(&pod);
         }
-        let wait = self.pace(TOLERATION_MS, TOLERATION_MS);
-        self.timers
-            .after(now, wait, ClusterTimer::EvictLost(name.clone()));
+        self.set_timer(
+            now,
+            TOLERATION_MS,
+            TOLERATION_MS,
+            ClusterTimer::EvictLost(name.clone()),
+        );
     }
 
     fn note_pod(&mut self, pod: &PodKey) {

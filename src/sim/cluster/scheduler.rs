@@ -26,8 +26,7 @@ impl SimCluster {
             return;
         }
         self.scheduling = true;
-        let wait = self.pace(20, 100);
-        self.timers.after(now, wait, ClusterTimer::Schedule);
+        self.set_timer(now, 20, 100, ClusterTimer::Schedule);
     }
 
     /// Tries every pending pod once, by priority and age.
@@ -79,8 +78,7 @@ impl SimCluster {
         }
         for (node, pods) in bound {
             // Binding is a separate call. The node may change in between.
-            let wait = self.pace(5, 120);
-            self.timers.after(now, wait, ClusterTimer::Bind(node, pods));
+            self.set_timer(now, 5, 120, ClusterTimer::Bind(node, pods));
         }
         if newly_pending > 0 {
             self.facts.push(TimelineFact::Waiting {
@@ -230,9 +228,12 @@ impl SimCluster {
         });
         let waited = waited.map(|created| now.duration_since(created));
         self.waits.extend(waited);
-        let wait = self.pace(800, 3000);
-        self.timers
-            .after(now, wait, ClusterTimer::Run(key.clone(), uid.to_owned()));
+        self.set_timer(
+            now,
+            800,
+            3000,
+            ClusterTimer::Run(key.clone(), uid.to_owned()),
+        );
     }
 
     /// Releases the reserved resources of a pod that was deleted before it was bound.

@@ -104,8 +104,7 @@ impl Store {
 
     /// Creates or replaces a pod.
     pub fn put_pod(&mut self, pod: Pod, now: Timestamp) {
-        self.changes
-            .push(Event::Applied(WatchedObject::Pod(Box::new(pod.clone()))));
+        self.push_applied(WatchedObject::Pod(Box::new(pod.clone())));
         let old = self.pods.remove(&pod.key);
         if let Some(old) = &old {
             self.unload(old, now);
@@ -127,6 +126,10 @@ impl Store {
             }
         }
         self.pods.insert(pod.key.clone(), pod);
+    }
+
+    fn push_applied(&mut self, object: WatchedObject) {
+        self.changes.push(Event::Applied(object));
     }
 
     fn unload(&mut self, pod: &Pod, now: Timestamp) {
@@ -198,8 +201,7 @@ impl Store {
         node.version = self.versions.to_string();
         let load = self.loads.entry(node.name.clone()).or_default();
         load.busy.get_or_insert(now);
-        self.changes
-            .push(Event::Applied(WatchedObject::Node(Box::new(node.clone()))));
+        self.push_applied(WatchedObject::Node(Box::new(node.clone())));
         self.nodes.insert(node.name.clone(), node);
     }
 
@@ -228,18 +230,14 @@ impl Store {
 
     /// Creates or replaces a DaemonSet.
     pub fn put_daemon_set(&mut self, set: DaemonSet) {
-        self.changes
-            .push(Event::Applied(WatchedObject::DaemonSet(Box::new(
-                set.clone(),
-            ))));
+        self.push_applied(WatchedObject::DaemonSet(Box::new(set.clone())));
         self.daemon_sets.insert(set.key.clone(), set);
     }
 
     /// Creates or replaces a disruption budget, if it has changed.
     pub fn put_pdb(&mut self, pdb: Pdb) {
         if self.pdbs.get(&pdb.key) != Some(&pdb) {
-            self.changes
-                .push(Event::Applied(WatchedObject::Pdb(pdb.clone())));
+            self.push_applied(WatchedObject::Pdb(pdb.clone()));
             self.pdbs.insert(pdb.key.clone(), pdb);
         }
     }
@@ -251,8 +249,7 @@ impl Store {
             ..Volume::default()
         };
         if !volume.name.is_empty() {
-            self.changes
-                .push(Event::Applied(WatchedObject::Volume(volume.clone())));
+            self.push_applied(WatchedObject::Volume(volume.clone()));
             self.volumes.insert(volume.name.clone(), volume);
         }
         self.attached.insert(name.to_owned(), attached);
@@ -297,8 +294,7 @@ impl Store {
             uid: format!("uid-of-{name}"),
             labels: Labels::new(),
         };
-        self.changes
-            .push(Event::Applied(WatchedObject::Namespace(namespace.clone())));
+        self.push_applied(WatchedObject::Namespace(namespace.clone()));
         self.namespaces.insert(name.to_owned(), namespace);
     }
 

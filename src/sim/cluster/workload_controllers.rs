@@ -308,9 +308,12 @@ impl SimCluster {
         }
         if self.is_alive(&node) {
             // Most processes end well before the end of their grace period.
-            let wait = self.pace(grace.min(500), grace);
-            self.timers
-                .after(now, wait, ClusterTimer::Leave(key.clone(), uid.to_owned()));
+            self.set_timer(
+                now,
+                grace.min(500),
+                grace,
+                ClusterTimer::Leave(key.clone(), uid.to_owned()),
+            );
         } else if !self.store.nodes().contains_key(&node) {
             self.forget_pod(key, uid, now);
         }
@@ -330,8 +333,7 @@ impl SimCluster {
         }
         for name in self.store.mounted_by(uid) {
             // The attach/detach controller runs every few seconds.
-            let wait = self.pace(1000, 8000);
-            self.timers.after(now, wait, ClusterTimer::Detach(name));
+            self.set_timer(now, 1000, 8000, ClusterTimer::Detach(name));
         }
         self.forget_pod(key, uid, now);
     }
@@ -368,9 +370,12 @@ impl SimCluster {
             pod.ready = Some(false);
         });
         // `ttlSecondsAfterFinished` of ten minutes.
-        let wait = self.pace(600_000, 600_000);
-        self.timers
-            .after(now, wait, ClusterTimer::Clean(key.clone(), uid.to_owned()));
+        self.set_timer(
+            now,
+            600_000,
+            600_000,
+            ClusterTimer::Clean(key.clone(), uid.to_owned()),
+        );
         self.schedule_reconcile(owner, now);
         self.trigger_scheduler(now);
     }

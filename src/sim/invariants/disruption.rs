@@ -166,7 +166,7 @@ impl Leaving {
         for (name, observed) in &self.told {
             let node = nodes.get(name);
             let machine = node.and_then(|node| scene.our_machine(node));
-            let is_gone = machine.is_none_or(|machine| !machine.truth().state.is_live());
+            let is_gone = machine.is_none_or(|machine| !machine.is_live());
             let counts = observed.initialized && observed.pool.as_ref() == Some(pool);
             if !counts || (is_gone && !observed.ready) {
                 continue;
@@ -359,7 +359,7 @@ impl Checker {
     pub fn forgotten(&mut self, scene: &GroundTruth, now: Timestamp) {
         for node in scene.cluster.store().nodes().values() {
             let machine = scene.our_machine(node);
-            let is_live = machine.is_some_and(|machine| machine.truth().state.is_live());
+            let is_live = machine.is_some_and(|machine| machine.is_live());
             let since = self
                 .tainted
                 .get(&node.name)

@@ -110,7 +110,7 @@ impl Checker {
         if node.has_disrupted_taint() && node.deadline().is_some() && machine.is_some() {
             return;
         }
-        let is_live = machine.is_none_or(|machine| machine.truth().state.is_live());
+        let is_live = machine.is_none_or(|machine| machine.is_live());
         if is_live || pod.started.is_some() || !node.is_awaited() {
             let text = format!("delete {key}, which may run on {}", node.name);
             self.fault(Invariant::Early, now, text);
