@@ -125,19 +125,14 @@ impl Buffer {
         if !self.is_open(now) {
             return Some(Vec::new());
         }
-        let active_pods: Vec<&Pod> = pods
+        let scalable = self.scalable.as_ref();
+        let owned: Vec<&Pod> = pods
             .into_iter()
-            .filter(|pod| {
-                self.scalable
-                    .as_ref()
-                    .is_some_and(|scalable| scalable.has(pod))
-            })
+            .filter(|pod| scalable.is_some_and(|scalable| scalable.has(pod)))
             .collect();
-        let scale = u32::try_from(active_pods.len()).unwrap_or(u32::MAX);
-        let newest = active_pods
-            .into_iter()
-            .max_by_key(|pod| (pod.created, &pod.key));
-        let pattern = self.pattern(newest)?;
+        let scale = u32::try_from(owned.len()).unwrap_or(u32::MAX);
+        let newest = owned.iter().max_by_key(|pod| (pod.created, &pod.key));
+        let pattern = self.pattern(newest.copied())?;
         let count = replicas(&BufferSize {
             replicas: self.replicas,
             percentage: self.percentage,
@@ -161,9 +156,8 @@ impl Buffer {
 
     /// Returns whether the buffer reserves capacity at this moment.
     pub fn is_open(&self, now: Timestamp) -> bool {
-        self.during
-            .as_ref()
-            .is_none_or(|window| window.active_at(now))
+        let window = self.during.as_ref();
+        window.is_none_or(|window| window.active_at(now))
     }
 
     /// When the result of [`is_open`](Self::is_open) may next change.
@@ -238,11 +232,9 @@ pub fn replicas(wanted: &BufferSize<'_>) -> u32 {
         let count = (request > 0).then(|| (*limit).max(0) / request)?;
         Some(u32::try_from(count).unwrap_or(u32::MAX))
     });
-    let max_count = limited_counts.min();
-    let wanted_count = wanted.replicas.max(share).or(max_count).unwrap_or(0);
-    wanted_count
-        .min(max_count.unwrap_or(u32::MAX))
-        .min(PODS_MAX)
+    let limit = limited_counts.min();
+    let count = wanted.replicas.max(share).or(limit).unwrap_or(0);
+    count.min(limit.unwrap_or(u32::MAX)).min(PODS_MAX)
 }
 
 #[cfg(test)]

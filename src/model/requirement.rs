@@ -250,18 +250,23 @@ impl Requirement {
         })
     }
 
-    /// Returns the requirement that is satisfied if both are.
-    pub fn intersection(&self, other: &Self) -> Self {
+    /// The inclusive bounds within those of both. `None` if no integer is within both.
+    fn common_bounds(&self, other: &Self) -> Option<(Option<i64>, Option<i64>)> {
         let gte = self.gte.max(other.gte);
         let lte = [self.lte, other.lte].into_iter().flatten().min();
+        let is_empty = gte.zip(lte).is_some_and(|(low, high)| low > high);
+        (!is_empty).then_some((gte, lte))
+    }
+
+    /// Returns the requirement that is satisfied if both are.
+    pub fn intersection(&self, other: &Self) -> Self {
         let min_values = self.min_values.max(other.min_values);
-        let present = self.present || other.present;
-        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
+        let Some((gte, lte)) = self.common_bounds(other) else {
             return Self {
                 min_values,
                 ..Self::impossible()
             };
-        }
+        };
         let complement = self.complement && other.complement;
         let values: BTreeSet<String> = match (self.complement, other.complement) {
             (true, true) => self.values.union(&other.values).cloned().collect(),
@@ -271,7 +276,7 @@ impl Requirement {
         };
         let mut intersection = Self {
             complement,
-            present,
+            present: self.present || other.present,
             values,
             gte,
             lte,
@@ -287,9 +292,7 @@ impl Requirement {
 
     /// Returns whether a present value satisfies both.
     pub fn has_intersection(&self, other: &Self) -> bool {
-        let gte = self.gte.max(other.gte);
-        let lte = [self.lte, other.lte].into_iter().flatten().min();
-        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
+        if self.common_bounds(other).is_none() {
             return false;
         }
         match (self.complement, other.complement) {

@@ -369,7 +369,7 @@ impl Checker {
         now: Timestamp,
     ) {
         let store = scene.cluster.store();
-        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
+        let pod = store.pod(key, uid);
         let node = pod.and_then(|pod| store.nodes().get(pod.node.as_ref()?));
         let Some((pod, node)) = pod.zip(node) else {
             return;
@@ -553,8 +553,7 @@ fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
         }
         Command::Evict { pod, uid } => {
             // The eviction of a deleted pod has no effect.
-            let pods = scene.cluster.store().pods();
-            let node = pods.get(pod).filter(|pod| pod.uid == *uid)?.node.as_ref()?;
+            let node = scene.cluster.store().pod(pod, uid)?.node.as_ref()?;
             scene
                 .reclaimed(node)
                 .is_none()

@@ -172,8 +172,7 @@ fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
         require(&mut pool, CAPACITY_TYPE, capacity_types);
         pool.weight = one(rng, &[0, 0, 10, 50]);
         if happens(rng, 300) {
-            let max_nodes = u32::try_from(nodes * 3 + 10).unwrap_or(u32::MAX);
-            pool.limits.nodes = Some(max_nodes);
+            pool.limits.nodes = Some(u32::try_from(nodes * 3 + 10).unwrap_or(u32::MAX));
         }
         pools.push(pool);
     }
@@ -181,9 +180,7 @@ fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
         let mut dedicated = draw_pool(rng, "apart", false);
         require(&mut dedicated, FAMILY, &FAMILIES);
         require(&mut dedicated, CAPACITY_TYPE, &["spot", "on-demand"]);
-        dedicated
-            .labels
-            .insert("team".to_owned(), "apart".to_owned());
+        dedicated.labels = [("team".to_owned(), "apart".to_owned())].into();
         dedicated.taints = vec![Taint::new("dedicated", Effect::NoSchedule)];
         pools.push(dedicated);
     }
@@ -327,13 +324,9 @@ fn draw_workloads(rng: &mut Rng, cluster: &Cluster, nodes: i64) -> Vec<Workload>
     let has_apart_pool = cluster.pool("apart").is_some();
     for number in 0..count {
         // Total requests that fill about `nodes` nodes.
-        let share = NODE_CPU * nodes / count;
-        workloads.push(draw_workload(
-            rng,
-            &format!("w{number}"),
-            share.max(500),
-            has_apart_pool,
-        ));
+        let share = (NODE_CPU * nodes / count).max(500);
+        let name = format!("w{number}");
+        workloads.push(draw_workload(rng, &name, share, has_apart_pool));
     }
     workloads
 }
@@ -378,7 +371,7 @@ fn draw_workload(rng: &mut Rng, name: &str, share: i64, has_apart_pool: bool) ->
     workload
 }
 
-fn draw_steps(rng: &mut Rng, workload: &mut Workload, max_replicas: u32) {
+fn draw_steps(rng: &mut Rng, workload: &mut Workload, max: u32) {
     let job = matches!(workload.owns, WorkloadKind::Job { .. });
     let mut times: Vec<Timestamp> = (0..rng.u32(0..=8)).map(|_| moment(rng)).collect();
     times.sort_unstable();
@@ -387,11 +380,7 @@ fn draw_steps(rng: &mut Rng, workload: &mut Workload, max_replicas: u32) {
         .into_iter()
         .map(|at| ScaleStep {
             at,
-            replicas: rng.u32(if job {
-                0..=max_replicas
-            } else {
-                max_replicas / 4..=max_replicas
-            }),
+            replicas: rng.u32(if job { 0..=max } else { max / 4..=max }),
         })
         .collect();
     if workload.owns == WorkloadKind::Deployment {
@@ -416,6 +405,7 @@ fn draw_pdb(rng: &mut Rng, max_replicas: u32) -> Option<SimPdb> {
 }
 
 fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
+    let mins = SignedDuration::from_mins;
     let mut shortages = Vec::new();
     for _ in 0..rng.u32(0..3) {
         let from = moment(rng);
@@ -427,10 +417,7 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
             left: rng.u32(0..4),
             from,
             // It ends with all other faults, so that the state can become stable.
-            until: {
-                let duration = SignedDuration::from_mins(rng.i64(5..=300));
-                Some(later(from, duration).min(later(START, LASTS)))
-            },
+            until: Some(later(from, mins(rng.i64(5..=300))).min(later(START, LASTS))),
         });
     }
     shortages

@@ -80,15 +80,13 @@ impl FixedFleet {
 
 /// Price of the fixed type with this capacity type, or on demand if it is not offered.
 fn price(shape: &InstanceType, capacity_type: CapacityType) -> Price {
-    [capacity_type, CapacityType::OnDemand]
-        .into_iter()
-        .find_map(|wanted| {
-            let offerings = shape.offerings.iter();
-            offerings
-                .filter(|offering| offering.capacity_type == wanted)
-                .map(|offering| offering.price)
-                .min()
+    let offerings = shape.offerings.iter();
+    offerings
+        .filter(|offering| {
+            [capacity_type, CapacityType::OnDemand].contains(&offering.capacity_type)
         })
+        .min_by_key(|offering| (offering.capacity_type != capacity_type, offering.price))
+        .map(|offering| offering.price)
         .unwrap_or_default()
 }
 
@@ -139,10 +137,8 @@ fn packed(mut pods: Vec<&Resources>, shape: &InstanceType, daemons: &Resources) 
     pods.sort_by_key(|pod| Reverse((pod.cpu_milli, pod.memory)));
     let mut nodes: Vec<Resources> = Vec::new();
     for pod in pods {
-        let node = nodes
-            .iter_mut()
-            .find(|used| has_room(pod, &shape.allocatable, used));
-        match node {
+        let mut open = nodes.iter_mut();
+        match open.find(|used| has_room(pod, &shape.allocatable, used)) {
             Some(used) => used.add(pod),
             None => {
                 let mut used = daemons.clone();

@@ -64,16 +64,11 @@ impl CapacityPools {
     }
 
     /// Returns the cheapest of the offerings that are at least half as deep as the deepest.
-    pub fn price_capacity_optimized(
-        &self,
-        available: &[(OfferingKey, Price)],
-    ) -> Option<OfferingKey> {
-        let deepest = available.iter().map(|(key, _)| self.depth(key)).max()?;
-        lowest_price(
-            available
-                .iter()
-                .filter(|(key, _)| self.depth(key) * 2 >= deepest),
-        )
+    pub fn price_capacity_optimized(&self, offers: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
+        let deepest = offers.iter().map(|(key, _)| self.depth(key)).max()?;
+        let mut deep = offers.to_vec();
+        deep.retain(|(key, _)| self.depth(key) * 2 >= deepest);
+        lowest_price(&deep)
     }
 
     /// Remaining instances, up to the maximum depth that counts.
@@ -83,11 +78,9 @@ impl CapacityPools {
 }
 
 /// Returns the cheapest offering. For equal prices, the first by key.
-pub fn lowest_price<'a>(
-    available: impl IntoIterator<Item = &'a (OfferingKey, Price)>,
-) -> Option<OfferingKey> {
-    available
-        .into_iter()
+pub fn lowest_price(offers: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
+    offers
+        .iter()
         .min_by_key(|(key, price)| (*price, key))
         .map(|(key, _)| key.clone())
 }

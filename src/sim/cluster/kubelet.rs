@@ -232,7 +232,7 @@ impl SimCluster {
     }
 
     pub(super) fn run_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
-        let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
+        let Some(pod) = self.store.pod(key, uid) else {
             return;
         };
         let Some(node) = pod.node.clone() else { return };

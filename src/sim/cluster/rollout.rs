@@ -25,15 +25,11 @@ impl SimCluster {
     /// down).
     pub(super) fn roll_on(&mut self, owner: usize, wanted: usize, now: Timestamp) {
         let owned = &self.owned[owner];
-        let pods = self.store.pods_of(&owned.workload.name);
-        let active = pods.filter(|pod| pod.is_active());
+        let active = self.store.active_pods_of(&owned.workload.name);
         let (mut outdated, current): (Vec<&Pod>, Vec<&Pod>) =
             active.partition(|pod| owned.outdated.contains(&pod.uid));
-        let ready = outdated
-            .iter()
-            .chain(&current)
-            .filter(|pod| is_healthy(pod))
-            .count();
+        let all = outdated.iter().chain(&current);
+        let ready = all.filter(|pod| is_healthy(pod)).count();
         let surge = (wanted + wanted.div_ceil(4)).saturating_sub(outdated.len() + current.len());
         let new_pods = wanted.saturating_sub(current.len()).min(surge);
         let mut spare = ready.saturating_sub(wanted - wanted / 4);
@@ -59,14 +55,9 @@ impl SimCluster {
         let Some(owned) = self.owned.get_mut(owner) else {
             return;
         };
-        let pods = self.store.pods_of(&owned.workload.name);
-        let remaining: BTreeSet<&str> = pods
-            .filter(|pod| pod.is_active())
-            .map(|pod| pod.uid.as_str())
-            .collect();
-        owned
-            .outdated
-            .retain(|uid| remaining.contains(uid.as_str()));
+        let pods = self.store.active_pods_of(&owned.workload.name);
+        let uids: BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
+        owned.outdated.retain(|uid| uids.contains(uid.as_str()));
         if owned.outdated.is_empty() {
             self.schedule_reconcile(owner, now);
         }

@@ -36,45 +36,47 @@ impl SimCluster {
         let mut hopeless = BTreeSet::new();
         let mut newly_pending = 0;
         let mut promised = self.promised();
-        for (rank, (pod, uid)) in std::mem::take(&mut self.waiting) {
-            let Some(it) = self.store.pods().get(&pod).filter(|it| awaits(it, &uid)) else {
+        for (rank, (key, uid)) in std::mem::take(&mut self.waiting) {
+            let Some(pod) = self.store.pods().get(&key).filter(|pod| awaits(pod, &uid)) else {
                 continue;
             };
-            let Some(owner) = self.owner_index(it) else {
+            let Some(owner) = self.owner_index(pod) else {
                 continue;
             };
-            let daemon = it.is_daemon();
+            let daemon = pod.is_daemon();
             // Free resources only decrease during one pass. If a pod does not fit, none of its
             // replicas fits. Nominated pods are an exception, because resources are reserved for
             // each of them.
-            let choice = if hopeless.contains(&owner) && it.nominated_node.is_none() {
+            let choice = if hopeless.contains(&owner) && pod.nominated_node.is_none() {
                 None
             } else {
-                self.choose(owner, it, &promised)
+                self.choose(owner, pod, &promised)
             };
             if let Some(node) = choice {
-                let requests = it.requests.clone();
-                let nominated = it.nominated_node.as_ref();
+                let requests = pod.requests.clone();
+                let nominated = pod.nominated_node.as_ref();
                 if let Some(promises) = nominated.and_then(|name| promised.get_mut(name)) {
-                    promises.remove(&pod);
+                    promises.remove(&key);
                 }
                 self.store.reserve(&node, &requests);
-                self.assumed.insert(pod.clone(), node.clone());
-                bound
-                    .entry(node)
-                    .or_default()
-                    .push(Waiter { rank, pod, uid });
+                self.assumed.insert(key.clone(), node.clone());
+                let waiter = Waiter {
+                    rank,
+                    pod: key,
+                    uid,
+                };
+                bound.entry(node).or_default().push(waiter);
                 continue;
             }
             if !daemon {
                 hopeless.insert(owner);
             }
-            if !it.unschedulable {
+            if !pod.unschedulable {
                 self.store
-                    .change_pod(&pod, &uid, now, |pod| pod.unschedulable = true);
+                    .change_pod(&key, &uid, now, |pod| pod.unschedulable = true);
                 newly_pending += usize::from(!daemon);
             }
-            self.waiting.insert(rank, (pod, uid));
+            self.waiting.insert(rank, (key, uid));
         }
         for (node, pods) in bound {
             // Binding is a separate call. The node may change in between.
@@ -100,14 +102,14 @@ impl SimCluster {
     /// count as used. Source: Kubernetes documentation, nominated node names.
     fn promised(&self) -> Promised {
         let mut promised = Promised::new();
-        for (pod, uid) in self.waiting.values() {
-            let known_pod = self.store.pods().get(pod).filter(|pod| awaits(pod, uid));
-            if let Some(known_pod) = known_pod
-                && let Some(node) = &known_pod.nominated_node
+        for (key, uid) in self.waiting.values() {
+            let pod = self.store.pods().get(key).filter(|pod| awaits(pod, uid));
+            if let Some(pod) = pod
+                && let Some(node) = &pod.nominated_node
             {
-                let promise = (known_pod.priority, known_pod.requests.clone());
+                let promise = (pod.priority, pod.requests.clone());
                 let promises = promised.entry(node.clone()).or_default();
-                promises.insert(pod.clone(), promise);
+                promises.insert(key.clone(), promise);
             }
         }
         promised
@@ -172,11 +174,7 @@ impl SimCluster {
                 zones.entry(zone.as_str()).or_insert(0);
             }
         }
-        for pod in self
-            .store
-            .pods_of(&workload.name)
-            .filter(|pod| pod.is_active())
-        {
+        for pod in self.store.active_pods_of(&workload.name) {
             let node = pod.node.as_ref().or_else(|| self.assumed.get(&pod.key));
             let node = node.and_then(|name| nodes.get(name));
             let zone = node.and_then(|node| node.labels.get(ZONE));
@@ -190,23 +188,28 @@ impl SimCluster {
     pub(super) fn bind(&mut self, node: &NodeName, pods: Vec<Waiter>, now: Timestamp) {
         let exists = self.store.nodes().contains_key(node);
         let mut count = 0;
-        for Waiter { rank, pod, uid } in pods {
-            self.assumed.remove(&pod);
-            let Some(it) = self.store.pods().get(&pod).filter(|it| it.uid == uid) else {
-                self.release_template(node, &pod);
+        for Waiter {
+            rank,
+            pod: key,
+            uid,
+        } in pods
+        {
+            self.assumed.remove(&key);
+            let Some(pod) = self.store.pod(&key, &uid) else {
+                self.release_template(node, &key);
                 continue;
             };
-            let (requests, daemon) = (it.requests.clone(), it.is_daemon());
-            let wanted = awaits(it, &uid);
+            let (requests, daemon) = (pod.requests.clone(), pod.is_daemon());
+            let wanted = awaits(pod, &uid);
             self.store.release(node, &requests);
             if !wanted {
                 continue;
             }
             if !exists {
-                self.waiting.insert(rank, (pod, uid));
+                self.waiting.insert(rank, (key, uid));
                 continue;
             }
-            self.placed(&pod, &uid, node, now);
+            self.placed(&key, &uid, node, now);
             count += usize::from(!daemon);
         }
         if count > 0 {

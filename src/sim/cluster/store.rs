@@ -60,6 +60,11 @@ impl Store {
         &self.pods
     }
 
+    /// The pod with this key and UID.
+    pub fn pod(&self, key: &PodKey, uid: &str) -> Option<&Pod> {
+        self.pods.get(key).filter(|pod| pod.uid == uid)
+    }
+
     /// All nodes, by name.
     pub fn nodes(&self) -> &BTreeMap<NodeName, Node> {
         &self.nodes
@@ -84,6 +89,11 @@ impl Store {
     /// The pods of an owner.
     pub fn pods_of(&self, owner: &str) -> impl Iterator<Item = &Pod> {
         self.owned(owner).filter_map(|key| self.pods.get(key))
+    }
+
+    /// The pods of an owner that neither have ended nor are being deleted.
+    pub fn active_pods_of(&self, owner: &str) -> impl Iterator<Item = &Pod> {
+        self.pods_of(owner).filter(|pod| pod.is_active())
     }
 
     /// Returns a new unique UID.
@@ -153,10 +163,9 @@ impl Store {
         now: Timestamp,
         change: impl FnOnce(&mut Pod),
     ) -> bool {
-        let Some(pod) = self.pods.get(key).filter(|pod| pod.uid == uid) else {
+        let Some(mut pod) = self.pod(key, uid).cloned() else {
             return false;
         };
-        let mut pod = pod.clone();
         change(&mut pod);
         self.put_pod(pod, now);
         true
@@ -164,7 +173,7 @@ impl Store {
 
     /// Removes the pod with this UID, if it exists.
     pub fn remove_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Option<Pod> {
-        self.pods.get(key).filter(|pod| pod.uid == uid)?;
+        self.pod(key, uid)?;
         let pod = self.pods.remove(key)?;
         self.unload(&pod, now);
         if let Some(owned) = pod

@@ -158,11 +158,7 @@ impl SimCluster {
 
     fn reconcile_count(&mut self, owner: usize, wanted: usize, now: Timestamp) {
         let name = self.owned[owner].workload.name.clone();
-        let mut active: Vec<&Pod> = self
-            .store
-            .pods_of(&name)
-            .filter(|pod| pod.is_active())
-            .collect();
+        let mut active: Vec<&Pod> = self.store.active_pods_of(&name).collect();
         if active.len() > wanted {
             // Deletion order of the ReplicaSet controller: pending before bound, unready before
             // ready, young before old.
@@ -220,8 +216,7 @@ impl SimCluster {
         let workload = &self.owned[owner].workload;
         let served: BTreeSet<&NodeName> = self
             .store
-            .pods_of(&workload.name)
-            .filter(|pod| pod.is_active())
+            .active_pods_of(&workload.name)
             .filter_map(|pod| self.targets.get(&pod.key))
             .collect();
         let missing: Vec<NodeName> = self
@@ -278,7 +273,7 @@ impl SimCluster {
     /// Requests the deletion with a different grace period. The grace period of a terminating pod
     /// can only be shortened.
     pub(super) fn end_within(&mut self, key: &PodKey, uid: &str, seconds: u32, now: Timestamp) {
-        let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
+        let Some(pod) = self.store.pod(key, uid) else {
             return;
         };
         let until = later(now, SignedDuration::from_secs(i64::from(seconds)));
@@ -325,7 +320,7 @@ impl SimCluster {
         if self.hung.contains(uid) {
             return;
         }
-        let known = self.store.pods().get(key).filter(|pod| pod.uid == uid);
+        let known = self.store.pod(key, uid);
         if known.is_some_and(|pod| !pod.finalizers.is_empty()) {
             self.store
                 .change_pod(key, uid, now, |pod| pod.phase = PodPhase::Failed);
@@ -354,7 +349,7 @@ impl SimCluster {
 
     /// Completes a job's pod. It is cleaned up later.
     pub(super) fn finish_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
-        let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
+        let Some(pod) = self.store.pod(key, uid) else {
             return;
         };
         let alive = pod.node.clone().is_some_and(|node| self.is_alive(&node));

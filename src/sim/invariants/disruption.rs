@@ -274,12 +274,10 @@ impl Checker {
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         if let Some((reason, pool)) = reason.zip(pool).filter(|_| !has_to) {
             self.rated(&node.provider_id, reason, pool, now);
-            let exceeded = self.leaving.above_rates(reason, pool, now);
-            if let Some((count, rate)) = exceeded {
+            let taint = format!("taint {} ({})", node.name, reason.as_str());
+            if let Some((count, rate)) = self.leaving.above_rates(reason, pool, now) {
                 let text = format!(
-                    "taint {} ({}): {count} nodes of pool {} left at {rate}",
-                    node.name,
-                    reason.as_str(),
+                    "{taint}: {count} nodes of pool {} left at {rate}",
                     pool.name
                 );
                 self.fault(Invariant::Budget, now, text);
@@ -290,9 +288,7 @@ impl Checker {
             let allowed = allowed.min().unwrap_or(total);
             if disrupted > allowed {
                 let text = format!(
-                    "taint {} ({}): {disrupted} of {total} nodes of pool {}, {allowed} allowed",
-                    node.name,
-                    reason.as_str(),
+                    "{taint}: {disrupted} of {total} nodes of pool {}, {allowed} allowed",
                     pool.name
                 );
                 self.fault(Invariant::Budget, now, text);

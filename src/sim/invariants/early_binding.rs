@@ -73,7 +73,7 @@ impl Checker {
         now: Timestamp,
     ) {
         let store = scene.cluster.store();
-        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
+        let pod = store.pod(key, uid);
         let node = store.nodes().get(name);
         let (Some(pod), Some(node)) = (pod.filter(|pod| pod.node.is_none()), node) else {
             return;
@@ -100,7 +100,7 @@ impl Checker {
         now: Timestamp,
     ) {
         let store = scene.cluster.store();
-        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
+        let pod = store.pod(key, uid);
         let node = pod.and_then(|pod| store.nodes().get(pod.node.as_ref()?));
         let Some((pod, node)) = pod.zip(node) else {
             return;
