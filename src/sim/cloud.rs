@@ -155,31 +155,28 @@ impl Cloud {
         let mut refused = Vec::new();
         let mut available: Vec<(OfferingKey, Price)> = Vec::new();
         for key in launch.to_buy() {
-            match self.price(key) {
-                None => refused.push((key, RefusalKind::Unsupported)),
+            let kind = match self.price(key) {
+                None => RefusalKind::Unsupported,
                 Some(_) if self.reserved_left(key, now) == Some(0) => {
-                    refused.push((key, RefusalKind::ReservationExceeded));
+                    RefusalKind::ReservationExceeded
                 }
-                Some(_) if self.stock.left(key) == Some(0) => {
-                    refused.push((key, RefusalKind::InsufficientCapacity));
+                Some(_) if self.stock.left(key) == Some(0) => RefusalKind::InsufficientCapacity,
+                Some(price) => {
+                    available.push((key.clone(), price));
+                    continue;
                 }
-                Some(price) => available.push((key.clone(), price)),
-            }
+            };
+            refused.push(OfferingRefusal {
+                offering: key.clone(),
+                kind,
+            });
         }
         let chosen = match first.capacity_type {
             CapacityType::Spot => self.stock.price_capacity_optimized(&available),
             CapacityType::OnDemand | CapacityType::Reserved => capacity::lowest_price(&available),
         };
         let Some(offering) = chosen else {
-            return CommandResult::LaunchRefused(
-                refused
-                    .into_iter()
-                    .map(|(key, kind)| OfferingRefusal {
-                        offering: key.clone(),
-                        kind,
-                    })
-                    .collect(),
-            );
+            return CommandResult::LaunchRefused(refused);
         };
         CommandResult::Launched(self.start(launch, offering, now))
     }

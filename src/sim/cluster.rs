@@ -36,7 +36,7 @@ use crate::sim::workload::Workload;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Waiter {
     rank: (i64, u64),
-    pod: PodKey,
+    key: PodKey,
     uid: String,
 }
 

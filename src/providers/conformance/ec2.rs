@@ -121,14 +121,8 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let prod = Ec2::new(own.clone(), api(), region_handle);
     let adopt = async |claim: &str, instance: &InstanceId| {
         let pool = Pool::new("general");
-        let claim = record_in(
-            &own,
-            &pool,
-            claim,
-            Timestamp::UNIX_EPOCH,
-            "adopted",
-            "adopted",
-        );
+        let reason = "adopted";
+        let claim = record_in(&own, &pool, claim, Timestamp::UNIX_EPOCH, reason, reason);
         let adoption = Adoption {
             tags: Launch::tags_of(&own, &claim),
             claim,

@@ -161,12 +161,8 @@ impl SimCluster {
                 node.node_claim = None;
             }
         });
-        if self
-            .store
-            .nodes()
-            .get(&patch.node)
-            .is_some_and(|node| node.deleting.is_some() && node.finalizers.is_empty())
-        {
+        let node = self.store.nodes().get(&patch.node);
+        if node.is_some_and(|node| node.deleting.is_some() && node.finalizers.is_empty()) {
             self.node_goes(&patch.node, now);
         }
         self.node_changed(now);
@@ -257,9 +253,8 @@ impl SimCluster {
         }
         let is_unprotected =
             pod.deleting.is_some() || pod.is_terminal() || pod.phase == PodPhase::Pending;
-        let allowance = self
-            .owner_index(pod)
-            .and_then(|owner| self.allowance(owner));
+        let owner = self.owner_index(pod);
+        let allowance = owner.and_then(|owner| self.allowance(owner));
         if !is_unprotected && allowance.is_some_and(|allowed| allowed <= 0) {
             return CommandResult::EvictRefused(BUDGET.to_owned());
         }

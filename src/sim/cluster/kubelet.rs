@@ -128,12 +128,8 @@ impl SimCluster {
         }
         // Pods with a pending deletion are terminated now that there is a kubelet.
         for (pod, uid) in self.running_on(&name) {
-            let leaves = self
-                .store
-                .pods()
-                .get(&pod)
-                .is_some_and(|pod| pod.deleting.is_some());
-            if leaves {
+            let known = self.store.pod(&pod, &uid);
+            if known.is_some_and(|pod| pod.deleting.is_some()) {
                 self.set_timer(now, 100, 500, ClusterTimer::Leave(pod, uid));
             }
         }
@@ -266,10 +262,8 @@ impl SimCluster {
 
     /// The machine of an instance has ended: its kubelet stops reporting.
     pub fn machine_ended(&mut self, instance: &InstanceId, now: Timestamp) {
-        let found = self
-            .kubelets
-            .iter_mut()
-            .find(|(_, kubelet)| kubelet.instance == *instance);
+        let mut kubelets = self.kubelets.iter_mut();
+        let found = kubelets.find(|(_, kubelet)| kubelet.instance == *instance);
         let Some((name, kubelet)) = found else { return };
         kubelet.alive = false;
         let name = name.clone();
@@ -306,11 +300,8 @@ impl SimCluster {
     }
 
     fn note_pod(&mut self, pod: &PodKey) {
-        let owner = self
-            .store
-            .pods()
-            .get(pod)
-            .and_then(|pod| self.owner_index(pod));
+        let pod = self.store.pods().get(pod);
+        let owner = pod.and_then(|pod| self.owner_index(pod));
         self.unbalanced.extend(owner);
     }
 
@@ -334,12 +325,8 @@ impl SimCluster {
             return;
         }
         for (pod, uid) in self.running_on(name) {
-            let daemon = self
-                .store
-                .pods()
-                .get(&pod)
-                .is_some_and(|pod| pod.is_daemon());
-            if !daemon {
+            let known = self.store.pod(&pod, &uid);
+            if known.is_none_or(|pod| !pod.is_daemon()) {
                 self.delete_pod(&pod, &uid, now);
             }
         }

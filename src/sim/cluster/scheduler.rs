@@ -60,11 +60,7 @@ impl SimCluster {
                 }
                 self.store.reserve(&node, &requests);
                 self.assumed.insert(key.clone(), node.clone());
-                let waiter = Waiter {
-                    rank,
-                    pod: key,
-                    uid,
-                };
+                let waiter = Waiter { rank, key, uid };
                 bound.entry(node).or_default().push(waiter);
                 continue;
             }
@@ -126,11 +122,8 @@ impl SimCluster {
         let nodes = self.store.nodes();
         let nominated = pod.nominated_node.as_ref();
         let mut best: Option<((usize, i64), &NodeName)> = None;
-        for node in nominated
-            .and_then(|name| nodes.get(name))
-            .into_iter()
-            .chain(nodes.values())
-        {
+        let first = nominated.and_then(|name| nodes.get(name));
+        for node in first.into_iter().chain(nodes.values()) {
             let Some(load) = self.store.load(node.name.as_str()) else {
                 continue;
             };
@@ -188,12 +181,7 @@ impl SimCluster {
     pub(super) fn bind(&mut self, node: &NodeName, pods: Vec<Waiter>, now: Timestamp) {
         let exists = self.store.nodes().contains_key(node);
         let mut count = 0;
-        for Waiter {
-            rank,
-            pod: key,
-            uid,
-        } in pods
-        {
+        for Waiter { rank, key, uid } in pods {
             self.assumed.remove(&key);
             let Some(pod) = self.store.pod(&key, &uid) else {
                 self.release_template(node, &key);

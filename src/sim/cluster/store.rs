@@ -310,39 +310,14 @@ impl Store {
     /// A full listing of a kind.
     pub fn list(&self, kind: ObjectKind) -> Vec<WatchedObject> {
         match kind {
-            ObjectKind::Pod => self
-                .pods
-                .values()
-                .map(|pod| WatchedObject::Pod(Box::new(pod.clone())))
-                .collect(),
-            ObjectKind::Node => self
-                .nodes
-                .values()
-                .map(|node| WatchedObject::Node(Box::new(node.clone())))
-                .collect(),
-            ObjectKind::DaemonSet => self
-                .daemon_sets
-                .values()
-                .map(|set| WatchedObject::DaemonSet(Box::new(set.clone())))
-                .collect(),
-            ObjectKind::Pdb => self
-                .pdbs
-                .values()
-                .cloned()
-                .map(WatchedObject::Pdb)
-                .collect(),
-            ObjectKind::Namespace => self
-                .namespaces
-                .values()
-                .cloned()
-                .map(WatchedObject::Namespace)
-                .collect(),
-            ObjectKind::Volume => self
-                .volumes
-                .values()
-                .cloned()
-                .map(WatchedObject::Volume)
-                .collect(),
+            ObjectKind::Pod => watched(&self.pods, |pod| WatchedObject::Pod(Box::new(pod))),
+            ObjectKind::Node => watched(&self.nodes, |node| WatchedObject::Node(Box::new(node))),
+            ObjectKind::DaemonSet => watched(&self.daemon_sets, |set| {
+                WatchedObject::DaemonSet(Box::new(set))
+            }),
+            ObjectKind::Pdb => watched(&self.pdbs, WatchedObject::Pdb),
+            ObjectKind::Namespace => watched(&self.namespaces, WatchedObject::Namespace),
+            ObjectKind::Volume => watched(&self.volumes, WatchedObject::Volume),
             // The simulation has no such objects.
             _ => Vec::new(),
         }
@@ -362,4 +337,12 @@ impl Store {
         };
         existing_uid.is_some_and(|existing_uid| uid.is_empty() || existing_uid == uid)
     }
+}
+
+/// The objects of a map, each as a watched object.
+fn watched<K, T: Clone>(
+    objects: &BTreeMap<K, T>,
+    wrap: impl Fn(T) -> WatchedObject,
+) -> Vec<WatchedObject> {
+    objects.values().cloned().map(wrap).collect()
 }

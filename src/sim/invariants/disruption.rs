@@ -378,17 +378,16 @@ impl Checker {
     /// possible if an external actor removed the taint. The pod may then delay the drain without
     /// limit.
     fn came_late(&self, node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
-        let first_eviction = self.leaving.released.get(&node.uid);
-        let has_time = node.deadline().is_none_or(|at| now < at);
-        let first_eviction =
-            first_eviction.filter(|_| has_time && self.external_changes.have_untainted(&node.name));
-        let pods = scene.cluster.store().pods_on(node.name.as_str());
-        let mut pods = pods.filter(|pod| pod.holds_drain(now));
-        first_eviction.is_some_and(|at| {
-            pods.any(|pod| {
-                pod.created.is_some_and(|created| *at < created) && is_protected(pod, now)
+        let Some(first_eviction) = self.leaving.released.get(&node.uid) else {
+            return false;
+        };
+        let mut pods = scene.cluster.store().pods_on(node.name.as_str());
+        node.deadline().is_none_or(|at| now < at)
+            && self.external_changes.have_untainted(&node.name)
+            && pods.any(|pod| {
+                let is_late = pod.created.is_some_and(|at| *first_eviction < at);
+                is_late && pod.holds_drain(now) && is_protected(pod, now)
             })
-        })
     }
 }
 
