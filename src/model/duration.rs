@@ -11,18 +11,15 @@ pub fn parse_go(text: &str) -> Option<SignedDuration> {
     }
     let (mut sum, mut remainder) = (0_i64, unsigned);
     while !remainder.is_empty() {
-        let (number, after) = remainder.split_at(remainder.find(|c| !is_in_number(c))?);
-        let (unit, after) = after.split_at(after.find(is_in_number).unwrap_or(after.len()));
+        let number_end = remainder.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, after) = remainder.split_at(number_end);
+        let unit_end = after.find(|c: char| c.is_ascii_digit() || c == '.');
+        let (unit, after) = after.split_at(unit_end.unwrap_or(after.len()));
         sum = sum.checked_add(nanoseconds(number, unit)?)?;
         remainder = after;
     }
     let sum = if text.starts_with('-') { -sum } else { sum };
     (!unsigned.is_empty()).then(|| SignedDuration::from_nanos(sum))
-}
-
-/// Returns whether a decimal number may contain this character.
-fn is_in_number(c: char) -> bool {
-    c.is_ascii_digit() || c == '.'
 }
 
 fn nanoseconds(number: &str, unit: &str) -> Option<i64> {

@@ -514,10 +514,8 @@ impl Requirements {
             }
             // Suggestions are only needed for pools. Thousands of nodes are checked without them.
             let keys = self.by_key.keys();
-            let known = keys
-                .filter(|key| well_known_undefined && !is_well_known(key))
-                .cloned()
-                .collect();
+            let known = keys.filter(|key| well_known_undefined && !is_well_known(key));
+            let known = known.cloned().collect();
             return Err(Incompatible::new(key, wanted, None, known));
         }
         self.intersects(incoming)

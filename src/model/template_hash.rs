@@ -137,21 +137,14 @@ pub fn pool_hashes(pool: &Pool) -> Hashes {
     fixed.put("node_class", &class.map(|class| class.as_str()));
     in_place.put("labels", &pool.labels);
     in_place.put("annotations", &pool.annotations);
-    let taints = [
-        ("taints", &pool.taints),
-        ("startup_taints", &pool.startup_taints),
-    ];
-    for (name, taints) in taints {
-        in_place.put(name, &sorted(taints, Taint::to_string));
-    }
-    let durations = [
-        ("expire_after", pool.expire_after),
-        ("expire_hard_after", pool.expire_hard_after),
-        ("termination_grace_period", pool.termination_grace_period),
-    ];
-    for (name, duration) in durations {
-        in_place.put(name, &duration.map(|duration| duration.as_secs()));
-    }
+    let startup_taints = sorted(&pool.startup_taints, Taint::to_string);
+    in_place.put("taints", &sorted(&pool.taints, Taint::to_string));
+    in_place.put("startup_taints", &startup_taints);
+    in_place.put("expire_after", &pool.expire_after.map(|age| age.as_secs()));
+    let expire_hard = pool.expire_hard_after.map(|age| age.as_secs());
+    in_place.put("expire_hard_after", &expire_hard);
+    let grace = pool.termination_grace_period.map(|grace| grace.as_secs());
+    in_place.put("termination_grace_period", &grace);
     Hashes {
         fixed: fixed.hash(),
         in_place: in_place.hash(),

@@ -310,14 +310,16 @@ impl Store {
     /// A full listing of a kind.
     pub fn list(&self, kind: ObjectKind) -> Vec<WatchedObject> {
         match kind {
-            ObjectKind::Pod => watched(&self.pods, |pod| WatchedObject::Pod(Box::new(pod))),
-            ObjectKind::Node => watched(&self.nodes, |node| WatchedObject::Node(Box::new(node))),
-            ObjectKind::DaemonSet => watched(&self.daemon_sets, |set| {
+            ObjectKind::Pod => watched_objects(&self.pods, |pod| WatchedObject::Pod(Box::new(pod))),
+            ObjectKind::Node => {
+                watched_objects(&self.nodes, |node| WatchedObject::Node(Box::new(node)))
+            }
+            ObjectKind::DaemonSet => watched_objects(&self.daemon_sets, |set| {
                 WatchedObject::DaemonSet(Box::new(set))
             }),
-            ObjectKind::Pdb => watched(&self.pdbs, WatchedObject::Pdb),
-            ObjectKind::Namespace => watched(&self.namespaces, WatchedObject::Namespace),
-            ObjectKind::Volume => watched(&self.volumes, WatchedObject::Volume),
+            ObjectKind::Pdb => watched_objects(&self.pdbs, WatchedObject::Pdb),
+            ObjectKind::Namespace => watched_objects(&self.namespaces, WatchedObject::Namespace),
+            ObjectKind::Volume => watched_objects(&self.volumes, WatchedObject::Volume),
             // The simulation has no such objects.
             _ => Vec::new(),
         }
@@ -340,7 +342,7 @@ impl Store {
 }
 
 /// The objects of a map, each as a watched object.
-fn watched<K, T: Clone>(
+fn watched_objects<K, T: Clone>(
     objects: &BTreeMap<K, T>,
     wrap: impl Fn(T) -> WatchedObject,
 ) -> Vec<WatchedObject> {

@@ -323,10 +323,10 @@ impl Checker {
             return;
         }
         released.insert(node.uid.clone(), now);
-        let unplaced = homeless(node, scene, &self.leaving.hidden, now);
-        if unplaced > 0 {
+        let count = homeless(node, scene, &self.leaving.hidden, now);
+        if count > 0 {
             let text = format!(
-                "evict from {}: {unplaced} of its pods have no place",
+                "evict from {}: {count} of its pods have no place",
                 node.name
             );
             self.fault(Invariant::Homeless, now, text);
@@ -510,9 +510,8 @@ fn all_fit(
     if others.iter().all(|other| other.name == workload.name) {
         return left_over(reschedulable, hosts, used, NodeChoice::First) == 0;
     }
-    let next_is_alike = others
-        .first()
-        .is_some_and(|next| next.name == workload.name);
+    let next = others.first();
+    let next_is_alike = next.is_some_and(|next| next.name == workload.name);
     for index in from..hosts.len() {
         if *steps == 0 {
             return false;
