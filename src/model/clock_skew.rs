@@ -83,9 +83,12 @@ mod tests {
 
     use super::{ClockPeer, ClockSkew};
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).expect("in range")
+    }
+
     #[test]
     fn a_slow_answer_is_no_skew() {
-        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).expect("in range");
         for (said, sent, came, ahead) in [
             (0, 0, 0, 0),
             // The response time has no fraction of a second.

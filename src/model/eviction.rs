@@ -286,9 +286,12 @@ mod tests {
         }
     }
 
+    fn minutes(count: i64) -> Option<Timestamp> {
+        Some(NOW - SignedDuration::from_mins(count))
+    }
+
     #[test]
     fn a_pod_is_protected_for_ever_or_for_a_time_from_its_start_on() {
-        let minutes = |count| Some(NOW - SignedDuration::from_mins(count));
         let cases = [
             ("true", minutes(600), true),
             ("True", minutes(600), false),

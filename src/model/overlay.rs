@@ -317,9 +317,12 @@ mod tests {
         }
     }
 
+    fn is(key: &'static str, value: &str) -> (&'static str, Requirement) {
+        (key, Requirement::is_in([value]))
+    }
+
     #[test]
     fn overlaps_are_known_where_one_asks_for_no_more_than_the_other() {
-        let is = |key, value| (key, Requirement::is_in([value]));
         let rows = [
             (vec![], vec![is("family", "m7i")], true),
             (vec![is("family", "m7i")], vec![is("family", "m7i")], true),

@@ -599,10 +599,15 @@ mod tests {
 
     #[test]
     fn operators_refuse_values_they_cannot_use() {
-        let values = |list: &[&str]| list.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
-        assert!(Requirement::from_operator(Operator::In, &[]).is_err());
-        assert!(Requirement::from_operator(Operator::Gt, &values(&["1.5"])).is_err());
-        assert!(Requirement::from_operator(Operator::Lte, &values(&["1", "2"])).is_err());
-        assert!(Requirement::from_operator(Operator::Lt, &values(&["x"])).is_err());
+        let refused: [(Operator, &[&str]); 4] = [
+            (Operator::In, &[]),
+            (Operator::Gt, &["1.5"]),
+            (Operator::Lte, &["1", "2"]),
+            (Operator::Lt, &["x"]),
+        ];
+        for (operator, values) in refused {
+            let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+            assert!(Requirement::from_operator(operator, &values).is_err());
+        }
     }
 }

@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn what_contradicts_itself_selects_nothing() {
         let of = |list: &[Requirement]| {
-            let app = |own: &Requirement| ("app".to_owned(), own.clone());
+            let app = list.iter().map(|app| ("app".to_owned(), app.clone()));
             let tier = ("tier".to_owned(), Requirement::exists());
-            Selector::new(list.iter().map(app).chain([tier]))
+            Selector::new(app.chain([tier]))
         };
         let (a, b) = (Requirement::is_in(["a"]), Requirement::is_in(["b"]));
         let (exists, absent) = (Requirement::exists(), Requirement::does_not_exist());

@@ -597,12 +597,14 @@ mod tests {
         };
         assert_eq!(tagged(["a", "b"]), tagged(["b", "a"]));
         // All edits produce different hashes.
-        let hash = |(_, edit): &Edit<NodeClass>| {
-            let mut own = class();
-            edit(&mut own);
-            node_class_hashes(&own).fixed
-        };
-        let mut all: Vec<u64> = FIXED.iter().map(hash).collect();
+        let mut all: Vec<u64> = FIXED
+            .iter()
+            .map(|(_, edit)| {
+                let mut edited = class();
+                edit(&mut edited);
+                node_class_hashes(&edited).fixed
+            })
+            .collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), FIXED.len());

@@ -359,16 +359,17 @@ mod tests {
 
     #[test]
     fn a_window_that_opens_before_it_has_closed_never_closes() {
-        let window = |expression, minutes| {
-            let duration = SignedDuration::from_mins(minutes);
-            Window::new(expression, duration, "UTC").expect("a window")
-        };
         let now: Timestamp = "2026-11-20T08:30:00Z".parse().expect("a time");
-        let after = |own: Window| own.closes_after(now).map(|at| at.to_string());
-        assert_eq!(after(window("0 * * * *", 60)), None);
-        assert_eq!(after(window("* * * * *", 90)), None);
-        let twice = after(window("0 8,9 * * *", 90));
-        assert_eq!(twice.as_deref(), Some("2026-11-20T10:30:00Z"));
+        for (expression, minutes, expect) in [
+            ("0 * * * *", 60, None),
+            ("* * * * *", 90, None),
+            ("0 8,9 * * *", 90, Some("2026-11-20T10:30:00Z")),
+        ] {
+            let duration = SignedDuration::from_mins(minutes);
+            let window = Window::new(expression, duration, "UTC").expect("a window");
+            let closes = window.closes_after(now).map(|at| at.to_string());
+            assert_eq!(closes.as_deref(), expect, "{expression}");
+        }
     }
 
     #[test]
