@@ -58,7 +58,7 @@ use crate::engine::command::{CommandId, CommandResult, IssuedCommand};
 use crate::engine::event::Event;
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{InstanceId, NodeName};
-use crate::model::instance::{InstanceType, OfferingKey};
+use crate::model::instance::OfferingKey;
 use crate::model::requirement::Requirement;
 use crate::model::watched_object::ObjectKind;
 use crate::sim::cloud::{Cloud, CloudSettings};
@@ -90,7 +90,7 @@ impl Setup {
     /// Creates a setup with the fixed type and the types that some pool may use. All other types
     /// would have no effect and slow down every plan.
     pub fn new(scenario: Arc<Scenario>, config: Arc<Cluster>, catalog: &Catalog) -> Self {
-        let usable = |shape: &InstanceType| {
+        let types = catalog.types().filter(|shape| {
             shape.name == scenario.fixed_type
                 || config.pools.iter().any(|pool| {
                     pool.requirements.iter().all(|(key, wanted)| {
@@ -99,9 +99,8 @@ impl Setup {
                             || wanted.allows_absence()
                     })
                 })
-        };
-        let types = catalog.types().filter(|shape| usable(shape)).cloned();
-        let catalog = Arc::new(Catalog::new(types));
+        });
+        let catalog = Arc::new(Catalog::new(types.cloned()));
         Self {
             scenario,
             config,
@@ -247,11 +246,11 @@ impl World {
             self.timers.after(scenario.start, every, due);
         }
         for (index, shortage) in scenario.shortages.iter().enumerate() {
-            self.timers
-                .at(shortage.from, ScheduledEvent::Shortage(index, true));
+            let begin = ScheduledEvent::Shortage(index, true);
+            self.timers.at(shortage.from, begin);
             if let Some(until) = shortage.until {
-                self.timers
-                    .at(until, ScheduledEvent::Shortage(index, false));
+                let end = ScheduledEvent::Shortage(index, false);
+                self.timers.at(until, end);
             }
         }
         for interruption in &scenario.interruptions {
@@ -347,10 +346,10 @@ impl World {
         self.run();
         self.limit = later(self.setup.scenario.end, self.setup.scenario.settle);
         self.run();
-        let acts = self.checker.acts();
+        let acts_before = self.checker.acts();
         self.limit = later(self.limit, self.setup.scenario.calm);
         self.run();
-        let acts = self.checker.acts() - acts;
+        let acts = self.checker.acts() - acts_before;
         self.checker.settled(&self.scene, acts, self.now);
         self.check_foreign();
         self.checker.violations()
@@ -358,17 +357,13 @@ impl World {
 
     /// Time of the next event. `None` if there are no more events.
     pub fn next_at(&self) -> Option<Timestamp> {
-        let wake = self
-            .engine
-            .as_ref()
-            .and_then(Engine::poll_timeout)
-            .map(|(at, _)| at);
+        let timeout = self.engine.as_ref().and_then(Engine::poll_timeout);
         [
             self.timers.next_at(),
             self.scene.cloud.next_at(),
             self.scene.cluster.next_at(),
             self.watches.next_at(),
-            wake,
+            timeout.map(|(at, _)| at),
         ]
         .into_iter()
         .flatten()
@@ -384,8 +379,7 @@ impl World {
             ScheduledEvent::Answer(..) => {}
             // The queue delivers again until the daemon receives the event.
             ScheduledEvent::Tell(event, until) if self.engine.is_none() && self.now < until => {
-                self.timers
-                    .after(self.now, REDELIVERY, ScheduledEvent::Tell(event, until));
+                self.set_timer(REDELIVERY, ScheduledEvent::Tell(event, until));
             }
             ScheduledEvent::Tell(event, _) => self.hear(*event),
             ScheduledEvent::Untaint(node) => self.untaint(&node),
@@ -402,13 +396,13 @@ impl World {
             ScheduledEvent::Restock(keys) => self.restock(keys),
             ScheduledEvent::Accept => self.accept(),
             ScheduledEvent::Sample => {
-                let left = self.setup.scenario.end.duration_since(self.now);
+                let remaining = self.setup.scenario.end.duration_since(self.now);
                 self.fixed
-                    .sample(&self.scene, SAMPLE.min(left).max(SignedDuration::ZERO));
+                    .sample(&self.scene, SAMPLE.min(remaining).max(SignedDuration::ZERO));
                 self.checker.stranded(&self.scene, self.now);
                 self.checker.forgotten(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {
-                    self.timers.after(self.now, SAMPLE, ScheduledEvent::Sample);
+                    self.set_timer(SAMPLE, ScheduledEvent::Sample);
                 }
             }
         }
@@ -416,17 +410,15 @@ impl World {
 
     /// Sends bookmarks to the watches of pods and nodes, or to all other watches.
     fn bookmarks(&mut self, of_places: bool) {
-        let kinds = self.setup.config.kinds().iter();
-        for kind in
-            kinds.filter(|own| matches!(own, ObjectKind::Pod | ObjectKind::Node) == of_places)
-        {
-            let event = Event::WatchAlive(*kind);
-            self.watches
-                .tell(*kind, event, self.now, SignedDuration::ZERO);
+        for kind in self.setup.config.kinds() {
+            if matches!(kind, ObjectKind::Pod | ObjectKind::Node) == of_places {
+                let event = Event::WatchAlive(*kind);
+                self.watches
+                    .tell(*kind, event, self.now, SignedDuration::ZERO);
+            }
         }
         let every = if of_places { BOOKMARKS.0 } else { BOOKMARKS.1 };
-        let again = ScheduledEvent::Bookmarks { of_places };
-        self.timers.after(self.now, every, again);
+        self.set_timer(every, ScheduledEvent::Bookmarks { of_places });
     }
 
     /// Starts the daemon without any state. Its watches begin with full listings.
@@ -466,10 +458,9 @@ impl World {
 
     /// Applies a configuration change.
     fn reload(&mut self, index: usize) {
-        let Some((_, config)) = self.setup.reloads.get(index) else {
+        let Some((_, config)) = self.setup.reloads.get(index).cloned() else {
             return;
         };
-        let config = Arc::clone(config);
         self.setup.config = Arc::clone(&config);
         self.scene.config = Arc::clone(&config);
         self.note(TimelineFact::Reloaded);
@@ -484,12 +475,9 @@ impl World {
             }
             None => Listing::Whole,
         };
-        self.watches.list(
-            Event::Reset(kind, objects),
-            kind,
-            listing,
-            later(self.now, wait),
-        );
+        let event = Event::Reset(kind, objects);
+        self.watches
+            .list(event, kind, listing, later(self.now, wait));
     }
 
     /// Sends an event to the engine and executes its commands.
@@ -511,16 +499,9 @@ impl World {
             (self.now, 1)
         };
         if self.spins.1 == SPINS_MAX {
-            let why = self
-                .engine
-                .as_ref()
-                .and_then(Engine::poll_timeout)
-                .map_or("", |(_, w)| w);
-            self.checker.fault(
-                Invariant::Spin,
-                self.now,
-                format!("woken without end: {why}"),
-            );
+            let timeout = self.engine.as_ref().and_then(Engine::poll_timeout);
+            let text = format!("woken without end: {}", timeout.map_or("", |(_, why)| why));
+            self.checker.fault(Invariant::Spin, self.now, text);
             self.stop_daemon();
             return;
         }
@@ -537,6 +518,11 @@ impl World {
         }
     }
 
+    /// Schedules an event after a delay from now.
+    fn set_timer(&mut self, wait: SignedDuration, due: ScheduledEvent) {
+        self.timers.after(self.now, wait, due);
+    }
+
     fn lag(&mut self, low_ms: i64, high_ms: i64) -> SignedDuration {
         let ms = SignedDuration::from_millis;
         between(&mut self.lags, ms(low_ms), ms(high_ms))
@@ -544,6 +530,10 @@ impl World {
 
     fn note(&mut self, fact: TimelineFact) {
         self.lines.push_back(TimelineEntry { at: self.now, fact });
+    }
+
+    fn note_fault(&mut self, text: String) {
+        self.note(TimelineFact::Fault(text));
     }
 
     /// The fixed fleet for the same pods, until now.
@@ -559,12 +549,9 @@ impl World {
             .all()
             .filter(|machine| self.scene.is_ours(machine.truth()))
             .filter_map(|machine| {
-                let price = self
-                    .scene
-                    .catalog
-                    .offering(&machine.truth().offering)?
-                    .price;
-                Some(machine.billed(self.now).as_secs_f64() / 3600.0 * price.usd_per_h())
+                let offering = self.scene.catalog.offering(&machine.truth().offering)?;
+                let hours = machine.billed(self.now).as_secs_f64() / 3600.0;
+                Some(hours * offering.price.usd_per_h())
             })
             // An empty sum would be -0.0.
             .fold(0.0, |sum, cost: f64| sum + cost);

@@ -72,7 +72,7 @@ pub fn offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
 /// The launch of a dry run. The same arguments return the same launch, and so the same template.
 pub fn launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
     let (name, epoch) = ("dry-run", Timestamp::UNIX_EPOCH);
-    let record = record_in(cluster, pool, name, epoch, (name, name));
+    let record = record_in(cluster, pool, name, epoch, name, name);
     let mut taints = pool.taints.clone();
     taints.extend(pool.startup_taints.iter().cloned());
     Launch {

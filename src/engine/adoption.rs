@@ -198,7 +198,7 @@ impl Engine {
         let created = node.created.unwrap_or(now);
         // The client token is the same at each attempt. It is never used for a launch.
         let cluster = &self.state.cluster;
-        let mut claim = record_in(cluster, pool, instance, created, (ADOPTED, ADOPTED));
+        let mut claim = record_in(cluster, pool, instance, created, ADOPTED, ADOPTED);
         claim.origin = self.state.origin();
         Some(Adoption {
             tags: Launch::tags_of(cluster, &claim),

@@ -405,7 +405,7 @@ impl Engine {
         let Some((offering, price)) = cheapest(&launch).cloned() else {
             return;
         };
-        let mut record = record_in(&self.state.cluster, pool, "", now, (reason, command_id));
+        let mut record = record_in(&self.state.cluster, pool, "", now, reason, command_id);
         record.origin = self.state.origin();
         let id = ClaimId::from(self.fresh_id());
         // In observe mode nothing is launched, so the same pods are planned repeatedly. They are

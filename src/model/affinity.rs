@@ -23,14 +23,14 @@ impl PodTerm {
     /// Returns whether the term selects a pod with these labels in this namespace. `of_namespace`
     /// has the labels of the namespace.
     pub fn matches(&self, namespace: &str, of_namespace: Option<&Labels>, labels: &Labels) -> bool {
-        let named = self.namespaces.contains(namespace);
-        let meant = named
+        let is_named = self.namespaces.contains(namespace);
+        let is_selected_namespace = is_named
             || self
                 .namespace_selector
                 .as_ref()
                 .is_some_and(|selector| selector.matches(of_namespace.unwrap_or(&NO_LABELS)));
         let selector = self.selector.as_ref();
-        meant && selector.is_some_and(|selector| selector.matches(labels))
+        is_selected_namespace && selector.is_some_and(|selector| selector.matches(labels))
     }
 }
 

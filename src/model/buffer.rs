@@ -119,19 +119,20 @@ impl Buffer {
     /// Returns `None` if the pod specification is unknown because the workload has no pod.
     pub fn pods<'a>(
         &self,
-        there: impl IntoIterator<Item = &'a Pod>,
+        pods: impl IntoIterator<Item = &'a Pod>,
         now: Timestamp,
     ) -> Option<Vec<Pod>> {
         if !self.is_open(now) {
             return Some(Vec::new());
         }
-        let own: Vec<&Pod> = there
+        let scalable = self.scalable.as_ref();
+        let owned: Vec<&Pod> = pods
             .into_iter()
-            .filter(|pod| self.scalable.as_ref().is_some_and(|own| own.has(pod)))
+            .filter(|pod| scalable.is_some_and(|scalable| scalable.has(pod)))
             .collect();
-        let scale = u32::try_from(own.len()).unwrap_or(u32::MAX);
-        let newest = own.into_iter().max_by_key(|pod| (pod.created, &pod.key));
-        let pattern = self.pattern(newest)?;
+        let scale = u32::try_from(owned.len()).unwrap_or(u32::MAX);
+        let newest = owned.iter().max_by_key(|pod| (pod.created, &pod.key));
+        let pattern = self.pattern(newest.copied())?;
         let count = replicas(&BufferSize {
             replicas: self.replicas,
             percentage: self.percentage,
@@ -155,7 +156,8 @@ impl Buffer {
 
     /// Returns whether the buffer reserves capacity at this moment.
     pub fn is_open(&self, now: Timestamp) -> bool {
-        self.during.as_ref().is_none_or(|own| own.active_at(now))
+        let window = self.during.as_ref();
+        window.is_none_or(|window| window.active_at(now))
     }
 
     /// When the result of [`is_open`](Self::is_open) may next change.
@@ -166,21 +168,21 @@ impl Buffer {
     /// A virtual pod without a name.
     fn pattern(&self, newest: Option<&Pod>) -> Option<Pod> {
         let mut pod = match (&self.pod, newest) {
-            (Some(own), _) => Pod {
-                requests: own.requests.clone(),
-                node_selector: own.node_selector.clone(),
-                node_affinity: own.node_affinity.clone(),
-                tolerations: own.tolerations.clone(),
+            (Some(spec), _) => Pod {
+                requests: spec.requests.clone(),
+                node_selector: spec.node_selector.clone(),
+                node_affinity: spec.node_affinity.clone(),
+                tolerations: spec.tolerations.clone(),
                 ..Pod::default()
             },
-            (None, Some(like)) => Pod {
-                requests: like.requests.clone(),
-                node_selector: like.node_selector.clone(),
-                node_affinity: like.node_affinity.clone(),
-                preferred_nodes: like.preferred_nodes.clone(),
-                tolerations: like.tolerations.clone(),
-                host_ports: like.host_ports.clone(),
-                scheduler: like.scheduler.clone(),
+            (None, Some(newest)) => Pod {
+                requests: newest.requests.clone(),
+                node_selector: newest.node_selector.clone(),
+                node_affinity: newest.node_affinity.clone(),
+                preferred_nodes: newest.preferred_nodes.clone(),
+                tolerations: newest.tolerations.clone(),
+                host_ports: newest.host_ports.clone(),
+                scheduler: newest.scheduler.clone(),
                 ..Pod::default()
             },
             (None, None) => return None,
@@ -225,14 +227,14 @@ pub fn replicas(wanted: &BufferSize<'_>) -> u32 {
         let pods = u64::from(wanted.scale) * u64::from(percentage);
         u32::try_from(pods.div_ceil(100)).unwrap_or(u32::MAX)
     });
-    let most = wanted.limits.iter().filter_map(|(name, limit)| {
-        let each = wanted.requests.get(name);
-        let count = (each > 0).then(|| (*limit).max(0) / each)?;
+    let limited_counts = wanted.limits.iter().filter_map(|(name, limit)| {
+        let request = wanted.requests.get(name);
+        let count = (request > 0).then(|| (*limit).max(0) / request)?;
         Some(u32::try_from(count).unwrap_or(u32::MAX))
     });
-    let most = most.min();
-    let asked = wanted.replicas.max(share).or(most).unwrap_or(0);
-    asked.min(most.unwrap_or(u32::MAX)).min(PODS_MAX)
+    let limit = limited_counts.min();
+    let count = wanted.replicas.max(share).or(limit).unwrap_or(0);
+    count.min(limit.unwrap_or(u32::MAX)).min(PODS_MAX)
 }
 
 #[cfg(test)]

@@ -106,12 +106,16 @@ pub type BufferRooms = BTreeMap<String, Option<RoomCount>>;
 impl BufferStatus {
     /// Returns whether both are equal, ignoring transition times.
     pub fn has_same_content(&self, other: &Self) -> bool {
-        let timeless = |own: &Self| {
-            let mut own = own.clone();
-            own.conditions.iter_mut().for_each(|it| it.since = None);
-            own
-        };
-        timeless(self) == timeless(other)
+        self.without_times() == other.without_times()
+    }
+
+    /// Returns the status without the transition times of its conditions.
+    fn without_times(&self) -> Self {
+        let mut status = self.clone();
+        for condition in &mut status.conditions {
+            condition.since = None;
+        }
+        status
     }
 }
 
@@ -138,11 +142,11 @@ impl BufferObject {
     pub fn status_of(
         &self,
         before: &BufferStatus,
-        room: Result<RoomCount, &Unresolved>,
+        counts: Result<RoomCount, &Unresolved>,
         now: Timestamp,
     ) -> BufferStatus {
-        let (template, replicas) = match room {
-            Ok(room) => (self.template.clone(), Some(i64::from(room.wanted()))),
+        let (template, replicas) = match counts {
+            Ok(counts) => (self.template.clone(), Some(i64::from(counts.wanted()))),
             Err(_) => (None, None),
         };
         let (template, template_generation) = template.unzip();
@@ -153,76 +157,75 @@ impl BufferObject {
             strategy: self.strategy.clone(),
             conditions: before.conditions.clone(),
         };
-        let (ready, provisioning) = match room {
-            Err(why) => (
-                (false, why.reason, why.message.clone()),
-                (
+        let (ready, provisioning) = match counts {
+            Err(unresolved) => (
+                condition(READY, false, unresolved.reason, &unresolved.message),
+                condition(
+                    PROVISIONING,
                     false,
                     "NotReadyForProvisioning",
-                    "it is not known what room is wanted".to_owned(),
+                    "it is not known what room is wanted",
                 ),
             ),
-            Ok(room) => (
-                (
-                    true,
-                    "Resolved",
-                    "it is known what room is wanted".to_owned(),
-                ),
-                provisioning(room),
+            Ok(counts) => (
+                condition(READY, true, "Resolved", "it is known what room is wanted"),
+                provisioning(counts),
             ),
         };
-        for (kind, said) in [(READY, ready), (PROVISIONING, provisioning)] {
-            self.set(&mut status.conditions, kind, said, now);
+        for condition in [ready, provisioning] {
+            self.set(&mut status.conditions, condition, now);
         }
         status
     }
 
-    fn set(
-        &self,
-        all: &mut Vec<Condition>,
-        kind: &str,
-        (holds, reason, message): (bool, &str, String),
-        now: Timestamp,
-    ) {
-        let status = if holds { "True" } else { "False" };
-        let before = all.iter().find(|own| own.kind == kind);
-        let unchanged = before.filter(|own| own.status == status);
-        let condition = Condition {
-            kind: kind.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message: bounded(message),
-            observed_generation: Some(self.generation),
-            since: unchanged.and_then(|own| own.since).or(Some(now)),
-        };
-        match all.iter_mut().find(|own| own.kind == kind) {
-            Some(own) => *own = condition,
-            None => all.push(condition),
+    /// Replaces the condition of the same kind. The transition time is kept if the status does not
+    /// change.
+    fn set(&self, conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) {
+        condition.observed_generation = Some(self.generation);
+        condition.since = Some(now);
+        match conditions.iter_mut().find(|old| old.kind == condition.kind) {
+            Some(old) => {
+                if old.status == condition.status {
+                    condition.since = old.since.or(condition.since);
+                }
+                *old = condition;
+            }
+            None => conditions.push(condition),
         }
     }
 }
 
-fn bounded(mut message: String) -> String {
-    message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
-    message
+/// A condition without generation and transition time.
+fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Condition {
+    let status = if holds { "True" } else { "False" };
+    Condition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message[..message.floor_char_boundary(MESSAGE_BYTES)].to_owned(),
+        ..Condition::default()
+    }
 }
 
-/// Returns the status, reason and message of the condition `Provisioning`. The reasons are
-/// Karpenter's.
-fn provisioning(room: RoomCount) -> (bool, &'static str, String) {
+/// Returns the condition `Provisioning`. The reasons are Karpenter's.
+fn provisioning(counts: RoomCount) -> Condition {
     let RoomCount {
         there,
         coming,
         missing,
-    } = room;
-    let wanted = room.wanted();
+    } = counts;
+    let wanted = counts.wanted();
     if wanted == 0 {
-        let message = "room for 0 pods is wanted".to_owned();
-        return (false, "BufferEmpty", message);
+        return condition(
+            PROVISIONING,
+            false,
+            "BufferEmpty",
+            "room for 0 pods is wanted",
+        );
     }
     if there == wanted {
         let message = format!("there is room for all {wanted} pods");
-        return (true, "FitsExistingCapacity", message);
+        return condition(PROVISIONING, true, "FitsExistingCapacity", &message);
     }
     let mut message = format!("there is room for {there} of {wanted} pods");
     if coming > 0 {
@@ -231,7 +234,7 @@ fn provisioning(room: RoomCount) -> (bool, &'static str, String) {
     if missing > 0 {
         message += &format!("; for {missing} there is none to be had");
     }
-    (false, "RequiresNewCapacity", message)
+    condition(PROVISIONING, false, "RequiresNewCapacity", &message)
 }
 
 #[cfg(test)]
@@ -342,12 +345,11 @@ mod tests {
         let at = |seconds| NOW + SignedDuration::from_secs(seconds);
         let after = |room| own.status_of(&before, Ok(room), at(60));
         assert_eq!(after(room(0, 2, 0)), before);
-        let since = |status: &BufferStatus| status.conditions[2].since;
         let half = after(room(1, 1, 0));
         assert!(!half.has_same_content(&before));
-        assert_eq!(since(&half), Some(NOW), "it is still false");
+        assert_eq!(half.conditions[2].since, Some(NOW), "it is still false");
         let there = after(room(2, 0, 0));
-        assert_eq!(since(&there), Some(at(60)));
+        assert_eq!(there.conditions[2].since, Some(at(60)));
         let later = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(90));
         let sooner = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(60));
         assert!(later != sooner && later.has_same_content(&sooner));

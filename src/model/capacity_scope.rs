@@ -19,7 +19,7 @@ impl CapacityScope {
     /// The scope of a cluster.
     pub fn of(cluster: &Cluster) -> Self {
         match &cluster.simulated {
-            Some(own) => match own.address.clone() {
+            Some(simulated) => match simulated.address.clone() {
                 Some(address) => Self::Cloud(address),
                 None => Self::Own(cluster.name.clone()),
             },

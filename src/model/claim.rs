@@ -131,19 +131,17 @@ pub struct ClaimOrigin {
 impl ClaimOrigin {
     fn tags(&self) -> impl Iterator<Item = (String, String)> {
         let uid = self.cluster_uid.as_ref().map(ToString::to_string);
-        let uid = uid.map(|uid| (TAG_CLUSTER_UID.to_owned(), uid));
-        let lease = self
-            .lease
-            .clone()
-            .map(|lease| (TAG_LEASE.to_owned(), lease));
-        uid.into_iter().chain(lease)
+        [(TAG_CLUSTER_UID, uid), (TAG_LEASE, self.lease.clone())]
+            .into_iter()
+            .filter_map(|(tag, value)| Some((tag.to_owned(), value?)))
     }
 
     fn from_tags(tags: &Labels) -> Self {
-        let get = |tag: &str| tags.get(tag).filter(|tag| !tag.is_empty());
+        let [uid, lease] =
+            [TAG_CLUSTER_UID, TAG_LEASE].map(|tag| tags.get(tag).filter(|value| !value.is_empty()));
         Self {
-            cluster_uid: get(TAG_CLUSTER_UID).map(|own| own.as_str().into()),
-            lease: get(TAG_LEASE).cloned(),
+            cluster_uid: uid.map(|uid| uid.as_str().into()),
+            lease: lease.cloned(),
         }
     }
 }
@@ -208,29 +206,28 @@ pub const TAG_VALUE_MAX: usize = 256;
 /// Formats startup taints for a tag. The configuration checks their length: a truncated tag could
 /// not be parsed, and the instance would have no owner.
 pub fn startup_taints_tag(taints: &[Taint]) -> String {
-    let texts: Vec<String> = taints.iter().map(ToString::to_string).collect();
-    texts.join(" ")
+    let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
+    taints.join(" ")
 }
 
 /// Formats a duration for a tag.
 pub fn seconds(duration: Option<SignedDuration>) -> String {
-    duration.map_or("never".to_owned(), |duration| {
-        duration.as_secs().to_string()
-    })
+    duration.map_or("never".to_owned(), |age| age.as_secs().to_string())
 }
 
 impl ClaimRecord {
     /// Returns whether the node must be disrupted now, regardless of budgets and annotations.
     pub fn is_overdue(&self, now: Timestamp) -> bool {
-        let hard = self.expire_hard_after;
-        let at = hard.and_then(|own| self.created.checked_add(own).ok());
-        at.is_some_and(|at| at <= now)
+        self.expire_hard_after
+            .and_then(|age| self.created.checked_add(age).ok())
+            .is_some_and(|at| at <= now)
     }
 
     /// The tags of the launch call.
     pub fn tags(&self) -> Labels {
-        let hard = self.expire_hard_after;
-        let hard = hard.map(|own| (TAG_EXPIRE_HARD.to_owned(), seconds(Some(own))));
+        let expire_hard = self
+            .expire_hard_after
+            .map(|age| (TAG_EXPIRE_HARD.to_owned(), seconds(Some(age))));
         let node_class = self.node_class.as_ref().map_or("", NodeClassName::as_str);
         [
             (TAG_SCHEMA, SCHEMA_VERSION.to_owned()),
@@ -252,7 +249,7 @@ impl ClaimRecord {
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
         .chain(self.origin.tags())
-        .chain(hard)
+        .chain(expire_hard)
         .collect()
     }
 
@@ -262,59 +259,73 @@ impl ClaimRecord {
         installation: &str,
         cluster: &ClusterName,
     ) -> Result<Self, NotAClaim> {
-        let get = |tag: &'static str| tags.get(tag).ok_or(NotAClaim::Unreadable(tag));
-        let is = |tag: &str, value: &str| tags.get(tag).is_some_and(|tag| tag == value);
-        if !is(TAG_INSTALLATION, installation) || !is(TAG_CLUSTER, cluster.as_str()) {
+        if !is_owned_by(tags, installation, cluster) {
             return Err(NotAClaim::Foreign);
         }
-        if !is(TAG_SCHEMA, SCHEMA_VERSION) {
+        if tags.get(TAG_SCHEMA).map(String::as_str) != Some(SCHEMA_VERSION) {
             return Err(NotAClaim::Unreadable(TAG_SCHEMA));
         }
-        let seconds = |tag: &'static str| match get(tag)?.as_str() {
-            "never" => Ok(None),
-            text => text
-                .parse()
-                .map(|s| Some(SignedDuration::from_secs(s)))
-                .map_err(|_| NotAClaim::Unreadable(tag)),
-        };
-        let startup_taints = get(TAG_STARTUP_TAINTS)?
+        let startup_taints = required_tag(tags, TAG_STARTUP_TAINTS)?
             .split_whitespace()
             .map(|text| parse_taint(text).ok_or(NotAClaim::Unreadable(TAG_STARTUP_TAINTS)))
             .collect::<Result<_, _>>()?;
-        let id = get(TAG_CLAIM)?;
+        let id = required_tag(tags, TAG_CLAIM)?;
         if id.is_empty() {
             return Err(NotAClaim::Unreadable(TAG_CLAIM));
         }
-        let node_class = get(TAG_NODE_CLASS)?;
+        let node_class = required_tag(tags, TAG_NODE_CLASS)?;
         Ok(Self {
-            id: ClaimId::from(id.as_str()),
+            id: id.into(),
             installation: installation.to_owned(),
             cluster: cluster.clone(),
             origin: ClaimOrigin::from_tags(tags),
-            pool: PoolName::from(get(TAG_POOL)?.as_str()),
-            node_class: (!node_class.is_empty()).then(|| node_class.as_str().into()),
-            created: get(TAG_CREATED)?
+            pool: required_tag(tags, TAG_POOL)?.into(),
+            node_class: (!node_class.is_empty()).then(|| node_class.into()),
+            created: required_tag(tags, TAG_CREATED)?
                 .parse()
                 .map_err(|_| NotAClaim::Unreadable(TAG_CREATED))?,
-            expire_after: seconds(TAG_EXPIRE)?,
+            expire_after: duration_tag(tags, TAG_EXPIRE)?,
             // Claims of an earlier release lack the tag.
             expire_hard_after: match tags.contains_key(TAG_EXPIRE_HARD) {
-                true => seconds(TAG_EXPIRE_HARD)?,
+                true => duration_tag(tags, TAG_EXPIRE_HARD)?,
                 false => None,
             },
-            termination_grace_period: seconds(TAG_GRACE)?,
-            pool_hash: get(TAG_POOL_HASH)?.clone(),
-            node_class_hash: get(TAG_NODE_CLASS_HASH)?.clone(),
+            termination_grace_period: duration_tag(tags, TAG_GRACE)?,
+            pool_hash: required_tag(tags, TAG_POOL_HASH)?.to_owned(),
+            node_class_hash: required_tag(tags, TAG_NODE_CLASS_HASH)?.to_owned(),
             startup_taints,
-            reason: get(TAG_REASON)?.clone(),
-            command_id: get(TAG_COMMAND)?.clone(),
+            reason: required_tag(tags, TAG_REASON)?.to_owned(),
+            command_id: required_tag(tags, TAG_COMMAND)?.to_owned(),
         })
     }
 }
 
+/// Returns whether the tags of an instance name this installation and cluster.
+pub fn is_owned_by(tags: &Labels, installation: &str, cluster: &ClusterName) -> bool {
+    tags.get(TAG_INSTALLATION).map(String::as_str) == Some(installation)
+        && tags.get(TAG_CLUSTER).map(String::as_str) == Some(cluster.as_str())
+}
+
+/// The value of a tag that every claim has.
+fn required_tag<'a>(tags: &'a Labels, tag: &'static str) -> Result<&'a str, NotAClaim> {
+    let value = tags.get(tag).map(String::as_str);
+    value.ok_or(NotAClaim::Unreadable(tag))
+}
+
+/// Reads a tag that [`seconds`] has formatted.
+fn duration_tag(tags: &Labels, tag: &'static str) -> Result<Option<SignedDuration>, NotAClaim> {
+    match required_tag(tags, tag)? {
+        "never" => Ok(None),
+        text => text
+            .parse()
+            .map(|seconds| Some(SignedDuration::from_secs(seconds)))
+            .map_err(|_| NotAClaim::Unreadable(tag)),
+    }
+}
+
 fn parse_taint(text: &str) -> Option<Taint> {
-    let (rest, effect) = text.rsplit_once(':')?;
-    let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
+    let (key_value, effect) = text.rsplit_once(':')?;
+    let (key, value) = key_value.split_once('=').unwrap_or((key_value, ""));
     let effect = Effect::parse(effect)?;
     Some(Taint {
         key: key.to_owned(),

@@ -46,11 +46,11 @@ impl ClockSkew {
     /// Estimates the skew from the time in a response and the local times of the request and the
     /// response. Returns the smallest skew that explains them, so a slow response is not reported
     /// as skew.
-    pub fn estimate(said: Timestamp, sent: Timestamp, came: Timestamp) -> SignedDuration {
-        if said > came {
-            return came.duration_since(said);
+    pub fn estimate(peer_time: Timestamp, sent: Timestamp, received: Timestamp) -> SignedDuration {
+        if peer_time > received {
+            return received.duration_since(peer_time);
         }
-        (sent.duration_since(said) - TICK).max(SignedDuration::ZERO)
+        (sent.duration_since(peer_time) - TICK).max(SignedDuration::ZERO)
     }
 
     /// Returns whether voluntary disruption is blocked.
@@ -62,15 +62,18 @@ impl ClockSkew {
 impl fmt::Display for ClockSkew {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.ahead.as_secs().unsigned_abs();
-        let side = match self.ahead.is_negative() {
+        let direction = match self.ahead.is_negative() {
             true => "behind",
             false => "ahead of",
         };
-        let whose = match self.peer {
+        let peer_clock = match self.peer {
             ClockPeer::ApiServer => "the API server's",
             ClockPeer::Aws => "that of AWS",
         };
-        write!(f, "the clock of this host is {seconds} s {side} {whose}")
+        write!(
+            f,
+            "the clock of this host is {seconds} s {direction} {peer_clock}"
+        )
     }
 }
 
@@ -80,9 +83,12 @@ mod tests {
 
     use super::{ClockPeer, ClockSkew};
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).expect("in range")
+    }
+
     #[test]
     fn a_slow_answer_is_no_skew() {
-        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).expect("in range");
         for (said, sent, came, ahead) in [
             (0, 0, 0, 0),
             // The response time has no fraction of a second.

@@ -80,7 +80,7 @@ impl ApiSettings {
     /// interval and 30 seconds.
     pub fn silence_max(&self) -> SignedDuration {
         let polled = self.poll.map(|poll| poll + SignedDuration::from_secs(30));
-        polled.map_or(self.watch_timeout, |least| self.watch_timeout.max(least))
+        polled.map_or(self.watch_timeout, |polled| self.watch_timeout.max(polled))
     }
 }
 
@@ -373,10 +373,11 @@ impl Cluster {
     /// The user's tags for the resources of a node class: the cluster's tags, overridden by the
     /// tags of the class.
     pub fn tags_of(&self, class: Option<&NodeClassName>) -> Labels {
-        let mut classes = self.node_classes.iter();
-        let class = classes.find(|own| Some(&own.name) == class);
         let mut tags = self.tags.clone();
-        tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
+        let mut classes = self.node_classes.iter();
+        if let Some(class) = classes.find(|candidate| Some(&candidate.name) == class) {
+            tags.extend(class.tags.clone());
+        }
         tags
     }
 
@@ -388,11 +389,11 @@ impl Cluster {
     /// The object kinds that plans for the cluster need. Kinds that select pods are only needed for
     /// default spread constraints.
     pub fn kinds(&self) -> &'static [ObjectKind] {
-        let all: &'static [ObjectKind] = &ObjectKind::ALL;
+        let kinds: &'static [ObjectKind] = &ObjectKind::ALL;
         if self.scheduling.default_spread.is_empty() {
-            &all[..ObjectKind::ALWAYS]
+            &kinds[..ObjectKind::ALWAYS]
         } else {
-            all
+            kinds
         }
     }
 }

@@ -9,13 +9,14 @@ pub fn parse_go(text: &str) -> Option<SignedDuration> {
     if unsigned == "0" {
         return Some(SignedDuration::ZERO);
     }
-    let (mut sum, mut rest) = (0_i64, unsigned);
-    while !rest.is_empty() {
-        let is_number = |c: char| c.is_ascii_digit() || c == '.';
-        let (number, after) = rest.split_at(rest.find(|c| !is_number(c))?);
-        let (unit, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
+    let (mut sum, mut remainder) = (0_i64, unsigned);
+    while !remainder.is_empty() {
+        let number_end = remainder.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, after) = remainder.split_at(number_end);
+        let unit_end = after.find(|c: char| c.is_ascii_digit() || c == '.');
+        let (unit, after) = after.split_at(unit_end.unwrap_or(after.len()));
         sum = sum.checked_add(nanoseconds(number, unit)?)?;
-        rest = after;
+        remainder = after;
     }
     let sum = if text.starts_with('-') { -sum } else { sum };
     (!unsigned.is_empty()).then(|| SignedDuration::from_nanos(sum))
@@ -40,10 +41,10 @@ fn nanoseconds(number: &str, unit: &str) -> Option<i64> {
         digits => digits.parse::<i64>().ok()?,
     };
     let mut sum = whole.checked_mul(scale)?;
-    let mut place = scale;
+    let mut digit_value = scale;
     for digit in fraction.bytes() {
-        place /= 10;
-        sum = sum.checked_add(i64::from(digit - b'0') * place)?;
+        digit_value /= 10;
+        sum = sum.checked_add(i64::from(digit - b'0') * digit_value)?;
     }
     Some(sum)
 }

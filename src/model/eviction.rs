@@ -9,10 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::duration::parse_go;
 use crate::model::labels::{
     DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, Labels, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT,
-    SCALE_DOWN_DISABLED, TAINT_DISRUPTED,
+    SCALE_DOWN_DISABLED,
 };
 use crate::model::pod::Pod;
-use crate::model::taint::{Effect, Taint};
 
 /// Eviction cost of a pod without priority and deletion cost. These units make the cost exact: one
 /// unit of deletion cost is 2^-27 of a pod, and one unit of priority is four times that.
@@ -56,7 +55,11 @@ fn protection(key: &'static str, value: &str) -> Result<Option<Protection>, ()> 
     let lasts = match value {
         "true" => None,
         "false" => return Ok(None),
-        other => Some(parse_go(other).filter(|own| own.is_positive()).ok_or(())?),
+        other => Some(
+            parse_go(other)
+                .filter(|duration| duration.is_positive())
+                .ok_or(())?,
+        ),
     };
     Ok(Some(Protection { key, lasts }))
 }
@@ -74,11 +77,11 @@ fn deletion_cost(value: &str) -> Option<i64> {
 
 /// Describes an invalid annotation: `karpenter.sh/do-not-disrupt="soon" is …`.
 pub fn misread(key: &str, value: &str, wanted: &str) -> String {
-    let mut shown: String = value.chars().take(VALUE_CHARS).collect();
-    if shown.len() < value.len() {
-        shown.push('…');
+    let mut clipped: String = value.chars().take(VALUE_CHARS).collect();
+    if clipped.len() < value.len() {
+        clipped.push('…');
     }
-    format!("{key}={shown:?} is not {wanted}, and counts for nothing")
+    format!("{key}={clipped:?} is not {wanted}, and counts for nothing")
 }
 
 impl Pod {
@@ -105,21 +108,21 @@ impl Pod {
     /// (`controller.kubernetes.io/pod-deletion-cost`) and with the priority, and is clamped to
     /// minus ten to ten pods.
     pub fn eviction_cost(&self) -> i64 {
-        let asked = self.annotations.get(DELETION_COST);
-        let asked = asked.and_then(|value| deletion_cost(value)).unwrap_or(0);
-        let cost = asked.saturating_add(COST_OF_ONE + i64::from(self.priority) * 4);
-        cost.clamp(-COST_MAX, COST_MAX)
+        let value = self.annotations.get(DELETION_COST);
+        let requested = value.and_then(|value| deletion_cost(value)).unwrap_or(0);
+        requested
+            .saturating_add(COST_OF_ONE + i64::from(self.priority) * 4)
+            .clamp(-COST_MAX, COST_MAX)
     }
 
     /// Returns the current protection from disruption. A duration counts from the start of the pod.
     /// A pod that has not started is protected. A terminal or terminating pod is not.
     pub fn protection(&self, now: Timestamp) -> Option<Protection> {
-        let over = |own: &Protection| {
-            let until = own.lasts.zip(self.started);
-            until.is_some_and(|(lasts, at)| now.duration_since(at) >= lasts)
-        };
-        let mut all = self.protections().filter(|protection| !over(protection));
-        all.next().filter(|_| self.is_active())
+        let mut current = self.protections().filter(|protection| {
+            let duration = protection.lasts.zip(self.started);
+            duration.is_none_or(|(lasts, started)| now.duration_since(started) < lasts)
+        });
+        current.next().filter(|_| self.is_active())
     }
 
     /// Returns whether the pod is currently protected from disruption.
@@ -139,46 +142,44 @@ impl Pod {
     }
 
     fn protections(&self) -> impl Iterator<Item = Protection> {
-        let all = PROTECTING.into_iter();
-        all.filter_map(|key| protection(key, self.annotations.get(key)?).ok().flatten())
+        let keys = PROTECTING.into_iter();
+        keys.filter_map(|key| protection(key, self.annotations.get(key)?).ok().flatten())
     }
 
     /// Returns whether an annotation forbids Cluster Autoscaler to evict the pod. Daemons and
     /// mirror pods are never unsafe.
     pub fn is_unsafe_to_evict(&self) -> bool {
-        let says = self.annotations.get(SAFE_TO_EVICT);
-        self.is_active() && self.occupies_node() && says.is_some_and(|value| value == "false")
+        let annotation = self.annotations.get(SAFE_TO_EVICT);
+        self.is_active() && self.occupies_node() && annotation.is_some_and(|value| value == "false")
     }
 
     /// Returns whether the pod can be evicted through the eviction API: it is active, not a mirror
     /// pod, does not tolerate the disrupted taint, and is not protected.
     pub fn is_evictable(&self, now: Timestamp) -> bool {
-        let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
-        let stays = || {
-            self.tolerations
-                .iter()
-                .any(|toleration| toleration.tolerates(&leaving))
-        };
-        self.is_active() && !self.is_mirror() && !stays() && !self.is_protected(now)
+        self.is_active()
+            && !self.is_mirror()
+            && !self.tolerates_disruption()
+            && !self.is_protected(now)
     }
 
     /// Returns why Cluster Autoscaler would not evict the pod, unless an annotation marks it as
     /// safe.
     pub fn risk(&self) -> Option<AutoscalerRisk<'_>> {
-        let safe = self.annotations.get(SAFE_TO_EVICT);
-        let asked = self.is_active() && self.occupies_node();
-        if !asked || safe.is_some_and(|value| value == "true") {
+        let annotation = self.annotations.get(SAFE_TO_EVICT);
+        let is_considered = self.is_active() && self.occupies_node();
+        if !is_considered || annotation.is_some_and(|value| value == "true") {
             return None;
         }
         let owner = self.owner.as_ref();
         if !owner.is_some_and(|owner| REPLICATING.contains(&owner.kind.as_str())) {
             return Some(AutoscalerRisk::NotReplicated);
         }
-        let named = self.annotations.get(SAFE_LOCAL_VOLUMES);
-        let named = named.map_or("", String::as_str);
-        let safe = |volume: &str| named.split(',').any(|own| own.trim() == volume);
+        let safe = self.annotations.get(SAFE_LOCAL_VOLUMES);
+        let safe = safe.map_or("", String::as_str);
         let mut volumes = self.local_volumes.iter();
-        if let Some(volume) = volumes.find(|volume| !safe(volume)) {
+        if let Some(volume) =
+            volumes.find(|volume| safe.split(',').all(|name| name.trim() != *volume))
+        {
             return Some(AutoscalerRisk::Volume(volume));
         }
         (self.key.namespace == "kube-system").then_some(AutoscalerRisk::System)
@@ -186,33 +187,34 @@ impl Pod {
 
     /// Describes the invalid annotations of the pod, each as a sentence fragment.
     pub fn misreads(&self) -> impl Iterator<Item = String> {
-        let value = |key: &'static str| Some((key, self.annotations.get(key)?.as_str()));
-        let protecting = PROTECTING.into_iter().filter_map(value);
-        let protecting = protecting.filter(|(key, value)| protection(key, value).is_err());
-        let protecting = protecting.map(|(key, value)| {
-            misread(key, value, "true, false or a duration above zero like 30m")
-        });
-        let safe = value(SAFE_TO_EVICT).filter(|(_, value)| !matches!(*value, "true" | "false"));
-        let safe = safe.map(|(key, value)| misread(key, value, "true or false"));
-        let cost = value(DELETION_COST).filter(|(_, value)| deletion_cost(value).is_none());
-        let cost = cost.map(|(key, value)| misread(key, value, "a number"));
-        protecting.chain(safe).chain(cost)
+        PROTECTING
+            .into_iter()
+            .chain([SAFE_TO_EVICT, DELETION_COST])
+            .filter_map(|key| {
+                let value = self.annotations.get(key)?.as_str();
+                let (is_valid, wanted) = match key {
+                    SAFE_TO_EVICT => (matches!(value, "true" | "false"), "true or false"),
+                    DELETION_COST => (deletion_cost(value).is_some(), "a number"),
+                    _ => (
+                        protection(key, value).is_ok(),
+                        "true, false or a duration above zero like 30m",
+                    ),
+                };
+                (!is_valid).then(|| misread(key, value, wanted))
+            })
     }
 }
 
 /// Describes the invalid annotations of a node. Unlike pods, nodes are protected permanently or not
 /// at all.
 pub fn misreads_of_node(annotations: &Labels) -> impl Iterator<Item = String> {
-    let values = PROTECTING.into_iter().chain([SCALE_DOWN_DISABLED]);
-    let values = values.filter_map(|key| Some((key, annotations.get(key)?.as_str())));
-    let odd = values.filter(|(_, value)| !matches!(*value, "true" | "false"));
-    odd.map(|(key, value)| {
-        misread(
-            key,
-            value,
-            "true or false, which is all that a node can say",
-        )
-    })
+    const WANTED: &str = "true or false, which is all that a node can say";
+    PROTECTING
+        .into_iter()
+        .chain([SCALE_DOWN_DISABLED])
+        .filter_map(|key| Some((key, annotations.get(key)?.as_str())))
+        .filter(|(_, value)| !matches!(*value, "true" | "false"))
+        .map(|(key, value)| misread(key, value, WANTED))
 }
 
 #[cfg(test)]
@@ -284,9 +286,12 @@ mod tests {
         }
     }
 
+    fn minutes(count: i64) -> Option<Timestamp> {
+        Some(NOW - SignedDuration::from_mins(count))
+    }
+
     #[test]
     fn a_pod_is_protected_for_ever_or_for_a_time_from_its_start_on() {
-        let minutes = |count| Some(NOW - SignedDuration::from_mins(count));
         let cases = [
             ("true", minutes(600), true),
             ("True", minutes(600), false),

@@ -144,10 +144,12 @@ mod tests {
     use crate::model::quantity::Resources;
 
     fn limits(nodes: Option<u32>, capacity: &[(&str, i64)]) -> Limits {
-        let own = |(name, most): &(&str, i64)| ((*name).to_owned(), *most);
+        let capacity = capacity.iter();
         Limits {
             nodes,
-            capacity: capacity.iter().map(own).collect(),
+            capacity: capacity
+                .map(|(name, limit)| ((*name).to_owned(), *limit))
+                .collect(),
         }
     }
 

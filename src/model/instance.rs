@@ -82,9 +82,9 @@ impl Price {
 }
 
 impl std::iter::Sum for Price {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+    fn sum<I: Iterator<Item = Self>>(prices: I) -> Self {
         // The sum of an empty iterator would be -0.0.
-        Self(all.fold(0.0, |sum, own| sum + own.0))
+        Self(prices.fold(0.0, |sum, price| sum + price.0))
     }
 }
 
@@ -178,12 +178,13 @@ pub struct OfferingKey {
 impl OfferingKey {
     /// Reads the key from node labels. `None` if a label is missing.
     pub fn from_labels(labels: &Labels) -> Option<Self> {
-        let label = |key: &str| labels.get(key).map(String::as_str);
         Some(Self {
-            instance_type: label(INSTANCE_TYPE)?.into(),
-            zone: label(ZONE)?.into(),
-            capacity_type: CapacityType::parse(label(CAPACITY_TYPE)?)?,
-            reservation: label(RESERVATION_ID).map(|id| Box::new(id.into())),
+            instance_type: labels.get(INSTANCE_TYPE)?.as_str().into(),
+            zone: labels.get(ZONE)?.as_str().into(),
+            capacity_type: CapacityType::parse(labels.get(CAPACITY_TYPE)?)?,
+            reservation: labels
+                .get(RESERVATION_ID)
+                .map(|id| Box::new(id.as_str().into())),
         })
     }
 }
@@ -198,8 +199,8 @@ pub enum UnavailableKey {
 }
 
 impl From<OfferingKey> for UnavailableKey {
-    fn from(own: OfferingKey) -> Self {
-        Self::Offering(own)
+    fn from(key: OfferingKey) -> Self {
+        Self::Offering(key)
     }
 }
 

@@ -209,34 +209,43 @@ pub fn restriction(key: &str) -> Option<&'static str> {
 /// Suggests the label that an undefined key was probably meant to be: one of `others`, or a
 /// well-known label. The name within the domain has the most weight, because users often omit
 /// domains.
-pub fn meant<'a>(key: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn meant<'a>(key: &str, labels: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // The comparison is quadratic in the length. A name of this length is no typing error.
     const LENGTH_MAX: usize = 64;
-    // One character in five may be wrong.
-    const WRONG_MAX: usize = 5;
-    let name = |key: &'a str| key.rsplit_once('/').map_or(key, |(_, name)| name);
-    let distance = |other: &'a str| {
-        let (own, theirs) = (key.rsplit('/').next().unwrap_or(key), name(other));
-        if own == theirs {
-            return Some(0);
-        }
-        let whole = strsim::osa_distance(key, other);
-        let short = if key.contains('/') {
-            whole
-        } else {
-            strsim::osa_distance(own, theirs)
-        };
-        let length = if short < whole { own.len() } else { key.len() };
-        (short * WRONG_MAX <= length).then_some(short)
-    };
     if key.len() > LENGTH_MAX {
         return None;
     }
-    let all = others.chain(OF_NODES).chain(OF_TYPES);
-    all.filter(|other| *other != key && other.len() <= LENGTH_MAX)
-        .filter_map(|other| Some((distance(other)?, other)))
+    labels
+        .chain(OF_NODES)
+        .chain(OF_TYPES)
+        .filter(|other| *other != key && other.len() <= LENGTH_MAX)
+        .filter_map(|other| Some((spelling_distance(key, other)?, other)))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, other)| other)
+}
+
+/// Number of characters in which a key differs from a label. `None` if it resembles the label too
+/// little to be a typing error. A key without a domain is compared with the name only.
+fn spelling_distance(key: &str, label: &str) -> Option<usize> {
+    // One character in five may be wrong.
+    const WRONG_MAX: usize = 5;
+    let [key_name, label_name] =
+        [key, label].map(|key| key.rsplit_once('/').map_or(key, |(_, name)| name));
+    if key_name == label_name {
+        return Some(0);
+    }
+    let whole = strsim::osa_distance(key, label);
+    let short = if key.contains('/') {
+        whole
+    } else {
+        strsim::osa_distance(key_name, label_name)
+    };
+    let length = if short < whole {
+        key_name.len()
+    } else {
+        key.len()
+    };
+    (short * WRONG_MAX <= length).then_some(short)
 }
 
 /// The stable name of a label that Kubernetes renamed, or the key itself.

@@ -37,8 +37,8 @@ impl ConditionStatus {
 
     /// Parses a status.
     pub fn parse(text: &str) -> Option<Self> {
-        let all = [Self::True, Self::False, Self::Unknown];
-        all.into_iter().find(|own| own.as_str() == text)
+        let statuses = [Self::True, Self::False, Self::Unknown];
+        statuses.into_iter().find(|status| status.as_str() == text)
     }
 }
 
@@ -96,18 +96,16 @@ pub struct Node {
 impl Node {
     /// The pool it belongs to, if any.
     pub fn pool(&self) -> Option<PoolName> {
-        self.labels
-            .get(POOL)
-            .map(|name| PoolName::from(name.as_str()))
+        self.labels.get(POOL).map(|name| name.as_str().into())
     }
 
     /// Replaces the condition of this type. The transition time is kept if the status does not
     /// change.
     pub fn set_condition(&mut self, kind: &str, status: ConditionStatus, now: Timestamp) {
-        let mut own = self.conditions.iter_mut();
-        match own.find(|own| own.kind == kind) {
-            Some(own) if own.status == status => {}
-            Some(own) => (own.status, own.since) = (status, now),
+        let mut conditions = self.conditions.iter_mut();
+        match conditions.find(|condition| condition.kind == kind) {
+            Some(condition) if condition.status == status => {}
+            Some(condition) => (condition.status, condition.since) = (status, now),
             None => self.conditions.push(NodeCondition {
                 kind: kind.to_owned(),
                 status,
@@ -125,25 +123,19 @@ impl Node {
 
     /// Returns whether it has the label `karpenter.sh/registered=true`.
     pub fn is_registered(&self) -> bool {
-        self.labels
-            .get(REGISTERED)
-            .is_some_and(|value| value == "true")
+        self.labels.get(REGISTERED).map(String::as_str) == Some("true")
     }
 
     /// Returns whether it has the label `karpenter.sh/initialized=true`.
     pub fn is_initialized(&self) -> bool {
-        self.labels
-            .get(INITIALIZED)
-            .is_some_and(|value| value == "true")
+        self.labels.get(INITIALIZED).map(String::as_str) == Some("true")
     }
 
     /// Returns whether it has the annotation that Outrigger created it before its kubelet
     /// registered.
     pub fn has_awaiting_kubelet(&self) -> bool {
-        let names = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
-        names
-            .iter()
-            .any(|name| self.annotations.contains_key(*name))
+        self.annotations.contains_key(AWAITING_KUBELET)
+            || self.annotations.contains_key(AWAITING_KUBELET_FORMER)
     }
 
     /// Returns whether Outrigger created it and its kubelet has not registered. No pod has run on

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::model::instance::{Offering, Price};
 use crate::model::labels::OF_OFFERINGS;
+use crate::model::quantity::clip;
 use crate::model::requirement::Requirements;
 
 /// Prices are rounded to a millionth of a dollar, as in price lists.
@@ -49,24 +50,26 @@ impl PriceAdjustment {
     /// Parses an adjustment in Karpenter's syntax: a sign, a decimal number and, for a percentage,
     /// `%`. US dollars have six decimals, percentages four.
     pub fn parse(text: &str) -> Result<Self, AdjustmentError> {
-        let clipped = || text.chars().take(40).collect::<String>();
-        let malformed = || AdjustmentError::Malformed(clipped());
-        let (sign, rest) = match text.as_bytes().first() {
+        let (sign, unsigned) = match text.as_bytes().first() {
             Some(b'+') => (1, &text[1..]),
             Some(b'-') => (-1, &text[1..]),
-            Some(b'.' | b'0'..=b'9') => return Err(AdjustmentError::Unsigned(clipped())),
-            _ => return Err(malformed()),
+            Some(b'.' | b'0'..=b'9') => return Err(AdjustmentError::Unsigned(clip(text))),
+            _ => return Err(AdjustmentError::Malformed(clip(text))),
         };
-        let Some(percent) = rest.strip_suffix('%') else {
-            let amount = decimal(rest, 6).ok_or_else(malformed)?;
-            return Ok(Self::Difference(sign * amount));
+        let percent = unsigned.strip_suffix('%');
+        let number = match percent {
+            Some(percent) => decimal(percent, 4),
+            None => decimal(unsigned, 6),
         };
-        let share = WHOLE_PPM + sign * decimal(percent, 4).ok_or_else(malformed)?;
+        let change = sign * number.ok_or_else(|| AdjustmentError::Malformed(clip(text)))?;
+        if percent.is_none() {
+            return Ok(Self::Difference(change));
+        }
         // The number has at most DIGITS_MAX digits and four more, so only a negative share does not
         // fit.
-        u32::try_from(share)
+        u32::try_from(WHOLE_PPM + change)
             .map(Self::Share)
-            .map_err(|_| AdjustmentError::BelowNothing(clipped()))
+            .map_err(|_| AdjustmentError::BelowNothing(clip(text)))
     }
 
     /// Returns the adjusted price of a catalog price, rounded to a millionth of a dollar and never
@@ -90,15 +93,14 @@ impl PriceAdjustment {
 /// Parses an unsigned decimal number as a multiple of 10 to the power of minus `decimals`.
 fn decimal(text: &str, decimals: usize) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-    let fine = digits(whole)
-        && digits(fraction)
+    let mut digits = whole.bytes().chain(fraction.bytes());
+    let is_valid = digits.all(|digit| digit.is_ascii_digit())
         && whole.len() <= DIGITS_MAX
         && fraction.len() <= decimals
         && !(whole.is_empty() && fraction.is_empty())
         && !text.ends_with('.');
     let padded = format!("{whole}{fraction:0<decimals$}");
-    fine.then(|| padded.parse().ok()).flatten()
+    is_valid.then(|| padded.parse().ok()).flatten()
 }
 
 /// An override of the price and capacity of some instance types.
@@ -122,24 +124,24 @@ impl Overlay {
     /// The order in which overlays are applied: by descending weight, then by descending name. The
     /// first overlay that sets a value wins.
     pub fn order(&self, other: &Self) -> Ordering {
-        let key = |it: &Self| (it.weight, it.name.clone());
-        key(other).cmp(&key(self))
+        (other.weight, &other.name).cmp(&(self.weight, &self.name))
     }
 
     /// Returns whether the overlay may apply to instance types with these labels in a pool with the
     /// labels `pool`. One of the two must define each required label, well-known or not.
     pub fn covers_type(&self, pool: &Requirements, of_type: &Requirements) -> bool {
         self.requirements.iter().all(|(key, wanted)| {
-            let both;
-            let own = match (pool.get(key), of_type.get(key)) {
-                (Some(one), Some(other)) => {
-                    both = one.intersection(other);
-                    &both
+            let intersection;
+            let offered = match (pool.get(key), of_type.get(key)) {
+                (Some(of_pool), Some(of_type)) => {
+                    intersection = of_pool.intersection(of_type);
+                    &intersection
                 }
-                (Some(own), None) | (None, Some(own)) => own,
+                (Some(offered), None) | (None, Some(offered)) => offered,
                 (None, None) => return wanted.allows_absence(),
             };
-            own.has_intersection(wanted) || (own.allows_absence() && wanted.allows_absence())
+            offered.has_intersection(wanted)
+                || (offered.allows_absence() && wanted.allows_absence())
         })
     }
 
@@ -155,12 +157,11 @@ impl Overlay {
     /// determined without the catalog: the labels of one are a subset of the labels of the other,
     /// and the requirements are compatible.
     pub fn overlaps(&self, other: &Self) -> bool {
-        let within = |one: &Self, other: &Self| {
-            let mut keys = one.requirements.iter().map(|(key, _)| key);
-            keys.all(|key| other.requirements.get(key).is_some())
-        };
-        (within(self, other) || within(other, self))
-            && self.requirements.intersects(&other.requirements).is_ok()
+        let (left, right) = (&self.requirements, &other.requirements);
+        let is_subset = [(left, right), (right, left)]
+            .into_iter()
+            .any(|(subset, set)| subset.iter().all(|(key, _)| set.get(key).is_some()));
+        is_subset && left.intersects(right).is_ok()
     }
 }
 
@@ -316,9 +317,12 @@ mod tests {
         }
     }
 
+    fn is(key: &'static str, value: &str) -> (&'static str, Requirement) {
+        (key, Requirement::is_in([value]))
+    }
+
     #[test]
     fn overlaps_are_known_where_one_asks_for_no_more_than_the_other() {
-        let is = |key, value| (key, Requirement::is_in([value]));
         let rows = [
             (vec![], vec![is("family", "m7i")], true),
             (vec![is("family", "m7i")], vec![is("family", "m7i")], true),

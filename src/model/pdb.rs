@@ -98,9 +98,12 @@ mod tests {
     use crate::model::requirement::Requirement;
     use crate::model::selector::Selector;
 
+    fn app(value: &str) -> (String, Requirement) {
+        ("app".to_owned(), Requirement::is_in([value]))
+    }
+
     #[test]
     fn a_budget_covers_what_its_selector_selects_in_its_namespace() {
-        let app = |value: &str| ("app".to_owned(), Requirement::is_in([value]));
         let cases = [
             (None, "default", false),
             (Some(Selector::default()), "default", true),

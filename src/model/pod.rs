@@ -228,30 +228,33 @@ impl Pod {
     /// when Outrigger saw the request. The clock of the API server may differ by more than the
     /// remaining time.
     pub fn ends_by(&self) -> Option<Timestamp> {
-        let asked = self.deleting?;
-        let own = SignedDuration::from_secs(self.grace_seconds);
-        let grace = self.gone_by.map_or(own, |by| by.duration_since(asked));
-        let from = self.deletion_seen.unwrap_or(asked);
+        let requested = self.deleting?;
+        let grace = SignedDuration::from_secs(self.grace_seconds);
+        let grace = self
+            .gone_by
+            .map_or(grace, |by| by.duration_since(requested));
+        let from = self.deletion_seen.unwrap_or(requested);
         Some(from.checked_add(grace).unwrap_or(from))
     }
 
     /// Returns whether it still exists a minute after its termination deadline.
     pub fn is_stuck(&self, now: Timestamp) -> bool {
-        let until = self
-            .ends_by()
-            .and_then(|at| at.checked_add(STUCK_AFTER).ok());
-        until.is_some_and(|at| at < now)
+        self.ends_by()
+            .and_then(|end| end.checked_add(STUCK_AFTER).ok())
+            .is_some_and(|until| until < now)
     }
 
     /// Returns whether it runs until its node terminates and is never evicted. Source:
     /// spec/disruption.md §1.3 (IsDrainable).
     pub fn stays_to_the_end(&self, now: Timestamp) -> bool {
-        let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
-        let tolerates = self
-            .tolerations
-            .iter()
-            .any(|toleration| toleration.tolerates(&leaving));
-        tolerates || self.is_mirror() || self.is_stuck(now)
+        self.tolerates_disruption() || self.is_mirror() || self.is_stuck(now)
+    }
+
+    /// Returns whether it tolerates the disrupted taint.
+    pub fn tolerates_disruption(&self) -> bool {
+        let disrupted = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
+        let mut tolerations = self.tolerations.iter();
+        tolerations.any(|toleration| toleration.tolerates(&disrupted))
     }
 
     /// Returns whether a drain waits for it. This includes daemons, unless they tolerate the

@@ -74,7 +74,7 @@ impl Reason {
 
     /// Parses the spelling of `as_str`.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|own| own.as_str() == text)
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 
     /// All of them.
@@ -164,8 +164,8 @@ impl Rate {
     /// `m`, `h` or `d`.
     pub fn parse(text: &str) -> Option<Self> {
         let (nodes, unit) = text.split_once('/')?;
-        let plain = !nodes.is_empty() && nodes.bytes().all(|own| own.is_ascii_digit());
-        let nodes: u32 = plain.then(|| nodes.parse().ok()).flatten()?;
+        let is_number = !nodes.is_empty() && nodes.bytes().all(|byte| byte.is_ascii_digit());
+        let nodes: u32 = is_number.then(|| nodes.parse().ok()).flatten()?;
         let (_, per) = Self::UNITS.into_iter().find(|(name, _)| *name == unit)?;
         (1..=Self::NODES_MAX)
             .contains(&nodes)
@@ -364,13 +364,13 @@ impl Limits {
     pub fn remaining(&self, used: &Resources, nodes: usize) -> Self {
         let taken = u32::try_from(nodes).unwrap_or(u32::MAX);
         Self {
-            nodes: self.nodes.map(|most| most.saturating_sub(taken)),
+            nodes: self.nodes.map(|limit| limit.saturating_sub(taken)),
             capacity: self
                 .capacity
                 .iter()
-                .map(|(name, most)| {
-                    let left = most.saturating_sub(used.get(name));
-                    (name.clone(), left)
+                .map(|(name, limit)| {
+                    let remaining = limit.saturating_sub(used.get(name));
+                    (name.clone(), remaining)
                 })
                 .collect(),
         }
@@ -379,9 +379,9 @@ impl Limits {
     /// Returns the stricter of both limits for each resource.
     pub fn and(&self, other: &Self) -> Self {
         let mut capacity: BTreeMap<String, i64> = self.capacity.iter().cloned().collect();
-        for (name, most) in &other.capacity {
-            let own = capacity.entry(name.clone()).or_insert(*most);
-            *own = (*own).min(*most);
+        for (name, other_limit) in &other.capacity {
+            let limit = capacity.entry(name.clone()).or_insert(*other_limit);
+            *limit = (*limit).min(*other_limit);
         }
         Self {
             nodes: [self.nodes, other.nodes].into_iter().flatten().min(),
@@ -480,7 +480,7 @@ impl Pool {
     pub fn is_varied(&self) -> bool {
         self.requirements
             .iter()
-            .any(|(_, own)| own.min_values.is_some())
+            .any(|(_, requirement)| requirement.min_values.is_some())
     }
 
     /// Returns the remaining limits after `used` capacity and `nodes` nodes. Only limited resources

@@ -46,7 +46,7 @@ impl Proxy {
     /// names in it, and names are not resolved.
     pub fn serves(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches([']', '.']);
-        !self.direct.iter().any(|own| covers(own, host))
+        !self.direct.iter().any(|pattern| covers(pattern, host))
     }
 }
 
@@ -56,35 +56,37 @@ fn covers(pattern: &str, host: &str) -> bool {
         let Ok(range) = range.parse::<IpAddr>() else {
             return false;
         };
-        let (width, own, range) = match (address, range) {
-            (IpAddr::V4(own), IpAddr::V4(range)) => {
-                (32, u128::from(own.to_bits()), u128::from(range.to_bits()))
-            }
-            (IpAddr::V6(own), IpAddr::V6(range)) => (128, own.to_bits(), range.to_bits()),
+        let (width, address, range) = match (address, range) {
+            (IpAddr::V4(address), IpAddr::V4(range)) => (
+                32,
+                u128::from(address.to_bits()),
+                u128::from(range.to_bits()),
+            ),
+            (IpAddr::V6(address), IpAddr::V6(range)) => (128, address.to_bits(), range.to_bits()),
             _ => return false,
         };
         let bits: u32 = bits.parse().unwrap_or(width).min(width);
         // A range of zero bits matches every address.
-        return (own ^ range).checked_shr(width - bits).unwrap_or(0) == 0;
+        return (address ^ range).checked_shr(width - bits).unwrap_or(0) == 0;
     }
     let (pattern, host) = (pattern.to_ascii_lowercase(), host.to_ascii_lowercase());
     let domain = pattern.trim_start_matches('*').trim_start_matches('.');
     let before = host.strip_suffix(domain);
-    !domain.is_empty() && before.is_some_and(|own| own.is_empty() || own.ends_with('.'))
+    !domain.is_empty() && before.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
 }
 
 /// Percent-encodes a string for a URL.
 fn encoded(text: &str) -> String {
-    let mut all = String::new();
+    let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                all.push(char::from(byte));
+                encoded.push(char::from(byte));
             }
-            _ => all.push_str(&format!("%{byte:02X}")),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }
-    all
+    encoded
 }
 
 #[cfg(test)]

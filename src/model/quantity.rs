@@ -16,62 +16,72 @@ pub enum QuantityError {
     OutOfRange(String),
 }
 
+impl QuantityError {
+    fn malformed(text: &str) -> Self {
+        Self::Malformed(clip(text))
+    }
+
+    fn out_of_range(text: &str) -> Self {
+        Self::OutOfRange(clip(text))
+    }
+}
+
 /// Parses a quantity into thousandths of its unit, rounded up as in Kubernetes.
 ///
 /// Grammar: signed decimal number, then a suffix `n u m k M G T P E Ki Mi Gi Ti Pi Ei` or a decimal
 /// exponent. Source: Kubernetes, `apimachinery/pkg/api/resource`.
 pub fn parse_milli(text: &str) -> Result<i64, QuantityError> {
-    let scaled = parse_scaled(text, 1000)?;
-    i64::try_from(scaled).map_err(|_| QuantityError::OutOfRange(clip(text)))
+    parse_scaled(text, 1000)
 }
 
 /// Parses a quantity into whole units, rounded up.
 pub fn parse_whole(text: &str) -> Result<i64, QuantityError> {
-    let scaled = parse_scaled(text, 1)?;
-    i64::try_from(scaled).map_err(|_| QuantityError::OutOfRange(clip(text)))
+    parse_scaled(text, 1)
 }
 
-fn clip(text: &str) -> String {
+/// The first 40 characters of a string, for an error message.
+pub fn clip(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-fn parse_scaled(text: &str, scale: i128) -> Result<i128, QuantityError> {
-    let malformed = || QuantityError::Malformed(clip(text));
-    let out_of_range = || QuantityError::OutOfRange(clip(text));
+fn parse_scaled(text: &str, scale: i128) -> Result<i64, QuantityError> {
     if text.len() > 40 {
-        return Err(malformed());
+        return Err(QuantityError::malformed(text));
     }
-    let (negative, rest) = match text.as_bytes().first() {
+    let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
-    let digits = rest
+    let digits = unsigned
         .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(rest.len());
-    let (number, suffix) = rest.split_at(digits);
+        .unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(digits);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-        return Err(malformed());
+        return Err(QuantityError::malformed(text));
     }
     let mut mantissa: i128 = 0;
     for digit in whole.bytes().chain(fraction.bytes()) {
         mantissa = mantissa
             .checked_mul(10)
-            .and_then(|m| m.checked_add(i128::from(digit - b'0')))
-            .ok_or_else(out_of_range)?;
+            .and_then(|mantissa| mantissa.checked_add(i128::from(digit - b'0')))
+            .ok_or_else(|| QuantityError::out_of_range(text))?;
     }
-    let (factor, exponent) = suffix_factor(suffix).ok_or_else(malformed)?;
-    let exponent = exponent - i32::try_from(fraction.len()).map_err(|_| malformed())?;
+    let (factor, exponent) = suffix_factor(suffix).ok_or_else(|| QuantityError::malformed(text))?;
+    let exponent =
+        exponent - i32::try_from(fraction.len()).map_err(|_| QuantityError::malformed(text))?;
     let mut value = mantissa
         .checked_mul(factor)
-        .and_then(|v| v.checked_mul(scale))
-        .ok_or_else(out_of_range)?;
+        .and_then(|value| value.checked_mul(scale))
+        .ok_or_else(|| QuantityError::out_of_range(text))?;
     if exponent >= 0 {
         let power = 10i128
             .checked_pow(exponent.unsigned_abs())
-            .ok_or_else(out_of_range)?;
-        value = value.checked_mul(power).ok_or_else(out_of_range)?;
+            .ok_or_else(|| QuantityError::out_of_range(text))?;
+        value = value
+            .checked_mul(power)
+            .ok_or_else(|| QuantityError::out_of_range(text))?;
     } else {
         // 10^38 is the largest power that an i128 holds. Larger powers round up to one or to zero.
         let power = 10i128
@@ -79,7 +89,8 @@ fn parse_scaled(text: &str, scale: i128) -> Result<i128, QuantityError> {
             .unwrap_or(i128::MAX);
         value = value / power + i128::from(value % power != 0);
     }
-    Ok(if negative { -value } else { value })
+    let value = if negative { -value } else { value };
+    i64::try_from(value).map_err(|_| QuantityError::out_of_range(text))
 }
 
 fn suffix_factor(suffix: &str) -> Option<(i128, i32)> {
@@ -194,8 +205,8 @@ impl Resources {
         self.ephemeral_storage = with(self.ephemeral_storage, other.ephemeral_storage);
         self.pods = with(self.pods, other.pods);
         for (name, amount) in &other.extended {
-            let own = self.extended.entry(name.clone()).or_insert(0);
-            *own = with(*own, *amount);
+            let combined = self.extended.entry(name.clone()).or_insert(0);
+            *combined = with(*combined, *amount);
         }
     }
 

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use thiserror::Error;
+
 use crate::model::labels::{Labels, is_well_known, meant, normalized};
 
 /// A requirement operator of Kubernetes and Karpenter.
@@ -27,6 +29,39 @@ pub enum Operator {
     Lt,
     /// The label is an integer of at most the value.
     Lte,
+}
+
+/// Why an operator cannot have these values.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OperatorError {
+    /// `In` has no value.
+    #[error("In wants at least one value")]
+    NoValue,
+    /// A comparison has no value, or several.
+    #[error("{operator:?} wants exactly one value")]
+    NotOneValue {
+        /// The comparison.
+        operator: Operator,
+    },
+    /// The value of a comparison is not an integer.
+    #[error("{operator:?} wants an integer, not {value:?}")]
+    NotAnInteger {
+        /// The comparison.
+        operator: Operator,
+        /// Its value.
+        value: String,
+    },
+}
+
+/// The value of a comparison.
+fn bound(operator: Operator, values: &[String]) -> Result<i64, OperatorError> {
+    let [value] = values else {
+        return Err(OperatorError::NotOneValue { operator });
+    };
+    value.parse().map_err(|_| OperatorError::NotAnInteger {
+        operator,
+        value: value.clone(),
+    })
 }
 
 /// The allowed values of one label.
@@ -109,29 +144,23 @@ impl Requirement {
         }
     }
 
-    /// Creates a requirement from an operator and its values. Returns an error message for invalid
-    /// values: `In` requires at least one value, comparisons exactly one integer. Karpenter rejects
+    /// Creates a requirement from an operator and its values. Returns an error for invalid values:
+    /// `In` requires at least one value, comparisons exactly one integer. Karpenter rejects
     /// negative integers, which Kubernetes accepts.
-    pub fn from_operator(operator: Operator, values: &[String]) -> Result<Self, String> {
-        let number = || match values {
-            [one] => one
-                .parse::<i64>()
-                .map_err(|_| format!("{operator:?} wants an integer, not {one:?}")),
-            _ => Err(format!("{operator:?} wants exactly one value")),
-        };
+    pub fn from_operator(operator: Operator, values: &[String]) -> Result<Self, OperatorError> {
         Ok(match operator {
-            Operator::In if values.is_empty() => return Err("In wants at least one value".into()),
+            Operator::In if values.is_empty() => return Err(OperatorError::NoValue),
             Operator::In => Self::is_in(values.iter().cloned()),
             Operator::NotIn => Self::not_in(values.iter().cloned()),
             Operator::Exists => Self::exists(),
             Operator::DoesNotExist => Self::does_not_exist(),
-            Operator::Gt => match number()?.checked_add(1) {
+            Operator::Gt => match bound(operator, values)?.checked_add(1) {
                 Some(gte) => Self::between(Some(gte), None),
                 None => Self::impossible(),
             },
-            Operator::Gte => Self::between(Some(number()?), None),
-            Operator::Lt => Self::between(None, Some(number()?.saturating_sub(1))),
-            Operator::Lte => Self::between(None, Some(number()?)),
+            Operator::Gte => Self::between(Some(bound(operator, values)?), None),
+            Operator::Lt => Self::between(None, Some(bound(operator, values)?.saturating_sub(1))),
+            Operator::Lte => Self::between(None, Some(bound(operator, values)?)),
         })
     }
 
@@ -196,20 +225,20 @@ impl Requirement {
             return self.values.iter().next().cloned();
         }
         // With one more candidate than excluded values, at least one candidate is allowed.
-        let free = |value: &String| !self.values.contains(value);
+        let count = self.values.len() + 1;
         if self.gte.is_none() && self.lte.is_none() {
-            let all = std::iter::once("true".to_owned()).chain((0..).map(|n: u64| n.to_string()));
-            return all.take(self.values.len() + 1).find(free);
+            return std::iter::once("true".to_owned())
+                .chain((0..).map(|number: u64| number.to_string()))
+                .take(count)
+                .find(|value| !self.values.contains(value));
         }
         let (low, high) = (self.gte.unwrap_or(0), self.lte.unwrap_or(i64::MAX));
-        let mut plain = (low..=high).map(|n| n.to_string());
+        let plain = (low..=high).map(|number| number.to_string());
         let padded = (1..).map(|zeros| format!("{}{low}", "0".repeat(zeros)));
-        let most = self.values.len() + 1;
         plain
-            .by_ref()
-            .take(most)
-            .find(free)
-            .or_else(|| padded.take(most).find(free))
+            .take(count)
+            .chain(padded.take(count))
+            .find(|value| !self.values.contains(value))
     }
 
     fn within(&self, value: &str) -> bool {
@@ -221,18 +250,23 @@ impl Requirement {
         })
     }
 
-    /// Returns the requirement that is satisfied if both are.
-    pub fn intersection(&self, other: &Self) -> Self {
+    /// The inclusive bounds within those of both. `None` if no integer is within both.
+    fn common_bounds(&self, other: &Self) -> Option<(Option<i64>, Option<i64>)> {
         let gte = self.gte.max(other.gte);
         let lte = [self.lte, other.lte].into_iter().flatten().min();
+        let is_empty = gte.zip(lte).is_some_and(|(low, high)| low > high);
+        (!is_empty).then_some((gte, lte))
+    }
+
+    /// Returns the requirement that is satisfied if both are.
+    pub fn intersection(&self, other: &Self) -> Self {
         let min_values = self.min_values.max(other.min_values);
-        let present = self.present || other.present;
-        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
+        let Some((gte, lte)) = self.common_bounds(other) else {
             return Self {
                 min_values,
                 ..Self::impossible()
             };
-        }
+        };
         let complement = self.complement && other.complement;
         let values: BTreeSet<String> = match (self.complement, other.complement) {
             (true, true) => self.values.union(&other.values).cloned().collect(),
@@ -240,27 +274,25 @@ impl Requirement {
             (true, false) => other.values.difference(&self.values).cloned().collect(),
             (false, false) => self.values.intersection(&other.values).cloned().collect(),
         };
-        let mut both = Self {
+        let mut intersection = Self {
             complement,
-            present,
+            present: self.present || other.present,
             values,
             gte,
             lte,
             min_values,
         };
         let bounds = Self::between(gte, lte);
-        both.values.retain(|value| bounds.within(value));
+        intersection.values.retain(|value| bounds.within(value));
         if !complement {
-            (both.gte, both.lte) = (None, None);
+            (intersection.gte, intersection.lte) = (None, None);
         }
-        both
+        intersection
     }
 
     /// Returns whether a present value satisfies both.
     pub fn has_intersection(&self, other: &Self) -> bool {
-        let gte = self.gte.max(other.gte);
-        let lte = [self.lte, other.lte].into_iter().flatten().min();
-        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
+        if self.common_bounds(other).is_none() {
             return false;
         }
         match (self.complement, other.complement) {
@@ -286,7 +318,7 @@ impl fmt::Display for Requirement {
             return f.write_str("what cannot be");
         }
         let bounded = self.gte.is_some() || self.lte.is_some();
-        let mut word = match self.operator() {
+        let mut prefix = match self.operator() {
             Operator::In => "in ",
             Operator::NotIn if self.present && !bounded => "exists but not in ",
             Operator::NotIn if self.values.is_empty() => "anything",
@@ -295,7 +327,7 @@ impl fmt::Display for Requirement {
             _ if bounded => "",
             _ => "exists",
         };
-        f.write_str(word)?;
+        f.write_str(prefix)?;
         if !self.values.is_empty() {
             let shown = self.values.iter().take(SHOWN_MAX).map(String::as_str);
             write!(f, "[{}", shown.collect::<Vec<_>>().join(", "))?;
@@ -306,13 +338,13 @@ impl fmt::Display for Requirement {
         }
         for (sign, bound) in [(">=", self.gte), ("<=", self.lte)] {
             if let Some(bound) = bound {
-                let and = if word.is_empty() { "" } else { " and " };
+                let and = if prefix.is_empty() { "" } else { " and " };
                 write!(f, "{and}{sign} {bound}")?;
-                word = sign;
+                prefix = sign;
             }
         }
         match self.min_values {
-            Some(least) => write!(f, " (min_values {least})"),
+            Some(min_values) => write!(f, " (min_values {min_values})"),
             None => Ok(()),
         }
     }
@@ -400,18 +432,17 @@ pub struct Requirements {
 impl Requirements {
     /// Requirements that only these label values satisfy.
     pub fn from_labels(labels: &Labels) -> Self {
-        let mut all = Self::default();
-        for (key, value) in labels {
-            all.add(key, Requirement::is_in([value.clone()]));
-        }
-        all
+        labels
+            .iter()
+            .map(|(key, value)| (key.as_str(), Requirement::is_in([value.as_str()])))
+            .collect()
     }
 
     /// Adds a requirement on a label.
     pub fn add(&mut self, key: &str, requirement: Requirement) {
         let key = normalized(key);
         match self.by_key.get_mut(key) {
-            Some(own) => *own = own.intersection(&requirement),
+            Some(existing) => *existing = existing.intersection(&requirement),
             None => {
                 self.by_key.insert(key.to_owned(), requirement);
             }
@@ -428,9 +459,9 @@ impl Requirements {
     /// Returns these requirements with all requirements of `other` added.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
-        let mut both = self.clone();
-        both.add_all(other);
-        both
+        let mut merged = self.clone();
+        merged.add_all(other);
+        merged
     }
 
     /// The requirement on a label, if any.
@@ -453,14 +484,14 @@ impl Requirements {
     /// Checks that, for every label that both sides name, a value satisfies both.
     pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
         for (key, wanted) in &incoming.by_key {
-            let own = self.by_key.get(key);
+            let offered = self.by_key.get(key);
             if wanted.is_impossible()
-                || !own.is_none_or(|own| {
-                    own.has_intersection(wanted)
-                        || (wanted.allows_absence() && own.allows_absence())
+                || !offered.is_none_or(|offered| {
+                    offered.has_intersection(wanted)
+                        || (wanted.allows_absence() && offered.allows_absence())
                 })
             {
-                return Err(Incompatible::new(key, wanted, own, Vec::new()));
+                return Err(Incompatible::new(key, wanted, offered, Vec::new()));
             }
         }
         Ok(())
@@ -482,8 +513,9 @@ impl Requirements {
                 continue;
             }
             // Suggestions are only needed for pools. Thousands of nodes are checked without them.
-            let own = self.by_key.keys().filter(|_| well_known_undefined);
-            let known = own.filter(|key| !is_well_known(key)).cloned().collect();
+            let keys = self.by_key.keys();
+            let known = keys.filter(|key| well_known_undefined && !is_well_known(key));
+            let known = known.cloned().collect();
             return Err(Incompatible::new(key, wanted, None, known));
         }
         self.intersects(incoming)
@@ -492,22 +524,22 @@ impl Requirements {
 
 impl<'a> FromIterator<(&'a str, Requirement)> for Requirements {
     fn from_iter<T: IntoIterator<Item = (&'a str, Requirement)>>(iter: T) -> Self {
-        let mut all = Self::default();
+        let mut requirements = Self::default();
         for (key, requirement) in iter {
-            all.add(key, requirement);
+            requirements.add(key, requirement);
         }
-        all
+        requirements
     }
 }
 
 impl fmt::Display for Requirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<String> = self
-            .by_key
-            .iter()
-            .map(|(key, requirement)| format!("{key} {requirement}"))
-            .collect();
-        f.write_str(&parts.join(", "))
+        let mut separator = "";
+        for (key, requirement) in &self.by_key {
+            write!(f, "{separator}{key} {requirement}")?;
+            separator = ", ";
+        }
+        Ok(())
     }
 }
 
@@ -567,10 +599,15 @@ mod tests {
 
     #[test]
     fn operators_refuse_values_they_cannot_use() {
-        let values = |list: &[&str]| list.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
-        assert!(Requirement::from_operator(Operator::In, &[]).is_err());
-        assert!(Requirement::from_operator(Operator::Gt, &values(&["1.5"])).is_err());
-        assert!(Requirement::from_operator(Operator::Lte, &values(&["1", "2"])).is_err());
-        assert!(Requirement::from_operator(Operator::Lt, &values(&["x"])).is_err());
+        let refused: [(Operator, &[&str]); 4] = [
+            (Operator::In, &[]),
+            (Operator::Gt, &["1.5"]),
+            (Operator::Lte, &["1", "2"]),
+            (Operator::Lt, &["x"]),
+        ];
+        for (operator, values) in refused {
+            let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+            assert!(Requirement::from_operator(operator, &values).is_err());
+        }
     }
 }

@@ -49,9 +49,13 @@ impl Selector {
         // Expressions on one key are adjacent.
         let mut expressions = self.expressions.chunk_by(|a, b| a.0 == b.0);
         expressions.any(|of_key| {
-            let mut all = of_key.iter().map(|own| &own.1);
-            let first = all.next().cloned();
-            first.is_some_and(|own| all.fold(own, |a, b| a.intersection(b)).is_impossible())
+            let mut requirements = of_key.iter().map(|expression| &expression.1);
+            let first = requirements.next().cloned();
+            first.is_some_and(|intersection| {
+                requirements
+                    .fold(intersection, |a, b| a.intersection(b))
+                    .is_impossible()
+            })
         })
     }
 
@@ -109,9 +113,9 @@ mod tests {
     #[test]
     fn what_contradicts_itself_selects_nothing() {
         let of = |list: &[Requirement]| {
-            let app = |own: &Requirement| ("app".to_owned(), own.clone());
+            let app = list.iter().map(|app| ("app".to_owned(), app.clone()));
             let tier = ("tier".to_owned(), Requirement::exists());
-            Selector::new(list.iter().map(app).chain([tier]))
+            Selector::new(app.chain([tier]))
         };
         let (a, b) = (Requirement::is_in(["a"]), Requirement::is_in(["b"]));
         let (exists, absent) = (Requirement::exists(), Requirement::does_not_exist());

@@ -1,5 +1,6 @@
 //! Taints of nodes and tolerations of pods.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use crate::model::labels::TAINT_UNREGISTERED;
@@ -133,15 +134,19 @@ impl Toleration {
         if self.key.is_empty() {
             return self.operator == TolerationOperator::Exists;
         }
-        let numbers = || Some((decimal(&taint.value)?, decimal(&self.value)?));
         self.key == taint.key
             && match self.operator {
                 TolerationOperator::Exists => true,
                 TolerationOperator::Equal => self.value == taint.value,
-                TolerationOperator::Lt => numbers().is_some_and(|(taint, own)| taint < own),
-                TolerationOperator::Gt => numbers().is_some_and(|(taint, own)| taint > own),
+                TolerationOperator::Lt => compared(taint, self) == Some(Ordering::Less),
+                TolerationOperator::Gt => compared(taint, self) == Some(Ordering::Greater),
             }
     }
+}
+
+/// Compares the value of a taint with that of a toleration. `None` if one is not an integer.
+fn compared(taint: &Taint, toleration: &Toleration) -> Option<Ordering> {
+    Some(decimal(&taint.value)?.cmp(&decimal(&toleration.value)?))
 }
 
 /// Parses an integer. `None` if it has a plus sign or a leading zero. Source: Kubernetes,

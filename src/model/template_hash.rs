@@ -32,10 +32,10 @@ pub fn fnv1a(text: &str) -> u64 {
 }
 
 /// Derives a number below `most` from a string, which differs for most strings.
-pub fn spread(text: &str, most: u64) -> u64 {
+pub fn spread(text: &str, limit: u64) -> u64 {
     // The low bits of the hash are similar for similar strings.
     let mixed = fnv1a(text).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-    mixed.checked_rem(most).unwrap_or(0)
+    mixed.checked_rem(limit).unwrap_or(0)
 }
 
 /// The hashes of a pool or node class. A tag or annotation holds them as `v2:…:…`, together with
@@ -64,18 +64,19 @@ impl FromStr for Hashes {
     fn from_str(text: &str) -> Result<Self, OtherVersion> {
         let mut parts = text.split(':');
         let (version, fixed, in_place) = (parts.next(), parts.next(), parts.next());
-        let number = |part: Option<&str>| {
-            let part = part.filter(|own| own.len() == 16).ok_or(OtherVersion)?;
-            u64::from_str_radix(part, 16).map_err(|_| OtherVersion)
-        };
         if version != Some(VERSION) || parts.next().is_some() {
             return Err(OtherVersion);
         }
         Ok(Self {
-            fixed: number(fixed)?,
-            in_place: number(in_place)?,
+            fixed: parse_hash(fixed)?,
+            in_place: parse_hash(in_place)?,
         })
     }
+}
+
+fn parse_hash(part: Option<&str>) -> Result<u64, OtherVersion> {
+    let hex = part.filter(|hex| hex.len() == 16).ok_or(OtherVersion)?;
+    u64::from_str_radix(hex, 16).map_err(|_| OtherVersion)
 }
 
 /// The change since a node was created.
@@ -123,27 +124,27 @@ impl Text {
 }
 
 /// Formats the items and sorts the strings.
-fn sorted<T>(all: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
-    let mut all: Vec<String> = all.iter().map(text).collect();
-    all.sort_unstable();
-    all
+fn sorted<T>(items: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
+    let mut texts: Vec<String> = items.iter().map(text).collect();
+    texts.sort_unstable();
+    texts
 }
 
 /// Hashes of a pool. Its requirements are not included: they are compared with the labels of nodes.
 pub fn pool_hashes(pool: &Pool) -> Hashes {
     let (mut fixed, mut in_place) = (Text::default(), Text::default());
-    let taints = |own: &[Taint]| sorted(own, ToString::to_string);
     let class = pool.node_class.as_ref();
     fixed.put("node_class", &class.map(|class| class.as_str()));
     in_place.put("labels", &pool.labels);
     in_place.put("annotations", &pool.annotations);
-    in_place.put("taints", &taints(&pool.taints));
-    in_place.put("startup_taints", &taints(&pool.startup_taints));
-    in_place.put("expire_after", &pool.expire_after.map(|own| own.as_secs()));
-    let hard = pool.expire_hard_after.map(|own| own.as_secs());
-    in_place.put("expire_hard_after", &hard);
-    let grace = pool.termination_grace_period;
-    in_place.put("termination_grace_period", &grace.map(|own| own.as_secs()));
+    let startup_taints = sorted(&pool.startup_taints, Taint::to_string);
+    in_place.put("taints", &sorted(&pool.taints, Taint::to_string));
+    in_place.put("startup_taints", &startup_taints);
+    in_place.put("expire_after", &pool.expire_after.map(|age| age.as_secs()));
+    let expire_hard = pool.expire_hard_after.map(|age| age.as_secs());
+    in_place.put("expire_hard_after", &expire_hard);
+    let grace = pool.termination_grace_period.map(|grace| grace.as_secs());
+    in_place.put("termination_grace_period", &grace);
     Hashes {
         fixed: fixed.hash(),
         in_place: in_place.hash(),
@@ -190,19 +191,20 @@ pub fn node_class_hashes(class: &NodeClass) -> Hashes {
     fixed.put("kubelet", &canonical(kubelet));
     fixed.put(
         "block_devices",
-        &sorted(block_devices, |own| format!("{own:?}")),
+        &sorted(block_devices, |device| format!("{device:?}")),
     );
     fixed.put("raid0", raid0);
     let interfaces = network_interfaces.as_deref().unwrap_or_default();
     fixed.put(
         "network_interfaces",
-        &sorted(interfaces, |own| format!("{own:?}")),
+        &sorted(interfaces, |interface| format!("{interface:?}")),
     );
     fixed.put("detailed_monitoring", detailed_monitoring);
     fixed.put("metadata", metadata);
     // The crate may change its formatting of durations.
-    let tracked = connection_tracking.map(|own| {
-        [own.tcp_established, own.udp_stream, own.udp].map(|own| own.map(|own| own.as_secs()))
+    let tracked = connection_tracking.map(|tracking| {
+        [tracking.tcp_established, tracking.udp_stream, tracking.udp]
+            .map(|timeout| timeout.map(|timeout| timeout.as_secs()))
     });
     fixed.put("connection_tracking", &tracked.unwrap_or_default());
     fixed.put("context", context);
@@ -232,19 +234,6 @@ fn canonical(kubelet: &KubeletSettings) -> String {
         cpu_cfs_quota,
         extra,
     } = kubelet;
-    let amounts = |all: &BTreeMap<String, Reserved>| -> Vec<(String, i64)> {
-        all.iter()
-            .map(|(name, own)| (name.clone(), own.amount))
-            .collect()
-    };
-    let thresholds = |all: &BTreeMap<Signal, Threshold>| -> Vec<String> {
-        all.iter()
-            .map(|(signal, own)| match own {
-                Threshold::Share(share) => format!("{}<{share}/10000", signal.as_str()),
-                Threshold::Amount(amount, _) => format!("{}<{amount}", signal.as_str()),
-            })
-            .collect()
-    };
     let mut text = Text::default();
     text.put("cluster_dns", cluster_dns);
     text.put("max_pods", max_pods);
@@ -253,8 +242,9 @@ fn canonical(kubelet: &KubeletSettings) -> String {
     text.put("kube_reserved", &amounts(kube_reserved));
     text.put("eviction_hard", &thresholds(eviction_hard));
     text.put("eviction_soft", &thresholds(eviction_soft));
-    let graces = eviction_soft_grace_period.iter();
-    let graces = graces.map(|(signal, own)| (signal.as_str(), own.as_millis()));
+    let graces = eviction_soft_grace_period
+        .iter()
+        .map(|(signal, period)| (signal.as_str(), period.as_millis()));
     text.put("grace", &graces.collect::<Vec<_>>());
     text.put("max_grace", eviction_max_pod_grace_period);
     text.put("gc_high", image_gc_high_threshold_percent);
@@ -266,19 +256,38 @@ fn canonical(kubelet: &KubeletSettings) -> String {
     text.0
 }
 
+/// The quantities of reservations, by name.
+fn amounts(reservations: &BTreeMap<String, Reserved>) -> Vec<(&str, i64)> {
+    reservations
+        .iter()
+        .map(|(name, reserved)| (name.as_str(), reserved.amount))
+        .collect()
+}
+
+/// Eviction thresholds as `signal<quantity` or `signal<hundredths/10000`.
+fn thresholds(thresholds: &BTreeMap<Signal, Threshold>) -> Vec<String> {
+    thresholds
+        .iter()
+        .map(|(signal, threshold)| match threshold {
+            Threshold::Share(share) => format!("{}<{share}/10000", signal.as_str()),
+            Threshold::Amount(amount, _) => format!("{}<{amount}", signal.as_str()),
+        })
+        .collect()
+}
+
 /// JSON with sorted object keys.
 fn ordered(value: &Value) -> String {
     match value {
-        Value::Object(all) => {
-            let mut parts: Vec<String> = all
+        Value::Object(fields) => {
+            let mut parts: Vec<String> = fields
                 .iter()
-                .map(|(key, own)| format!("{key:?}:{}", ordered(own)))
+                .map(|(key, nested)| format!("{key:?}:{}", ordered(nested)))
                 .collect();
             parts.sort_unstable();
             format!("{{{}}}", parts.join(","))
         }
-        Value::Array(all) => {
-            let parts: Vec<String> = all.iter().map(ordered).collect();
+        Value::Array(items) => {
+            let parts: Vec<String> = items.iter().map(ordered).collect();
             format!("[{}]", parts.join(","))
         }
         other => other.to_string(),
@@ -304,14 +313,15 @@ pub fn change_id(cluster: &Cluster) -> String {
     let mut text = Text::default();
     text.put("cluster", &cluster.name.as_str());
     for pool in &cluster.pools {
-        let (own, class) = hashes_in(cluster, pool);
-        let fixed = |text: &str| text.parse::<Hashes>().map_or(0, |own| own.fixed);
+        let (pool_hash, class_hash) = hashes_in(cluster, pool);
+        let [pool_hash, class_hash] = [pool_hash, class_hash]
+            .map(|text| text.parse::<Hashes>().map_or(0, |hashes| hashes.fixed));
         let wants = (
-            fixed(&own),
-            fixed(&class),
+            pool_hash,
+            class_hash,
             &pool.requirements,
             pool.replicas,
-            [pool.expire_after, pool.expire_hard_after].map(|own| own.map(|own| own.as_secs())),
+            [pool.expire_after, pool.expire_hard_after].map(|age| age.map(|age| age.as_secs())),
         );
         let _ = writeln!(text.0, "{}={wants:?}", pool.name);
     }
@@ -334,8 +344,10 @@ pub fn accept_id<'a>(
 
 /// The cluster in an ID of [`accept_id`]. `None` for the ID of a configuration.
 pub fn accepted_cluster(id: &str) -> Option<&str> {
-    let (rest, _) = id.rsplit_once('/')?;
-    rest.rsplit_once('/').map(|(cluster, _)| cluster)
+    let (cluster_and_kind, _) = id.rsplit_once('/')?;
+    cluster_and_kind
+        .rsplit_once('/')
+        .map(|(cluster, _)| cluster)
 }
 
 /// Creates the claim record of a claim that matches its pool: ID, creation time, reason and command
@@ -345,7 +357,8 @@ pub fn record_in(
     pool: &Pool,
     id: &str,
     created: Timestamp,
-    (reason, command_id): (&str, &str),
+    reason: &str,
+    command_id: &str,
 ) -> ClaimRecord {
     let (pool_hash, node_class_hash) = hashes_in(cluster, pool);
     ClaimRecord {
@@ -584,12 +597,14 @@ mod tests {
         };
         assert_eq!(tagged(["a", "b"]), tagged(["b", "a"]));
         // All edits produce different hashes.
-        let hash = |(_, edit): &Edit<NodeClass>| {
-            let mut own = class();
-            edit(&mut own);
-            node_class_hashes(&own).fixed
-        };
-        let mut all: Vec<u64> = FIXED.iter().map(hash).collect();
+        let mut all: Vec<u64> = FIXED
+            .iter()
+            .map(|(_, edit)| {
+                let mut edited = class();
+                edit(&mut edited);
+                node_class_hashes(&edited).fixed
+            })
+            .collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), FIXED.len());

@@ -207,7 +207,7 @@ impl WatchedObject {
             Self::StorageClass(_) => ObjectKind::StorageClass,
             Self::CsiNode(_) => ObjectKind::CsiNode,
             Self::Namespace(_) => ObjectKind::Namespace,
-            Self::Selecting(own) => own.kind,
+            Self::Selecting(workload) => workload.kind,
         }
     }
 
@@ -223,7 +223,7 @@ impl WatchedObject {
             Self::StorageClass(class) => ObjectKey::new("", class.name.as_str()),
             Self::CsiNode(node) => ObjectKey::new("", node.name.as_str()),
             Self::Namespace(namespace) => ObjectKey::new("", namespace.name.as_str()),
-            Self::Selecting(own) => own.key.clone(),
+            Self::Selecting(workload) => workload.key.clone(),
         }
     }
 }

@@ -55,9 +55,33 @@ const CHANGES_MAX: usize = 1440;
 /// Returns whether a part of a field is valid in every cron. Some implementations define `L`, `W`,
 /// `#`, `?` and `+`, each with a different meaning, so these are rejected.
 fn is_posix(part: &str) -> bool {
-    let is_number = !part.is_empty() && part.bytes().all(|own| own.is_ascii_digit());
-    let is_name = part.len() == 3 && part.bytes().all(|own| own.is_ascii_alphabetic());
+    let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = part.len() == 3 && part.bytes().all(|byte| byte.is_ascii_alphabetic());
     part == "*" || is_number || is_name
+}
+
+/// Why a cron expression is invalid.
+#[derive(Debug, Error)]
+enum ExpressionError {
+    #[error("wants minute, hour, day of month, month, day of week")]
+    FieldCount,
+    #[error("{0:?} is not made of numbers, names, `*`, `,`, `-` and `/`")]
+    Field(String),
+    #[error(transparent)]
+    Cron(#[from] croner::errors::CronError),
+}
+
+fn parse_cron(expression: &str) -> Result<Cron, ExpressionError> {
+    if !expression.starts_with('@') && expression.split_whitespace().count() != 5 {
+        return Err(ExpressionError::FieldCount);
+    }
+    let mut fields = expression.split_whitespace();
+    let invalid =
+        fields.find(|field| !field.starts_with('@') && !field.split([',', '-', '/']).all(is_posix));
+    match invalid {
+        Some(field) => Err(ExpressionError::Field(field.to_owned())),
+        None => Ok(Cron::from_str(expression)?),
+    }
 }
 
 impl Window {
@@ -68,31 +92,16 @@ impl Window {
         duration: SignedDuration,
         zone: &str,
     ) -> Result<Self, WindowError> {
-        let named = zone;
-        let zone = TimeZone::get(zone).map_err(|_| WindowError::TimeZone(named.to_owned()))?;
+        let zone = TimeZone::get(zone).map_err(|_| WindowError::TimeZone(zone.to_owned()))?;
         if duration < SignedDuration::from_mins(1) || duration > DURATION_MAX {
             return Err(WindowError::Duration);
         }
-        let bad = |why: String| WindowError::Cron {
+        let cron = parse_cron(expression).map_err(|why| WindowError::Cron {
             expression: expression.to_owned(),
-            why,
-        };
-        if !expression.starts_with('@') && expression.split_whitespace().count() != 5 {
-            return Err(bad(
-                "wants minute, hour, day of month, month, day of week".into()
-            ));
-        }
-        let odd = |field: &&str| !field.split([',', '-', '/']).all(is_posix);
-        let mut fields = expression.split_whitespace();
-        if let Some(odd) = fields.find(|field| !field.starts_with('@') && odd(field)) {
-            return Err(bad(format!(
-                "{odd:?} is not made of numbers, names, `*`, `,`, `-` and `/`"
-            )));
-        }
-        let cron = Cron::from_str(expression).map_err(|error| bad(error.to_string()))?;
-        let expression = expression.to_owned();
+            why: why.to_string(),
+        })?;
         Ok(Self {
-            expression,
+            expression: expression.to_owned(),
             cron: Box::new(cron),
             duration,
             zone,
@@ -119,10 +128,10 @@ impl Window {
 
     /// The next time after `now` at which the window may open or close.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
-        let opened = now.checked_sub(self.duration).ok();
-        let opened = opened.and_then(|from| self.next_after(from));
-        let closes = opened.and_then(|at| at.checked_add(self.duration).ok());
-        let closes = closes.filter(|at| *at > now);
+        let from = now.checked_sub(self.duration).ok();
+        let closes = from
+            .and_then(|from| self.next_after(from)?.checked_add(self.duration).ok())
+            .filter(|closes| *closes > now);
         closes.into_iter().chain(self.next_after(now)).min()
     }
 
@@ -350,16 +359,17 @@ mod tests {
 
     #[test]
     fn a_window_that_opens_before_it_has_closed_never_closes() {
-        let window = |expression, minutes| {
-            let duration = SignedDuration::from_mins(minutes);
-            Window::new(expression, duration, "UTC").expect("a window")
-        };
         let now: Timestamp = "2026-11-20T08:30:00Z".parse().expect("a time");
-        let after = |own: Window| own.closes_after(now).map(|at| at.to_string());
-        assert_eq!(after(window("0 * * * *", 60)), None);
-        assert_eq!(after(window("* * * * *", 90)), None);
-        let twice = after(window("0 8,9 * * *", 90));
-        assert_eq!(twice.as_deref(), Some("2026-11-20T10:30:00Z"));
+        for (expression, minutes, expect) in [
+            ("0 * * * *", 60, None),
+            ("* * * * *", 90, None),
+            ("0 8,9 * * *", 90, Some("2026-11-20T10:30:00Z")),
+        ] {
+            let duration = SignedDuration::from_mins(minutes);
+            let window = Window::new(expression, duration, "UTC").expect("a window");
+            let closes = window.closes_after(now).map(|at| at.to_string());
+            assert_eq!(closes.as_deref(), expect, "{expression}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::catalog::Catalog;
 use crate::engine::command::{
     Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind,
 };
-use crate::model::claim::{TAG_CLUSTER, TAG_FLEET, TAG_INSTALLATION};
+use crate::model::claim::{TAG_FLEET, TAG_INSTALLATION, is_owned_by};
 use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{
     CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey, Price,
@@ -141,10 +141,10 @@ impl Cloud {
     /// A call uses only the capacity type of the cheapest offering, as CreateFleet does. On-demand
     /// selects the lowest price, spot the best combination of price and depth.
     pub fn launch(&mut self, launch: &Launch, now: Timestamp) -> CommandResult {
-        if let Some((id, first)) = self.tokens.get(&launch.claim.id)
+        if let Some((id, known_launch)) = self.tokens.get(&launch.claim.id)
             && let Some(machine) = self.machines.get(id)
         {
-            if first != launch {
+            if known_launch != launch {
                 return failed(FailureKind::Invalid, "IdempotentParameterMismatch");
             }
             return repeated(machine);
@@ -153,33 +153,30 @@ impl Cloud {
             return failed(FailureKind::Invalid, "the launch contains no offering");
         };
         let mut refused = Vec::new();
-        let mut sold: Vec<(OfferingKey, Price)> = Vec::new();
+        let mut available: Vec<(OfferingKey, Price)> = Vec::new();
         for key in launch.to_buy() {
-            match self.price(key) {
-                None => refused.push((key, RefusalKind::Unsupported)),
+            let kind = match self.price(key) {
+                None => RefusalKind::Unsupported,
                 Some(_) if self.reserved_left(key, now) == Some(0) => {
-                    refused.push((key, RefusalKind::ReservationExceeded));
+                    RefusalKind::ReservationExceeded
                 }
-                Some(_) if self.stock.left(key) == Some(0) => {
-                    refused.push((key, RefusalKind::InsufficientCapacity));
+                Some(_) if self.stock.left(key) == Some(0) => RefusalKind::InsufficientCapacity,
+                Some(price) => {
+                    available.push((key.clone(), price));
+                    continue;
                 }
-                Some(price) => sold.push((key.clone(), price)),
-            }
+            };
+            refused.push(OfferingRefusal {
+                offering: key.clone(),
+                kind,
+            });
         }
         let chosen = match first.capacity_type {
-            CapacityType::Spot => self.stock.price_capacity_optimized(&sold),
-            CapacityType::OnDemand | CapacityType::Reserved => capacity::lowest_price(&sold),
+            CapacityType::Spot => self.stock.price_capacity_optimized(&available),
+            CapacityType::OnDemand | CapacityType::Reserved => capacity::lowest_price(&available),
         };
         let Some(offering) = chosen else {
-            return CommandResult::LaunchRefused(
-                refused
-                    .into_iter()
-                    .map(|(key, kind)| OfferingRefusal {
-                        offering: key.clone(),
-                        kind,
-                    })
-                    .collect(),
-            );
+            return CommandResult::LaunchRefused(refused);
         };
         CommandResult::Launched(self.start(launch, offering, now))
     }
@@ -188,16 +185,18 @@ impl Cloud {
         self.catalog
             .offering(key)
             .filter(|offering| offering.available)
-            .map(|o| o.price)
+            .map(|offering| offering.price)
     }
 
     /// Remaining instances in the reservation of an offering. `None` if it has no reservation.
     fn reserved_left(&self, key: &OfferingKey, now: Timestamp) -> Option<usize> {
         let id = key.reservation.as_deref()?;
-        let known = self.catalog.reservations().get(id);
-        let own = known.filter(|own| own.is_open(now));
-        let most = own.map_or(0, |own| usize::try_from(own.left).unwrap_or(usize::MAX));
-        Some(most.saturating_sub(self.in_reservation(id)))
+        let reservation = self.catalog.reservations().get(id);
+        let left = reservation.map_or(0, |reservation| match reservation.is_open(now) {
+            true => usize::try_from(reservation.left).unwrap_or(usize::MAX),
+            false => 0,
+        });
+        Some(left.saturating_sub(self.in_reservation(id)))
     }
 
     /// Number of instances in a reservation. An instance counts until it is terminated.
@@ -235,8 +234,8 @@ impl Cloud {
             seen,
         );
         self.machines.insert(id.clone(), machine);
-        let first = (id.clone(), launch.clone());
-        self.tokens.insert(launch.claim.id.clone(), first);
+        let token = (id.clone(), launch.clone());
+        self.tokens.insert(launch.claim.id.clone(), token);
         self.timers.after(
             now,
             self.settings.launch_delay,
@@ -265,7 +264,7 @@ impl Cloud {
         let Some(machine) = self.machines.get(instance) else {
             return failed(FailureKind::Gone, "InvalidInstanceID.NotFound");
         };
-        if machine.truth().state.is_live() {
+        if machine.is_live() {
             self.shut_down(instance, now);
         }
         let state = self
@@ -298,14 +297,9 @@ impl Cloud {
         cluster: &ClusterName,
         now: Timestamp,
     ) -> Vec<Instance> {
-        let has = |tags: &Labels, tag: &str, value: &str| tags.get(tag).is_some_and(|v| v == value);
         self.machines
             .values()
-            .filter(|machine| {
-                let tags = &machine.truth().tags;
-                has(tags, TAG_INSTALLATION, installation)
-                    && has(tags, TAG_CLUSTER, cluster.as_str())
-            })
+            .filter(|machine| is_owned_by(&machine.truth().tags, installation, cluster))
             .filter_map(|machine| machine.seen(now))
             .collect()
     }
@@ -321,16 +315,17 @@ impl Cloud {
 
     /// Adds these tags to an instance launched by a different program. An instance that was not
     /// launched here is assumed to exist, because its Node exists.
-    pub fn adopt(&mut self, own: &Adoption, now: Timestamp) -> CommandResult {
-        let tags = &own.tags;
-        let Some(machine) = self.machines.get_mut(&own.instance) else {
-            let machine = SimInstance::new(own.instance(), Labels::new(), Vec::new(), now);
-            self.machines.insert(own.instance.clone(), machine);
+    pub fn adopt(&mut self, adoption: &Adoption, now: Timestamp) -> CommandResult {
+        let tags = &adoption.tags;
+        let Some(machine) = self.machines.get_mut(&adoption.instance) else {
+            let machine = SimInstance::new(adoption.instance(), Labels::new(), Vec::new(), now);
+            self.machines.insert(adoption.instance.clone(), machine);
             return CommandResult::Done;
         };
         let truth = machine.truth();
-        let whose = truth.tags.get(TAG_INSTALLATION);
-        if whose.is_some_and(|whose| Some(whose) != tags.get(TAG_INSTALLATION)) {
+        let installation = truth.tags.get(TAG_INSTALLATION);
+        if installation.is_some_and(|installation| Some(installation) != tags.get(TAG_INSTALLATION))
+        {
             return failed(FailureKind::Denied, "the instance is another's");
         }
         if !truth.state.is_live() {
@@ -417,13 +412,13 @@ impl Cloud {
     /// An instance fails: its machine ends immediately and without notice. Returns false if it was
     /// not live.
     pub fn fail(&mut self, instance: &InstanceId, now: Timestamp) -> bool {
-        let live = self
+        let is_live = self
             .get(instance.as_str())
-            .is_some_and(|m| m.truth().state.is_live());
-        if live {
+            .is_some_and(SimInstance::is_live);
+        if is_live {
             self.shut_down(instance, now);
         }
-        live
+        is_live
     }
 
     /// Sets the number of instances that can still be launched. `None` means no limit.
@@ -444,7 +439,8 @@ fn repeated(machine: &SimInstance) -> CommandResult {
     failed(FailureKind::Invalid, &text)
 }
 
-fn failed(kind: FailureKind, text: &str) -> CommandResult {
+/// The result of a failed command.
+pub fn failed(kind: FailureKind, text: &str) -> CommandResult {
     CommandResult::Failed {
         kind,
         text: text.to_owned(),

@@ -36,7 +36,7 @@ use crate::sim::workload::Workload;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Waiter {
     rank: (i64, u64),
-    pod: PodKey,
+    key: PodKey,
     uid: String,
 }
 
@@ -173,11 +173,14 @@ impl SimCluster {
         }
     }
 
+    /// Schedules an action after a delay drawn between two numbers of milliseconds.
+    fn set_timer(&mut self, now: Timestamp, low_ms: i64, high_ms: i64, todo: ClusterTimer) {
+        let wait = self.pace(low_ms, high_ms);
+        self.timers.after(now, wait, todo);
+    }
+
     fn pace(&mut self, low_ms: i64, high_ms: i64) -> SignedDuration {
-        let (low, high) = (
-            SignedDuration::from_millis(low_ms),
-            SignedDuration::from_millis(high_ms),
-        );
-        between(&mut self.paces, low, high)
+        let ms = SignedDuration::from_millis;
+        between(&mut self.paces, ms(low_ms), ms(high_ms))
     }
 }

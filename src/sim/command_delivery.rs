@@ -8,6 +8,7 @@ use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::taint::Taint;
 use crate::model::watched_object::ObjectKind;
+use crate::sim::cloud::failed;
 use crate::sim::faults::{CommandFault, CommandTrip};
 use crate::sim::invariants::{Invariant, taints};
 use crate::sim::timeline::TimelineFact;
@@ -32,8 +33,7 @@ impl World {
         self.checker
             .issued(&issued.command, doubt, &self.scene, self.now);
         let trip = self.faults.trip(&issued.command, self.now);
-        self.timers.after(
-            self.now,
+        self.set_timer(
             trip.there,
             ScheduledEvent::Arrive(self.life, Box::new(issued), trip),
         );
@@ -43,8 +43,8 @@ impl World {
     /// the run ends.
     fn is_rushing(&mut self) -> bool {
         let (since, count) = self.rush;
-        let fresh = self.now.duration_since(since) < SignedDuration::from_mins(1);
-        self.rush = if fresh {
+        let is_same_minute = self.now.duration_since(since) < SignedDuration::from_mins(1);
+        self.rush = if is_same_minute {
             (since, count + 1)
         } else {
             (self.now, 1)
@@ -52,22 +52,18 @@ impl World {
         if self.rush.1 < RUSH_MIN {
             return false;
         }
-        let most = RUSH_MIN + RUSH_EACH * self.scene.cluster.store().pods().len();
-        if self.rush.1 >= most && self.engine.is_some() {
-            let text = format!("{most} commands within a minute");
+        let max_commands = RUSH_MIN + RUSH_EACH * self.scene.cluster.store().pods().len();
+        if self.rush.1 >= max_commands && self.engine.is_some() {
+            let text = format!("{max_commands} commands within a minute");
             self.checker.fault(Invariant::Spin, self.now, text);
             self.stop_daemon();
         }
-        self.rush.1 >= most
+        self.rush.1 >= max_commands
     }
 
     pub(super) fn arrive(&mut self, life: u64, issued: IssuedCommand, trip: CommandTrip) {
         let IssuedCommand { id, command } = issued;
         let sent = self.now.checked_sub(trip.there).unwrap_or(self.now);
-        let failed = |kind, text: &str| CommandResult::Failed {
-            kind,
-            text: text.to_owned(),
-        };
         let answer = match trip.fate {
             CommandFault::Throttled => failed(FailureKind::Throttled, "RequestLimitExceeded"),
             CommandFault::LostBefore => failed(FailureKind::Unknown, "no answer"),
@@ -96,16 +92,15 @@ impl World {
         };
         let due = ScheduledEvent::Answer(life, id, Box::new(answer));
         if trip.twice {
-            let again = trip.back.saturating_add(SignedDuration::from_millis(700));
-            self.timers.after(self.now, again, due.clone());
+            let second_time = trip.back.saturating_add(SignedDuration::from_millis(700));
+            self.set_timer(second_time, due.clone());
         }
-        self.timers.after(self.now, trip.back, due);
+        self.set_timer(trip.back, due);
     }
 
     /// Executes a command that was sent some time ago.
     fn carry_out(&mut self, command: &Command, sent: Timestamp) -> CommandResult {
-        self.checker
-            .arriving(command, &self.scene, (sent, self.now));
+        self.checker.arriving(command, &self.scene, sent, self.now);
         let answer = match command {
             Command::Launch(launch) => self.launch(launch),
             Command::Terminate { instance, .. } => self.terminate(instance),
@@ -121,7 +116,7 @@ impl World {
                 self.scene.cloud.tag(instances, tags);
                 CommandResult::Done
             }
-            Command::Adopt(own) => self.scene.cloud.adopt(own, self.now),
+            Command::Adopt(adoption) => self.scene.cloud.adopt(adoption, self.now),
             Command::Rewatch { kind } => self.rewatch(*kind),
             _ => self
                 .scene
@@ -134,7 +129,7 @@ impl World {
             && let Some(wait) = self.faults.untaints(self.now)
         {
             let meddle = ScheduledEvent::Untaint(patch.node.clone());
-            self.timers.after(self.now, wait, meddle);
+            self.set_timer(wait, meddle);
         }
         self.spread_news();
         answer
@@ -184,19 +179,14 @@ impl World {
     }
 
     fn terminate(&mut self, instance: &InstanceId) -> CommandResult {
-        let machine = self.scene.cloud.get(instance.as_str());
-        let retired = machine
-            .filter(|machine| machine.truth().state.is_live())
-            .map(|machine| {
-                let ran = machine.billed(self.now);
-                let offering = machine.truth().offering.clone();
-                TimelineFact::Retired {
-                    instance: instance.clone(),
-                    offering,
-                    ran,
-                }
-            });
-        if let Some(fact) = retired {
+        if let Some(machine) = self.scene.cloud.get(instance.as_str())
+            && machine.is_live()
+        {
+            let fact = TimelineFact::Retired {
+                instance: instance.clone(),
+                offering: machine.truth().offering.clone(),
+                ran: machine.billed(self.now),
+            };
             self.note(fact);
         }
         self.scene.cloud.terminate(instance, self.now)
@@ -241,8 +231,7 @@ impl World {
             self.scene.cloud.set_capacity(key.clone(), Some(0));
         }
         let wait = self.lag(60_000, 600_000);
-        self.timers
-            .after(self.now, wait, ScheduledEvent::Restock(keys));
+        self.set_timer(wait, ScheduledEvent::Restock(keys));
     }
 
     /// An external actor changes the node while the patch is in flight.

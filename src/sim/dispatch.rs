@@ -59,17 +59,15 @@ impl World {
                     why,
                 });
             }
-            Report::EndsHeld(own) => {
+            Report::EndsHeld(held) => {
                 self.note(TimelineFact::Held {
-                    instances: own.claims.len(),
-                    total: own.total,
+                    instances: held.claims.len(),
+                    total: held.total,
                 });
-                self.timers
-                    .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
+                self.set_timer(ACCEPTED_AFTER, ScheduledEvent::Accept);
             }
             Report::Mismatch(Mismatch::NoNodes { .. }) => {
-                self.timers
-                    .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
+                self.set_timer(ACCEPTED_AFTER, ScheduledEvent::Accept);
             }
             Report::Frozen(why) => self.note(TimelineFact::Frozen(why)),
             Report::Thawed => self.note(TimelineFact::Thawed),
@@ -79,21 +77,19 @@ impl World {
 
     /// A user approves the held terminations.
     pub(super) fn accept(&mut self) {
-        let engine = self.engine.as_ref();
-        let held = engine.and_then(|own| match (own.mismatch(), own.held_ends()) {
-            (Some(Mismatch::NoNodes { id, .. }), _) => Some(id.clone()),
+        let Some(engine) = &self.engine else { return };
+        let id = match (engine.mismatch(), engine.held_ends()) {
+            (Some(Mismatch::NoNodes { id, .. }), _) => id.clone(),
             (Some(_), _) => {
                 // The user checks again after that time.
-                self.timers
-                    .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
-                None
+                self.set_timer(ACCEPTED_AFTER, ScheduledEvent::Accept);
+                return;
             }
-            (None, held) => held.map(|own| own.id.clone()),
-        });
-        if let Some(id) = held {
-            self.scene.cluster.accept(&id);
-            self.note(TimelineFact::Accepted(id));
-        }
+            (None, Some(held)) => held.id.clone(),
+            (None, None) => return,
+        };
+        self.scene.cluster.accept(&id);
+        self.note(TimelineFact::Accepted(id));
     }
 
     /// Routes changes in the cluster to the watches and the timeline.
@@ -119,23 +115,16 @@ impl World {
                 labels,
                 taints,
             } => {
-                let startup = self.startup_taints(&instance);
-                let Some(startup_taints) = startup else {
+                let Some(startup_taints) = self.startup_taints(&instance) else {
                     return;
                 };
                 if self.faults.stays_mute(self.now) {
-                    self.note(TimelineFact::Fault(format!(
-                        "{} never registers",
-                        instance.id
-                    )));
+                    self.note_fault(format!("{} never registers", instance.id));
                     return;
                 }
                 let gets_ready = !self.faults.stays_unready(self.now);
                 if !gets_ready {
-                    self.note(TimelineFact::Fault(format!(
-                        "the node of {} stays unready",
-                        instance.id
-                    )));
+                    self.note_fault(format!("the node of {} stays unready", instance.id));
                 }
                 let catalog = Arc::clone(&self.scene.catalog);
                 let Some(shape) = catalog.get(instance.offering.instance_type.as_str()) else {
@@ -161,10 +150,8 @@ impl World {
                 let wait = self.lag(500, 5000);
                 let event = Box::new(Event::Interrupted(instance, Interruption::Spot, at));
                 // SQS delivers at least once.
-                let again = ScheduledEvent::Tell(event.clone(), at);
-                self.timers.after(self.now, wait + wait, again);
-                self.timers
-                    .after(self.now, wait, ScheduledEvent::Tell(event, at));
+                self.set_timer(wait + wait, ScheduledEvent::Tell(event.clone(), at));
+                self.set_timer(wait, ScheduledEvent::Tell(event, at));
             }
             CloudEvent::Ended { instance } => self.machine_ended(&instance),
         }

@@ -22,14 +22,14 @@ impl<T> Default for Timers<T> {
 
 impl<T> Timers<T> {
     /// Adds an event at a time.
-    pub fn at(&mut self, at: Timestamp, what: T) {
+    pub fn at(&mut self, at: Timestamp, event: T) {
         self.asked += 1;
-        self.queue.insert((at, self.asked), what);
+        self.queue.insert((at, self.asked), event);
     }
 
     /// Adds an event at a time after `now`.
-    pub fn after(&mut self, now: Timestamp, wait: SignedDuration, what: T) {
-        self.at(later(now, wait), what);
+    pub fn after(&mut self, now: Timestamp, wait: SignedDuration, event: T) {
+        self.at(later(now, wait), event);
     }
 
     /// Time of the next event.
@@ -40,12 +40,12 @@ impl<T> Timers<T> {
     /// Removes and returns the next event due at `now`, with its time.
     pub fn due(&mut self, now: Timestamp) -> Option<(Timestamp, T)> {
         self.next_at().filter(|at| *at <= now)?;
-        self.queue.pop_first().map(|((at, _), what)| (at, what))
+        self.queue.pop_first().map(|((at, _), event)| (at, event))
     }
 
     /// Keeps only events for which `wanted` returns true.
     pub fn retain(&mut self, mut wanted: impl FnMut(&T) -> bool) {
-        self.queue.retain(|_, what| wanted(what));
+        self.queue.retain(|_, event| wanted(event));
     }
 }
 

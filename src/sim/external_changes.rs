@@ -19,9 +19,9 @@ struct Untainted {
     /// Version of the node after the removal.
     version: u64,
     /// UIDs of its pods at that time.
-    had: BTreeSet<String>,
+    pods: BTreeSet<String>,
     /// Time at which the daemon received this or a later version.
-    told: Option<Timestamp>,
+    observed: Option<Timestamp>,
 }
 
 /// Nodes whose taint was removed, with the last removal of each.
@@ -33,12 +33,12 @@ pub struct ExternalTaintRemovals {
 impl ExternalTaintRemovals {
     /// Records that an external actor removed the taint of a node with these pods.
     pub fn untainted<'a>(&mut self, node: &Node, pods: impl Iterator<Item = &'a Pod>) {
-        let own = Untainted {
+        let removal = Untainted {
             version: version(node),
-            had: pods.map(|pod| pod.uid.clone()).collect(),
-            told: None,
+            pods: pods.map(|pod| pod.uid.clone()).collect(),
+            observed: None,
         };
-        self.nodes.insert(node.name.clone(), own);
+        self.nodes.insert(node.name.clone(), removal);
     }
 
     /// Records an event that the daemon receives.
@@ -56,18 +56,18 @@ impl ExternalTaintRemovals {
         let WatchedObject::Node(node) = object else {
             return;
         };
-        if let Some(own) = self.nodes.get_mut(&node.name)
-            && own.version <= version(node)
+        if let Some(removal) = self.nodes.get_mut(&node.name)
+            && removal.version <= version(node)
         {
-            own.told.get_or_insert(now);
+            removal.observed.get_or_insert(now);
         }
     }
 
     /// Returns true if the taint of a node was removed and the daemon had not observed it at
     /// `sent`. Commands sent by then are still in flight.
     pub fn is_untold(&self, node: &NodeName, sent: Timestamp) -> bool {
-        let own = self.nodes.get(node);
-        own.is_some_and(|own| own.told.is_none_or(|told| sent <= told))
+        let removal = self.nodes.get(node);
+        removal.is_some_and(|removal| removal.observed.is_none_or(|at| sent <= at))
     }
 
     /// Returns true if the taint of a node was ever removed.
@@ -78,14 +78,14 @@ impl ExternalTaintRemovals {
     /// Returns true if the daemon has just observed a removal. It adds the taint again, which is
     /// not a new disruption.
     pub fn is_just_told(&self, node: &NodeName, now: Timestamp) -> bool {
-        let told = self.nodes.get(node).and_then(|node| node.told);
-        told.is_some_and(|at| now.duration_since(at) < PUT_BACK_MAX)
+        let observed = self.nodes.get(node).and_then(|removal| removal.observed);
+        observed.is_some_and(|at| now.duration_since(at) < PUT_BACK_MAX)
     }
 
     /// Returns true if a pod can only be on this node because the taint was removed.
     pub fn has_let_in(&self, node: &NodeName, pod: &Pod, sent: Timestamp) -> bool {
-        let own = self.nodes.get(node).filter(|_| self.is_untold(node, sent));
-        own.is_some_and(|own| !own.had.contains(&pod.uid))
+        let removal = self.nodes.get(node).filter(|_| self.is_untold(node, sent));
+        removal.is_some_and(|removal| !removal.pods.contains(&pod.uid))
     }
 }
 

@@ -24,26 +24,22 @@ impl World {
                 }
                 self.tally.restarts += 1;
                 self.stop_daemon();
-                self.timers.after(self.now, down, ScheduledEvent::Start);
+                self.set_timer(down, ScheduledEvent::Start);
             }
             ScheduledFault::WatchLost { kind, lasts, cut } => {
                 if self.engine().is_none() || !self.watches.is_up(kind) {
                     return;
                 }
-                self.note(TimelineFact::Fault(format!(
-                    "the watch of {} breaks",
-                    kind.plural()
-                )));
+                self.note_fault(format!("the watch of {} breaks", kind.plural()));
                 self.watches.lose(kind, self.now);
-                self.timers.after(
-                    self.now,
-                    lasts,
-                    ScheduledEvent::WatchBack(kind, cut, self.now),
-                );
+                let due = ScheduledEvent::WatchBack(kind, cut, self.now);
+                self.set_timer(lasts, due);
             }
             ScheduledFault::Stall { kind, lasts } => {
-                let text = format!("the watch of {} stalls for {lasts:#}", kind.plural());
-                self.note(TimelineFact::Fault(text));
+                self.note_fault(format!(
+                    "the watch of {} stalls for {lasts:#}",
+                    kind.plural()
+                ));
                 self.watches.stall(kind, later(self.now, lasts));
             }
             ScheduledFault::Reclaim => self.take_back(1),
@@ -70,34 +66,31 @@ impl World {
             return;
         };
         let (node, uid) = (node.name.clone(), node.uid.clone());
-        self.note(TimelineFact::Fault(format!("someone deletes node {node}")));
+        self.note_fault(format!("someone deletes node {node}"));
         let delete = Command::DeleteNode { node, uid };
         self.scene.cluster.carry_out(&delete, self.now);
         if let Some(wait) = back {
-            self.timers
-                .after(self.now, wait, ScheduledEvent::Register(instance));
+            self.set_timer(wait, ScheduledEvent::Register(instance));
         }
     }
 
     /// The kubelet of a running instance registers its node again.
     pub(super) fn register_anew(&mut self, id: &InstanceId) {
-        let machine = self.scene.cloud.get(id.as_str());
-        let machine = machine.filter(|machine| machine.truth().state.is_live());
-        let gone = self.scene.cluster.node_of(id.as_str()).is_none();
-        if let Some(machine) = machine.filter(|_| gone) {
-            let (instance, labels) = (machine.truth().clone(), machine.labels.clone());
-            let taints = machine.taints.clone();
+        if let Some(machine) = self.scene.cloud.get(id.as_str())
+            && machine.is_live()
+            && self.scene.cluster.node_of(id.as_str()).is_none()
+        {
             self.cloud_event(CloudEvent::Booted {
-                instance,
-                labels,
-                taints,
+                instance: machine.truth().clone(),
+                labels: machine.labels.clone(),
+                taints: machine.taints.clone(),
             });
         }
     }
 
     /// An external actor removes the taint of a disrupted node.
     pub(super) fn untaint(&mut self, node: &NodeName) {
-        self.note(TimelineFact::Fault(format!("someone untaints {node}")));
+        self.note_fault(format!("someone untaints {node}"));
         self.scene.cluster.untaint(node, self.now);
         self.checker.untainted(node, &self.scene);
     }
@@ -115,8 +108,10 @@ impl World {
         };
         self.list_kind(kind, cut_off, wait);
         if let Some(cut) = cut {
-            let text = format!("a listing of {} lacks objects ({cut:?})", kind.plural());
-            self.note(TimelineFact::Fault(text));
+            self.note_fault(format!(
+                "a listing of {} lacks objects ({cut:?})",
+                kind.plural()
+            ));
             // The watch breaks again later, and the next listing is complete.
             let lasts = self.lag(20_000, 240_000);
             let due = ScheduledEvent::Happen(ScheduledFault::WatchLost {
@@ -124,7 +119,7 @@ impl World {
                 lasts: self.lag(500, 3000),
                 cut: None,
             });
-            self.timers.after(self.now, lasts, due);
+            self.set_timer(lasts, due);
         }
     }
 
@@ -140,20 +135,19 @@ impl World {
     }
 
     /// Interrupts spot instances one after another within a time.
-    pub(super) fn storm(&mut self, taken: ReclaimCount, within: SignedDuration) {
+    pub(super) fn storm(&mut self, wanted: ReclaimCount, within: SignedDuration) {
         let spot = self
-            .ours(|own| own.capacity_type == CapacityType::Spot)
+            .ours(|offering| offering.capacity_type == CapacityType::Spot)
             .len();
         let spot = u32::try_from(spot).unwrap_or(u32::MAX);
-        let count = match taken {
+        let count = match wanted {
             ReclaimCount::Count(count) => count.min(spot),
             ReclaimCount::Share(share) => spot.saturating_mul(share).div_ceil(100),
         };
-        for one in 0..count {
-            let wait = within * i32::try_from(one).unwrap_or(i32::MAX);
+        for index in 0..count {
+            let wait = within * i32::try_from(index).unwrap_or(i32::MAX);
             let wait = wait / i32::try_from(count).unwrap_or(i32::MAX);
-            self.timers
-                .after(self.now, wait, ScheduledEvent::Interrupted);
+            self.set_timer(wait, ScheduledEvent::Interrupted);
         }
     }
 
@@ -163,11 +157,15 @@ impl World {
         let Some(outage) = scenario.outages.get(index) else {
             return;
         };
-        self.note(TimelineFact::Fault(format!("zone {} is lost", outage.zone)));
-        let live = self.scene.live().map(|machine| machine.truth());
-        let there = live.filter(|own| own.offering.zone.as_str() == outage.zone);
-        let there: Vec<InstanceId> = there.map(|own| own.id.clone()).collect();
-        for instance in there {
+        self.note_fault(format!("zone {} is lost", outage.zone));
+        let lost: Vec<InstanceId> = self
+            .scene
+            .live()
+            .map(|machine| machine.truth())
+            .filter(|instance| instance.offering.zone.as_str() == outage.zone)
+            .map(|instance| instance.id.clone())
+            .collect();
+        for instance in lost {
             self.scene.cloud.fail(&instance, self.now);
         }
     }
@@ -195,12 +193,12 @@ impl World {
             .into_iter()
             .filter(|key| shortage.covers(key))
             .collect();
-        let words = [
-            shortage.instance_type.clone(),
-            shortage.zone.clone(),
-            shortage.capacity_type.map(|way| way.as_str().to_owned()),
+        let which = [
+            shortage.instance_type.as_deref(),
+            shortage.zone.as_deref(),
+            shortage.capacity_type.map(CapacityType::as_str),
         ];
-        let which = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let which = which.into_iter().flatten().collect::<Vec<_>>().join(" ");
         self.note(TimelineFact::Stock {
             offerings: keys.len(),
             which,
@@ -213,13 +211,15 @@ impl World {
 
     /// Returns every offering of the catalog.
     fn offerings(&self) -> Vec<OfferingKey> {
-        let mut keys = Vec::new();
-        for shape in self.scene.catalog.types() {
-            for offering in &shape.offerings {
-                keys.push(offering.key(&shape.name));
-            }
-        }
-        keys
+        let types = self.scene.catalog.types();
+        types
+            .flat_map(|shape| {
+                shape
+                    .offerings
+                    .iter()
+                    .map(|offering| offering.key(&shape.name))
+            })
+            .collect()
     }
 
     /// Restores offerings that a fault made unavailable, unless the scenario has a shortage of
@@ -250,26 +250,25 @@ pub(super) fn cut_off(
 ) -> Listing {
     /// Minimum number of missing objects at which the daemon must detect the cut.
     const FEWEST: usize = 4;
-    let shown = |object: &WatchedObject| {
-        let created = match object {
-            WatchedObject::Pod(pod) => pod.created,
-            WatchedObject::Node(node) => node.created,
-            _ => None,
-        };
-        created.is_some_and(|created| later(created, crate::sim::watches::SILENT_MAX) < since)
-    };
-    let old = objects.iter().filter(|object| shown(object)).count();
+    let mut order: Vec<usize> = (0..objects.len())
+        .filter(|index| {
+            let created = match &objects[*index] {
+                WatchedObject::Pod(pod) => pod.created,
+                WatchedObject::Node(node) => node.created,
+                _ => None,
+            };
+            created.is_some_and(|created| later(created, crate::sim::watches::SILENT_MAX) < since)
+        })
+        .collect();
+    let old_count = order.len();
     let lacking = match cut {
-        Cut::Mild => old / 12,
-        Cut::Severe => (old * picks.usize(50..=90)).div_ceil(100),
+        Cut::Mild => old_count / 12,
+        Cut::Severe => (old_count * picks.usize(50..=90)).div_ceil(100),
     };
-    let is_much = old * 5 > objects.len() * 2;
+    let is_much = old_count * 5 > objects.len() * 2;
     if cut == Cut::Severe && (lacking < FEWEST || !is_much) {
         return Listing::Whole;
     }
-    let mut order: Vec<usize> = (0..objects.len())
-        .filter(|index| shown(&objects[*index]))
-        .collect();
     picks.shuffle(&mut order);
     order.truncate(lacking);
     order.sort_unstable();

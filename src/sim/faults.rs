@@ -146,28 +146,19 @@ impl FaultPlan {
     /// Draws the faults of a seed between two times.
     pub fn drawn(seed: u64, from: Timestamp, until: Timestamp) -> Self {
         let mut rng = stream(seed, "faults/mix");
-        // Each kind of fault is disabled in about a third of the seeds. A fault that always occurs
-        // would hide bugs that only show without it.
-        let mut rate = |most: u32| {
-            if rng.u32(0..3) == 0 {
-                0
-            } else {
-                rng.u32(1..=most)
-            }
-        };
         let mix = FaultRates {
-            throttled: rate(60),
-            lost_before: rate(30),
-            lost_after: rate(40),
-            silent: rate(10),
-            slow: rate(60),
-            twice: rate(30),
-            sold_out: rate(250),
-            overtaken: rate(80),
-            untainted: rate(60),
-            blocked: rate(300),
-            mute: rate(60),
-            unready: rate(50),
+            throttled: draw_rate(&mut rng, 60),
+            lost_before: draw_rate(&mut rng, 30),
+            lost_after: draw_rate(&mut rng, 40),
+            silent: draw_rate(&mut rng, 10),
+            slow: draw_rate(&mut rng, 60),
+            twice: draw_rate(&mut rng, 30),
+            sold_out: draw_rate(&mut rng, 250),
+            overtaken: draw_rate(&mut rng, 80),
+            untainted: draw_rate(&mut rng, 60),
+            blocked: draw_rate(&mut rng, 300),
+            mute: draw_rate(&mut rng, 60),
+            unready: draw_rate(&mut rng, 50),
         };
         let mut lags = stream(seed, "faults/lags");
         Self {
@@ -198,7 +189,7 @@ impl FaultPlan {
     pub fn trip(&mut self, command: &Command, now: Timestamp) -> CommandTrip {
         let ms = SignedDuration::from_millis;
         let rng = &mut self.trips;
-        let (mut there, mut back) = match command {
+        let (mut delay_there, mut back) = match command {
             Command::Launch(_) => (
                 between(rng, ms(200), ms(900)),
                 between(rng, ms(400), ms(2500)),
@@ -210,7 +201,7 @@ impl FaultPlan {
         };
         if now >= self.until {
             return CommandTrip {
-                there,
+                there: delay_there,
                 back,
                 fate: CommandFault::Carried,
                 twice: false,
@@ -218,7 +209,7 @@ impl FaultPlan {
         }
         let rng = &mut self.fates;
         if happens(rng, self.mix.slow) {
-            there += up_to(rng, ms(20_000));
+            delay_there += up_to(rng, ms(20_000));
             back += up_to(rng, ms(20_000));
         }
         let fate = draw_fate(&self.mix, command, rng);
@@ -227,7 +218,7 @@ impl FaultPlan {
             back = between(rng, ms(10_000), ms(30_000));
         }
         CommandTrip {
-            there,
+            there: delay_there,
             back,
             fate,
             twice: happens(rng, self.mix.twice),
@@ -258,6 +249,16 @@ impl FaultPlan {
     }
 }
 
+/// Draws the rate of a fault. Each kind of fault is disabled in about a third of the seeds. A fault
+/// that always occurs would hide bugs that only show without it.
+fn draw_rate(rng: &mut Rng, max: u32) -> u32 {
+    if rng.u32(0..3) == 0 {
+        0
+    } else {
+        rng.u32(1..=max)
+    }
+}
+
 fn draw_fate(mix: &FaultRates, command: &Command, rng: &mut Rng) -> CommandFault {
     if happens(rng, mix.throttled) {
         return CommandFault::Throttled;
@@ -275,13 +276,11 @@ fn draw_fate(mix: &FaultRates, command: &Command, rng: &mut Rng) -> CommandFault
     }
     match command {
         Command::Launch(launch) if happens(rng, mix.sold_out) => {
-            let all = launch.offerings.len();
-            let some = if rng.bool() {
-                all
-            } else {
-                rng.usize(1..=all.max(1))
-            };
-            CommandFault::SoldOut { offerings: some }
+            let mut offerings = launch.offerings.len();
+            if !rng.bool() {
+                offerings = rng.usize(1..=offerings.max(1));
+            }
+            CommandFault::SoldOut { offerings }
         }
         Command::PatchNode(_) if happens(rng, mix.overtaken) => CommandFault::Overtaken,
         Command::Evict { .. } if happens(rng, mix.blocked) => CommandFault::Blocked,
@@ -296,7 +295,7 @@ fn draw_scheduled_faults(
 ) -> Vec<(Timestamp, ScheduledFault)> {
     let mut rng = stream(seed, "faults/mishaps");
     let span = until.duration_since(from);
-    let mut all = Vec::new();
+    let mut faults = Vec::new();
     let seconds = SignedDuration::from_secs;
     for kind in 0..7 {
         let count = if rng.bool() {
@@ -336,11 +335,11 @@ fn draw_scheduled_faults(
                         .then(|| between(&mut rng, seconds(5), seconds(100))),
                 },
             };
-            all.push((at, mishap));
+            faults.push((at, mishap));
         }
     }
-    all.sort_by_key(|(at, _)| *at);
-    all
+    faults.sort_by_key(|(at, _)| *at);
+    faults
 }
 
 /// Draws a kind that every cluster watches. Pods and nodes are more likely.

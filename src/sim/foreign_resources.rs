@@ -25,12 +25,12 @@ impl World {
         let config = &self.scene.config;
         let other = ClusterName("another-cluster".to_owned());
         // Foreign claims have complete tags. The last instance has none.
-        let all = [
+        let owners = [
             ("another-installation".to_owned(), config.name.clone()),
             (config.installation.clone(), other),
             (String::new(), ClusterName::default()),
         ];
-        for (number, (installation, cluster)) in all.into_iter().enumerate() {
+        for (number, (installation, cluster)) in owners.into_iter().enumerate() {
             let mut launch = stranger(number, offering.clone(), self.now);
             (launch.claim.installation, launch.claim.cluster) = (installation, cluster);
             if number + 1 < STRANGERS {
@@ -46,15 +46,15 @@ impl World {
 
     fn any_offering(&self) -> Option<OfferingKey> {
         self.scene.catalog.types().find_map(|shape| {
-            let found = shape.offerings.iter().find(|offering| offering.available)?;
-            Some(found.key(&shape.name))
+            let offering = shape.offerings.iter().find(|offering| offering.available)?;
+            Some(offering.key(&shape.name))
         })
     }
 
     fn add_system_node(&mut self, provider_id: String) {
         let name = "ip-10-0-255-1.ec2.internal";
-        let mut room = crate::model::quantity::Resources::default();
-        (room.cpu_milli, room.memory, room.pods) = (2000, 4 << 30, 29);
+        let mut capacity = crate::model::quantity::Resources::default();
+        (capacity.cpu_milli, capacity.memory, capacity.pods) = (2000, 4 << 30, 29);
         let node = Node {
             name: NodeName::from(name),
             uid: self.scene.cluster.store_mut().new_uid(),
@@ -63,8 +63,8 @@ impl World {
             labels: [("kubernetes.io/hostname".to_owned(), name.to_owned())].into(),
             taints: vec![Taint::new("CriticalAddonsOnly", Effect::NoSchedule)],
             ready: true,
-            capacity: room.clone(),
-            allocatable: room,
+            capacity: capacity.clone(),
+            allocatable: capacity,
             ..Node::default()
         };
         self.scene.cluster.add_node(node, self.now);

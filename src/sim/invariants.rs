@@ -14,14 +14,14 @@ use jiff::{SignedDuration, Timestamp};
 use crate::catalog::Catalog;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::event::Event;
-use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_GRACE, TAG_INSTALLATION, TAG_POOL};
+use crate::model::claim::{TAG_CLAIM, TAG_GRACE, TAG_POOL, is_owned_by};
 use crate::model::cluster::Cluster;
 use crate::model::id::{InstanceId, NodeName, PodKey};
 use crate::model::instance::Instance;
 use crate::model::labels::{DISRUPTION_REASON, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::pool::{Limits, Pool, Reason};
+use crate::model::pool::{Limits, Reason};
 use crate::model::quantity::Resources;
 use crate::model::watched_object::ObjectKind;
 use crate::sim::cloud::Cloud;
@@ -109,9 +109,8 @@ impl GroundTruth {
     /// Returns true if an instance belongs to this installation and cluster.
     pub fn is_ours(&self, instance: &Instance) -> bool {
         // Only these two tags count. An instance is managed even if its claim cannot be parsed.
-        let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|tag| tag == value);
-        is(TAG_INSTALLATION, &self.config.installation)
-            && is(TAG_CLUSTER, self.config.name.as_str())
+        let config = &self.config;
+        is_owned_by(&instance.tags, &config.installation, &config.name)
     }
 
     /// The machine of a node, if it is managed.
@@ -122,11 +121,16 @@ impl GroundTruth {
 
     /// All live managed instances.
     pub fn live(&self) -> impl Iterator<Item = &SimInstance> {
-        let live = self
-            .cloud
-            .all()
-            .filter(|machine| machine.truth().state.is_live());
-        live.filter(|machine| self.is_ours(machine.truth()))
+        self.cloud.all().filter(|machine| {
+            let instance = machine.truth();
+            instance.state.is_live() && self.is_ours(instance)
+        })
+    }
+
+    /// When the instance of a managed node is interrupted, if it is.
+    fn reclaimed(&self, node: &NodeName) -> Option<Timestamp> {
+        let node = self.cluster.store().nodes().get(node)?;
+        self.our_machine(node)?.reclaimed
     }
 
     fn occupying(&self, node: &Node) -> impl Iterator<Item = &Pod> {
@@ -192,13 +196,13 @@ impl Checker {
         scene: &GroundTruth,
         now: Timestamp,
     ) {
-        let looks = matches!(command, Command::ListInstances | Command::ReadLease);
-        self.commands += u64::from(!looks);
+        let only_reads = matches!(command, Command::ListInstances | Command::ReadLease);
+        self.commands += u64::from(!only_reads);
         self.leaving(command, scene, now);
-        let (Some((kind, why)), Some(what)) = (doubt, voluntary(command, scene)) else {
+        let (Some((kind, why)), Some(action)) = (doubt, voluntary(command, scene)) else {
             return;
         };
-        let text = format!("{what} while the watch of {} {why}", kind.plural());
+        let text = format!("{action} while the watch of {} {why}", kind.plural());
         self.fault(Invariant::StaleView, now, text);
     }
 
@@ -207,16 +211,17 @@ impl Checker {
         &mut self,
         command: &Command,
         scene: &GroundTruth,
-        (sent, now): (Timestamp, Timestamp),
+        sent: Timestamp,
+        now: Timestamp,
     ) {
         match command {
-            Command::Terminate { instance, .. } => self.terminating(instance, scene, (sent, now)),
+            Command::Terminate { instance, .. } => self.terminating(instance, scene, sent, now),
             Command::CreateNode(node) => self.creating(&node.name, &node.provider_id, scene, now),
-            Command::Bind { pod, uid, node } => self.binding((pod, uid), node, scene, now),
-            Command::DeletePod { pod, uid, .. } => self.letting_go((pod, uid), scene, now),
+            Command::Bind { pod, uid, node } => self.binding(pod, uid, node, scene, now),
+            Command::DeletePod { pod, uid, .. } => self.letting_go(pod, uid, scene, now),
             Command::PatchNode(patch) => self.patching(patch, scene, now),
             Command::DeleteNode { node, uid } => self.deleting(node, uid, scene, now),
-            Command::Evict { pod, uid } => self.evicting(pod, uid, scene, (sent, now)),
+            Command::Evict { pod, uid } => self.evicting(pod, uid, scene, sent, now),
             Command::Nominate { node, .. } | Command::ClearNomination { node, .. } => {
                 self.hinting(node, scene, now);
             }
@@ -244,7 +249,8 @@ impl Checker {
         &mut self,
         instance: &InstanceId,
         scene: &GroundTruth,
-        (sent, now): (Timestamp, Timestamp),
+        sent: Timestamp,
+        now: Timestamp,
     ) {
         let Some(machine) = scene.cloud.get(instance.as_str()) else {
             return;
@@ -255,22 +261,19 @@ impl Checker {
             return;
         }
         // In these last moments, a drain cannot complete.
-        let ends = machine
+        let ends_soon = machine
             .reclaimed
             .is_some_and(|at| at <= later(now, LAST_MOMENTS));
-        if !machine.truth().state.is_live() || ends {
+        if !machine.is_live() || ends_soon {
             return;
         }
         let Some(node) = scene.cluster.node_of(instance.as_str()) else {
             return;
         };
-        if self.grace_is_over(node, machine, now) {
+        if self.grace_is_over(node, machine, now) || scene.has_yet_to_come(node, sent) {
             return;
         }
-        if scene.has_yet_to_come(node, sent) {
-            return;
-        }
-        self.displacing(node, &format!("terminate {instance}"), scene, (sent, now));
+        self.displacing(node, &format!("terminate {instance}"), scene, sent, now);
         let untainted = node.is_registered() && !node.has_disrupted_taint();
         if untainted && !self.external_changes.is_untold(&node.name, sent) {
             let text = format!("terminate {instance} though {} is not tainted", node.name);
@@ -280,14 +283,16 @@ impl Checker {
 
     /// Returns true if a disrupted node has drained for the grace period of its pool.
     fn grace_is_over(&self, node: &Node, machine: &SimInstance, now: Timestamp) -> bool {
-        let tags = &machine.truth().tags;
-        let seconds = tags.get(TAG_GRACE).and_then(|text| text.parse().ok());
-        let grace = seconds.map(SignedDuration::from_secs);
-        let tainted = self.tainted.get(&node.name);
         // A deadline on the Node applies if its pool forces the drain or the node has failed.
-        let said = node.deadline().is_some_and(|at| at <= now);
-        let own = grace.zip(tainted);
-        said || own.is_some_and(|(grace, tainted)| later(*tainted, grace) <= now)
+        if node.deadline().is_some_and(|at| at <= now) {
+            return true;
+        }
+        let grace = machine.truth().tags.get(TAG_GRACE);
+        let grace = grace.and_then(|seconds| seconds.parse().ok());
+        let tainted = self.tainted.get(&node.name);
+        tainted.zip(grace).is_some_and(|(tainted, seconds)| {
+            later(*tainted, SignedDuration::from_secs(seconds)) <= now
+        })
     }
 
     /// Checks a command that removes every pod of a node.
@@ -296,13 +301,16 @@ impl Checker {
         node: &Node,
         act: &str,
         scene: &GroundTruth,
-        (sent, now): (Timestamp, Timestamp),
+        sent: Timestamp,
+        now: Timestamp,
     ) {
         // Pods do not count if an external change let them onto the node while the command was in
         // flight. Neither do stuck pods, because drains do not wait for them.
-        let pods = scene.occupying(node).filter(|pod| !pod.is_stuck(now));
-        let count = pods.filter(|pod| !self.external_changes.has_let_in(&node.name, pod, sent));
-        let count = count.count();
+        let count = scene
+            .occupying(node)
+            .filter(|pod| !pod.is_stuck(now))
+            .filter(|pod| !self.external_changes.has_let_in(&node.name, pod, sent))
+            .count();
         if count == 0 {
             return;
         }
@@ -321,11 +329,8 @@ impl Checker {
             return;
         };
         if scene.our_machine(node).is_none() {
-            self.fault(
-                Invariant::Foreign,
-                now,
-                format!("patch {}, which is not ours", node.name),
-            );
+            let text = format!("patch {}, which is not ours", node.name);
+            self.fault(Invariant::Foreign, now, text);
         }
         self.leaving.landed(&node.name);
         if node.version == patch.version && taints(patch) {
@@ -339,25 +344,19 @@ impl Checker {
     }
 
     fn deleting(&mut self, name: &NodeName, uid: &str, scene: &GroundTruth, now: Timestamp) {
-        let node = scene
-            .cluster
-            .store()
-            .nodes()
-            .get(name)
-            .filter(|node| node.uid == uid);
-        let Some(node) = node else { return };
-        let Some(machine) = scene.our_machine(node) else {
-            self.fault(
-                Invariant::Foreign,
-                now,
-                format!("delete {name}, which is not ours"),
-            );
+        let node = scene.cluster.store().nodes().get(name);
+        let Some(node) = node.filter(|node| node.uid == uid) else {
             return;
         };
-        if machine.truth().state.is_live() && machine.reclaimed.is_none() {
+        let Some(machine) = scene.our_machine(node) else {
+            let text = format!("delete {name}, which is not ours");
+            self.fault(Invariant::Foreign, now, text);
+            return;
+        };
+        if machine.is_live() && machine.reclaimed.is_none() {
             let text = format!("delete {name} while {} lives", machine.truth().id);
             self.fault(Invariant::Drain, now, text);
-            self.displacing(node, &format!("delete {name}"), scene, (now, now));
+            self.displacing(node, &format!("delete {name}"), scene, now, now);
         }
     }
 
@@ -366,19 +365,16 @@ impl Checker {
         key: &PodKey,
         uid: &str,
         scene: &GroundTruth,
-        (sent, now): (Timestamp, Timestamp),
+        sent: Timestamp,
+        now: Timestamp,
     ) {
-        let pod = scene
-            .cluster
-            .store()
-            .pods()
-            .get(key)
-            .filter(|pod| pod.uid == uid);
-        let node = pod.and_then(|pod| scene.cluster.store().nodes().get(pod.node.as_ref()?));
+        let store = scene.cluster.store();
+        let pod = store.pod(key, uid);
+        let node = pod.and_then(|pod| store.nodes().get(pod.node.as_ref()?));
         let Some((pod, node)) = pod.zip(node) else {
             return;
         };
-        self.disturbing((key, pod), node, scene, (sent, now));
+        self.disturbing(pod, node, scene, sent, now);
         if scene.our_machine(node).is_none() {
             let text = format!("evict {key} from {}, which is not ours", node.name);
             self.fault(Invariant::Foreign, now, text);
@@ -397,55 +393,49 @@ impl Checker {
         self.reserved(scene, now);
         let mut claims: BTreeMap<&str, u32> = BTreeMap::new();
         let mut pools: BTreeMap<&str, (u32, Resources)> = BTreeMap::new();
-        let mut all = (0, Resources::default());
+        let (mut nodes, mut total) = (0, Resources::default());
         for machine in scene.live() {
             let instance = machine.truth();
-            let tag = |name: &str| instance.tags.get(name).map_or("", String::as_str);
-            *claims.entry(tag(TAG_CLAIM)).or_insert(0) += 1;
-            let (count, capacity) = pools.entry(tag(TAG_POOL)).or_default();
+            let [claim, pool] =
+                [TAG_CLAIM, TAG_POOL].map(|tag| instance.tags.get(tag).map_or("", String::as_str));
+            *claims.entry(claim).or_insert(0) += 1;
+            let (count, capacity) = pools.entry(pool).or_default();
             *count += 1;
             if let Some(shape) = scene.catalog.get(instance.offering.instance_type.as_str()) {
                 capacity.add(&shape.capacity);
-                all.1.add(&shape.capacity);
+                total.add(&shape.capacity);
             }
-            all.0 += 1;
+            nodes += 1;
         }
         for (claim, count) in claims.into_iter().filter(|(_, count)| *count > 1) {
-            self.fault(
-                Invariant::OneInstance,
-                now,
-                format!("claim {claim} has {count} instances"),
-            );
+            let text = format!("claim {claim} has {count} instances");
+            self.fault(Invariant::OneInstance, now, text);
         }
         for (name, (count, capacity)) in pools {
-            let Some(pool) = scene.config.pool(name) else {
-                continue;
-            };
-            self.limited(
-                &format!("pool {name}"),
-                &pool.limits,
-                (count, &capacity),
-                now,
-            );
+            if let Some(pool) = scene.config.pool(name) {
+                let owner = format!("pool {name}");
+                self.limited(&owner, &pool.limits, count, &capacity, now);
+            }
         }
-        self.limited("the cluster", &scene.config.limits, (all.0, &all.1), now);
+        self.limited("the cluster", &scene.config.limits, nodes, &total, now);
     }
 
     /// Checks that a count and capacity are within limits.
     pub(super) fn limited(
         &mut self,
-        whose: &str,
+        owner: &str,
         limits: &Limits,
-        (count, capacity): (u32, &Resources),
+        count: u32,
+        capacity: &Resources,
         now: Timestamp,
     ) {
-        if limits.nodes.is_some_and(|most| count > most) {
-            self.fault(Invariant::Limits, now, format!("{whose} has {count} nodes"));
+        if limits.nodes.is_some_and(|limit| count > limit) {
+            self.fault(Invariant::Limits, now, format!("{owner} has {count} nodes"));
         }
-        for (resource, most) in &limits.capacity {
+        for (resource, limit) in &limits.capacity {
             let used = capacity.get(resource);
-            if used > *most {
-                let text = format!("{whose} has {resource} {used}, {most} at most");
+            if used > *limit {
+                let text = format!("{owner} has {resource} {used}, {limit} at most");
                 self.fault(Invariant::Limits, now, text);
             }
         }
@@ -453,10 +443,13 @@ impl Checker {
 
     /// Checks the number of instances in each reservation.
     fn reserved(&mut self, scene: &GroundTruth, now: Timestamp) {
-        for (id, own) in scene.catalog.reservations() {
+        for (id, reservation) in scene.catalog.reservations() {
             let count = scene.cloud.in_reservation(id);
-            if u64::from(own.left) < count as u64 {
-                let text = format!("{count} instances in {id}, which is for {}", own.left);
+            if u64::from(reservation.left) < count as u64 {
+                let text = format!(
+                    "{count} instances in {id}, which is for {}",
+                    reservation.left
+                );
                 self.fault(Invariant::Reservations, now, text);
             }
         }
@@ -466,13 +459,10 @@ impl Checker {
     /// number of commands in the final quiet period.
     pub fn settled(&mut self, scene: &GroundTruth, acts: u64, now: Timestamp) {
         for pod in scene.cluster.store().pods().values() {
-            let done = pod.is_terminal() || pod.node.is_some() || pod.is_daemon();
-            if !done {
-                self.fault(
-                    Invariant::Unbound,
-                    now,
-                    format!("pod {} is not bound", pod.key),
-                );
+            let is_done = pod.is_terminal() || pod.node.is_some() || pod.is_daemon();
+            if !is_done {
+                let text = format!("pod {} is not bound", pod.key);
+                self.fault(Invariant::Unbound, now, text);
             }
         }
         self.lost(scene, now);
@@ -498,47 +488,43 @@ impl Checker {
         }
         for machine in scene.live() {
             let instance = machine.truth();
-            let old = now.duration_since(instance.launched) > ORPHAN_MAX;
-            if old && !nodes.contains(instance.id.as_str()) {
-                self.fault(
-                    Invariant::Orphan,
-                    now,
-                    format!("instance {} has no node", instance.id),
-                );
+            let is_old = now.duration_since(instance.launched) > ORPHAN_MAX;
+            if is_old && !nodes.contains(instance.id.as_str()) {
+                let text = format!("instance {} has no node", instance.id);
+                self.fault(Invariant::Orphan, now, text);
             }
         }
         self.miscounted(scene, now);
         // Each pod of a buffer may keep a node that is otherwise empty.
         let pods = scene.cluster.store().pods();
         let buffers = scene.config.buffers.iter();
-        let kept = buffers
+        let buffer_pods = buffers
             .filter_map(|buffer| buffer.pods(pods.values(), now))
             .flatten()
             .count();
-        for text in empty.into_iter().skip(kept) {
+        for text in empty.into_iter().skip(buffer_pods) {
             self.fault(Invariant::EmptyNode, now, text);
         }
         if acts > 0 {
-            self.fault(
-                Invariant::Restless,
-                now,
-                format!("{acts} commands though nothing changes"),
-            );
+            let text = format!("{acts} commands though nothing changes");
+            self.fault(Invariant::Restless, now, text);
         }
     }
 
     fn miscounted(&mut self, scene: &GroundTruth, now: Timestamp) {
-        let wanted = |pool: &Pool| pool.replicas.min(pool.limits.nodes.or(pool.replicas));
         for pool in &scene.config.pools {
-            let Some(wanted) = wanted(pool) else { continue };
+            let Some(wanted) = pool.replicas.min(pool.limits.nodes.or(pool.replicas)) else {
+                continue;
+            };
             let nodes = scene.cluster.store().nodes().values();
-            let own = nodes.filter(|node| {
-                let live = scene
-                    .our_machine(node)
-                    .is_some_and(|it| it.truth().state.is_live());
-                live && node.is_initialized() && node.pool().as_ref() == Some(&pool.name)
-            });
-            let count = own.count();
+            let count = nodes
+                .filter(|node| {
+                    let machine = scene.our_machine(node);
+                    machine.is_some_and(SimInstance::is_live)
+                        && node.is_initialized()
+                        && node.pool().as_ref() == Some(&pool.name)
+                })
+                .count();
             if u32::try_from(count) != Ok(wanted) {
                 let text = format!("pool {} has {count} nodes of {wanted}", pool.name);
                 self.fault(Invariant::Number, now, text);
@@ -549,16 +535,12 @@ impl Checker {
 
 /// Returns true if a patch adds the disrupted taint.
 pub fn taints(patch: &NodePatch) -> bool {
-    let taints = patch.taints.iter().flatten();
-    taints.into_iter().any(|taint| taint.key == TAINT_DISRUPTED)
+    let mut taints = patch.taints.iter().flatten();
+    taints.any(|taint| taint.key == TAINT_DISRUPTED)
 }
 
 /// Description of a voluntary command. `None` if it only reads, or is not voluntary.
 fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
-    let reclaimed = |node: &NodeName| {
-        let node = scene.cluster.store().nodes().get(node)?;
-        scene.our_machine(node)?.reclaimed
-    };
     match command {
         Command::PatchNode(patch) if taints(patch) => {
             let interrupted = (
@@ -566,24 +548,27 @@ fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
                 Some(Reason::Interrupted.as_str().to_owned()),
             );
             let helpless = patch.annotations.contains(&interrupted);
-            (!helpless && reclaimed(&patch.node).is_none()).then(|| format!("taint {}", patch.node))
+            (!helpless && scene.reclaimed(&patch.node).is_none())
+                .then(|| format!("taint {}", patch.node))
         }
         Command::Evict { pod, uid } => {
             // The eviction of a deleted pod has no effect.
-            let pods = scene.cluster.store().pods();
-            let node = pods.get(pod).filter(|pod| pod.uid == *uid)?.node.as_ref()?;
-            reclaimed(node).is_none().then(|| format!("evict {pod}"))
+            let node = scene.cluster.store().pod(pod, uid)?.node.as_ref()?;
+            scene
+                .reclaimed(node)
+                .is_none()
+                .then(|| format!("evict {pod}"))
         }
         Command::Terminate { instance, .. } => {
             let machine = scene.cloud.get(instance.as_str())?;
             let registered = scene.cluster.node_of(instance.as_str())?.is_registered();
-            let live = machine.truth().state.is_live() && machine.reclaimed.is_none();
-            (registered && live).then(|| format!("terminate {instance}"))
+            let is_live = machine.is_live() && machine.reclaimed.is_none();
+            (registered && is_live).then(|| format!("terminate {instance}"))
         }
         Command::DeleteNode { node, .. } => {
             let found = scene.cluster.store().nodes().get(node)?;
-            let live = scene.our_machine(found)?.truth().state.is_live();
-            (live && reclaimed(node).is_none()).then(|| format!("delete {node}"))
+            let is_live = scene.our_machine(found)?.truth().state.is_live();
+            (is_live && scene.reclaimed(node).is_none()).then(|| format!("delete {node}"))
         }
         Command::Launch(launch) => Some(format!("launch for claim {}", launch.claim.id)),
         Command::CreateNode(node) => Some(format!("make {}", node.name)),

@@ -1,6 +1,5 @@
 //! Simulations of several clusters that share a fleet, with one clock and one seed.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -43,8 +42,8 @@ impl Together {
     pub fn new(setups: Vec<Setup>, limits: FleetLimits, seed: u64, faults: bool) -> Self {
         let mut worlds: Vec<World> = Vec::new();
         for setup in setups {
-            let own = seed.wrapping_mul(1000).wrapping_add(worlds.len() as u64);
-            worlds.push(World::new(setup, own, faults));
+            let world_seed = seed.wrapping_mul(1000).wrapping_add(worlds.len() as u64);
+            worlds.push(World::new(setup, world_seed, faults));
         }
         let now = worlds.iter().map(World::now).min().unwrap_or_default();
         let count = worlds.len();
@@ -74,10 +73,11 @@ impl Together {
 
     /// Starts a fleet without state.
     fn found(&mut self) {
-        let all = self.worlds.iter().map(|world| world.setup.config.clone());
-        let all: Vec<Arc<Cluster>> = all.collect();
+        let worlds = self.worlds.iter();
+        let configs: Vec<Arc<Cluster>> = worlds.map(|world| world.setup.config.clone()).collect();
         self.fleet = Fleet::default();
-        self.fleet.configure(self.limits.clone(), &all, self.now);
+        self.fleet
+            .configure(self.limits.clone(), &configs, self.now);
     }
 
     /// Stops the daemon of all clusters and starts it again later.
@@ -100,13 +100,19 @@ impl Together {
     }
 
     fn step(&mut self, until: Timestamp) -> bool {
-        let next = |own: &World| own.next_at().filter(|at| *at <= own.limit.min(until));
-        let first = self.worlds.iter().enumerate();
-        let first = first.filter_map(|(at, own)| Some((next(own)?, at))).min();
-        let ring = self.fleet.poll_timeout(self.now).filter(|at| *at <= until);
-        match (first, ring) {
+        let worlds = self.worlds.iter().enumerate();
+        let first = worlds
+            .filter_map(|(index, world)| {
+                let next = world.next_at()?;
+                (next <= world.limit.min(until)).then_some((next, index))
+            })
+            .min();
+        let fleet_timeout = self.fleet.poll_timeout(self.now).filter(|at| *at <= until);
+        match (first, fleet_timeout) {
             (None, None) => return false,
-            (Some((at, world)), ring) if ring.is_none_or(|ring| at <= ring) => {
+            (Some((at, world)), fleet_timeout)
+                if fleet_timeout.is_none_or(|fleet_timeout| at <= fleet_timeout) =>
+            {
                 self.now = self.now.max(at);
                 self.worlds[world].step();
                 self.look(world);
@@ -121,24 +127,24 @@ impl Together {
     }
 
     /// Handles the changes after a step of a simulation.
-    fn look(&mut self, at: usize) {
-        let world = &self.worlds[at];
-        if world.engine.is_some() && self.lives[at] != world.life {
-            self.lives[at] = world.life;
+    fn look(&mut self, index: usize) {
+        let world = &self.worlds[index];
+        if world.engine.is_some() && self.lives[index] != world.life {
+            self.lives[index] = world.life;
             self.fleet.rejoin(&world.setup.config.name, self.now);
         }
-        if self.launched[at] != world.tally.launched {
-            self.launched[at] = world.tally.launched;
+        if self.launched[index] != world.tally.launched {
+            self.launched[index] = world.tally.launched;
             let (mut nodes, mut capacity) = (0, Resources::default());
             for world in &self.worlds {
-                let (own, count) = really(world);
-                capacity.add(&own);
+                let (usage, count) = really(world);
+                capacity.add(&usage);
                 nodes += count;
             }
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             let (limits, now) = (self.limits.limits.clone(), self.now);
-            let checker = &mut self.worlds[at].checker;
-            checker.limited("the fleet", &limits, (nodes, &capacity), now);
+            let checker = &mut self.worlds[index].checker;
+            checker.limited("the fleet", &limits, nodes, &capacity, now);
         }
     }
 
@@ -151,8 +157,8 @@ impl Together {
                     self.fleet.handle(&name, issued, self.now);
                 }
             }
-            let mut events: VecDeque<(ClusterName, Event)> = VecDeque::new();
-            events.extend(std::iter::from_fn(|| self.fleet.next_event()));
+            let events: Vec<(ClusterName, Event)> =
+                std::iter::from_fn(|| self.fleet.next_event()).collect();
             if events.is_empty() {
                 return;
             }
@@ -180,26 +186,18 @@ impl Together {
     /// Runs to the end, then until the state must be stable. Checks that it is stable, and that the
     /// usage in the fleet is correct. Returns all violations.
     pub fn finish(&mut self) -> Vec<Violation> {
-        let end = self
-            .worlds
-            .iter()
-            .map(|world| world.setup.scenario.end)
-            .max();
-        let end = end.unwrap_or(self.now);
-        let rest = later(end, DEFAULT_SETTLE);
-        let quiet = later(rest, DEFAULT_CALM);
-        for until in [end, rest] {
+        let ends = self.worlds.iter().map(|world| world.setup.scenario.end);
+        let end = ends.max().unwrap_or(self.now);
+        let settled = later(end, DEFAULT_SETTLE);
+        let quiet = later(settled, DEFAULT_CALM);
+        let mut acts: Vec<u64> = Vec::new();
+        for until in [end, settled, quiet] {
+            let worlds = self.worlds.iter();
+            acts = worlds.map(|world| world.checker.acts()).collect();
             self.worlds.iter_mut().for_each(|world| world.limit = until);
             self.run_until(until);
         }
-        let acts: Vec<u64> = self
-            .worlds
-            .iter()
-            .map(|world| world.checker.acts())
-            .collect();
-        self.worlds.iter_mut().for_each(|world| world.limit = quiet);
-        self.run_until(quiet);
-        let mut all = Vec::new();
+        let mut violations = Vec::new();
         for (world, acts) in self.worlds.iter_mut().zip(acts) {
             world.now = quiet;
             let acts = world.checker.acts() - acts;
@@ -210,9 +208,9 @@ impl Together {
                 let text = format!("the fleet counts {held:?}, there is {real:?}");
                 world.checker.fault(Invariant::Limits, quiet, text);
             }
-            all.extend(world.checker.violations().iter().cloned());
+            violations.extend(world.checker.violations().iter().cloned());
         }
-        all
+        violations
     }
 }
 

@@ -89,19 +89,16 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
         ..Cluster::default()
     };
     for pool in &mut cluster.pools {
-        draw_rules(
-            &mut stream(seed, &format!("drawn/rules/{}", pool.name)),
-            pool,
-        );
+        let mut rng = stream(seed, &format!("drawn/rules/{}", pool.name));
+        draw_rules(&mut rng, pool);
     }
     let workloads = draw_workloads(&mut stream(seed, "drawn/workloads"), &cluster, nodes);
-    let asked = workloads
+    let pod_delays = workloads
         .iter()
-        .filter_map(|workload| workload.do_not_disrupt.as_ref());
-    let asked = asked.filter_map(|lasts| lasts.parse::<SignedDuration>().ok());
+        .filter_map(|workload| workload.do_not_disrupt.as_ref()?.parse().ok());
     let pools = cluster.pools.iter();
-    let young = pools.map(|pool| pool.disruption.min_age.max(pool.disruption.unneeded_for));
-    let longest = asked.chain(young).max().unwrap_or_default();
+    let pool_delays = pools.map(|pool| pool.disruption.min_age.max(pool.disruption.unneeded_for));
+    let longest = pod_delays.chain(pool_delays).max().unwrap_or_default();
     let scenario = Scenario {
         title: format!("a fleet of about {nodes} nodes"),
         start: START,
@@ -118,16 +115,16 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
         reloads: Vec::new(),
     };
     let mut reloads = Vec::new();
-    let mut last = cluster.clone();
+    let mut last_config = cluster.clone();
     let mut rng = stream(seed, "drawn/reloads");
     let mut times: Vec<Timestamp> = (0..rng.u32(0..3)).map(|_| moment(&mut rng)).collect();
     times.sort_unstable();
     for at in times {
-        change(&mut rng, &mut last);
-        reloads.push((at, Arc::new(last.clone())));
+        change(&mut rng, &mut last_config);
+        reloads.push((at, Arc::new(last_config.clone())));
     }
-    calm_down(&mut last);
-    reloads.push((scenario.end, Arc::new(last)));
+    calm_down(&mut last_config);
+    reloads.push((scenario.end, Arc::new(last_config)));
     Setup {
         scenario: Arc::new(scenario),
         config: Arc::new(cluster),
@@ -148,10 +145,10 @@ fn one<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
 
 /// Draws `count` different elements.
 fn some<'a>(rng: &mut Rng, of: &[&'a str], count: usize) -> Vec<&'a str> {
-    let mut all = of.to_vec();
-    rng.shuffle(&mut all);
-    all.truncate(count);
-    all
+    let mut elements = of.to_vec();
+    rng.shuffle(&mut elements);
+    elements.truncate(count);
+    elements
 }
 
 fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
@@ -166,27 +163,26 @@ fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
             let count = rng.usize(2..=4);
             some(rng, &FAMILIES, count)
         };
-        let ways: &[&str] = match rng.u32(0..3) {
+        let capacity_types: &[&str] = match rng.u32(0..3) {
             1 if number > 0 => &["spot"],
             2 if number > 0 => &["on-demand"],
             _ => &["spot", "on-demand"],
         };
         require(&mut pool, FAMILY, &families);
-        require(&mut pool, CAPACITY_TYPE, ways);
+        require(&mut pool, CAPACITY_TYPE, capacity_types);
         pool.weight = one(rng, &[0, 0, 10, 50]);
         if happens(rng, 300) {
-            let most = u32::try_from(nodes * 3 + 10).unwrap_or(u32::MAX);
-            pool.limits.nodes = Some(most);
+            pool.limits.nodes = Some(u32::try_from(nodes * 3 + 10).unwrap_or(u32::MAX));
         }
         pools.push(pool);
     }
     if happens(rng, 400) {
-        let mut apart = draw_pool(rng, "apart", false);
-        require(&mut apart, FAMILY, &FAMILIES);
-        require(&mut apart, CAPACITY_TYPE, &["spot", "on-demand"]);
-        apart.labels.insert("team".to_owned(), "apart".to_owned());
-        apart.taints = vec![Taint::new("dedicated", Effect::NoSchedule)];
-        pools.push(apart);
+        let mut dedicated = draw_pool(rng, "apart", false);
+        require(&mut dedicated, FAMILY, &FAMILIES);
+        require(&mut dedicated, CAPACITY_TYPE, &["spot", "on-demand"]);
+        dedicated.labels = [("team".to_owned(), "apart".to_owned())].into();
+        dedicated.taints = vec![Taint::new("dedicated", Effect::NoSchedule)];
+        pools.push(dedicated);
     }
     if happens(rng, 200) {
         let mut fixed = draw_pool(rng, "static", false);
@@ -210,12 +206,12 @@ fn draw_pool(rng: &mut Rng, name: &str, is_everywhere: bool) -> Pool {
     pool.expire_after = happens(rng, 600).then(|| hours(rng.i64(3..=24)));
     let grace = [None, None, Some(secs(600)), Some(hours(1))];
     pool.termination_grace_period = one(rng, &grace);
-    let ways = [
+    let policies = [
         Consolidation::Empty,
         Consolidation::EmptyOrUnderutilized,
         Consolidation::Balanced,
     ];
-    pool.disruption.consolidation = one(rng, &ways);
+    pool.disruption.consolidation = one(rng, &policies);
     let after = [
         Some(secs(0)),
         Some(secs(30)),
@@ -325,21 +321,17 @@ fn draw_workloads(rng: &mut Rng, cluster: &Cluster, nodes: i64) -> Vec<Workload>
         workloads.push(daemon);
     }
     let count = rng.i64(2..=8) + nodes / 20;
-    let apart = cluster.pool("apart").is_some();
+    let has_apart_pool = cluster.pool("apart").is_some();
     for number in 0..count {
         // Total requests that fill about `nodes` nodes.
-        let share = NODE_CPU * nodes / count;
-        workloads.push(draw_workload(
-            rng,
-            &format!("w{number}"),
-            share.max(500),
-            apart,
-        ));
+        let share = (NODE_CPU * nodes / count).max(500);
+        let name = format!("w{number}");
+        workloads.push(draw_workload(rng, &name, share, has_apart_pool));
     }
     workloads
 }
 
-fn draw_workload(rng: &mut Rng, name: &str, share: i64, apart: bool) -> Workload {
+fn draw_workload(rng: &mut Rng, name: &str, share: i64, has_apart_pool: bool) -> Workload {
     let owns = match rng.u32(0..20) {
         0..3 => WorkloadKind::Job {
             run_for: SignedDuration::from_mins(rng.i64(3..=90)),
@@ -351,13 +343,13 @@ fn draw_workload(rng: &mut Rng, name: &str, share: i64, apart: bool) -> Workload
     let cpu = one(rng, &[150i64, 250, 500, 500, 1000, 1000, 2000, 3000]);
     let mib = one(rng, &[128i64, 512, 1024, 3000, 6000]);
     workload.requests = amounts(cpu, mib);
-    let most = (share / cpu).min(share * NODE_MIB / NODE_CPU / mib);
-    let most = u32::try_from(most.clamp(1, 150)).unwrap_or(1);
-    draw_steps(rng, &mut workload, most);
+    let max_replicas = (share / cpu).min(share * NODE_MIB / NODE_CPU / mib);
+    let max_replicas = u32::try_from(max_replicas.clamp(1, 150)).unwrap_or(1);
+    draw_steps(rng, &mut workload, max_replicas);
     workload.priority = one(rng, &[0, 0, 0, 100, 1000]);
     workload.grace = SignedDuration::from_secs(one(rng, &[1, 5, 30, 90]));
     if !matches!(owns, WorkloadKind::Job { .. }) {
-        workload.budget = draw_pdb(rng, most);
+        workload.budget = draw_pdb(rng, max_replicas);
         if happens(rng, 250) {
             workload.max_skew = Some(rng.u32(1..=2));
         }
@@ -366,25 +358,20 @@ fn draw_workload(rng: &mut Rng, name: &str, share: i64, apart: bool) -> Workload
         let lasts = one(rng, &["true", "true", "20m", "3h", "no such thing"]);
         workload.do_not_disrupt = Some(lasts.to_owned());
     }
-    let want = |key: &str, value: &str| Want {
-        key: key.to_owned(),
-        operator: Operator::In,
-        values: vec![value.to_owned()],
-    };
     match rng.u32(0..10) {
-        0 if apart => {
+        0 if has_apart_pool => {
             let team = ("team".to_owned(), "apart".to_owned());
             workload.node_selector.extend([team]);
             workload.tolerations = vec![tolerates("dedicated")];
         }
-        1 => workload.wants.push(want(ARCH, "arm64")),
-        2 => workload.wants.push(want(CAPACITY_TYPE, "on-demand")),
+        1 => workload.wants.push(wants(ARCH, "arm64")),
+        2 => workload.wants.push(wants(CAPACITY_TYPE, "on-demand")),
         _ => {}
     }
     workload
 }
 
-fn draw_steps(rng: &mut Rng, workload: &mut Workload, most: u32) {
+fn draw_steps(rng: &mut Rng, workload: &mut Workload, max: u32) {
     let job = matches!(workload.owns, WorkloadKind::Job { .. });
     let mut times: Vec<Timestamp> = (0..rng.u32(0..=8)).map(|_| moment(rng)).collect();
     times.sort_unstable();
@@ -393,7 +380,7 @@ fn draw_steps(rng: &mut Rng, workload: &mut Workload, most: u32) {
         .into_iter()
         .map(|at| ScaleStep {
             at,
-            replicas: rng.u32(if job { 0..=most } else { most / 4..=most }),
+            replicas: rng.u32(if job { 0..=max } else { max / 4..=max }),
         })
         .collect();
     if workload.owns == WorkloadKind::Deployment {
@@ -404,13 +391,13 @@ fn draw_steps(rng: &mut Rng, workload: &mut Workload, most: u32) {
 }
 
 /// Draws a disruption budget of any form, including budgets that never allow a disruption.
-fn draw_pdb(rng: &mut Rng, most: u32) -> Option<SimPdb> {
+fn draw_pdb(rng: &mut Rng, max_replicas: u32) -> Option<SimPdb> {
     match rng.u32(0..16) {
         0..3 => Some(SimPdb::MaxUnavailable(1)),
         3 => Some(SimPdb::MaxUnavailable(0)),
         4..6 => Some(SimPdb::MaxUnavailableShare(25)),
         6 => Some(SimPdb::MaxUnavailableShare(100)),
-        7 => Some(SimPdb::MinAvailable(most / 2)),
+        7 => Some(SimPdb::MinAvailable(max_replicas / 2)),
         8 => Some(SimPdb::MinAvailableShare(50)),
         9 => Some(SimPdb::MinAvailableShare(100)),
         _ => None,
@@ -418,10 +405,10 @@ fn draw_pdb(rng: &mut Rng, most: u32) -> Option<SimPdb> {
 }
 
 fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
+    let mins = SignedDuration::from_mins;
     let mut shortages = Vec::new();
     for _ in 0..rng.u32(0..3) {
         let from = moment(rng);
-        let lasts = |rng: &mut Rng| SignedDuration::from_mins(rng.i64(5..=300));
         let family = one(rng, &FAMILIES);
         shortages.push(Shortage {
             instance_type: Some(format!("{family}*")),
@@ -430,7 +417,7 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
             left: rng.u32(0..4),
             from,
             // It ends with all other faults, so that the state can become stable.
-            until: Some(later(from, lasts(rng)).min(later(START, LASTS))),
+            until: Some(later(from, mins(rng.i64(5..=300))).min(later(START, LASTS))),
         });
     }
     shortages
@@ -438,8 +425,8 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
 
 /// Draws a configuration change of a pool.
 fn change(rng: &mut Rng, cluster: &mut Cluster) {
-    let at = rng.usize(0..cluster.pools.len());
-    let pool = &mut cluster.pools[at];
+    let index = rng.usize(0..cluster.pools.len());
+    let pool = &mut cluster.pools[index];
     match rng.u32(0..5) {
         0 => {
             pool.labels.insert("tier".to_owned(), "gold".to_owned());
@@ -469,6 +456,14 @@ fn amounts(cpu_milli: i64, mib: i64) -> Resources {
         cpu_milli,
         memory: mib * MIB,
         ..Resources::default()
+    }
+}
+
+fn wants(key: &str, value: &str) -> Want {
+    Want {
+        key: key.to_owned(),
+        operator: Operator::In,
+        values: vec![value.to_owned()],
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::TypeName;
-use crate::model::instance::{CapacityType, Price};
+use crate::model::instance::CapacityType;
+use crate::model::quantity::Resources;
 use crate::sim::World;
 use crate::sim::event_queue::later;
 
@@ -49,27 +50,24 @@ impl WorldSample {
             let offering = &machine.truth().offering;
             let key = (offering.capacity_type, offering.instance_type.clone());
             *sample.instances.entry(key).or_default() += 1;
-            let price = scene
-                .catalog
-                .offering(offering)
-                .map(|offering| offering.price);
-            sample.usd_per_h += price.map_or(0.0, Price::usd_per_h);
+            let catalog_offering = scene.catalog.offering(offering);
+            sample.usd_per_h += catalog_offering.map_or(0.0, |offering| offering.price.usd_per_h());
         }
         let store = scene.cluster.store();
         sample.nodes = store.nodes().len();
-        let (mut cpu, mut memory) = ((0, 0), (0, 0));
+        let (mut used, mut allocatable) = (Resources::default(), Resources::default());
         for node in store.nodes().values() {
-            cpu.1 += node.allocatable.cpu_milli;
-            memory.1 += node.allocatable.memory;
+            allocatable.cpu_milli += node.allocatable.cpu_milli;
+            allocatable.memory += node.allocatable.memory;
             let pods = store.pods_on(node.name.as_str());
             for pod in pods.filter(|pod| !pod.is_terminal()) {
-                cpu.0 += pod.requests.cpu_milli;
-                memory.0 += pod.requests.memory;
+                used.cpu_milli += pod.requests.cpu_milli;
+                used.memory += pod.requests.memory;
                 sample.running += usize::from(!pod.is_daemon());
             }
         }
-        sample.cpu_share = share(cpu);
-        sample.memory_share = share(memory);
+        sample.cpu_share = share(used.cpu_milli, allocatable.cpu_milli);
+        sample.memory_share = share(used.memory, allocatable.memory);
         sample
     }
 
@@ -80,10 +78,10 @@ impl WorldSample {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-fn share((used, whole): (i64, i64)) -> f64 {
-    match whole {
+fn share(used: i64, total: i64) -> f64 {
+    match total {
         0 => 0.0,
-        whole => used as f64 / whole as f64,
+        total => used as f64 / total as f64,
     }
 }
 

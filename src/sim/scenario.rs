@@ -71,7 +71,7 @@ impl Shortage {
             && self.zone.as_ref().is_none_or(|zone| *zone == key.zone.0)
             && self
                 .capacity_type
-                .is_none_or(|way| way == key.capacity_type)
+                .is_none_or(|capacity_type| capacity_type == key.capacity_type)
     }
 }
 
@@ -156,11 +156,11 @@ impl Scenario {
     pub fn parse(source: &str) -> Result<Self, Vec<Mistake>> {
         let source = source.trim_start_matches('\u{feff}');
         let body = hcl_edit::parser::parse_body(source).map_err(|error| {
-            let place = error.location();
+            let location = error.location();
             let text = error.message().to_owned();
             vec![Mistake {
-                line: place.line(),
-                column: place.column(),
+                line: location.line(),
+                column: location.column(),
                 text,
             }]
         })?;
@@ -227,10 +227,10 @@ fn assemble(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -> Opti
         scenario.outages.extend(read);
     }
     let blocks = body.iter().filter_map(Structure::as_block);
-    let (ours, config): (Vec<_>, Vec<_>) =
+    let (scenario_blocks, config): (Vec<_>, Vec<_>) =
         blocks.partition(|block| OURS.contains(&block.ident.as_str()));
-    let ours: Vec<_> = ours.into_iter().filter_map(Span::span).collect();
-    scenario.config = without(source, &ours);
+    let scenario_parts: Vec<_> = scenario_blocks.into_iter().filter_map(Span::span).collect();
+    scenario.config = without(source, &scenario_parts);
     scenario.reloads = reloads(body, config, source, scenario.start, reader);
     Some(scenario)
 }

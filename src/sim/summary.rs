@@ -12,6 +12,7 @@ use crate::model::instance::{CapacityType, InstanceType, Price};
 use crate::model::quantity::Resources;
 use crate::sim::cluster::SimCluster;
 use crate::sim::cluster::scheduler_filters::has_room;
+use crate::sim::cluster::workload_controllers::SimWorkload;
 use crate::sim::invariants::GroundTruth;
 use crate::sim::workload::WorkloadKind;
 
@@ -51,9 +52,9 @@ impl FixedFleet {
         for (capacity_type, pods) in pods_by_capacity_type(scene) {
             let count = packed(pods, shape, &daemons(&scene.cluster));
             #[expect(clippy::cast_precision_loss, reason = "a number of nodes is small")]
-            let own = count as f64 * price(shape, capacity_type).usd_per_h();
+            let cost = count as f64 * price(shape, capacity_type).usd_per_h();
             nodes += count;
-            usd_per_h += own;
+            usd_per_h += cost;
         }
         usd_per_h += reserved_usd_per_h(scene);
         self.peak = self.peak.max(nodes);
@@ -79,13 +80,13 @@ impl FixedFleet {
 
 /// Price of the fixed type with this capacity type, or on demand if it is not offered.
 fn price(shape: &InstanceType, capacity_type: CapacityType) -> Price {
-    let cheapest = |wanted| {
-        let offerings = shape.offerings.iter();
-        let offerings = offerings.filter(|offering| offering.capacity_type == wanted);
-        offerings.map(|offering| offering.price).min()
-    };
-    cheapest(capacity_type)
-        .or_else(|| cheapest(CapacityType::OnDemand))
+    let offerings = shape.offerings.iter();
+    offerings
+        .filter(|offering| {
+            [capacity_type, CapacityType::OnDemand].contains(&offering.capacity_type)
+        })
+        .min_by_key(|offering| (offering.capacity_type != capacity_type, offering.price))
+        .map(|offering| offering.price)
         .unwrap_or_default()
 }
 
@@ -110,19 +111,23 @@ fn pods_by_capacity_type(scene: &GroundTruth) -> BTreeMap<CapacityType, Vec<&Res
 
 /// Price of the instances in reservations.
 fn reserved_usd_per_h(scene: &GroundTruth) -> f64 {
-    let offerings = scene.live().map(|own| &own.truth().offering);
-    let reserved = offerings.filter(|offering| offering.capacity_type == CapacityType::Reserved);
-    let prices = reserved.filter_map(|own| scene.catalog.offering(own));
-    prices.map(|price| price.price.usd_per_h()).sum()
+    scene
+        .live()
+        .map(|machine| &machine.truth().offering)
+        .filter(|offering| offering.capacity_type == CapacityType::Reserved)
+        .filter_map(|offering| scene.catalog.offering(offering))
+        .map(|offering| offering.price.usd_per_h())
+        .sum()
 }
 
 /// Total requests of the daemons on a node.
 fn daemons(cluster: &SimCluster) -> Resources {
     let mut daemons = Resources::default();
-    let own = cluster.workloads().map(|owned| &owned.workload);
-    for workload in own.filter(|own| own.owns == WorkloadKind::DaemonSet) {
-        daemons.add(&workload.requests);
-        daemons.pods += 1;
+    for SimWorkload { workload, .. } in cluster.workloads() {
+        if workload.owns == WorkloadKind::DaemonSet {
+            daemons.add(&workload.requests);
+            daemons.pods += 1;
+        }
     }
     daemons
 }
@@ -132,10 +137,8 @@ fn packed(mut pods: Vec<&Resources>, shape: &InstanceType, daemons: &Resources) 
     pods.sort_by_key(|pod| Reverse((pod.cpu_milli, pod.memory)));
     let mut nodes: Vec<Resources> = Vec::new();
     for pod in pods {
-        let place = nodes
-            .iter_mut()
-            .find(|used| has_room(pod, &shape.allocatable, used));
-        match place {
+        let mut open = nodes.iter_mut();
+        match open.find(|used| has_room(pod, &shape.allocatable, used)) {
             Some(used) => used.add(pod),
             None => {
                 let mut used = daemons.clone();
@@ -235,14 +238,13 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = |duration: SignedDuration| duration.as_secs_f64();
         writeln!(f, "{}, seed {}", self.title, self.seed)?;
         writeln!(
             f,
             "  pods    {} bound; from creation to binding p50 {:.1} s, p95 {:.1} s",
             self.pods_bound,
-            seconds(self.bind_p50),
-            seconds(self.bind_p95)
+            self.bind_p50.as_secs_f64(),
+            self.bind_p95.as_secs_f64()
         )?;
         writeln!(
             f,

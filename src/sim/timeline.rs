@@ -310,12 +310,12 @@ impl fmt::Display for TimelineFact {
             }
             Self::Refused { offerings, .. } => match offerings.as_slice() {
                 [] => f.write_str("launch refused"),
-                [one] => write!(f, "launch refused: no capacity for {one}"),
-                [one, rest @ ..] => {
+                [offering] => write!(f, "launch refused: no capacity for {offering}"),
+                [first, others @ ..] => {
                     write!(
                         f,
-                        "launch refused: no capacity for {one} and {} more offerings",
-                        rest.len()
+                        "launch refused: no capacity for {first} and {} more offerings",
+                        others.len()
                     )
                 }
             },

@@ -62,15 +62,12 @@ impl SimWatches {
 
     /// Sends a change, unless the watch is broken.
     pub fn tell(&mut self, kind: ObjectKind, event: Event, now: Timestamp, delay: SignedDuration) {
-        self.push(
-            EventDelivery {
-                kind,
-                event,
-                listing: None,
-            },
-            now,
-            delay,
-        );
+        let delivery = EventDelivery {
+            kind,
+            event,
+            listing: None,
+        };
+        self.push(delivery, now, delay);
     }
 
     fn push(&mut self, delivery: EventDelivery, now: Timestamp, delay: SignedDuration) {
@@ -85,21 +82,18 @@ impl SimWatches {
     }
 
     /// Starts or restarts a watch with a full listing.
-    pub fn list(&mut self, event: Event, kind: ObjectKind, whole: Listing, at: Timestamp) {
+    pub fn list(&mut self, event: Event, kind: ObjectKind, listing: Listing, at: Timestamp) {
         let stream = self.streams.entry(kind).or_default();
         stream.up = true;
         stream.stalled = None;
         stream.last_due = None;
         stream.queue.clear();
-        self.push(
-            EventDelivery {
-                kind,
-                event,
-                listing: Some(whole),
-            },
-            at,
-            SignedDuration::ZERO,
-        );
+        let delivery = EventDelivery {
+            kind,
+            event,
+            listing: Some(listing),
+        };
+        self.push(delivery, at, SignedDuration::ZERO);
     }
 
     /// Breaks a watch. Events in flight are lost, and the daemon is notified immediately.
@@ -109,15 +103,7 @@ impl SimWatches {
         stream.last_due = None;
         stream.stalled = None;
         let event = Event::WatchLost(kind, String::new());
-        self.push(
-            EventDelivery {
-                kind,
-                event,
-                listing: None,
-            },
-            now,
-            SignedDuration::ZERO,
-        );
+        self.tell(kind, event, now, SignedDuration::ZERO);
         self.streams.entry(kind).or_default().up = false;
     }
 
@@ -142,7 +128,7 @@ impl SimWatches {
     pub fn next_at(&self) -> Option<Timestamp> {
         self.streams
             .values()
-            .filter_map(|s| s.queue.front().map(|(due, _)| *due))
+            .filter_map(|stream| stream.queue.front().map(|(due, _)| *due))
             .min()
     }
 

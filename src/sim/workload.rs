@@ -57,7 +57,7 @@ impl SimPdb {
         match self {
             Self::MinAvailable(_) => false,
             Self::MinAvailableShare(share) => share >= 100,
-            Self::MaxUnavailable(most) | Self::MaxUnavailableShare(most) => most == 0,
+            Self::MaxUnavailable(limit) | Self::MaxUnavailableShare(limit) => limit == 0,
         }
     }
 }
@@ -171,12 +171,14 @@ impl Workload {
             honors_taints: false,
             is_hard: true,
         });
-        let annotation = self.do_not_disrupt.clone();
-        let annotation = annotation.map(|value| (DO_NOT_DISRUPT.to_owned(), value));
+        let do_not_disrupt = self.do_not_disrupt.clone();
         Pod {
             key: self.key(),
             labels,
-            annotations: annotation.into_iter().collect(),
+            annotations: do_not_disrupt
+                .map(|value| (DO_NOT_DISRUPT.to_owned(), value))
+                .into_iter()
+                .collect(),
             owner: Some(Owner {
                 kind: kind.to_owned(),
                 name: self.name.clone(),

@@ -74,7 +74,8 @@ fn entry(item: &Value, at: &str, losses: &mut DroppedFields) -> Result<Requireme
         Some(_) => None,
     };
     let values: Vec<String> = values.ok_or("values is not a list of strings")?;
-    let mut requirement = Requirement::from_operator(*meant, &values)?;
+    let mut requirement =
+        Requirement::from_operator(*meant, &values).map_err(|error| error.to_string())?;
     if let Some(least) = field("minValues") {
         let least = least.as_u64().and_then(|own| u32::try_from(own).ok());
         requirement.min_values = Some(least.ok_or("minValues is not a number")?);

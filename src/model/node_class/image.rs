@@ -47,14 +47,14 @@ impl AmiFamily {
 
     /// The spelling.
     pub fn as_str(self) -> &'static str {
-        let place = Self::ALL.iter().position(|own| *own == self);
-        place.map_or("", |place| Self::NAMES[place])
+        let index = Self::ALL.iter().position(|family| *family == self);
+        index.map_or("", |index| Self::NAMES[index])
     }
 
     /// Parses a family.
     pub fn parse(text: &str) -> Option<Self> {
-        let place = Self::NAMES.iter().position(|name| *name == text)?;
-        Some(Self::ALL[place])
+        let index = Self::NAMES.iter().position(|name| *name == text)?;
+        Some(Self::ALL[index])
     }
 
     /// The value of the label `node.kubernetes.io/windows-build`. `None` on Linux.

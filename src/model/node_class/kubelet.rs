@@ -38,14 +38,14 @@ impl Signal {
 
     /// The kubelet's spelling.
     pub fn as_str(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(own, _)| *own == self);
+        let found = Self::ALL.iter().find(|(signal, _)| *signal == self);
         found.map_or("", |(_, name)| name)
     }
 
     /// Parses a signal.
     pub fn parse(text: &str) -> Option<Self> {
         let found = Self::ALL.iter().find(|(_, name)| *name == text);
-        found.map(|(own, _)| *own)
+        found.map(|(signal, _)| *signal)
     }
 }
 

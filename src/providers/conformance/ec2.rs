@@ -125,8 +125,8 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let prod = Ec2::new(cluster.clone(), api(), region_handle);
     let adopt = async |claim: &str, instance: &InstanceId| {
         let pool = Pool::new("general");
-        let reason = ("adopted", "adopted");
-        let claim = record_in(&cluster, &pool, claim, Timestamp::UNIX_EPOCH, reason);
+        let reason = "adopted";
+        let claim = record_in(&cluster, &pool, claim, Timestamp::UNIX_EPOCH, reason, reason);
         let adoption = Adoption {
             tags: Launch::tags_of(&cluster, &claim),
             claim,

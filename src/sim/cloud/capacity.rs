@@ -64,21 +64,23 @@ impl CapacityPools {
     }
 
     /// Returns the cheapest of the offerings that are at least half as deep as the deepest.
-    pub fn price_capacity_optimized(&self, sold: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
-        let depth = |key: &OfferingKey| self.left(key).unwrap_or(DEEP).min(DEEP);
-        let deepest = sold.iter().map(|(key, _)| depth(key)).max()?;
-        let deep: Vec<(OfferingKey, Price)> = sold
-            .iter()
-            .filter(|(key, _)| depth(key) * 2 >= deepest)
-            .cloned()
-            .collect();
+    pub fn price_capacity_optimized(&self, offers: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
+        let deepest = offers.iter().map(|(key, _)| self.depth(key)).max()?;
+        let mut deep = offers.to_vec();
+        deep.retain(|(key, _)| self.depth(key) * 2 >= deepest);
         lowest_price(&deep)
+    }
+
+    /// Remaining instances, up to the maximum depth that counts.
+    fn depth(&self, key: &OfferingKey) -> u32 {
+        self.left(key).unwrap_or(DEEP).min(DEEP)
     }
 }
 
 /// Returns the cheapest offering. For equal prices, the first by key.
-pub fn lowest_price(sold: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
-    sold.iter()
+pub fn lowest_price(offers: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
+    offers
+        .iter()
         .min_by_key(|(key, price)| (*price, key))
         .map(|(key, _)| key.clone())
 }

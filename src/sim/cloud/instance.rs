@@ -47,6 +47,11 @@ impl SimInstance {
         &self.instance
     }
 
+    /// Returns true if the instance incurs cost.
+    pub fn is_live(&self) -> bool {
+        self.instance.state.is_live()
+    }
+
     /// The instance as it is listed. `None` if it is not listed.
     pub fn seen(&self, now: Timestamp) -> Option<Instance> {
         if self.vanishes.is_some_and(|at| at <= now) {

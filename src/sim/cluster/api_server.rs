@@ -8,6 +8,7 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
+use crate::sim::cloud::failed;
 use crate::sim::cluster::kubelet::NEVER_CAME_MS;
 use crate::sim::cluster::{ClusterTimer, SimCluster};
 
@@ -28,11 +29,9 @@ impl SimCluster {
             Command::PatchNode(patch) => self.patch_node(patch, now),
             Command::DeleteNode { node, uid } => self.delete_node(node, uid, now),
             Command::Evict { pod, uid } => self.evict(pod, uid, now),
-            Command::Nominate { pod, uid, node } => {
-                self.nominate(pod, uid, (None, Some(node)), now)
-            }
+            Command::Nominate { pod, uid, node } => self.nominate(pod, uid, None, Some(node), now),
             Command::ClearNomination { pod, uid, node } => {
-                self.nominate(pod, uid, (Some(node), None), now)
+                self.nominate(pod, uid, Some(node), None, now)
             }
             Command::ListPodsOn { node } => {
                 CommandResult::Pods(self.store().pods_on(node.as_str()).cloned().collect())
@@ -49,7 +48,7 @@ impl SimCluster {
             Command::ReadLease => CommandResult::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
             // The simulated cluster has no such objects.
-            Command::PatchBuffer(own) => gone("CapacityBuffer", &own.key.name),
+            Command::PatchBuffer(patch) => gone("CapacityBuffer", &patch.key.name),
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }
@@ -75,26 +74,29 @@ impl SimCluster {
         self.node_changed(now);
     }
 
-    fn create_node(&mut self, new: &NewNode, now: Timestamp) -> CommandResult {
-        if self.store.nodes().contains_key(&new.name) {
+    fn create_node(&mut self, new_node: &NewNode, now: Timestamp) -> CommandResult {
+        if self.store.nodes().contains_key(&new_node.name) {
             return conflict("a node of this name exists already");
         }
         let node = Node {
-            name: new.name.clone(),
+            name: new_node.name.clone(),
             uid: self.store.new_uid(),
-            provider_id: new.provider_id.clone(),
+            provider_id: new_node.provider_id.clone(),
             created: Some(now),
-            labels: new.labels.clone(),
-            annotations: new.annotations.clone(),
-            taints: new.taints.clone(),
-            capacity: new.capacity.clone(),
-            allocatable: new.allocatable.clone(),
+            labels: new_node.labels.clone(),
+            annotations: new_node.annotations.clone(),
+            taints: new_node.taints.clone(),
+            capacity: new_node.capacity.clone(),
+            allocatable: new_node.allocatable.clone(),
             ..Node::default()
         };
         self.store.put_node(node, now);
-        let wait = self.pace(NEVER_CAME_MS, NEVER_CAME_MS);
-        self.timers
-            .after(now, wait, ClusterTimer::Silent(new.name.clone()));
+        self.set_timer(
+            now,
+            NEVER_CAME_MS,
+            NEVER_CAME_MS,
+            ClusterTimer::Silent(new_node.name.clone()),
+        );
         self.node_changed(now);
         CommandResult::Done
     }
@@ -159,12 +161,8 @@ impl SimCluster {
                 node.node_claim = None;
             }
         });
-        if self
-            .store
-            .nodes()
-            .get(&patch.node)
-            .is_some_and(|node| node.deleting.is_some() && node.finalizers.is_empty())
-        {
+        let node = self.store.nodes().get(&patch.node);
+        if node.is_some_and(|node| node.deleting.is_some() && node.finalizers.is_empty()) {
             self.node_goes(&patch.node, now);
         }
         self.node_changed(now);
@@ -181,8 +179,8 @@ impl SimCluster {
     }
 
     fn patch_lease(&mut self, patch: &LeasePatch) -> CommandResult {
-        let known = self.lease.as_ref().map(|lease| &lease.version);
-        if known != patch.version.as_ref() {
+        let version = self.lease.as_ref().map(|lease| &lease.version);
+        if version != patch.version.as_ref() {
             return conflict("the Lease has been modified");
         }
         let mut lease = self.lease.take().unwrap_or_default();
@@ -196,19 +194,20 @@ impl SimCluster {
         &mut self,
         key: &PodKey,
         uid: &str,
-        (from, to): (Option<&NodeName>, Option<&NodeName>),
+        from: Option<&NodeName>,
+        to: Option<&NodeName>,
         now: Timestamp,
     ) -> CommandResult {
-        let known = self.store.pods().get(key);
-        if known.is_some_and(|pod| pod.uid == uid && pod.nominated_node.as_ref() != from) {
+        let pod = self.store.pods().get(key);
+        if pod.is_some_and(|pod| pod.uid == uid && pod.nominated_node.as_ref() != from) {
             return conflict("the test operation failed");
         }
-        let known = self.store.change_pod(key, uid, now, |pod| {
+        let is_changed = self.store.change_pod(key, uid, now, |pod| {
             if pod.node.is_none() {
                 pod.nominated_node = to.cloned();
             }
         });
-        if known {
+        if is_changed {
             CommandResult::Done
         } else {
             conflict("there is no such pod any more")
@@ -229,8 +228,8 @@ impl SimCluster {
 
     /// Deletes a node. The node is removed after its finalizers.
     pub fn remove_node(&mut self, name: &NodeName, now: Timestamp) {
-        let known = self.store.nodes().get(name);
-        if known.is_some_and(|node| node.finalizers.is_empty()) {
+        let node = self.store.nodes().get(name);
+        if node.is_some_and(|node| node.finalizers.is_empty()) {
             self.node_goes(name, now);
             return;
         }
@@ -242,9 +241,7 @@ impl SimCluster {
     fn node_goes(&mut self, name: &NodeName, now: Timestamp) {
         self.store.remove_node(name);
         // The pod garbage collector runs every 20 s and then waits for another 20 s.
-        let wait = self.pace(20_000, 40_000);
-        self.timers
-            .after(now, wait, ClusterTimer::Collect(name.clone()));
+        self.set_timer(now, 20_000, 40_000, ClusterTimer::Collect(name.clone()));
     }
 
     fn evict(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> CommandResult {
@@ -254,11 +251,11 @@ impl SimCluster {
         if pod.uid != uid {
             return conflict("the UID in the precondition differs");
         }
-        let free = pod.deleting.is_some() || pod.is_terminal() || pod.phase == PodPhase::Pending;
-        let allowance = self
-            .owner_index(pod)
-            .and_then(|owner| self.allowance(owner));
-        if !free && allowance.is_some_and(|allowed| allowed <= 0) {
+        let is_unprotected =
+            pod.deleting.is_some() || pod.is_terminal() || pod.phase == PodPhase::Pending;
+        let owner = self.owner_index(pod);
+        let allowance = owner.and_then(|owner| self.allowance(owner));
+        if !is_unprotected && allowance.is_some_and(|allowed| allowed <= 0) {
             return CommandResult::EvictRefused(BUDGET.to_owned());
         }
         if pod.deleting.is_none() {
@@ -269,25 +266,19 @@ impl SimCluster {
     }
 }
 
-fn merge(own: &mut Labels, changes: &[(String, Option<String>)]) {
+fn merge(labels: &mut Labels, changes: &[(String, Option<String>)]) {
     for (key, value) in changes {
         match value {
-            Some(value) => own.insert(key.clone(), value.clone()),
-            None => own.remove(key),
+            Some(value) => labels.insert(key.clone(), value.clone()),
+            None => labels.remove(key),
         };
     }
 }
 
 fn gone(kind: &str, name: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Gone,
-        text: format!("{kind} {name:?} not found"),
-    }
+    failed(FailureKind::Gone, &format!("{kind} {name:?} not found"))
 }
 
 fn conflict(text: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Conflict,
-        text: text.to_owned(),
-    }
+    failed(FailureKind::Conflict, text)
 }

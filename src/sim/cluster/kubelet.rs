@@ -67,7 +67,7 @@ impl SimCluster {
                 .shape
                 .requirements
                 .get(key)
-                .and_then(|r| r.values()?.first());
+                .and_then(|requirement| requirement.values()?.first());
             labels.extend(value.map(|value| (key.to_owned(), value.clone())));
         }
         labels.insert(HOSTNAME.to_owned(), name.0.clone());
@@ -106,9 +106,7 @@ impl SimCluster {
         });
         if boot.gets_ready {
             // The network plugin needs a few seconds.
-            let wait = self.pace(3000, 12_000);
-            self.timers
-                .after(now, wait, ClusterTimer::Ready(name.clone()));
+            self.set_timer(now, 3000, 12_000, ClusterTimer::Ready(name.clone()));
         }
         self.node_changed(now);
         name
@@ -117,27 +115,22 @@ impl SimCluster {
     /// A kubelet registers its node. If the Node exists, its labels and taints are kept.
     fn come(&mut self, node: Node, now: Timestamp) {
         let name = node.name.clone();
-        let found = self.store.change_node(&name, now, |store| {
+        let exists = self.store.change_node(&name, now, |store| {
             store.has_kubelet = true;
             store.capacity.clone_from(&node.capacity);
             store.allocatable.clone_from(&node.allocatable);
             store.taints.retain(|taint| taint.key != UNREACHABLE);
             store.taints.push(Taint::new(NOT_READY, Effect::NoSchedule));
         });
-        if !found {
+        if !exists {
             self.store.put_node(node, now);
             return;
         }
         // Pods with a pending deletion are terminated now that there is a kubelet.
         for (pod, uid) in self.running_on(&name) {
-            let leaves = self
-                .store
-                .pods()
-                .get(&pod)
-                .is_some_and(|pod| pod.deleting.is_some());
-            if leaves {
-                let wait = self.pace(100, 500);
-                self.timers.after(now, wait, ClusterTimer::Leave(pod, uid));
+            let known = self.store.pod(&pod, &uid);
+            if known.is_some_and(|pod| pod.deleting.is_some()) {
+                self.set_timer(now, 100, 500, ClusterTimer::Leave(pod, uid));
             }
         }
     }
@@ -145,23 +138,19 @@ impl SimCluster {
     /// Node name by IP address, as in EC2: the previous name if the kubelet has registered before,
     /// else the first free name. Addresses and names are reused.
     fn free_name(&self, instance: &InstanceId) -> NodeName {
-        let mut known = self.kubelets.iter();
-        if let Some((name, _)) = known.find(|(_, kubelet)| kubelet.instance == *instance) {
+        let mut kubelets = self.kubelets.iter();
+        if let Some((name, _)) = kubelets.find(|(_, kubelet)| kubelet.instance == *instance) {
             return name.clone();
         }
-        let name = |number: usize| {
-            let (high, low) = (number / 250, number % 250 + 4);
-            NodeName(format!("ip-10-0-{high}-{low}.ec2.internal"))
-        };
         (0..)
-            .map(name)
+            .map(numbered_name)
             .find(|name| {
                 let kubelet = self.kubelets.get(name);
                 kubelet.is_none_or(|kubelet| !kubelet.alive)
                     && !self.store.nodes().contains_key(name)
                     && self.store.pods_on(name.as_str()).next().is_none()
             })
-            .unwrap_or_else(|| name(usize::MAX))
+            .unwrap_or_else(|| numbered_name(usize::MAX))
     }
 
     /// Adds a node without an instance.
@@ -218,18 +207,10 @@ impl SimCluster {
             after,
         });
         if starting {
-            let wait = self.pace(2000, 8000);
-            self.timers
-                .after(now, wait, ClusterTimer::Unstart(name.clone()));
+            self.set_timer(now, 2000, 8000, ClusterTimer::Unstart(name.clone()));
         }
-        let early: Vec<(PodKey, String)> = self
-            .store
-            .pods_on(name.as_str())
-            .map(|p| (p.key.clone(), p.uid.clone()))
-            .collect();
-        for (pod, uid) in early {
-            let wait = self.pace(800, 3000);
-            self.timers.after(now, wait, ClusterTimer::Run(pod, uid));
+        for (pod, uid) in self.bound_to(name) {
+            self.set_timer(now, 800, 3000, ClusterTimer::Run(pod, uid));
         }
         self.node_changed(now);
     }
@@ -238,16 +219,16 @@ impl SimCluster {
         let Some(kubelet) = self.kubelets.get(name).filter(|kubelet| kubelet.alive) else {
             return;
         };
-        let gone = kubelet.startup_taints.clone();
+        let startup_taints = kubelet.startup_taints.clone();
         self.store.change_node(name, now, |node| {
             node.taints
-                .retain(|taint| !gone.iter().any(|other| other.matches(taint)));
+                .retain(|taint| !startup_taints.iter().any(|other| other.matches(taint)));
         });
         self.node_changed(now);
     }
 
     pub(super) fn run_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
-        let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
+        let Some(pod) = self.store.pod(key, uid) else {
             return;
         };
         let Some(node) = pod.node.clone() else { return };
@@ -281,15 +262,12 @@ impl SimCluster {
 
     /// The machine of an instance has ended: its kubelet stops reporting.
     pub fn machine_ended(&mut self, instance: &InstanceId, now: Timestamp) {
-        let found = self
-            .kubelets
-            .iter_mut()
-            .find(|(_, kubelet)| kubelet.instance == *instance);
+        let mut kubelets = self.kubelets.iter_mut();
+        let found = kubelets.find(|(_, kubelet)| kubelet.instance == *instance);
         let Some((name, kubelet)) = found else { return };
         kubelet.alive = false;
         let name = name.clone();
-        let wait = self.pace(GRACE_MS, GRACE_MS);
-        self.timers.after(now, wait, ClusterTimer::Silent(name));
+        self.set_timer(now, GRACE_MS, GRACE_MS, ClusterTimer::Silent(name));
     }
 
     pub(super) fn node_silent(&mut self, name: &NodeName, now: Timestamp) {
@@ -313,26 +291,30 @@ impl SimCluster {
                 .change_pod(&pod, &uid, now, |pod| pod.ready = Some(false));
             self.note_pod(&pod);
         }
-        let wait = self.pace(TOLERATION_MS, TOLERATION_MS);
-        self.timers
-            .after(now, wait, ClusterTimer::EvictLost(name.clone()));
+        self.set_timer(
+            now,
+            TOLERATION_MS,
+            TOLERATION_MS,
+            ClusterTimer::EvictLost(name.clone()),
+        );
     }
 
     fn note_pod(&mut self, pod: &PodKey) {
-        let owner = self
-            .store
-            .pods()
-            .get(pod)
-            .and_then(|pod| self.owner_index(pod));
+        let pod = self.store.pods().get(pod);
+        let owner = pod.and_then(|pod| self.owner_index(pod));
         self.unbalanced.extend(owner);
     }
 
+    /// Keys and UIDs of the pods bound to a node.
+    fn bound_to(&self, name: &NodeName) -> Vec<(PodKey, String)> {
+        let pods = self.store.pods_on(name.as_str());
+        pods.map(|pod| (pod.key.clone(), pod.uid.clone())).collect()
+    }
+
+    /// Keys and UIDs of the pods on a node that have not ended.
     fn running_on(&self, name: &NodeName) -> Vec<(PodKey, String)> {
-        let bound = self
-            .store
-            .pods_on(name.as_str())
-            .filter(|pod| !pod.is_terminal());
-        bound
+        let pods = self.store.pods_on(name.as_str());
+        pods.filter(|pod| !pod.is_terminal())
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect()
     }
@@ -343,12 +325,8 @@ impl SimCluster {
             return;
         }
         for (pod, uid) in self.running_on(name) {
-            let daemon = self
-                .store
-                .pods()
-                .get(&pod)
-                .is_some_and(|pod| pod.is_daemon());
-            if !daemon {
+            let known = self.store.pod(&pod, &uid);
+            if known.is_none_or(|pod| !pod.is_daemon()) {
                 self.delete_pod(&pod, &uid, now);
             }
         }
@@ -359,13 +337,14 @@ impl SimCluster {
         if self.store.nodes().contains_key(name) {
             return;
         }
-        let bound: Vec<(PodKey, String)> = self
-            .store
-            .pods_on(name.as_str())
-            .map(|p| (p.key.clone(), p.uid.clone()))
-            .collect();
-        for (pod, uid) in bound {
+        for (pod, uid) in self.bound_to(name) {
             self.forget_pod(&pod, &uid, now);
         }
     }
+}
+
+/// The node name of the IP address with this number.
+fn numbered_name(number: usize) -> NodeName {
+    let (high, low) = (number / 250, number % 250 + 4);
+    NodeName(format!("ip-10-0-{high}-{low}.ec2.internal"))
 }

@@ -11,6 +11,8 @@ use crate::sim::workload::SimPdb;
 
 /// Pod counts of a workload with a budget.
 struct PdbCounts {
+    /// The budget.
+    budget: SimPdb,
     /// Desired number of pods.
     desired: i64,
     /// Healthy pods that are not being deleted.
@@ -32,16 +34,12 @@ impl SimCluster {
             let Some((count, owned)) = self.count(owner).zip(self.owned.get(owner)) else {
                 continue;
             };
-            let name = owned.workload.name.clone();
-            let labels = [("app".to_owned(), name)].into();
-            let number = |own: u32| Some(Bound::Count(own.into()));
-            let share = |own: u32| Some(Bound::Percent(own));
-            let (min_available, max_unavailable) = match owned.workload.budget {
-                Some(SimPdb::MinAvailable(least)) => (number(least), None),
-                Some(SimPdb::MaxUnavailable(most)) => (None, number(most)),
-                Some(SimPdb::MinAvailableShare(least)) => (share(least), None),
-                Some(SimPdb::MaxUnavailableShare(most)) => (None, share(most)),
-                None => (None, None),
+            let labels = [("app".to_owned(), owned.workload.name.clone())].into();
+            let (min_available, max_unavailable) = match count.budget {
+                SimPdb::MinAvailable(pods) => (Some(Bound::Count(pods.into())), None),
+                SimPdb::MaxUnavailable(pods) => (None, Some(Bound::Count(pods.into()))),
+                SimPdb::MinAvailableShare(percent) => (Some(Bound::Percent(percent)), None),
+                SimPdb::MaxUnavailableShare(percent) => (None, Some(Bound::Percent(percent))),
             };
             self.store.put_pdb(Pdb {
                 key: owned.workload.key(),
@@ -60,17 +58,18 @@ impl SimCluster {
     /// Returns each owner with a budget and running pods on a node. The values are its name, the
     /// number of pods it would lose with the node, and the number of disruptions allowed.
     pub fn displaced(&self, node: &str) -> Vec<(&str, i64, i64)> {
-        let mut lost: BTreeMap<usize, i64> = BTreeMap::new();
+        let mut lost_pods: BTreeMap<usize, i64> = BTreeMap::new();
         for pod in self
             .store
             .pods_on(node)
             .filter(|pod| is_healthy(pod) && pod.deleting.is_none())
         {
             if let Some(owner) = self.owner_index(pod) {
-                *lost.entry(owner).or_insert(0) += 1;
+                *lost_pods.entry(owner).or_insert(0) += 1;
             }
         }
-        lost.into_iter()
+        lost_pods
+            .into_iter()
             .filter_map(|(owner, lost)| {
                 let name = self.owned.get(owner)?.workload.name.as_str();
                 Some((name, lost, self.allowance(owner)?))
@@ -93,17 +92,22 @@ impl SimCluster {
             .count();
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
         let desired = i64::from(owned.desired);
-        let share = |per_cent: u32| (desired * i64::from(per_cent) + 99) / 100;
-        let least = match budget {
-            SimPdb::MinAvailable(least) => i64::from(least),
-            SimPdb::MaxUnavailable(most) => desired - i64::from(most),
-            SimPdb::MinAvailableShare(least) => share(least),
-            SimPdb::MaxUnavailableShare(most) => desired - share(most),
+        let min_healthy = match budget {
+            SimPdb::MinAvailable(pods) => i64::from(pods),
+            SimPdb::MaxUnavailable(pods) => desired - i64::from(pods),
+            SimPdb::MinAvailableShare(percent) => percentage(desired, percent),
+            SimPdb::MaxUnavailableShare(percent) => desired - percentage(desired, percent),
         };
         Some(PdbCounts {
+            budget,
             desired,
             healthy,
-            least: least.max(0),
+            least: min_healthy.max(0),
         })
     }
+}
+
+/// This percentage of a number of pods, rounded up.
+fn percentage(pods: i64, percent: u32) -> i64 {
+    (pods * i64::from(percent) + 99) / 100
 }

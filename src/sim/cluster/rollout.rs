@@ -1,5 +1,7 @@
 //! Rolling updates of Deployments: a quarter of the pods is replaced at a time.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::model::id::PodKey;
@@ -23,39 +25,39 @@ impl SimCluster {
     /// down).
     pub(super) fn roll_on(&mut self, owner: usize, wanted: usize, now: Timestamp) {
         let owned = &self.owned[owner];
-        let stays = |pod: &&Pod| pod.deleting.is_none() && !pod.is_terminal();
-        let active = self.store.pods_of(&owned.workload.name).filter(stays);
-        let (mut old, new): (Vec<&Pod>, Vec<&Pod>) =
+        let active = self.store.active_pods_of(&owned.workload.name);
+        let (mut outdated, current): (Vec<&Pod>, Vec<&Pod>) =
             active.partition(|pod| owned.outdated.contains(&pod.uid));
-        let ready = old.iter().chain(&new).filter(|pod| is_healthy(pod)).count();
-        let room = (wanted + wanted.div_ceil(4)).saturating_sub(old.len() + new.len());
-        let made = wanted.saturating_sub(new.len()).min(room);
+        let all = outdated.iter().chain(&current);
+        let ready = all.filter(|pod| is_healthy(pod)).count();
+        let surge = (wanted + wanted.div_ceil(4)).saturating_sub(outdated.len() + current.len());
+        let new_pods = wanted.saturating_sub(current.len()).min(surge);
         let mut spare = ready.saturating_sub(wanted - wanted / 4);
-        old.sort_by_key(|pod| (is_healthy(pod), &pod.key));
+        outdated.sort_by_key(|pod| (is_healthy(pod), &pod.key));
         // Unready pods may be removed at any time. Ready pods may be removed up to
         // `maxUnavailable`.
-        old.retain(|pod| {
-            let goes = !is_healthy(pod) || spare > 0;
+        outdated.retain(|pod| {
+            let is_removed = !is_healthy(pod) || spare > 0;
             spare = spare.saturating_sub(usize::from(is_healthy(pod)));
-            goes
+            is_removed
         });
-        let surplus = new.iter().skip(wanted);
-        let leaving = old.iter().chain(surplus);
-        let leaving: Vec<(PodKey, String)> = leaving
+        let leaving: Vec<(PodKey, String)> = outdated
+            .iter()
+            .chain(current.iter().skip(wanted))
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         for (key, uid) in leaving {
             self.delete_pod(&key, &uid, now);
         }
-        for _ in 0..made {
+        for _ in 0..new_pods {
             self.make_pod(owner, None, None, now);
         }
         let Some(owned) = self.owned.get_mut(owner) else {
             return;
         };
-        let pods = self.store.pods_of(&owned.workload.name).filter(stays);
-        let left: std::collections::BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
-        owned.outdated.retain(|uid| left.contains(uid.as_str()));
+        let pods = self.store.active_pods_of(&owned.workload.name);
+        let uids: BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
+        owned.outdated.retain(|uid| uids.contains(uid.as_str()));
         if owned.outdated.is_empty() {
             self.schedule_reconcile(owner, now);
         }

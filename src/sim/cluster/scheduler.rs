@@ -1,5 +1,6 @@
 //! The scheduler: filters and scores nodes, reserves resources, and binds after a short delay.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::sim::cluster::scheduler_filters::{
-    FilterFailure, admits, discouragements, is_within_skew, labels_suit,
+    admits, discouragements, is_within_skew, labels_suit,
 };
 use crate::sim::cluster::{ClusterTimer, SimCluster, Waiter};
 use crate::sim::timeline::TimelineFact;
@@ -25,8 +26,7 @@ impl SimCluster {
             return;
         }
         self.scheduling = true;
-        let wait = self.pace(20, 100);
-        self.timers.after(now, wait, ClusterTimer::Schedule);
+        self.set_timer(now, 20, 100, ClusterTimer::Schedule);
     }
 
     /// Tries every pending pod once, by priority and age.
@@ -34,56 +34,53 @@ impl SimCluster {
         self.scheduling = false;
         let mut bound: BTreeMap<NodeName, Vec<Waiter>> = BTreeMap::new();
         let mut hopeless = BTreeSet::new();
-        let mut fresh = 0;
+        let mut newly_pending = 0;
         let mut promised = self.promised();
-        for (rank, (pod, uid)) in std::mem::take(&mut self.waiting) {
-            let Some(it) = self.store.pods().get(&pod).filter(|it| awaits(it, &uid)) else {
+        for (rank, (key, uid)) in std::mem::take(&mut self.waiting) {
+            let Some(pod) = self.store.pods().get(&key).filter(|pod| awaits(pod, &uid)) else {
                 continue;
             };
-            let Some(owner) = self.owner_index(it) else {
+            let Some(owner) = self.owner_index(pod) else {
                 continue;
             };
-            let daemon = it.is_daemon();
+            let daemon = pod.is_daemon();
             // Free resources only decrease during one pass. If a pod does not fit, none of its
             // replicas fits. Nominated pods are an exception, because resources are reserved for
             // each of them.
-            let choice = if hopeless.contains(&owner) && it.nominated_node.is_none() {
+            let choice = if hopeless.contains(&owner) && pod.nominated_node.is_none() {
                 None
             } else {
-                self.choose(owner, it, &promised)
+                self.choose(owner, pod, &promised)
             };
             if let Some(node) = choice {
-                let requests = it.requests.clone();
-                let told = it.nominated_node.as_ref();
-                if let Some(all) = told.and_then(|name| promised.get_mut(name)) {
-                    all.remove(&pod);
+                let requests = pod.requests.clone();
+                let nominated = pod.nominated_node.as_ref();
+                if let Some(promises) = nominated.and_then(|name| promised.get_mut(name)) {
+                    promises.remove(&key);
                 }
                 self.store.reserve(&node, &requests);
-                self.assumed.insert(pod.clone(), node.clone());
-                bound
-                    .entry(node)
-                    .or_default()
-                    .push(Waiter { rank, pod, uid });
+                self.assumed.insert(key.clone(), node.clone());
+                let waiter = Waiter { rank, key, uid };
+                bound.entry(node).or_default().push(waiter);
                 continue;
             }
             if !daemon {
                 hopeless.insert(owner);
             }
-            if !it.unschedulable {
+            if !pod.unschedulable {
                 self.store
-                    .change_pod(&pod, &uid, now, |pod| pod.unschedulable = true);
-                fresh += usize::from(!daemon);
+                    .change_pod(&key, &uid, now, |pod| pod.unschedulable = true);
+                newly_pending += usize::from(!daemon);
             }
-            self.waiting.insert(rank, (pod, uid));
+            self.waiting.insert(rank, (key, uid));
         }
         for (node, pods) in bound {
             // Binding is a separate call. The node may change in between.
-            let wait = self.pace(5, 120);
-            self.timers.after(now, wait, ClusterTimer::Bind(node, pods));
+            self.set_timer(now, 5, 120, ClusterTimer::Bind(node, pods));
         }
-        if fresh > 0 {
+        if newly_pending > 0 {
             self.facts.push(TimelineFact::Waiting {
-                pods: fresh,
+                pods: newly_pending,
                 pending: self.pending(),
             });
         }
@@ -101,14 +98,14 @@ impl SimCluster {
     /// count as used. Source: Kubernetes documentation, nominated node names.
     fn promised(&self) -> Promised {
         let mut promised = Promised::new();
-        for (pod, uid) in self.waiting.values() {
-            let known = self.store.pods().get(pod).filter(|pod| awaits(pod, uid));
-            if let Some((node, own)) =
-                known.and_then(|own| Some((own.nominated_node.as_ref()?, own)))
+        for (key, uid) in self.waiting.values() {
+            let pod = self.store.pods().get(key).filter(|pod| awaits(pod, uid));
+            if let Some(pod) = pod
+                && let Some(node) = &pod.nominated_node
             {
-                let own = (own.priority, own.requests.clone());
-                let all = promised.entry(node.clone()).or_default();
-                all.insert(pod.clone(), own);
+                let promise = (pod.priority, pod.requests.clone());
+                let promises = promised.entry(node.clone()).or_default();
+                promises.insert(key.clone(), promise);
             }
         }
         promised
@@ -122,41 +119,34 @@ impl SimCluster {
             return admits(workload, node, used).is_ok().then(|| target.clone());
         }
         let zones = self.zones_of(workload);
-        let takes = |node: &Node, used: &Resources| -> Result<(), FilterFailure> {
-            let others = promised.get(&node.name).into_iter().flatten();
-            let mut others = others.filter(|(key, own)| **key != pod.key && own.0 >= pod.priority);
-            match others.next() {
-                None => admits(workload, node, used)?,
-                Some((_, first)) => {
-                    let mut taken = used.clone();
-                    taken.add(&first.1);
-                    others.for_each(|(_, own)| taken.add(&own.1));
-                    admits(workload, node, &taken)?;
-                }
-            }
-            is_within_skew(workload, node, &zones)
-        };
-        let named = pod.nominated_node.as_ref();
-        if let Some(node) = named.and_then(|name| self.store.nodes().get(name)) {
-            let load = self.store.load(node.name.as_str());
-            if load.is_some_and(|load| takes(node, &load.used).is_ok()) {
-                return Some(node.name.clone());
-            }
-        }
+        let nodes = self.store.nodes();
+        let nominated = pod.nominated_node.as_ref();
         let mut best: Option<((usize, i64), &NodeName)> = None;
-        for node in self.store.nodes().values() {
+        let first = nominated.and_then(|name| nodes.get(name));
+        for node in first.into_iter().chain(nodes.values()) {
             let Some(load) = self.store.load(node.name.as_str()) else {
                 continue;
             };
-            if takes(node, &load.used).is_err() {
+            let used = with_promised(&load.used, promised.get(&node.name), pod);
+            let result = admits(workload, node, &used);
+            if result
+                .and_then(|()| is_within_skew(workload, node, &zones))
+                .is_err()
+            {
                 continue;
+            }
+            if nominated == Some(&node.name) {
+                return nominated.cloned();
             }
             let score = (
                 discouragements(workload, node),
                 -left_over(workload, node, &load.used),
             );
             // Nodes are sorted by name, so the first of equal nodes is selected.
-            if best.as_ref().is_none_or(|(least, _)| score < *least) {
+            if best
+                .as_ref()
+                .is_none_or(|(best_score, _)| score < *best_score)
+            {
                 best = Some((score, &node.name));
             }
         }
@@ -177,11 +167,7 @@ impl SimCluster {
                 zones.entry(zone.as_str()).or_insert(0);
             }
         }
-        for pod in self
-            .store
-            .pods_of(&workload.name)
-            .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
-        {
+        for pod in self.store.active_pods_of(&workload.name) {
             let node = pod.node.as_ref().or_else(|| self.assumed.get(&pod.key));
             let node = node.and_then(|name| nodes.get(name));
             let zone = node.and_then(|node| node.labels.get(ZONE));
@@ -195,23 +181,23 @@ impl SimCluster {
     pub(super) fn bind(&mut self, node: &NodeName, pods: Vec<Waiter>, now: Timestamp) {
         let exists = self.store.nodes().contains_key(node);
         let mut count = 0;
-        for Waiter { rank, pod, uid } in pods {
-            self.assumed.remove(&pod);
-            let Some(it) = self.store.pods().get(&pod).filter(|it| it.uid == uid) else {
-                self.release_template(node, &pod);
+        for Waiter { rank, key, uid } in pods {
+            self.assumed.remove(&key);
+            let Some(pod) = self.store.pod(&key, &uid) else {
+                self.release_template(node, &key);
                 continue;
             };
-            let (requests, daemon) = (it.requests.clone(), it.is_daemon());
-            let wanted = awaits(it, &uid);
+            let (requests, daemon) = (pod.requests.clone(), pod.is_daemon());
+            let wanted = awaits(pod, &uid);
             self.store.release(node, &requests);
             if !wanted {
                 continue;
             }
             if !exists {
-                self.waiting.insert(rank, (pod, uid));
+                self.waiting.insert(rank, (key, uid));
                 continue;
             }
-            self.placed(&pod, &uid, node, now);
+            self.placed(&key, &uid, node, now);
             count += usize::from(!daemon);
         }
         if count > 0 {
@@ -233,9 +219,12 @@ impl SimCluster {
         });
         let waited = waited.map(|created| now.duration_since(created));
         self.waits.extend(waited);
-        let wait = self.pace(800, 3000);
-        self.timers
-            .after(now, wait, ClusterTimer::Run(key.clone(), uid.to_owned()));
+        self.set_timer(
+            now,
+            800,
+            3000,
+            ClusterTimer::Run(key.clone(), uid.to_owned()),
+        );
     }
 
     /// Releases the reserved resources of a pod that was deleted before it was bound.
@@ -256,25 +245,36 @@ impl SimCluster {
 }
 
 fn awaits(pod: &Pod, uid: &str) -> bool {
-    pod.uid == uid && pod.node.is_none() && pod.deleting.is_none() && !pod.is_terminal()
+    pod.uid == uid && pod.node.is_none() && pod.is_active()
+}
+
+/// The used resources of a node as they count for a pod: with those promised to other pods of the
+/// same or a higher priority.
+fn with_promised<'a>(
+    used: &'a Resources,
+    promised: Option<&BTreeMap<PodKey, (i32, Resources)>>,
+    pod: &Pod,
+) -> Cow<'a, Resources> {
+    let mut used = Cow::Borrowed(used);
+    for (key, (priority, requests)) in promised.into_iter().flatten() {
+        if *key != pod.key && *priority >= pod.priority {
+            used.to_mut().add(requests);
+        }
+    }
+    used
 }
 
 /// Free share of the node with the pod, in ten-thousandths, averaged over CPU and memory. By
 /// default, the scheduler spreads pods (`NodeResourcesFit`, LeastAllocated).
 fn left_over(workload: &Workload, node: &Node, used: &Resources) -> i64 {
-    let share = |has: i64, taken: i64, wanted: i64| {
-        if has <= 0 {
-            0
-        } else {
-            (has - taken - wanted).max(0).saturating_mul(10_000) / has
-        }
-    };
-    let requests = &workload.requests;
-    let cpu = share(
-        node.allocatable.cpu_milli,
-        used.cpu_milli,
-        requests.cpu_milli,
-    );
-    let memory = share(node.allocatable.memory, used.memory, requests.memory);
+    let (has, requests) = (&node.allocatable, &workload.requests);
+    let [cpu, memory] = [
+        (has.cpu_milli, used.cpu_milli, requests.cpu_milli),
+        (has.memory, used.memory, requests.memory),
+    ]
+    .map(|(has, used, wanted)| match has {
+        1.. => (has - used - wanted).max(0).saturating_mul(10_000) / has,
+        _ => 0,
+    });
     i64::midpoint(cpu, memory)
 }

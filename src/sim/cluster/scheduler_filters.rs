@@ -1,6 +1,7 @@
 //! Filters of kube-scheduler, implemented from the Kubernetes documentation only. They share no
 //! code with Outrigger's scheduling, so that neither hides errors of the other.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::model::labels::{Labels, ZONE};
@@ -40,11 +41,8 @@ pub fn admits_when_empty(workload: &Workload, node: &Node) -> Result<(), FilterF
     if node.unschedulable && !bears(tolerations, &cordon()) {
         return Err(FilterFailure::Cordoned);
     }
-    if node
-        .taints
-        .iter()
-        .any(|taint| repels(taint) && !bears(tolerations, taint))
-    {
+    let mut taints = node.taints.iter();
+    if taints.any(|taint| repels(taint) && !bears(tolerations, taint)) {
         return Err(FilterFailure::Taint);
     }
     if !labels_suit(workload, &node.labels) {
@@ -80,37 +78,28 @@ pub fn bears(tolerations: &[Toleration], taint: &Taint) -> bool {
         let value = match toleration.operator {
             TolerationOperator::Exists => toleration.key.is_empty() || key,
             TolerationOperator::Equal => key && toleration.value == taint.value,
-            TolerationOperator::Lt => {
-                key && integers(taint, toleration).is_some_and(|(t, o)| t < o)
-            }
-            TolerationOperator::Gt => {
-                key && integers(taint, toleration).is_some_and(|(t, o)| t > o)
-            }
+            TolerationOperator::Lt => key && compared(taint, toleration) == Some(Ordering::Less),
+            TolerationOperator::Gt => key && compared(taint, toleration) == Some(Ordering::Greater),
         };
         effect && value
     })
 }
 
-fn integers(taint: &Taint, toleration: &Toleration) -> Option<(i64, i64)> {
-    let integer = |text: &String| {
-        let number: i64 = text.parse().ok()?;
-        // kube-scheduler does not read "05" or "+5" as integers.
-        (number.to_string() == *text).then_some(number)
-    };
-    Some((integer(&taint.value)?, integer(&toleration.value)?))
+fn compared(taint: &Taint, toleration: &Toleration) -> Option<Ordering> {
+    Some(integer(&taint.value)?.cmp(&integer(&toleration.value)?))
+}
+
+fn integer(text: &str) -> Option<i64> {
+    let number: i64 = text.parse().ok()?;
+    // kube-scheduler does not read "05" or "+5" as integers.
+    (number.to_string() == text).then_some(number)
 }
 
 /// Returns true if the labels match the selector and affinity of the workload.
 pub fn labels_suit(workload: &Workload, labels: &Labels) -> bool {
-    let selected = workload
-        .node_selector
-        .iter()
-        .all(|(key, value)| labels.get(key) == Some(value));
-    selected
-        && workload
-            .wants
-            .iter()
-            .all(|want| suits(want, labels.get(&want.key)))
+    let (mut selector, mut wants) = (workload.node_selector.iter(), workload.wants.iter());
+    selector.all(|(key, value)| labels.get(key) == Some(value))
+        && wants.all(|want| suits(want, labels.get(&want.key)))
 }
 
 /// Returns true if another pod of the workload keeps the zone of the node within the maximum skew.
@@ -120,58 +109,58 @@ pub fn is_within_skew(
     node: &Node,
     zones: &BTreeMap<&str, u32>,
 ) -> Result<(), FilterFailure> {
-    let Some(most) = workload.max_skew else {
+    let Some(max_skew) = workload.max_skew else {
         return Ok(());
     };
     let zone = node.labels.get(ZONE);
-    let here = zone.and_then(|zone| zones.get(zone.as_str()));
-    let least = zones.values().min().copied().unwrap_or(0);
-    match here {
-        Some(here) if here + 1 - least <= most => Ok(()),
+    let min_pods = zones.values().min().copied().unwrap_or(0);
+    match zone.and_then(|zone| zones.get(zone.as_str())) {
+        Some(pods) if pods + 1 - min_pods <= max_skew => Ok(()),
         _ => Err(FilterFailure::Zone),
     }
 }
 
 fn suits(want: &Want, label: Option<&String>) -> bool {
-    let first = || {
-        want.values
-            .first()
-            .and_then(|value| value.parse::<i64>().ok())
-    };
-    let number = || label.and_then(|label| label.parse::<i64>().ok());
-    let compared = |holds: fn(i64, i64) -> bool| match (number(), first()) {
-        (Some(label), Some(bound)) => holds(label, bound),
-        _ => false,
-    };
     match want.operator {
         Operator::In => label.is_some_and(|label| want.values.contains(label)),
         Operator::NotIn => label.is_none_or(|label| !want.values.contains(label)),
         Operator::Exists => label.is_some(),
         Operator::DoesNotExist => label.is_none(),
-        Operator::Gt => compared(|label, bound| label > bound),
-        Operator::Gte => compared(|label, bound| label >= bound),
-        Operator::Lt => compared(|label, bound| label < bound),
-        Operator::Lte => compared(|label, bound| label <= bound),
+        Operator::Gt => label_order(want, label).is_some_and(Ordering::is_gt),
+        Operator::Gte => label_order(want, label).is_some_and(Ordering::is_ge),
+        Operator::Lt => label_order(want, label).is_some_and(Ordering::is_lt),
+        Operator::Lte => label_order(want, label).is_some_and(Ordering::is_le),
     }
+}
+
+/// Compares a label with the first value of a term. `None` if one is not an integer.
+fn label_order(want: &Want, label: Option<&String>) -> Option<Ordering> {
+    let bound: i64 = want.values.first()?.parse().ok()?;
+    Some(label?.parse::<i64>().ok()?.cmp(&bound))
 }
 
 /// Returns true if the requests, including the pod itself, fit. Resources that the pod does not
 /// request may be overcommitted.
 pub fn has_room(requests: &Resources, allocatable: &Resources, used: &Resources) -> bool {
-    let enough = |wanted: i64, has: i64, taken: i64| wanted == 0 || wanted <= has - taken;
-    enough(requests.cpu_milli, allocatable.cpu_milli, used.cpu_milli)
-        && enough(requests.memory, allocatable.memory, used.memory)
-        && enough(
+    let amounts = [
+        (requests.cpu_milli, allocatable.cpu_milli, used.cpu_milli),
+        (requests.memory, allocatable.memory, used.memory),
+        (
             requests.ephemeral_storage,
             allocatable.ephemeral_storage,
             used.ephemeral_storage,
-        )
-        && used.pods < allocatable.pods
-        && requests.extended.iter().all(|(name, wanted)| {
-            let has = allocatable.extended.get(name).copied().unwrap_or(0);
-            let taken = used.extended.get(name).copied().unwrap_or(0);
-            enough(*wanted, has, taken)
-        })
+        ),
+    ];
+    let extended = requests.extended.iter().map(|(name, wanted)| {
+        let has = allocatable.extended.get(name).copied().unwrap_or(0);
+        let taken = used.extended.get(name).copied().unwrap_or(0);
+        (*wanted, has, taken)
+    });
+    used.pods < allocatable.pods
+        && amounts
+            .into_iter()
+            .chain(extended)
+            .all(|(wanted, has, taken)| wanted == 0 || wanted <= has - taken)
 }
 
 #[cfg(test)]

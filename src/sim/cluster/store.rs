@@ -60,6 +60,11 @@ impl Store {
         &self.pods
     }
 
+    /// The pod with this key and UID.
+    pub fn pod(&self, key: &PodKey, uid: &str) -> Option<&Pod> {
+        self.pods.get(key).filter(|pod| pod.uid == uid)
+    }
+
     /// All nodes, by name.
     pub fn nodes(&self) -> &BTreeMap<NodeName, Node> {
         &self.nodes
@@ -86,6 +91,11 @@ impl Store {
         self.owned(owner).filter_map(|key| self.pods.get(key))
     }
 
+    /// The pods of an owner that neither have ended nor are being deleted.
+    pub fn active_pods_of(&self, owner: &str) -> impl Iterator<Item = &Pod> {
+        self.pods_of(owner).filter(|pod| pod.is_active())
+    }
+
     /// Returns a new unique UID.
     pub fn new_uid(&mut self) -> String {
         self.uids += 1;
@@ -104,8 +114,7 @@ impl Store {
 
     /// Creates or replaces a pod.
     pub fn put_pod(&mut self, pod: Pod, now: Timestamp) {
-        self.changes
-            .push(Event::Applied(WatchedObject::Pod(Box::new(pod.clone()))));
+        self.push_applied(WatchedObject::Pod(Box::new(pod.clone())));
         let old = self.pods.remove(&pod.key);
         if let Some(old) = &old {
             self.unload(old, now);
@@ -129,6 +138,10 @@ impl Store {
         self.pods.insert(pod.key.clone(), pod);
     }
 
+    fn push_applied(&mut self, object: WatchedObject) {
+        self.changes.push(Event::Applied(object));
+    }
+
     fn unload(&mut self, pod: &Pod, now: Timestamp) {
         let Some(load) = pod.node.as_ref().and_then(|node| self.loads.get_mut(node)) else {
             return;
@@ -150,10 +163,9 @@ impl Store {
         now: Timestamp,
         change: impl FnOnce(&mut Pod),
     ) -> bool {
-        let Some(pod) = self.pods.get(key).filter(|pod| pod.uid == uid) else {
+        let Some(mut pod) = self.pod(key, uid).cloned() else {
             return false;
         };
-        let mut pod = pod.clone();
         change(&mut pod);
         self.put_pod(pod, now);
         true
@@ -161,13 +173,13 @@ impl Store {
 
     /// Removes the pod with this UID, if it exists.
     pub fn remove_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Option<Pod> {
-        self.pods.get(key).filter(|pod| pod.uid == uid)?;
+        self.pod(key, uid)?;
         let pod = self.pods.remove(key)?;
         self.unload(&pod, now);
         if let Some(owned) = pod
             .owner
             .as_ref()
-            .and_then(|o| self.by_owner.get_mut(&o.name))
+            .and_then(|owner| self.by_owner.get_mut(&owner.name))
         {
             owned.remove(key);
         }
@@ -198,8 +210,7 @@ impl Store {
         node.version = self.versions.to_string();
         let load = self.loads.entry(node.name.clone()).or_default();
         load.busy.get_or_insert(now);
-        self.changes
-            .push(Event::Applied(WatchedObject::Node(Box::new(node.clone()))));
+        self.push_applied(WatchedObject::Node(Box::new(node.clone())));
         self.nodes.insert(node.name.clone(), node);
     }
 
@@ -228,60 +239,61 @@ impl Store {
 
     /// Creates or replaces a DaemonSet.
     pub fn put_daemon_set(&mut self, set: DaemonSet) {
-        self.changes
-            .push(Event::Applied(WatchedObject::DaemonSet(Box::new(
-                set.clone(),
-            ))));
+        self.push_applied(WatchedObject::DaemonSet(Box::new(set.clone())));
         self.daemon_sets.insert(set.key.clone(), set);
     }
 
     /// Creates or replaces a disruption budget, if it has changed.
     pub fn put_pdb(&mut self, pdb: Pdb) {
         if self.pdbs.get(&pdb.key) != Some(&pdb) {
-            self.changes
-                .push(Event::Applied(WatchedObject::Pdb(pdb.clone())));
+            self.push_applied(WatchedObject::Pdb(pdb.clone()));
             self.pdbs.insert(pdb.key.clone(), pdb);
         }
     }
 
     /// Attaches a volume with this name.
-    pub fn attach(&mut self, name: &str, own: Attached) {
+    pub fn attach(&mut self, name: &str, attached: Attached) {
         let volume = Volume {
-            name: own.volume.clone(),
+            name: attached.volume.clone(),
             ..Volume::default()
         };
         if !volume.name.is_empty() {
-            self.changes
-                .push(Event::Applied(WatchedObject::Volume(volume.clone())));
+            self.push_applied(WatchedObject::Volume(volume.clone()));
             self.volumes.insert(volume.name.clone(), volume);
         }
-        self.attached.insert(name.to_owned(), own);
+        self.attached.insert(name.to_owned(), attached);
     }
 
     /// Detaches a volume, unless it is stuck.
     pub fn detach(&mut self, name: &str) {
-        if self.attached.get(name).is_some_and(|own| !own.stuck) {
+        if self
+            .attached
+            .get(name)
+            .is_some_and(|attached| !attached.stuck)
+        {
             self.attached.remove(name);
         }
     }
 
     /// Attachments of a node.
     pub fn attached_to(&self, node: &str) -> Vec<Attachment> {
-        let own = self
-            .attached
+        self.attached
             .iter()
-            .filter(|(_, own)| own.node.as_str() == node);
-        own.map(|(name, own)| Attachment {
-            name: name.clone(),
-            volume: own.volume.clone(),
-        })
-        .collect()
+            .filter(|(_, attached)| attached.node.as_str() == node)
+            .map(|(name, attached)| Attachment {
+                name: name.clone(),
+                volume: attached.volume.clone(),
+            })
+            .collect()
     }
 
     /// Names of the attachments of a pod.
     pub fn mounted_by(&self, uid: &str) -> Vec<String> {
-        let own = self.attached.iter().filter(|(_, own)| own.pod == uid);
-        own.map(|(name, _)| name.clone()).collect()
+        self.attached
+            .iter()
+            .filter(|(_, attached)| attached.pod == uid)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// Creates a namespace.
@@ -291,47 +303,23 @@ impl Store {
             uid: format!("uid-of-{name}"),
             labels: Labels::new(),
         };
-        self.changes
-            .push(Event::Applied(WatchedObject::Namespace(namespace.clone())));
+        self.push_applied(WatchedObject::Namespace(namespace.clone()));
         self.namespaces.insert(name.to_owned(), namespace);
     }
 
     /// A full listing of a kind.
     pub fn list(&self, kind: ObjectKind) -> Vec<WatchedObject> {
         match kind {
-            ObjectKind::Pod => self
-                .pods
-                .values()
-                .map(|p| WatchedObject::Pod(Box::new(p.clone())))
-                .collect(),
-            ObjectKind::Node => self
-                .nodes
-                .values()
-                .map(|n| WatchedObject::Node(Box::new(n.clone())))
-                .collect(),
-            ObjectKind::DaemonSet => self
-                .daemon_sets
-                .values()
-                .map(|set| WatchedObject::DaemonSet(Box::new(set.clone())))
-                .collect(),
-            ObjectKind::Pdb => self
-                .pdbs
-                .values()
-                .cloned()
-                .map(WatchedObject::Pdb)
-                .collect(),
-            ObjectKind::Namespace => self
-                .namespaces
-                .values()
-                .cloned()
-                .map(WatchedObject::Namespace)
-                .collect(),
-            ObjectKind::Volume => self
-                .volumes
-                .values()
-                .cloned()
-                .map(WatchedObject::Volume)
-                .collect(),
+            ObjectKind::Pod => watched_objects(&self.pods, |pod| WatchedObject::Pod(Box::new(pod))),
+            ObjectKind::Node => {
+                watched_objects(&self.nodes, |node| WatchedObject::Node(Box::new(node)))
+            }
+            ObjectKind::DaemonSet => watched_objects(&self.daemon_sets, |set| {
+                WatchedObject::DaemonSet(Box::new(set))
+            }),
+            ObjectKind::Pdb => watched_objects(&self.pdbs, WatchedObject::Pdb),
+            ObjectKind::Namespace => watched_objects(&self.namespaces, WatchedObject::Namespace),
+            ObjectKind::Volume => watched_objects(&self.volumes, WatchedObject::Volume),
             // The simulation has no such objects.
             _ => Vec::new(),
         }
@@ -340,18 +328,23 @@ impl Store {
     /// Returns true if the object exists with this UID, or with any UID if none is given. Kinds
     /// without UIDs in the simulation are compared by key only.
     pub fn exists(&self, kind: ObjectKind, key: &ObjectKey, uid: &str) -> bool {
-        let same = |own: &str| uid.is_empty() || own == uid;
-        match kind {
-            ObjectKind::Pod => self.pods.get(key).is_some_and(|pod| same(&pod.uid)),
-            ObjectKind::Node => self
-                .nodes
-                .get(key.name.as_str())
-                .is_some_and(|node| same(&node.uid)),
-            ObjectKind::DaemonSet => self.daemon_sets.contains_key(key),
-            ObjectKind::Pdb => self.pdbs.contains_key(key),
-            ObjectKind::Namespace => self.namespaces.contains_key(&key.name),
-            ObjectKind::Volume => self.volumes.contains_key(&key.name),
-            _ => false,
-        }
+        let existing_uid = match kind {
+            ObjectKind::Pod => self.pods.get(key).map(|pod| &pod.uid),
+            ObjectKind::Node => self.nodes.get(key.name.as_str()).map(|node| &node.uid),
+            ObjectKind::DaemonSet => return self.daemon_sets.contains_key(key),
+            ObjectKind::Pdb => return self.pdbs.contains_key(key),
+            ObjectKind::Namespace => return self.namespaces.contains_key(&key.name),
+            ObjectKind::Volume => return self.volumes.contains_key(&key.name),
+            _ => None,
+        };
+        existing_uid.is_some_and(|existing_uid| uid.is_empty() || existing_uid == uid)
     }
+}
+
+/// The objects of a map, each as a watched object.
+fn watched_objects<K, T: Clone>(
+    objects: &BTreeMap<K, T>,
+    wrap: impl Fn(T) -> WatchedObject,
+) -> Vec<WatchedObject> {
+    objects.values().cloned().map(wrap).collect()
 }

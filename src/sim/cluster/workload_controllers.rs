@@ -44,9 +44,8 @@ impl SimCluster {
         let index = self.owned.len();
         let mut workload = workload.clone();
         if workload.owns == WorkloadKind::DaemonSet {
-            let key = workload.key();
             self.store.put_daemon_set(DaemonSet {
-                key,
+                key: workload.key(),
                 template: workload.template(),
             });
             workload
@@ -67,14 +66,13 @@ impl SimCluster {
         }
         let template = workload.template();
         self.owners.insert(workload.name.clone(), index);
-        let (desired, succeeded, asked) = (0, 0, false);
         self.owned.push(SimWorkload {
             workload,
             template,
-            desired,
-            succeeded,
+            desired: 0,
+            succeeded: 0,
             outdated: BTreeSet::new(),
-            asked,
+            asked: false,
         });
         self.unbalanced.insert(index);
     }
@@ -160,11 +158,7 @@ impl SimCluster {
 
     fn reconcile_count(&mut self, owner: usize, wanted: usize, now: Timestamp) {
         let name = self.owned[owner].workload.name.clone();
-        let mut active: Vec<&Pod> = self
-            .store
-            .pods_of(&name)
-            .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
-            .collect();
+        let mut active: Vec<&Pod> = self.store.active_pods_of(&name).collect();
         if active.len() > wanted {
             // Deletion order of the ReplicaSet controller: pending before bound, unready before
             // ready, young before old.
@@ -176,10 +170,9 @@ impl SimCluster {
                     &pod.key,
                 )
             });
-            let surplus = active.len() - wanted;
-            let leaving: Vec<(PodKey, String)> = active[..surplus]
+            let leaving: Vec<(PodKey, String)> = active[..active.len() - wanted]
                 .iter()
-                .map(|p| (p.key.clone(), p.uid.clone()))
+                .map(|pod| (pod.key.clone(), pod.uid.clone()))
                 .collect();
             for (key, uid) in leaving {
                 self.delete_pod(&key, &uid, now);
@@ -194,19 +187,21 @@ impl SimCluster {
     /// Names are reused once they are free. All pods are created at the same time (`Parallel`).
     fn reconcile_ordinals(&mut self, owner: usize, wanted: u32, now: Timestamp) {
         let workload = &self.owned[owner].workload;
-        let kept: BTreeSet<PodKey> = (0..wanted)
+        let wanted_keys: BTreeSet<PodKey> = (0..wanted)
             .map(|ordinal| {
                 let name = format!("{}-{ordinal}", workload.name);
                 ObjectKey::new(workload.namespace(), name.as_str())
             })
             .collect();
-        let missing = kept
+        let missing: Vec<String> = wanted_keys
             .iter()
-            .filter(|key| !self.store.pods().contains_key(*key));
-        let missing: Vec<String> = missing.map(|key| key.name.clone()).collect();
-        let surplus = self.store.pods_of(&workload.name);
-        let surplus = surplus.filter(|pod| !kept.contains(&pod.key));
-        let surplus: Vec<_> = surplus
+            .filter(|key| !self.store.pods().contains_key(*key))
+            .map(|key| key.name.clone())
+            .collect();
+        let surplus: Vec<_> = self
+            .store
+            .pods_of(&workload.name)
+            .filter(|pod| !wanted_keys.contains(&pod.key))
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         for (key, uid) in surplus {
@@ -221,8 +216,7 @@ impl SimCluster {
         let workload = &self.owned[owner].workload;
         let served: BTreeSet<&NodeName> = self
             .store
-            .pods_of(&workload.name)
-            .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
+            .active_pods_of(&workload.name)
             .filter_map(|pod| self.targets.get(&pod.key))
             .collect();
         let missing: Vec<NodeName> = self
@@ -279,13 +273,13 @@ impl SimCluster {
     /// Requests the deletion with a different grace period. The grace period of a terminating pod
     /// can only be shortened.
     pub(super) fn end_within(&mut self, key: &PodKey, uid: &str, seconds: u32, now: Timestamp) {
-        let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
+        let Some(pod) = self.store.pod(key, uid) else {
             return;
         };
         let until = later(now, SignedDuration::from_secs(i64::from(seconds)));
-        if let Some(known) = pod.ends_by() {
+        if let Some(end) = pod.ends_by() {
             let node = pod.node.as_ref();
-            if until < known && node.is_some_and(|node| self.is_alive(node)) {
+            if until < end && node.is_some_and(|node| self.is_alive(node)) {
                 self.store
                     .change_pod(key, uid, now, |pod| pod.gone_by = Some(until));
                 let leave = ClusterTimer::Leave(key.clone(), uid.to_owned());
@@ -309,9 +303,12 @@ impl SimCluster {
         }
         if self.is_alive(&node) {
             // Most processes end well before the end of their grace period.
-            let wait = self.pace(grace.min(500), grace);
-            self.timers
-                .after(now, wait, ClusterTimer::Leave(key.clone(), uid.to_owned()));
+            self.set_timer(
+                now,
+                grace.min(500),
+                grace,
+                ClusterTimer::Leave(key.clone(), uid.to_owned()),
+            );
         } else if !self.store.nodes().contains_key(&node) {
             self.forget_pod(key, uid, now);
         }
@@ -323,7 +320,7 @@ impl SimCluster {
         if self.hung.contains(uid) {
             return;
         }
-        let known = self.store.pods().get(key).filter(|pod| pod.uid == uid);
+        let known = self.store.pod(key, uid);
         if known.is_some_and(|pod| !pod.finalizers.is_empty()) {
             self.store
                 .change_pod(key, uid, now, |pod| pod.phase = PodPhase::Failed);
@@ -331,8 +328,7 @@ impl SimCluster {
         }
         for name in self.store.mounted_by(uid) {
             // The attach/detach controller runs every few seconds.
-            let wait = self.pace(1000, 8000);
-            self.timers.after(now, wait, ClusterTimer::Detach(name));
+            self.set_timer(now, 1000, 8000, ClusterTimer::Detach(name));
         }
         self.forget_pod(key, uid, now);
     }
@@ -353,7 +349,7 @@ impl SimCluster {
 
     /// Completes a job's pod. It is cleaned up later.
     pub(super) fn finish_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
-        let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
+        let Some(pod) = self.store.pod(key, uid) else {
             return;
         };
         let alive = pod.node.clone().is_some_and(|node| self.is_alive(&node));
@@ -369,9 +365,12 @@ impl SimCluster {
             pod.ready = Some(false);
         });
         // `ttlSecondsAfterFinished` of ten minutes.
-        let wait = self.pace(600_000, 600_000);
-        self.timers
-            .after(now, wait, ClusterTimer::Clean(key.clone(), uid.to_owned()));
+        self.set_timer(
+            now,
+            600_000,
+            600_000,
+            ClusterTimer::Clean(key.clone(), uid.to_owned()),
+        );
         self.schedule_reconcile(owner, now);
         self.trigger_scheduler(now);
     }

@@ -97,8 +97,9 @@ impl Leaving {
                     let WatchedObject::Node(node) = object else {
                         continue;
                     };
-                    let own = before.get(&node.name).cloned();
-                    self.told.extend(own.map(|own| (node.name.clone(), own)));
+                    if let Some(observed) = before.get(&node.name) {
+                        self.told.insert(node.name.clone(), observed.clone());
+                    }
                     self.shown(object, now);
                 }
             }
@@ -106,13 +107,13 @@ impl Leaving {
                 self.told.remove(key.name.as_str());
             }
             Event::Reset(ObjectKind::Pod, objects) => {
-                let shown = objects.iter().filter_map(|object| match object {
+                let keys = objects.iter().filter_map(|object| match object {
                     WatchedObject::Pod(pod) => Some(pod.key.clone()),
                     _ => None,
                 });
-                let before = std::mem::replace(&mut self.pods, shown.collect());
+                let before = std::mem::replace(&mut self.pods, keys.collect());
                 self.hidden.extend(before);
-                self.hidden.retain(|own| !self.pods.contains(own));
+                self.hidden.retain(|key| !self.pods.contains(key));
             }
             Event::Deleted(ObjectKind::Pod, key) => {
                 self.pods.remove(key);
@@ -131,14 +132,14 @@ impl Leaving {
             return;
         };
         let before = self.told.get(&node.name);
-        let same = before.filter(|own| own.ready == node.ready);
-        let told = ObservedNode {
+        let unchanged = before.filter(|observed| observed.ready == node.ready);
+        let observed = ObservedNode {
             pool: node.pool(),
             initialized: node.is_initialized(),
             ready: node.ready,
-            since: same.map_or(now, |own| own.since),
+            since: unchanged.map_or(now, |observed| observed.since),
         };
-        self.told.insert(node.name.clone(), told);
+        self.told.insert(node.name.clone(), observed);
     }
 
     /// Records that a node was untainted. If it is tainted again, the drain starts again.
@@ -162,19 +163,19 @@ impl Leaving {
     ) -> (usize, usize) {
         let nodes = scene.cluster.store().nodes();
         let (mut total, mut disrupted) = (0, 0);
-        for (name, told) in &self.told {
+        for (name, observed) in &self.told {
             let node = nodes.get(name);
             let machine = node.and_then(|node| scene.our_machine(node));
-            let gone = machine.is_none_or(|machine| !machine.truth().state.is_live());
-            let own = told.initialized && told.pool.as_ref() == Some(pool);
-            if !own || (gone && !told.ready) {
+            let is_gone = machine.is_none_or(|machine| !machine.is_live());
+            let counts = observed.initialized && observed.pool.as_ref() == Some(pool);
+            if !counts || (is_gone && !observed.ready) {
                 continue;
             }
             let on_its_way = self.sent.get(name);
             let leaves = name == leaving
                 || node.is_some_and(Node::has_disrupted_taint)
                 || on_its_way.is_some_and(|sent| now < later(*sent, FLIGHT_MAX));
-            let down = !told.ready && later(told.since, FRESH) < now;
+            let down = !observed.ready && later(observed.since, FRESH) < now;
             total += 1;
             disrupted += usize::from(leaves || down);
         }
@@ -188,35 +189,34 @@ impl Leaving {
         let mut rates = budgets
             .filter_map(|budget| Some((budget.rate_for(reason)?, budget.reasons.as_slice())));
         rates.find_map(|(rate, reasons)| {
-            let found = self
+            let count = self
                 .let_go
                 .values()
                 .filter(|(at, of, name)| {
-                    let fresh = now.duration_since(*at) < rate.per - RATE_LAG;
-                    fresh && names(reasons, *of) && *name == pool.name
+                    let is_recent = now.duration_since(*at) < rate.per - RATE_LAG;
+                    is_recent && names(reasons, *of) && *name == pool.name
                 })
                 .count();
-            (found > rate.nodes as usize).then_some((found, rate))
+            (count > rate.nodes as usize).then_some((count, rate))
         })
     }
 }
 
 /// Returns true if a node has reached its hard expiry. Budgets do not apply to it.
 fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
-    let machine = scene.our_machine(node);
     let config = &scene.config;
-    let record = machine.map(|machine| {
+    scene.our_machine(node).is_some_and(|machine| {
         let tags = &machine.truth().tags;
         ClaimRecord::from_tags(tags, &config.installation, &config.name)
-    });
-    record.is_some_and(|record| record.is_ok_and(|own| own.is_overdue(now)))
+            .is_ok_and(|record| record.is_overdue(now))
+    })
 }
 
 /// The disruption reason in an annotation of a node.
 fn reason_of(annotation: Option<&String>) -> Option<Reason> {
     let text = annotation?;
-    let mut all = BUDGETED.into_iter().chain([Reason::Surplus]);
-    all.find(|own| own.as_str() == text)
+    let mut reasons = BUDGETED.into_iter().chain([Reason::Surplus]);
+    reasons.find(|reason| reason.as_str() == text)
 }
 
 /// Returns true if a pod must not be disrupted now.
@@ -226,9 +226,11 @@ pub fn is_protected(pod: &Pod, now: Timestamp) -> bool {
             return false;
         };
         let lasts = value.parse::<SignedDuration>();
-        let lasts = lasts.ok().filter(SignedDuration::is_positive);
-        let over = |lasts| pod.started.map(|at| later(at, lasts));
-        value == "true" || lasts.is_some_and(|own| over(own).is_none_or(|at| now < at))
+        value == "true"
+            || lasts.is_ok_and(|lasts| {
+                let is_over = pod.started.is_some_and(|at| later(at, lasts) <= now);
+                lasts.is_positive() && !is_over
+            })
     })
 }
 
@@ -263,21 +265,19 @@ impl Checker {
         let mut annotations = patch.annotations.iter();
         let reason = annotations.find(|(key, _)| key == DISRUPTION_REASON);
         let reason = reason_of(reason.and_then(|(_, value)| value.as_ref()));
-        let again =
+        let is_repeated =
             node.has_disrupted_taint() || self.external_changes.is_just_told(&node.name, now);
-        let reason = reason.filter(|reason| BUDGETED.contains(reason) && !again);
+        let reason = reason.filter(|reason| BUDGETED.contains(reason) && !is_repeated);
         let pool = node
             .pool()
             .and_then(|name| scene.config.pool(name.as_str()));
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         if let Some((reason, pool)) = reason.zip(pool).filter(|_| !has_to) {
             self.rated(&node.provider_id, reason, pool, now);
-            let over = self.leaving.above_rates(reason, pool, now);
-            if let Some((found, rate)) = over {
+            let taint = format!("taint {} ({})", node.name, reason.as_str());
+            if let Some((count, rate)) = self.leaving.above_rates(reason, pool, now) {
                 let text = format!(
-                    "taint {} ({}): {found} nodes of pool {} left at {rate}",
-                    node.name,
-                    reason.as_str(),
+                    "{taint}: {count} nodes of pool {} left at {rate}",
                     pool.name
                 );
                 self.fault(Invariant::Budget, now, text);
@@ -288,9 +288,7 @@ impl Checker {
             let allowed = allowed.min().unwrap_or(total);
             if disrupted > allowed {
                 let text = format!(
-                    "taint {} ({}): {disrupted} of {total} nodes of pool {}, {allowed} allowed",
-                    node.name,
-                    reason.as_str(),
+                    "{taint}: {disrupted} of {total} nodes of pool {}, {allowed} allowed",
                     pool.name
                 );
                 self.fault(Invariant::Budget, now, text);
@@ -301,11 +299,11 @@ impl Checker {
 
     /// Records a disruption for rates, with the time of the first one within the period.
     fn rated(&mut self, provider_id: &str, reason: Reason, pool: &Pool, now: Timestamp) {
-        let own = (now, reason, pool.name.clone());
+        let disruption = (now, reason, pool.name.clone());
         let known = self.leaving.let_go.entry(provider_id.to_owned());
-        let known = known.or_insert_with(|| own.clone());
+        let known = known.or_insert_with(|| disruption.clone());
         if now.duration_since(known.0) > RATED_MAX {
-            *known = own;
+            *known = disruption;
         }
     }
 
@@ -320,14 +318,17 @@ impl Checker {
             && node.has_disrupted_taint()
             && !is_reclaimed
             && !has_to;
-        let begun = &mut self.leaving.released;
-        if !waits || begun.contains_key(&node.uid) {
+        let released = &mut self.leaving.released;
+        if !waits || released.contains_key(&node.uid) {
             return;
         }
-        begun.insert(node.uid.clone(), now);
-        let lost = homeless(node, scene, &self.leaving.hidden, now);
-        if lost > 0 {
-            let text = format!("evict from {}: {lost} of its pods have no place", node.name);
+        released.insert(node.uid.clone(), now);
+        let count = homeless(node, scene, &self.leaving.hidden, now);
+        if count > 0 {
+            let text = format!(
+                "evict from {}: {count} of its pods have no place",
+                node.name
+            );
             self.fault(Invariant::Homeless, now, text);
         }
     }
@@ -335,16 +336,17 @@ impl Checker {
     /// Checks the eviction of a pod.
     pub(super) fn disturbing(
         &mut self,
-        (key, pod): (&PodKey, &Pod),
+        pod: &Pod,
         node: &Node,
         scene: &GroundTruth,
-        (sent, now): (Timestamp, Timestamp),
+        sent: Timestamp,
+        now: Timestamp,
     ) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
         let machine = scene.our_machine(node);
         let forced = machine.is_some_and(|machine| self.grace_is_over(node, machine, now));
         if reason.is_some() && !forced && is_protected(pod, sent) && is_protected(pod, now) {
-            let text = format!("evict {key}, which must not be disrupted");
+            let text = format!("evict {}, which must not be disrupted", pod.key);
             self.fault(Invariant::Protected, now, text);
         }
     }
@@ -353,14 +355,14 @@ impl Checker {
     pub fn forgotten(&mut self, scene: &GroundTruth, now: Timestamp) {
         for node in scene.cluster.store().nodes().values() {
             let machine = scene.our_machine(node);
-            let lives = machine.is_some_and(|machine| machine.truth().state.is_live());
+            let is_live = machine.is_some_and(|machine| machine.is_live());
             let since = self
                 .tainted
                 .get(&node.name)
                 .max(self.leaving.touched.get(&node.name));
             let idle = since.is_some_and(|at| later(*at, IDLE_MAX) < now);
             if node.has_disrupted_taint()
-                && lives
+                && is_live
                 && idle
                 && !is_held(node, scene, now)
                 && !self.came_late(node, scene, now)
@@ -376,28 +378,37 @@ impl Checker {
     /// possible if an external actor removed the taint. The pod may then delay the drain without
     /// limit.
     fn came_late(&self, node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
-        let begun = self.leaving.released.get(&node.uid);
-        let has_time = node.deadline().is_none_or(|at| now < at);
-        let begun = begun.filter(|_| has_time && self.external_changes.have_untainted(&node.name));
-        let pods = scene.cluster.store().pods_on(node.name.as_str());
-        let mut pods = pods.filter(|pod| pod.holds_drain(now));
-        begun.is_some_and(|at| {
-            pods.any(|pod| pod.created.is_some_and(|own| *at < own) && is_protected(pod, now))
-        })
+        let Some(first_eviction) = self.leaving.released.get(&node.uid) else {
+            return false;
+        };
+        let mut pods = scene.cluster.store().pods_on(node.name.as_str());
+        node.deadline().is_none_or(|at| now < at)
+            && self.external_changes.have_untainted(&node.name)
+            && pods.any(|pod| {
+                let is_late = pod.created.is_some_and(|at| *first_eviction < at);
+                is_late && pod.holds_drain(now) && is_protected(pod, now)
+            })
     }
 }
 
 /// Returns true if a node must be removed and a protected pod on it delays the drain without limit.
 pub(super) fn is_held(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let mut pods = scene.cluster.store().pods_on(node.name.as_str());
-    let stays = reason_of(node.annotations.get(DISRUPTION_REASON)).is_some();
-    !stays && pods.any(|pod| is_protected(pod, now))
+    let can_stay = reason_of(node.annotations.get(DISRUPTION_REASON)).is_some();
+    !can_stay && pods.any(|pod| is_protected(pod, now))
 }
 
 /// A node that may accept pods, with its used resources.
 struct Host<'a> {
     node: &'a Node,
     used: Resources,
+}
+
+impl Host<'_> {
+    /// Returns true if a pod of a workload fits.
+    fn takes(&self, workload: &Workload) -> bool {
+        admits(workload, self.node, &self.used).is_ok()
+    }
 }
 
 /// Number of replacement pods that fit on no other node, for the best of a few heuristics or an
@@ -410,82 +421,78 @@ fn homeless(
     now: Timestamp,
 ) -> usize {
     let store = scene.cluster.store();
-    let reschedulable = store.pods_on(leaving.name.as_str()).filter(|pod| {
-        let owner = pod.owner.as_ref().map_or("", |owner| owner.kind.as_str());
-        let returns = matches!(owner, "ReplicaSet" | "StatefulSet" | "Job");
-        pod.holds_drain(now) && pod.deleting.is_none() && returns && !is_protected(pod, now)
-    });
-    let reschedulable =
-        reschedulable.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
-    let reschedulable = reschedulable
-        .filter(|reschedulable| !reschedulable.budget.is_some_and(SimPdb::never_lets_go));
-    let mut reschedulable: Vec<&Workload> = reschedulable.collect();
-    let is_news = |pod: &&Pod| {
-        hidden.contains(&pod.key) || pod.started.is_none_or(|at| now < later(at, FRESH))
-    };
-    let hosts = store.nodes().values();
-    let hosts = hosts.filter(|node| node.name != leaving.name && node.ready);
-    // A registered node is untainted once the pods it was planned for have been evicted from their
-    // nodes.
-    let opened = hosts.cloned().map(|mut node| {
-        if node.labels.contains_key(REGISTERED) {
-            node.taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
-        }
-        node
-    });
-    let opened: Vec<Node> = opened.collect();
-    let hosts = opened.iter().map(|node| {
+    let mut reschedulable: Vec<&Workload> = store
+        .pods_on(leaving.name.as_str())
+        .filter(|pod| {
+            let owner = pod.owner.as_ref().map_or("", |owner| owner.kind.as_str());
+            let returns = matches!(owner, "ReplicaSet" | "StatefulSet" | "Job");
+            pod.holds_drain(now) && pod.deleting.is_none() && returns && !is_protected(pod, now)
+        })
+        .filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload))
+        .filter(|workload| !workload.budget.is_some_and(SimPdb::never_lets_go))
+        .collect();
+    let nodes: Vec<Node> = store
+        .nodes()
+        .values()
+        .filter(|node| node.name != leaving.name && node.ready)
+        .cloned()
+        .map(|mut node| {
+            // A registered node is untainted once the pods it was planned for have been evicted
+            // from their nodes.
+            if node.labels.contains_key(REGISTERED) {
+                node.taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
+            }
+            node
+        })
+        .collect();
+    let mut hosts: Vec<Host<'_>> = Vec::new();
+    for node in &nodes {
         let mut used = Resources::default();
-        let settled = store.pods_on(node.name.as_str());
-        for pod in settled.filter(|pod| !pod.is_terminal() && !is_news(pod)) {
-            used.add(&pod.requests);
+        for pod in store.pods_on(node.name.as_str()) {
+            let is_known =
+                !hidden.contains(&pod.key) && pod.started.is_some_and(|at| later(at, FRESH) <= now);
+            if is_known && !pod.is_terminal() {
+                used.add(&pod.requests);
+            }
         }
-        Host { node, used }
-    });
-    let hosts: Vec<Host<'_>> = hosts.collect();
-    let few = |own: &Workload| {
-        hosts
-            .iter()
-            .filter(|host| admits_when_empty(own, host.node).is_ok())
-            .count()
-    };
+        hosts.push(Host { node, used });
+    }
     let used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
-    let mut least = reschedulable.len();
+    let mut min_unplaced = reschedulable.len();
     for order in 0..3 {
-        reschedulable.sort_by_cached_key(|reschedulable| match order {
-            0 => (few(reschedulable), -reschedulable.requests.cpu_milli),
-            1 => (few(reschedulable), -reschedulable.requests.memory),
-            _ => (0, -reschedulable.requests.memory),
+        reschedulable.sort_by_cached_key(|workload| {
+            let size = match order {
+                0 => workload.requests.cpu_milli,
+                _ => workload.requests.memory,
+            };
+            let nodes = hosts
+                .iter()
+                .filter(|host| order < 2 && admits_when_empty(workload, host.node).is_ok());
+            (nodes.count(), -size)
         });
         for choice in [NodeChoice::First, NodeChoice::Fullest, NodeChoice::Alike] {
-            least = least.min(left_over(&reschedulable, &hosts, &used, choice));
+            min_unplaced = min_unplaced.min(left_over(&reschedulable, &hosts, &used, choice));
         }
     }
-    if least == 0 || have_places(reschedulable, hosts) {
+    if min_unplaced == 0 || have_places(reschedulable, hosts) {
         return 0;
     }
-    least
+    min_unplaced
 }
 
 /// Returns true if all pods fit at the same time, within a limited number of steps. Pods with the
 /// fewest nodes are first. Nodes on which no pod fits are ignored.
 fn have_places(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
-    let takes = |host: &Host<'_>, own: &Workload| admits(own, host.node, &host.used).is_ok();
-    hosts.retain(|host| {
-        reschedulable
-            .iter()
-            .any(|reschedulable| takes(host, reschedulable))
-    });
-    let choice = |own: &Workload| hosts.iter().filter(|host| takes(host, own)).count();
-    reschedulable.sort_by_cached_key(|reschedulable| {
+    hosts.retain(|host| reschedulable.iter().any(|workload| host.takes(workload)));
+    reschedulable.sort_by_cached_key(|workload| {
         (
-            choice(reschedulable),
-            -reschedulable.requests.cpu_milli,
-            reschedulable.name.clone(),
+            hosts.iter().filter(|host| host.takes(workload)).count(),
+            -workload.requests.cpu_milli,
+            workload.name.clone(),
         )
     });
     let mut used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
-    all_fit(&reschedulable, &hosts, &mut used, (0, &mut { STEPS_MAX }))
+    all_fit(&reschedulable, &hosts, &mut used, 0, &mut { STEPS_MAX })
 }
 
 /// Returns true if all pods fit at the same time, within a limited number of steps. Identical pods
@@ -494,32 +501,33 @@ fn all_fit(
     reschedulable: &[&Workload],
     hosts: &[Host<'_>],
     used: &mut [Resources],
-    (from, steps): (usize, &mut usize),
+    from: usize,
+    steps: &mut usize,
 ) -> bool {
-    let Some((workload, rest)) = reschedulable.split_first() else {
+    let Some((workload, others)) = reschedulable.split_first() else {
         return true;
     };
-    let is_alike = |own: &&Workload| own.name == workload.name;
-    if rest.iter().all(is_alike) {
+    if others.iter().all(|other| other.name == workload.name) {
         return left_over(reschedulable, hosts, used, NodeChoice::First) == 0;
     }
-    let next_is_alike = rest.first().is_some_and(is_alike);
-    for at in from..hosts.len() {
+    let next = others.first();
+    let next_is_alike = next.is_some_and(|next| next.name == workload.name);
+    for index in from..hosts.len() {
         if *steps == 0 {
             return false;
         }
         *steps -= 1;
-        if admits(workload, hosts[at].node, &used[at]).is_err() {
+        if admits(workload, hosts[index].node, &used[index]).is_err() {
             continue;
         }
-        let before = used[at].clone();
-        used[at].add(&workload.requests);
-        used[at].pods += 1;
-        let next = if next_is_alike { at } else { 0 };
-        if all_fit(rest, hosts, used, (next, steps)) {
+        let before = used[index].clone();
+        used[index].add(&workload.requests);
+        used[index].pods += 1;
+        let next_index = if next_is_alike { index } else { 0 };
+        if all_fit(others, hosts, used, next_index, steps) {
             return true;
         }
-        used[at] = before;
+        used[index] = before;
     }
     false
 }
@@ -542,30 +550,36 @@ fn left_over(
     choice: NodeChoice,
 ) -> usize {
     let mut used = used.to_vec();
-    let mut left = 0;
+    let mut unplaced = 0;
     for workload in reschedulable {
-        let mut places =
-            (0..hosts.len()).filter(|at| admits(workload, hosts[*at].node, &used[*at]).is_ok());
-        let cpu = |at: &usize| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli;
-        let slope = |cpu: i64, memory: i64| (memory / cpu.max(1)).max(1).ilog2();
-        let own = slope(workload.requests.cpu_milli, workload.requests.memory);
-        let place = match choice {
+        let mut places = (0..hosts.len())
+            .filter(|index| admits(workload, hosts[*index].node, &used[*index]).is_ok());
+        let wanted = memory_per_cpu(workload.requests.cpu_milli, workload.requests.memory);
+        let index = match choice {
             NodeChoice::First => places.next(),
-            NodeChoice::Fullest => places.min_by_key(cpu),
-            NodeChoice::Alike => places.min_by_key(|at| {
-                let memory = hosts[*at].node.allocatable.memory - used[*at].memory;
-                slope(cpu(at), memory).abs_diff(own)
+            NodeChoice::Fullest => places.min_by_key(|index| {
+                hosts[*index].node.allocatable.cpu_milli - used[*index].cpu_milli
+            }),
+            NodeChoice::Alike => places.min_by_key(|index| {
+                let (has, used) = (&hosts[*index].node.allocatable, &used[*index]);
+                memory_per_cpu(has.cpu_milli - used.cpu_milli, has.memory - used.memory)
+                    .abs_diff(wanted)
             }),
         };
-        match place {
-            Some(at) => {
-                used[at].add(&workload.requests);
-                used[at].pods += 1;
+        match index {
+            Some(index) => {
+                used[index].add(&workload.requests);
+                used[index].pods += 1;
             }
-            None => left += 1,
+            None => unplaced += 1,
         }
     }
-    left
+    unplaced
+}
+
+/// Binary logarithm of the ratio of memory to CPU.
+fn memory_per_cpu(cpu_milli: i64, memory: i64) -> u32 {
+    (memory / cpu_milli.max(1)).max(1).ilog2()
 }
 
 /// Message about a node that has been empty for longer than its pool allows.

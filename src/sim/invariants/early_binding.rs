@@ -66,13 +66,14 @@ impl Checker {
 
     pub(super) fn binding(
         &mut self,
-        (key, uid): (&PodKey, &str),
+        key: &PodKey,
+        uid: &str,
         name: &NodeName,
         scene: &GroundTruth,
         now: Timestamp,
     ) {
         let store = scene.cluster.store();
-        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
+        let pod = store.pod(key, uid);
         let node = store.nodes().get(name);
         let (Some(pod), Some(node)) = (pod.filter(|pod| pod.node.is_none()), node) else {
             return;
@@ -93,12 +94,13 @@ impl Checker {
 
     pub(super) fn letting_go(
         &mut self,
-        (key, uid): (&PodKey, &str),
+        key: &PodKey,
+        uid: &str,
         scene: &GroundTruth,
         now: Timestamp,
     ) {
         let store = scene.cluster.store();
-        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
+        let pod = store.pod(key, uid);
         let node = pod.and_then(|pod| store.nodes().get(pod.node.as_ref()?));
         let Some((pod, node)) = pod.zip(node) else {
             return;
@@ -108,8 +110,8 @@ impl Checker {
         if node.has_disrupted_taint() && node.deadline().is_some() && machine.is_some() {
             return;
         }
-        let lives = machine.is_none_or(|machine| machine.truth().state.is_live());
-        if lives || pod.started.is_some() || !node.is_awaited() {
+        let is_live = machine.is_none_or(|machine| machine.is_live());
+        if is_live || pod.started.is_some() || !node.is_awaited() {
             let text = format!("delete {key}, which may run on {}", node.name);
             self.fault(Invariant::Early, now, text);
         }
@@ -119,7 +121,7 @@ impl Checker {
     pub fn stranded(&mut self, scene: &GroundTruth, now: Timestamp) {
         let nodes = scene.cluster.store().nodes().values();
         for node in nodes.filter(|node| node.is_awaited()) {
-            let ended = scene.our_machine(node).and_then(|own| own.ended);
+            let ended = scene.our_machine(node).and_then(|machine| machine.ended);
             let long = ended.is_some_and(|at| now.duration_since(at) > STRANDED_MAX);
             let pods = scene.occupying(node).count();
             if long && pods > 0 {

@@ -182,23 +182,23 @@ fn read_steps(reader: &mut ScenarioDecoder<'_>, block: &Block, start: Timestamp)
             replicas,
         });
     }
-    for at in block.body.get_blocks("at") {
-        reader.known(&at.body, &["replicas"], &[]);
-        let Some(label) = reader.label(at, "a time of day such as \"08:30\"") else {
+    for step in block.body.get_blocks("at") {
+        reader.known(&step.body, &["replicas"], &[]);
+        let Some(label) = reader.label(step, "a time of day such as \"08:30\"") else {
             continue;
         };
         let moment = time_of_day(label, start);
-        let replicas = reader.number(&at.body, "replicas");
+        let replicas = reader.number(&step.body, "replicas");
         match (moment, replicas) {
             (Some(at), Some(replicas)) => steps.push(ScaleStep { at, replicas }),
             (None, _) => {
                 reader.mistake_in(
-                    at,
+                    step,
                     &format!("{label:?} is not a time of day such as \"08:30\""),
                 );
             }
-            (_, None) if at.body.has_attribute("replicas") => {}
-            (_, None) => reader.mistake_in(at, "`replicas` is missing"),
+            (_, None) if step.body.has_attribute("replicas") => {}
+            (_, None) => reader.mistake_in(step, "`replicas` is missing"),
         }
     }
     steps.sort_by_key(|step| step.at);
@@ -227,13 +227,13 @@ fn read_rollouts(
 fn read_budget(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<SimPdb> {
     let body = &block.body;
     reader.known(body, &["min_available", "max_unavailable"], &[]);
-    let least = reader.number_or_share(body, "min_available");
-    let most = reader.number_or_share(body, "max_unavailable");
-    match (least, most) {
-        (Some((least, false)), None) => Some(SimPdb::MinAvailable(least)),
-        (Some((least, true)), None) => Some(SimPdb::MinAvailableShare(least)),
-        (None, Some((most, false))) => Some(SimPdb::MaxUnavailable(most)),
-        (None, Some((most, true))) => Some(SimPdb::MaxUnavailableShare(most)),
+    let min_available = reader.number_or_share(body, "min_available");
+    let max_unavailable = reader.number_or_share(body, "max_unavailable");
+    match (min_available, max_unavailable) {
+        (Some((pods, false)), None) => Some(SimPdb::MinAvailable(pods)),
+        (Some((percent, true)), None) => Some(SimPdb::MinAvailableShare(percent)),
+        (None, Some((pods, false))) => Some(SimPdb::MaxUnavailable(pods)),
+        (None, Some((percent, true))) => Some(SimPdb::MaxUnavailableShare(percent)),
         _ => {
             reader.mistake_in(
                 block,
@@ -297,8 +297,8 @@ fn read_require(reader: &mut ScenarioDecoder<'_>, block: &Block, wants: &mut Vec
             _ => reader.texts(attribute),
         };
         let Some(values) = values else { continue };
-        if let Err(why) = Requirement::from_operator(*operator, &values) {
-            reader.mistake_in(attribute, &why);
+        if let Err(error) = Requirement::from_operator(*operator, &values) {
+            reader.mistake_in(attribute, &error.to_string());
         }
         wants.push(Want {
             key: key.to_owned(),

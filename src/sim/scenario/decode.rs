@@ -35,19 +35,12 @@ impl<'a> ScenarioDecoder<'a> {
     }
 
     /// Adds an error at a byte offset of the source.
-    pub fn mistake(&mut self, at: usize, text: &str) {
-        let before = self.source.get(..at).unwrap_or(self.source);
-        let line = before.matches('\n').count() + 1;
-        let column = before
-            .rsplit('\n')
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .count()
-            + 1;
+    pub fn mistake(&mut self, offset: usize, text: &str) {
+        let before = self.source.get(..offset).unwrap_or(self.source);
+        let last_line = before.rsplit('\n').next().unwrap_or_default();
         self.mistakes.push(Mistake {
-            line,
-            column,
+            line: before.matches('\n').count() + 1,
+            column: last_line.chars().count() + 1,
             text: text.to_owned(),
         });
     }
@@ -165,8 +158,8 @@ impl<'a> ScenarioDecoder<'a> {
             body,
             name,
             "an object of texts such as { team = \"media\" }",
-            |e| {
-                pairs(e)?
+            |expression| {
+                pairs(expression)?
                     .into_iter()
                     .map(|(key, value)| Some((key, text(value)?)))
                     .collect()
@@ -180,11 +173,10 @@ impl<'a> ScenarioDecoder<'a> {
             body,
             name,
             "quantities such as { cpu = \"500m\", memory = \"1Gi\" }",
-            |e| {
+            |expression| {
                 let mut resources = Resources::default();
-                for (key, value) in pairs(e)? {
-                    let quantity = text(value).or_else(|| Some(value.as_number()?.to_string()))?;
-                    resources.set(&key, &quantity).ok()?;
+                for (key, value) in pairs(expression)? {
+                    resources.set(&key, &scalar(value)?).ok()?;
                 }
                 let valid = resources.iter().all(|(_, amount)| amount >= 0);
                 valid.then_some(resources)
@@ -194,10 +186,9 @@ impl<'a> ScenarioDecoder<'a> {
 
     /// Decodes a list of strings. A single string is a list of one.
     pub fn texts(&mut self, attribute: &Attribute) -> Option<Vec<String>> {
-        let scalar = |e: &Expression| text(e).or_else(|| Some(e.as_number()?.to_string()));
         let values = match attribute.value.as_array() {
             Some(array) => array.iter().map(scalar).collect(),
-            None => scalar(&attribute.value).map(|one| vec![one]),
+            None => scalar(&attribute.value).map(|value| vec![value]),
         };
         if values.is_none() {
             let text = format!("`{}` wants texts in quotes", attribute.key.as_str());
@@ -209,6 +200,11 @@ impl<'a> ScenarioDecoder<'a> {
 
 fn text(expression: &Expression) -> Option<String> {
     expression.as_str().map(str::to_owned)
+}
+
+/// A string or number, as a string.
+fn scalar(expression: &Expression) -> Option<String> {
+    text(expression).or_else(|| Some(expression.as_number()?.to_string()))
 }
 
 fn pairs(expression: &Expression) -> Option<Vec<(String, &Expression)>> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hcl_edit::Span;
-use hcl_edit::structure::{Block, Body};
+use hcl_edit::structure::{Block, BlockLabel, Body};
 use jiff::Timestamp;
 
 use crate::sim::scenario::decode::{ScenarioDecoder, time_of_day};
@@ -14,13 +14,13 @@ type Part = Range<usize>;
 /// Returns the source with these ranges replaced by spaces, so that all line numbers are kept. The
 /// ranges are whole blocks or groups of blocks, so they never split a character.
 pub fn without(source: &str, parts: &[Part]) -> String {
-    let mut rest = source.as_bytes().to_vec();
+    let mut bytes = source.as_bytes().to_vec();
     for part in parts {
-        let part = rest.get_mut(part.clone()).into_iter().flatten();
+        let part = bytes.get_mut(part.clone()).into_iter().flatten();
         part.filter(|byte| **byte != b'\n')
             .for_each(|byte| *byte = b' ');
     }
-    String::from_utf8_lossy(&rest).into_owned()
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Returns the configurations in order. Blocks of each replace earlier blocks with the same name
@@ -32,13 +32,13 @@ pub fn reloads<'a>(
     start: Timestamp,
     reader: &mut ScenarioDecoder<'_>,
 ) -> Vec<(Timestamp, String)> {
-    let mut all: Vec<(Timestamp, &'a Block)> = Vec::new();
+    let mut changes: Vec<(Timestamp, &'a Block)> = Vec::new();
     for block in body.get_blocks("reload") {
         let Some(label) = reader.label(block, "a time of day such as \"11:00\"") else {
             continue;
         };
         match time_of_day(label, start) {
-            Some(at) => all.push((at, block)),
+            Some(at) => changes.push((at, block)),
             None => {
                 let text = format!("{label:?} is not a time of day such as \"11:00\"");
                 reader.mistake_in(block, &text);
@@ -48,14 +48,14 @@ pub fn reloads<'a>(
             reader.mistake_in(item, "a reload has whole blocks of the configuration");
         }
     }
-    all.sort_by_key(|(at, _)| *at);
+    changes.sort_by_key(|(at, _)| *at);
     let mut now = config;
     let mut reloads = Vec::new();
-    for (at, block) in all {
-        let new: Vec<&Block> = block.body.blocks().collect();
-        now.retain(|own| !new.iter().any(|other| is_same(own, other)));
-        now.extend(new);
-        let mut kept: Vec<Part> = now.iter().filter_map(|own| own.span()).collect();
+    for (at, block) in changes {
+        let replacements: Vec<&Block> = block.body.blocks().collect();
+        now.retain(|block| !replacements.iter().any(|other| is_same(block, other)));
+        now.extend(replacements);
+        let mut kept: Vec<Part> = now.iter().filter_map(|block| block.span()).collect();
         kept.sort_by_key(|part| part.start);
         let ends = std::iter::once(0).chain(kept.iter().map(|part| part.end));
         let starts = kept.iter().map(|part| part.start);
@@ -68,9 +68,7 @@ pub fn reloads<'a>(
 
 /// Returns true if blocks have the same name and labels.
 fn is_same(one: &Block, other: &Block) -> bool {
-    let labels = |own: &Block| -> Vec<String> {
-        let labels = own.labels.iter();
-        labels.map(|label| label.as_str().to_owned()).collect()
-    };
-    one.ident.as_str() == other.ident.as_str() && labels(one) == labels(other)
+    let labels = one.labels.iter().map(BlockLabel::as_str);
+    one.ident.as_str() == other.ident.as_str()
+        && labels.eq(other.labels.iter().map(BlockLabel::as_str))
 }

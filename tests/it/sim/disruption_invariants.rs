@@ -132,7 +132,7 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
                 let patch = closes(node, reason);
                 checker.issued(&patch, None, &scene, now);
                 if arrives {
-                    checker.arriving(&patch, &scene, (now, now));
+                    checker.arriving(&patch, &scene, now, now);
                     scene.cluster.carry_out(&patch, now);
                 }
             }
@@ -232,7 +232,7 @@ fn a_pod_that_must_not_be_disrupted_stays() {
             close(&mut scene, &node.name, reason, now);
         }
         let mut checker = Checker::default();
-        checker.arriving(&evicts(&pods[0]), &scene, (now, now));
+        checker.arriving(&evicts(&pods[0]), &scene, now, now);
         assert_eq!(
             broken(&checker, Invariant::Protected),
             faults,
@@ -285,7 +285,7 @@ fn a_closed_node_is_not_forgotten() {
     let patch = closes(&node, Reason::Expired);
     let mut checker = Checker::default();
     checker.issued(&patch, None, &scene, now);
-    checker.arriving(&patch, &scene, (now, now));
+    checker.arriving(&patch, &scene, now, now);
     scene.cluster.carry_out(&patch, now);
     checker.forgotten(&scene, minutes(74));
     assert_eq!(broken(&checker, Invariant::Tainted), 0);

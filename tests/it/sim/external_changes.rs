@@ -73,7 +73,7 @@ fn faults(
         }
         Meddler::AfterPods => checker.untainted(&node.name, scene),
     }
-    checker.arriving(command, scene, (second(10), second(20)));
+    checker.arriving(command, scene, second(10), second(20));
     let drains = checker.violations().iter();
     drains.filter(|own| own.rule == Invariant::Drain).count()
 }
