@@ -88,12 +88,13 @@ pub(crate) fn attachments(
     all: impl Iterator<Item = json::VolumeAttachment>,
     node: &str,
 ) -> Vec<Attachment> {
-    let own = all.filter(|own| own.spec.node_name == node);
-    own.map(|own| Attachment {
-        name: own.metadata.name,
-        volume: own.spec.source.persistent_volume_name,
-    })
-    .collect()
+    let attached = all.filter(|attachment| attachment.spec.node_name == node);
+    attached
+        .map(|attachment| Attachment {
+            name: attachment.metadata.name,
+            volume: attachment.spec.source.persistent_volume_name,
+        })
+        .collect()
 }
 
 /// A pod that cannot be parsed: only its name is known, and the reason.
@@ -144,13 +145,13 @@ fn node_claim(owners: Vec<json::OwnerReference>) -> Option<String> {
 
 /// Conditions of a node that have a transition time, up to a maximum number.
 fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
-    let all = all.into_iter().filter_map(|own| {
+    let all = all.into_iter().filter_map(|condition| {
         let (status, since) = (
-            ConditionStatus::parse(&own.status)?,
-            own.last_transition_time?,
+            ConditionStatus::parse(&condition.status)?,
+            condition.last_transition_time?,
         );
         Some(NodeCondition {
-            kind: own.kind,
+            kind: condition.kind,
             status,
             since,
         })

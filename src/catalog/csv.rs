@@ -83,13 +83,15 @@ pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Regio
             let name = shape.name;
             return Err(CatalogError::RepeatedLine { line, name, first });
         }
-        let own = TypeName::from(shape.name.as_str());
+        let type_name = TypeName::from(shape.name.as_str());
         if let Some(price) = read_price(&row)? {
-            region.list.insert(own.clone(), price);
+            region.list.insert(type_name.clone(), price);
         }
         let zones = read_zones(&row, name)?;
-        region.sold.insert(own.clone(), zones.into_iter().collect());
-        region.shapes.insert(own, Arc::new(shape));
+        region
+            .sold
+            .insert(type_name.clone(), zones.into_iter().collect());
+        region.shapes.insert(type_name, Arc::new(shape));
     }
     if region.shapes.is_empty() {
         return Err(CatalogError::Empty);

@@ -24,15 +24,18 @@ impl DiscoveredMemory {
         if bytes <= 0 {
             return false;
         }
-        let known = self.by_type.get_mut(of).and_then(|own| own.get_mut(image));
+        let known = self
+            .by_type
+            .get_mut(of)
+            .and_then(|by_image| by_image.get_mut(image));
         match known {
             Some(known) if *known <= bytes => return false,
             Some(known) => *known = bytes,
             None if self.count >= KNOWN_MAX => return false,
             None => {
                 self.count += 1;
-                let own = self.by_type.entry(of.clone()).or_default();
-                own.insert(image.to_owned(), bytes);
+                let by_image = self.by_type.entry(of.clone()).or_default();
+                by_image.insert(image.to_owned(), bytes);
             }
         }
         true
@@ -45,10 +48,10 @@ impl DiscoveredMemory {
 
     /// Removes values of images that are no longer used.
     pub fn retain(&mut self, is_used: impl Fn(&str) -> bool) {
-        for own in self.by_type.values_mut() {
-            own.retain(|image, _| is_used(image));
+        for by_image in self.by_type.values_mut() {
+            by_image.retain(|image, _| is_used(image));
         }
-        self.by_type.retain(|_, own| !own.is_empty());
+        self.by_type.retain(|_, by_image| !by_image.is_empty());
         self.count = self.by_type.values().map(BTreeMap::len).sum();
     }
 }

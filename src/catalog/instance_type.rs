@@ -61,9 +61,17 @@ pub fn offerings<'a>(
 
 /// Sorts offerings in the order of an instance type.
 pub fn sort(offerings: &mut [Offering]) {
-    fn order(own: &Offering) -> impl Ord {
-        let reservation = own.reservation.as_ref().map(|reservation| &reservation.id);
-        (own.price, &own.zone, own.capacity_type, reservation)
+    fn order(offering: &Offering) -> impl Ord {
+        let reservation = offering
+            .reservation
+            .as_ref()
+            .map(|reservation| &reservation.id);
+        (
+            offering.price,
+            &offering.zone,
+            offering.capacity_type,
+            reservation,
+        )
     }
     offerings.sort_by(|a, b| order(a).cmp(&order(b)));
 }

@@ -185,8 +185,8 @@ fn read_offering(
     let reservation = match capacity_type {
         CapacityType::Reserved => {
             let id = value(labels::RESERVATION_ID)?;
-            let own = Reservation::new(id, offering.reservation_capacity);
-            Some(Box::new(own))
+            let reservation = Reservation::new(id, offering.reservation_capacity);
+            Some(Box::new(reservation))
         }
         CapacityType::Spot | CapacityType::OnDemand => None,
     };

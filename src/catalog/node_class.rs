@@ -57,7 +57,10 @@ impl NodeClassSupply {
 
     /// Returns true if the provider has not resolved the class yet.
     pub fn is_unasked(&self) -> bool {
-        self.supply.as_ref().err().is_some_and(|own| own == UNASKED)
+        self.supply
+            .as_ref()
+            .err()
+            .is_some_and(|reason| reason == UNASKED)
     }
 
     /// Returns the result of [`class_catalog`], or the condition of the class that is not met.
@@ -68,9 +71,11 @@ impl NodeClassSupply {
         with: (&DiscoveredMemory, &BTreeSet<String>),
     ) -> Self {
         let fault = match resolved.unmet() {
-            Some(own) => {
-                let cause = own.cause.map_or(own.kind.as_str(), |cause| cause.as_str());
-                Some(format!("{cause}: {}", own.message))
+            Some(condition) => {
+                let cause = condition
+                    .cause
+                    .map_or(condition.kind.as_str(), |cause| cause.as_str());
+                Some(format!("{cause}: {}", condition.message))
             }
             None if region.shapes.is_empty() || region.sold.is_empty() => Some(
                 "Unavailable: the instance types of the region have not been read yet".to_owned(),
@@ -101,14 +106,15 @@ pub struct Classes {
 
 impl Classes {
     /// Stores the provider's report about all classes.
-    pub fn tell(&mut self, told: Arc<ClassSupplies>) {
-        self.catalogs.retain(|name, _| told.contains_key(name));
-        for (name, own) in told.iter() {
-            if let Ok(own) = &own.supply {
-                self.catalogs.insert(name.clone(), Arc::clone(&own.catalog));
+    pub fn tell(&mut self, supplies: Arc<ClassSupplies>) {
+        self.catalogs.retain(|name, _| supplies.contains_key(name));
+        for (name, class) in supplies.iter() {
+            if let Ok(class_catalog) = &class.supply {
+                self.catalogs
+                    .insert(name.clone(), Arc::clone(&class_catalog.catalog));
             }
         }
-        self.told = Some(told);
+        self.told = Some(supplies);
     }
 
     /// Returns true if at least one class has not been resolved yet.
@@ -126,13 +132,13 @@ impl Classes {
     /// Resolved resources that instances of a class are compared with. `None` if the class is not
     /// ready or not resolved: then drift is unknown.
     pub fn found(&self, class: &NodeClassName) -> Option<(&ResolvedNodeClass, &ClassCatalog)> {
-        let own = self.told.as_ref()?.get(class)?.supply.as_ref().ok()?;
-        Some((own.found.as_deref()?, own))
+        let class_catalog = self.told.as_ref()?.get(class)?.supply.as_ref().ok()?;
+        Some((class_catalog.found.as_deref()?, class_catalog))
     }
 
     /// Reason why a class cannot launch nodes. `None` if it can, or if the provider has no classes.
     pub fn fault(&self, class: &NodeClassName) -> Option<String> {
-        match self.told.as_ref()?.get(class).map(|own| &own.supply) {
+        match self.told.as_ref()?.get(class).map(|class| &class.supply) {
             Some(Ok(_)) => None,
             Some(Err(why)) => Some(format!(
                 "node class {:?} is not ready: {why}",
@@ -151,10 +157,11 @@ impl Classes {
             .catalogs
             .values()
             .flat_map(|catalog| catalog.reserved());
-        let all = all.map(|(name, zone, own)| ((name, zone, own.id.clone()), own));
+        let all = all
+            .map(|(name, zone, reservation)| ((name, zone, reservation.id.clone()), reservation));
         let all: BTreeMap<_, Reservation> = all.collect();
         let all = all.into_iter();
-        all.map(|((name, zone, _), own)| (name, zone, own))
+        all.map(|((name, zone, _), reservation)| (name, zone, reservation))
             .collect()
     }
 }
@@ -173,19 +180,20 @@ pub fn class_catalog(
 ) -> ClassCatalog {
     let mut zone_ids = region.zone_ids.clone();
     let mut reservations: BTreeMap<&TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
-    for own in resolved.iter().flat_map(|own| &own.subnets) {
-        zone_ids.insert(own.zone.clone(), own.zone_id.clone());
+    for subnet in resolved.iter().flat_map(|resolved| &resolved.subnets) {
+        zone_ids.insert(subnet.zone.clone(), subnet.zone_id.clone());
     }
-    for own in resolved.iter().flat_map(|own| &own.reservations) {
-        let all = reservations.entry(&own.instance_type).or_default();
-        all.push((own.zone.clone(), own.reservation.clone()));
+    for reservation in resolved.iter().flat_map(|resolved| &resolved.reservations) {
+        let all = reservations.entry(&reservation.instance_type).or_default();
+        all.push((reservation.zone.clone(), reservation.reservation.clone()));
     }
-    let group = resolved.and_then(|own| own.placement_group.as_ref());
+    let group = resolved.and_then(|resolved| resolved.placement_group.as_ref());
     let terms = Terms {
         region,
         class,
-        zones: resolved.map(|own| own.subnets.iter().map(|subnet| &subnet.zone).collect()),
-        images: resolved.map(|own| &own.images[..]),
+        zones: resolved
+            .map(|resolved| resolved.subnets.iter().map(|subnet| &subnet.zone).collect()),
+        images: resolved.map(|resolved| &resolved.images[..]),
         zone_ids: &zone_ids,
         group,
         memory,
@@ -201,9 +209,9 @@ pub fn class_catalog(
             own_images.insert(name.clone(), image.id.clone());
         }
         let reserved = reservations.remove(name).unwrap_or_default();
-        let own = terms.instance_type(shape, image, reserved);
-        if base.get(name.as_str()) != Some(&own) {
-            changed.push(own);
+        let instance_type = terms.instance_type(shape, image, reserved);
+        if base.get(name.as_str()) != Some(&instance_type) {
+            changed.push(instance_type);
         }
     }
     let catalog = if changed.is_empty() && zone_ids == region.zone_ids {
@@ -214,7 +222,7 @@ pub fn class_catalog(
     ClassCatalog {
         catalog,
         images: own_images,
-        found: resolved.map(|own| Arc::new(lasting(own))),
+        found: resolved.map(|resolved| Arc::new(lasting(resolved))),
     }
 }
 
@@ -252,26 +260,27 @@ impl Terms<'_> {
         image: Option<Option<&Image>>,
         mut reservations: Vec<(Zone, Reservation)>,
     ) -> InstanceType {
-        let has_zone = |zone: &Zone| self.zones.as_ref().is_none_or(|own| own.contains(zone));
+        let has_zone = |zone: &Zone| self.zones.as_ref().is_none_or(|zones| zones.contains(zone));
         let offerings = self.region.offerings(shape, has_zone);
         let observed_memory = image
             .flatten()
             .and_then(|image| self.observed_memory(shape, image));
         let place = (self.region.name.as_str(), self.class);
-        let mut own = instance_type::instance_type(shape, place, observed_memory, offerings);
+        let mut instance_type =
+            instance_type::instance_type(shape, place, observed_memory, offerings);
         reservations.retain(|(zone, _)| has_zone(zone));
         if !reservations.is_empty() {
-            own = reservations::reserved(&own, reservations);
+            instance_type = reservations::reserved(&instance_type, reservations);
         }
-        type_labels::place(&mut own, self.zone_ids, self.group);
+        type_labels::place(&mut instance_type, self.zone_ids, self.group);
         let usable = image.is_none_or(|image| image.is_some())
             && is_compatible(shape, self.class, self.group);
-        for offering in &mut own.offerings {
+        for offering in &mut instance_type.offerings {
             let id = self.zone_ids.get(&offering.zone);
             let is_shifted = id.is_some_and(|id| self.shifted.contains(id));
             offering.available = usable && !is_shifted;
         }
-        own
+        instance_type
     }
 
     /// Memory that nodes of this type and image have reported. A report below half of the estimate,
@@ -279,8 +288,8 @@ impl Terms<'_> {
     fn observed_memory(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
         let estimate = capacity::memory(shape, self.class);
         let sold = i64::from(shape.memory_mib) << 20;
-        let own = self.memory.get(&shape.name.as_str().into(), &image.id);
-        own.filter(|own| (estimate / 2..=sold).contains(own))
+        let reported = self.memory.get(&shape.name.as_str().into(), &image.id);
+        reported.filter(|bytes| (estimate / 2..=sold).contains(bytes))
     }
 }
 
@@ -298,7 +307,10 @@ pub fn is_compatible(
     let nests =
         class.nested_virtualization != Some(true) || shape.nested_virtualization.unwrap_or(true);
     let tracks = class.connection_tracking.is_none()
-        || shape.hypervisor.as_deref().is_none_or(|own| own == "nitro");
+        || shape
+            .hypervisor
+            .as_deref()
+            .is_none_or(|hypervisor| hypervisor == "nitro");
     let strategy = |group: &PlacementGroup| match group.strategy {
         PlacementGroupStrategy::Cluster => "cluster",
         PlacementGroupStrategy::Partition(_) => "partition",
@@ -306,7 +318,7 @@ pub fn is_compatible(
     };
     let joins = group.is_none_or(|group| {
         let supported = shape.placement.as_ref();
-        supported.is_none_or(|own| own.iter().any(|own| own == strategy(group)))
+        supported.is_none_or(|strategies| strategies.iter().any(|name| name == strategy(group)))
     });
     runs && nests && tracks && joins && has_interfaces(shape, class)
 }
@@ -318,8 +330,11 @@ fn has_interfaces(shape: &InstanceTypeSpec, class: &NodeClass) -> bool {
     };
     let card_of = |index: u32| shape.cards.iter().find(|card| card.index == index);
     let enis = |index: u32| card_of(index).map_or(0, |card| card.enis);
-    let fits = shape.cards.is_empty() || layout.iter().all(|own| own.device < enis(own.card));
-    let adapters = layout.iter().filter(|own| own.efa_only).count();
+    let fits = shape.cards.is_empty()
+        || layout
+            .iter()
+            .all(|interface| interface.device < enis(interface.card));
+    let adapters = layout.iter().filter(|interface| interface.efa_only).count();
     let adapters = u32::try_from(adapters).unwrap_or(u32::MAX);
     shape.ena != Some(false) && fits && adapters <= shape.efa_max
 }

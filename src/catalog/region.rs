@@ -156,13 +156,13 @@ impl Region {
         if paid().next().is_none() {
             return false;
         }
-        let own = self.spot.get_or_insert_with(|| SpotPrices {
+        let spot = self.spot.get_or_insert_with(|| SpotPrices {
             at,
             by_type: BTreeMap::new(),
         });
-        own.at = at;
+        spot.at = at;
         for (name, zone, price) in paid() {
-            let by_zone = own.by_type.entry(name.clone()).or_default();
+            let by_zone = spot.by_type.entry(name.clone()).or_default();
             by_zone.insert(zone.clone(), *price);
         }
         true
@@ -181,10 +181,10 @@ impl Region {
         let prices = zones.map(|zone| {
             let spot = match &self.spot {
                 None => list.map(instance_type::spot_guess),
-                Some(own) => own
+                Some(spot) => spot
                     .by_type
                     .get(shape.name.as_str())
-                    .and_then(|own| own.get(zone))
+                    .and_then(|by_zone| by_zone.get(zone))
                     .copied(),
             };
             let spot = spot.filter(|_| shape.spot);
@@ -198,10 +198,10 @@ impl Region {
         let plain = capacity::plain();
         let types = self.shapes.values().map(|shape| {
             let offerings = self.offerings(shape, |_| true);
-            let mut own =
+            let mut instance_type =
                 instance_type::instance_type(shape, (&self.name, &plain), None, offerings);
-            type_labels::place(&mut own, &self.zone_ids, None);
-            own
+            type_labels::place(&mut instance_type, &self.zone_ids, None);
+            instance_type
         });
         Catalog::new(types).with_zone_ids(self.zone_ids.clone())
     }
@@ -212,10 +212,10 @@ fn is_paid(price: Price) -> bool {
     price.usd_per_h() > 0.0
 }
 
-fn replace<K: Ord, V: PartialEq>(own: &mut BTreeMap<K, V>, new: BTreeMap<K, V>) -> bool {
-    if new.is_empty() || *own == new {
+fn replace<K: Ord, V: PartialEq>(current: &mut BTreeMap<K, V>, new: BTreeMap<K, V>) -> bool {
+    if new.is_empty() || *current == new {
         return false;
     }
-    *own = new;
+    *current = new;
     true
 }

@@ -70,8 +70,12 @@ pub fn requirements(
         aws("instance-gpu-memory", Some(&gpu.memory_mib.to_string()));
     }
     let accelerator = match (&shape.neurons[..], &shape.accelerators[..]) {
-        ([own], _) => Some((own.name.as_deref(), "aws", own.devices)),
-        ([], [own]) => Some((Some(own.name.as_str()), &*own.manufacturer, own.count)),
+        ([neuron], _) => Some((neuron.name.as_deref(), "aws", neuron.devices)),
+        ([], [accelerator]) => Some((
+            Some(accelerator.name.as_str()),
+            &*accelerator.manufacturer,
+            accelerator.count,
+        )),
         _ => None,
     };
     if let Some((name, manufacturer, count)) = accelerator {
@@ -90,12 +94,12 @@ pub fn requirements(
 
 /// Adds the operating systems. Windows does not support Arm, so such a type has none.
 pub fn system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamily) {
-    let own = match (family.windows_build(), shape.arch) {
+    let os = match (family.windows_build(), shape.arch) {
         (None, _) => Requirement::is_in(["linux"]),
         (Some(_), Arch::Amd64) => Requirement::is_in(["windows"]),
         (Some(_), Arch::Arm64) => Requirement::impossible(),
     };
-    all.add(labels::OS, own);
+    all.add(labels::OS, os);
     let build = family
         .windows_build()
         .map(|build| Requirement::is_in([build]));
@@ -106,17 +110,17 @@ pub fn system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamil
 /// Adds the known IDs of the zones of a type, and the placement group of its nodes. Every partition
 /// is possible: the launch selects one.
 pub fn place(
-    own: &mut InstanceType,
+    instance_type: &mut InstanceType,
     zone_ids: &BTreeMap<Zone, String>,
     group: Option<&PlacementGroup>,
 ) {
-    let zones = own.offerings.iter().map(|it| &it.zone);
+    let zones = instance_type.offerings.iter().map(|it| &it.zone);
     let ids: BTreeSet<&str> = zones
         .filter_map(|zone| zone_ids.get(zone).map(String::as_str))
         .collect();
     if !ids.is_empty() {
         let ids = Requirement::is_in(ids);
-        own.requirements.add(labels::ZONE_ID, ids);
+        instance_type.requirements.add(labels::ZONE_ID, ids);
     }
     let (id, partition) = match group {
         None => (Requirement::does_not_exist(), Requirement::does_not_exist()),
@@ -124,7 +128,7 @@ pub fn place(
             let partition = match group.strategy {
                 PlacementGroupStrategy::Partition(count) => {
                     let count = count.min(PARTITIONS_MAX);
-                    Requirement::is_in((1..=count).map(|own| own.to_string()))
+                    Requirement::is_in((1..=count).map(|number| number.to_string()))
                 }
                 PlacementGroupStrategy::Cluster | PlacementGroupStrategy::Spread => {
                     Requirement::does_not_exist()
@@ -133,8 +137,11 @@ pub fn place(
             (Requirement::is_in([group.id.as_str()]), partition)
         }
     };
-    own.requirements.add(labels::PLACEMENT_GROUP_ID, id);
-    own.requirements
+    instance_type
+        .requirements
+        .add(labels::PLACEMENT_GROUP_ID, id);
+    instance_type
+        .requirements
         .add(labels::PLACEMENT_GROUP_PARTITION, partition);
 }
 

@@ -122,9 +122,9 @@ pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Decl
 
 /// Parses a status. `None` if it is invalid.
 fn read_status(status: Value) -> Option<BufferStatus> {
-    let own: Option<BufferStatusJson> = serde_json::from_value(status).ok()?;
-    let own = own.unwrap_or_default();
-    let conditions = own.conditions.into_iter().map(|condition| Condition {
+    let status: Option<BufferStatusJson> = serde_json::from_value(status).ok()?;
+    let status = status.unwrap_or_default();
+    let conditions = status.conditions.into_iter().map(|condition| Condition {
         kind: condition.kind,
         status: condition.status,
         reason: condition.reason,
@@ -133,48 +133,50 @@ fn read_status(status: Value) -> Option<BufferStatus> {
         since: condition.last_transition_time,
     });
     Some(BufferStatus {
-        template: own.pod_template_ref.map(|pod_template| pod_template.name),
-        template_generation: own.pod_template_generation,
-        replicas: own.replicas,
-        strategy: own.provisioning_strategy,
+        template: status
+            .pod_template_ref
+            .map(|pod_template| pod_template.name),
+        template_generation: status.pod_template_generation,
+        replicas: status.replicas,
+        strategy: status.provisioning_strategy,
         conditions: conditions.collect(),
     })
 }
 
 /// The status as JSON. Missing values are null, so that a merge patch removes them.
-pub(crate) fn status(own: &BufferStatus) -> Value {
-    let conditions = own.conditions.iter().map(|own| {
+pub(crate) fn status(status: &BufferStatus) -> Value {
+    let conditions = status.conditions.iter().map(|source| {
         let mut condition = Map::new();
         for (field, text) in [
-            ("type", &own.kind),
-            ("status", &own.status),
-            ("reason", &own.reason),
-            ("message", &own.message),
+            ("type", &source.kind),
+            ("status", &source.status),
+            ("reason", &source.reason),
+            ("message", &source.message),
         ] {
             condition.insert(field.to_owned(), json!(text));
         }
-        if let Some(generation) = own.observed_generation {
+        if let Some(generation) = source.observed_generation {
             condition.insert("observedGeneration".to_owned(), json!(generation));
         }
-        if let Some(at) = own.since {
+        if let Some(since) = source.since {
             // The API stores whole seconds.
-            let at = format!("{at:.0}");
+            let at = format!("{since:.0}");
             condition.insert("lastTransitionTime".to_owned(), json!(at));
         }
         Value::Object(condition)
     });
     json!({
-        "podTemplateRef": own.template.as_ref().map(|name| json!({ "name": name })),
-        "podTemplateGeneration": own.template_generation,
-        "replicas": own.replicas,
-        "provisioningStrategy": own.strategy,
+        "podTemplateRef": status.template.as_ref().map(|name| json!({ "name": name })),
+        "podTemplateGeneration": status.template_generation,
+        "replicas": status.replicas,
+        "provisioningStrategy": status.strategy,
         "conditions": conditions.collect::<Vec<_>>(),
     })
 }
 
 /// Returns the buffer of a spec and the PodTemplate that it names, or an error.
-fn wanted(own: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<ObjectKey>), String> {
-    let ObjectKey { namespace, name } = own.clone();
+fn wanted(key: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<ObjectKey>), String> {
+    let ObjectKey { namespace, name } = key.clone();
     let count = |count: i64, most: u32| u32::try_from(count.max(0)).unwrap_or(most).min(most);
     let mut limits = Vec::new();
     for (name, quantity) in spec.limits.iter().flat_map(|limit| limit.iter()) {
@@ -197,8 +199,8 @@ fn wanted(own: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<Objec
             Some(ObjectKey::new(namespace.as_str(), template.name))
         }
         (Some(_), None) => return Err("its podTemplateRef has no name".to_owned()),
-        (None, Some(own)) => {
-            buffer.scalable = Some(scalable(own, namespace)?);
+        (None, Some(reference)) => {
+            buffer.scalable = Some(scalable(reference, namespace)?);
             None
         }
         _ => return Err("it wants one of podTemplateRef and scalableRef".to_owned()),
@@ -206,9 +208,9 @@ fn wanted(own: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<Objec
     Ok((buffer, template))
 }
 
-fn scalable(own: Named, namespace: String) -> Result<Scalable, String> {
-    let kind = own.kind.unwrap_or_default();
-    let group = own.api_group.unwrap_or_default();
+fn scalable(reference: Named, namespace: String) -> Result<Scalable, String> {
+    let kind = reference.kind.unwrap_or_default();
+    let group = reference.api_group.unwrap_or_default();
     let known = ScalableKind::parse(&kind).filter(|_| group.is_empty() || group == "apps");
     let Some(known) = known else {
         return Err(format!(
@@ -218,7 +220,7 @@ fn scalable(own: Named, namespace: String) -> Result<Scalable, String> {
     Ok(Scalable {
         kind: known,
         namespace,
-        name: own.name,
+        name: reference.name,
     })
 }
 
@@ -227,7 +229,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name
             .chars()
-            .all(|own| own.is_ascii_alphanumeric() || own == '-' || own == '.')
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
         && name.starts_with(|name: char| name != '.')
 }
 

@@ -70,7 +70,10 @@ pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
 fn bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<Bound> {
     let read = read?;
     let bound = match read {
-        Value::Number(number) => number.as_i64().filter(|own| *own >= 0).map(Bound::Count),
+        Value::Number(number) => number
+            .as_i64()
+            .filter(|count| *count >= 0)
+            .map(Bound::Count),
         Value::String(text) => text.strip_suffix('%').and_then(percent),
         _ => None,
     };
@@ -83,7 +86,7 @@ fn bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<
 }
 
 fn percent(digits: &str) -> Option<Bound> {
-    let plain = digits.bytes().all(|own| own.is_ascii_digit());
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| plain).map(Bound::Percent)
 }
 

@@ -46,10 +46,10 @@ pub(super) fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Re
 pub(super) fn preferred_nodes(wishes: &[PreferredNode]) -> Vec<Preferred<Requirements>> {
     wishes
         .iter()
-        .filter_map(|own| {
+        .filter_map(|preference| {
             Some(Preferred {
-                weight: weight(own.weight)?,
-                term: selector::term(&own.preference).ok()??,
+                weight: weight(preference.weight)?,
+                term: selector::term(&preference.preference).ok()??,
             })
         })
         .take(TERMS_MAX)
@@ -59,13 +59,13 @@ pub(super) fn preferred_nodes(wishes: &[PreferredNode]) -> Vec<Preferred<Require
 /// Required pod affinity or anti-affinity. `what` names it in defects.
 pub(super) fn pods(
     terms: &[PodAffinityTerm],
-    own: &Meta,
+    meta: &Meta,
     what: &str,
     defects: &mut Vec<String>,
 ) -> Vec<PodTerm> {
     let mut read = Vec::new();
     for term in few(terms, what, defects) {
-        match pod_term(term, own) {
+        match pod_term(term, meta) {
             Ok(term) => read.push(term),
             Err(why) => defects.push(format!("{what}: {why}")),
         }
@@ -74,13 +74,13 @@ pub(super) fn pods(
 }
 
 /// Preferred pod affinity or anti-affinity. Invalid preferences are ignored.
-pub(super) fn preferred_pods(wishes: &[PreferredPods], own: &Meta) -> Vec<Preferred<PodTerm>> {
+pub(super) fn preferred_pods(wishes: &[PreferredPods], meta: &Meta) -> Vec<Preferred<PodTerm>> {
     wishes
         .iter()
         .filter_map(|wish| {
             Some(Preferred {
                 weight: weight(wish.weight)?,
-                term: pod_term(&wish.pod_affinity_term, own).ok()?,
+                term: pod_term(&wish.pod_affinity_term, meta).ok()?,
             })
         })
         .take(TERMS_MAX)
@@ -93,7 +93,7 @@ fn weight(weight: i64) -> Option<i32> {
     (weight > 0).then_some(weight)
 }
 
-fn pod_term(term: &PodAffinityTerm, own: &Meta) -> Result<PodTerm, String> {
+fn pod_term(term: &PodAffinityTerm, meta: &Meta) -> Result<PodTerm, String> {
     if term.topology_key.is_empty() {
         return Err("a term has no topologyKey".to_owned());
     }
@@ -102,13 +102,13 @@ fn pod_term(term: &PodAffinityTerm, own: &Meta) -> Result<PodTerm, String> {
         return Err(format!("{count} namespaces are more than are weighed"));
     }
     let keys = (&term.match_label_keys[..], &term.mismatch_label_keys[..]);
-    let selector = selected(term.label_selector.as_ref(), keys, &own.labels)?;
+    let selector = selected(term.label_selector.as_ref(), keys, &meta.labels)?;
     let by_labels = term.namespace_selector.as_ref().map(selector::selector);
     let namespace_selector = by_labels.transpose()?;
     let mut namespaces: std::collections::BTreeSet<String> =
         term.namespaces.iter().cloned().collect();
     if namespaces.is_empty() && namespace_selector.is_none() {
-        namespaces.insert(own.namespace.clone());
+        namespaces.insert(meta.namespace.clone());
     }
     Ok(PodTerm {
         selector,
@@ -123,26 +123,26 @@ fn pod_term(term: &PodAffinityTerm, own: &Meta) -> Result<PodTerm, String> {
 fn selected(
     selector: Option<&LabelSelector>,
     keys: (&[String], &[String]),
-    own: &Labels,
+    pod_labels: &Labels,
 ) -> Result<Option<Selector>, String> {
     let Some(selector) = selector else {
         return Ok(None);
     };
     let mut read = selector::selector(selector)?;
-    selector::merge(&mut read, keys, own)?;
+    selector::merge(&mut read, keys, pod_labels)?;
     Ok(Some(read))
 }
 
 /// Topology spread constraints.
 pub(super) fn spread(
     spec: &PodSpec,
-    own: &Labels,
+    pod_labels: &Labels,
     defects: &mut Vec<String>,
 ) -> Vec<TopologySpread> {
     const WHAT: &str = "the topology spread constraints";
     let mut read = Vec::new();
     for constraint in few(&spec.topology_spread_constraints, WHAT, defects) {
-        match spread_constraint(constraint, own) {
+        match spread_constraint(constraint, pod_labels) {
             Ok(constraint) => read.push(constraint),
             Err(why) => defects.push(format!("{WHAT}: {why}")),
         }
@@ -152,7 +152,7 @@ pub(super) fn spread(
 
 fn spread_constraint(
     constraint: &SpreadConstraint,
-    own: &Labels,
+    pod_labels: &Labels,
 ) -> Result<TopologySpread, String> {
     let positive = |name: &str, number: i64| {
         let positive = u32::try_from(number).ok().filter(|number| *number > 0);
@@ -169,7 +169,7 @@ fn spread_constraint(
     }
     let keys = (&constraint.match_label_keys[..], &[][..]);
     Ok(TopologySpread {
-        selector: selected(constraint.label_selector.as_ref(), keys, own)?,
+        selector: selected(constraint.label_selector.as_ref(), keys, pod_labels)?,
         topology_key: constraint.topology_key.clone(),
         max_skew: positive("maxSkew", constraint.max_skew)?,
         min_domains: positive("minDomains", constraint.min_domains.unwrap_or(1))?,

@@ -121,9 +121,10 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
 
 /// Reason of a condition, if the condition has this status.
 fn condition<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> Option<&'a str> {
-    let own = all.iter().find(|own| own.kind == kind);
-    own.filter(|own| own.status == value)
-        .map(|own| own.reason.as_str())
+    let found = all.iter().find(|condition| condition.kind == kind);
+    found
+        .filter(|condition| condition.status == value)
+        .map(|condition| condition.reason.as_str())
 }
 
 /// Whether the scheduler has reported that the pod is unschedulable, and otherwise why it has not
@@ -152,7 +153,7 @@ fn ready(status: &PodStatus) -> Option<bool> {
 /// Names of the volumes that store their data on the node.
 fn local_volumes(volumes: &[PodVolume]) -> Vec<String> {
     let local = volumes.iter().filter(|volume| is_local(volume));
-    local.map(|own| own.name.clone()).collect()
+    local.map(|volume| volume.name.clone()).collect()
 }
 
 /// Names of the volume claims of a pod. The claim of a generic ephemeral volume has the names of
@@ -177,7 +178,7 @@ fn is_local(volume: &PodVolume) -> bool {
         || volume
             .empty_dir
             .as_ref()
-            .is_some_and(|own| own.medium != "Memory")
+            .is_some_and(|empty_dir| empty_dir.medium != "Memory")
 }
 
 /// The owner that is its controller.
@@ -207,8 +208,8 @@ fn name(name: String) -> Option<NodeName> {
 /// period.
 fn deletion_asked(gone: Option<Timestamp>, grace_seconds: i64) -> Option<Timestamp> {
     let gone = gone?;
-    let asked = gone.checked_sub(SignedDuration::from_secs(grace_seconds));
-    Some(asked.unwrap_or(gone))
+    let requested = gone.checked_sub(SignedDuration::from_secs(grace_seconds));
+    Some(requested.unwrap_or(gone))
 }
 
 fn tolerations(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Toleration> {
@@ -244,7 +245,7 @@ fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, St
         .init_containers
         .iter()
         .filter(|it| it.restart_policy == "Always");
-    let mut taken = BTreeSet::new();
+    let mut ports = BTreeSet::new();
     for port in spec
         .containers
         .iter()
@@ -268,9 +269,9 @@ fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, St
         } else {
             &port.host_ip
         };
-        taken.insert((protocol.to_owned(), address.to_owned(), number));
+        ports.insert((protocol.to_owned(), address.to_owned(), number));
     }
-    taken
+    ports
 }
 
 #[cfg(test)]

@@ -19,8 +19,10 @@ pub(super) fn term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, Stri
     for expression in bounded(&term.match_fields)? {
         requirements.add(NODE_NAME, of_name(expression)?);
     }
-    let useful =
-        !requirements.is_empty() && requirements.iter().all(|(_, own)| !own.is_impossible());
+    let useful = !requirements.is_empty()
+        && requirements
+            .iter()
+            .all(|(_, requirement)| !requirement.is_impossible());
     Ok(useful.then_some(requirements))
 }
 
@@ -111,16 +113,22 @@ pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, String> {
 pub(super) fn merge(
     selector: &mut Selector,
     (matched, mismatched): (&[String], &[String]),
-    own: &Labels,
+    pod_labels: &Labels,
 ) -> Result<(), String> {
     let count = matched.len() + mismatched.len();
     if count > EXPRESSIONS_MAX {
         return Err(format!("{count} label keys are more than are weighed"));
     }
-    for (key, value) in matched.iter().filter_map(|key| own.get_key_value(key)) {
+    for (key, value) in matched
+        .iter()
+        .filter_map(|key| pod_labels.get_key_value(key))
+    {
         selector.and(key, Requirement::is_in([value.as_str()]));
     }
-    for (key, value) in mismatched.iter().filter_map(|key| own.get_key_value(key)) {
+    for (key, value) in mismatched
+        .iter()
+        .filter_map(|key| pod_labels.get_key_value(key))
+    {
         selector.and(key, Requirement::not_in([value.as_str()]));
     }
     Ok(())

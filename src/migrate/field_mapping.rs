@@ -71,16 +71,16 @@ pub(crate) fn import(
             continue;
         }
         let value = take(object, row.field);
-        let empty = |own: &Value| matches!(row.shape, FieldKind::Filled) && *own == "";
+        let empty = |value: &Value| matches!(row.shape, FieldKind::Filled) && *value == "";
         if let Some(value) = value.filter(|value| !empty(value)) {
-            let at = joined(path, row.field);
+            let field_path = joined(path, row.field);
             match row.name.split_once('.') {
                 Some((block, name)) => {
                     let mut more = HclBody::default();
-                    import_one(row, name, value, &at, &mut more, losses);
+                    import_one(row, name, value, &field_path, &mut more, losses);
                     body.add_within(block, more);
                 }
-                None => import_one(row, row.name, value, &at, body, losses),
+                None => import_one(row, row.name, value, &field_path, body, losses),
             }
         }
     }
@@ -91,23 +91,23 @@ fn import_one(
     row: &FieldMapping,
     name: &'static str,
     value: Value,
-    at: &str,
+    path: &str,
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
     match (&row.shape, value) {
         (FieldKind::Block(rows), Value::Object(mut object)) => {
             let mut inner = HclBody::default();
-            import(rows, &mut object, at, &mut inner, losses);
+            import(rows, &mut object, path, &mut inner, losses);
             if !inner.is_empty() {
                 body.block(name, None, inner);
             }
         }
         (FieldKind::Blocks(label, rows), Value::Array(items)) => {
             for (index, item) in items.into_iter().enumerate() {
-                let at = format!("{at}[{index}]");
+                let item_path = format!("{path}[{index}]");
                 let Value::Object(mut object) = item else {
-                    losses.add(at, "the value is not an object");
+                    losses.add(item_path, "the value is not an object");
                     continue;
                 };
                 let label = label.map(|field| {
@@ -115,13 +115,13 @@ fn import_one(
                     value.as_ref().and_then(text).unwrap_or_default()
                 });
                 let mut inner = HclBody::default();
-                import(rows, &mut object, &at, &mut inner, losses);
+                import(rows, &mut object, &item_path, &mut inner, losses);
                 body.block(name, label.as_deref(), inner);
             }
         }
         (shape, value) => match ours(shape, &value) {
             Ok(value) => body.set(name, value),
-            Err(why) => losses.add(at, why),
+            Err(why) => losses.add(path, why),
         },
     }
 }
@@ -261,7 +261,7 @@ fn ours(shape: &FieldKind, value: &Value) -> Result<Value, String> {
 /// Converts a string to an integer if it is one.
 fn plain(text: String) -> Value {
     let whole = text.parse::<i64>().ok();
-    let whole = whole.filter(|own| own.to_string() == text);
+    let whole = whole.filter(|number| number.to_string() == text);
     whole.map_or(Value::from(text), Value::from)
 }
 
@@ -300,14 +300,14 @@ fn export_one(
     object: &mut Map<String, Value>,
     losses: &mut DroppedFields,
 ) {
-    let at = joined(path, row.name);
+    let path = joined(path, row.name);
     match &row.shape {
         FieldKind::ByHand => {}
         FieldKind::Block(rows) => {
             if let Some(mut block) = body.take_blocks(name).pop() {
                 let mut inner = Map::new();
-                export(rows, &mut block.body, &at, &mut inner, losses);
-                report_rest(&block.body, &at, losses);
+                export(rows, &mut block.body, &path, &mut inner, losses);
+                report_rest(&block.body, &path, losses);
                 put(object, row.field, Value::Object(inner));
             }
         }
@@ -318,9 +318,9 @@ fn export_one(
                 if let (Some(field), Some(label)) = (label, block.label) {
                     put(&mut inner, field, Value::from(label));
                 }
-                let at = format!("{at}[{index}]");
-                export(rows, &mut block.body, &at, &mut inner, losses);
-                report_rest(&block.body, &at, losses);
+                let item_path = format!("{path}[{index}]");
+                export(rows, &mut block.body, &item_path, &mut inner, losses);
+                report_rest(&block.body, &item_path, losses);
                 items.push(Value::Object(inner));
             }
             if !items.is_empty() {
@@ -331,7 +331,7 @@ fn export_one(
             if let Some(value) = body.take_value(name) {
                 match theirs(shape, value) {
                     Ok(value) => put(object, row.field, value),
-                    Err(why) => losses.add(at, why),
+                    Err(why) => losses.add(path, why),
                 }
             }
         }

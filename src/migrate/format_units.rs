@@ -46,9 +46,9 @@ pub(crate) fn requests(all: &Resources) -> Value {
 }
 
 /// Formats a duration, or `never`.
-pub(crate) fn duration(own: Option<SignedDuration>) -> String {
-    own.map_or("never".to_owned(), |own| {
-        duration_text(i64::try_from(own.as_millis()).unwrap_or(i64::MAX))
+pub(crate) fn duration(length: Option<SignedDuration>) -> String {
+    length.map_or("never".to_owned(), |length| {
+        duration_text(i64::try_from(length.as_millis()).unwrap_or(i64::MAX))
     })
 }
 
@@ -58,13 +58,13 @@ pub(crate) fn disk(bytes: i64) -> Option<String> {
     const MOST: [(&str, i64, i64); 2] = [("Gi", GIB, 59_000), ("G", GIGA, 64_000)];
     let (name, unit, _) = MOST
         .iter()
-        .find(|(_, unit, most)| bytes % unit == 0 && (1..=*most).contains(&(bytes / unit)))?;
+        .find(|(_, unit, maximum)| bytes % unit == 0 && (1..=*maximum).contains(&(bytes / unit)))?;
     Some(format!("{}{name}", bytes / unit))
 }
 
 /// Formats a price adjustment.
-pub(crate) fn adjustment(own: PriceAdjustment) -> Value {
-    match own {
+pub(crate) fn adjustment(adjustment: PriceAdjustment) -> Value {
+    match adjustment {
         PriceAdjustment::Absolute(price) => Value::from(price.usd_per_h()),
         PriceAdjustment::Difference(millionths) => Value::from(signed(millionths, 6)),
         PriceAdjustment::Share(ppm) => {

@@ -71,7 +71,7 @@ impl HclBody {
     /// Returns the body of the only block of this type, and creates the block if needed.
     pub(crate) fn add_within(&mut self, kind: &'static str, more: HclBody) {
         match self.inner(kind) {
-            Some(own) => own.items.extend(more.items),
+            Some(inner) => inner.items.extend(more.items),
             None if more.is_empty() => {}
             None => self.block(kind, None, more),
         }
@@ -80,7 +80,7 @@ impl HclBody {
     /// Removes and returns an argument.
     pub(crate) fn take(&mut self, name: &str) -> Option<HclValue> {
         let place = self.items.iter().position(|item| match item {
-            HclItem::Argument(own, _) => *own == name,
+            HclItem::Argument(argument, _) => *argument == name,
             _ => false,
         })?;
         match self.items.remove(place) {
@@ -99,15 +99,15 @@ impl HclBody {
 
     /// Removes and returns all blocks of a type.
     pub(crate) fn take_blocks(&mut self, kind: &str) -> Vec<HclBlock> {
-        let (mut taken, mut rest) = (Vec::new(), Vec::new());
+        let (mut blocks, mut rest) = (Vec::new(), Vec::new());
         for item in std::mem::take(&mut self.items) {
             match item {
-                HclItem::Block(block) if block.kind == kind => taken.push(block),
+                HclItem::Block(block) if block.kind == kind => blocks.push(block),
                 other => rest.push(other),
             }
         }
         self.items = rest;
-        taken
+        blocks
     }
 
     /// Returns whether the body is empty.
@@ -131,9 +131,9 @@ const COLUMNS: usize = 100;
 impl PrintedHcl {
     /// Prints a body.
     pub(crate) fn of(body: &HclBody) -> Self {
-        let mut own = Self::default();
-        own.body(body, &mut Vec::new());
-        own
+        let mut printed = Self::default();
+        printed.body(body, &mut Vec::new());
+        printed
     }
 
     /// Returns the position of the innermost item on a line.

@@ -132,9 +132,9 @@ fn flatten(
         return Err(place.to_owned());
     };
     let mut word = |name: &str, otherwise: Option<&str>| {
-        let own = take(&mut object, name);
-        let own = own.as_ref().and_then(Value::as_str).or(otherwise);
-        own.map(str::to_owned)
+        let value = take(&mut object, name);
+        let value = value.as_ref().and_then(Value::as_str).or(otherwise);
+        value.map(str::to_owned)
     };
     let kind = word("kind", of.map(|(_, kind)| kind)).ok_or(place)?;
     let api = word("apiVersion", of.map(|(api, _)| api)).ok_or(place)?;

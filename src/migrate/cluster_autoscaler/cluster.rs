@@ -29,7 +29,7 @@ pub(super) struct ClusterLocation {
 
 /// Builds the cluster block, with the dropped flags that belong to no pool.
 pub(super) fn cluster(
-    said: &FlagValues,
+    flags: &FlagValues,
     of: &ClusterLocation,
     mut losses: DroppedFields,
 ) -> ConvertedBlock {
@@ -39,11 +39,11 @@ pub(super) fn cluster(
         Some(region) => body.set("region", region.as_str()),
         None => losses.miss("region", "not found in AWS_REGION or in the ARN of a group"),
     }
-    let limits = limits(said, &mut losses);
+    let limits = limits(flags, &mut losses);
     if !limits.is_empty() {
         body.set("limits", Value::Object(limits));
     }
-    if let Some(unready) = said.number("max-total-unready-percentage", &mut losses) {
+    if let Some(unready) = flags.number("max-total-unready-percentage", &mut losses) {
         // A percentage above 100 has no effect.
         body.set("max_unready", format!("{:.0}%", unready.min(100.0)));
     }
@@ -60,13 +60,13 @@ pub(super) fn cluster(
             losses.miss("eks or kubeconfig", why);
         }
     }
-    let disruption = disruption(said, &mut losses);
+    let disruption = disruption(flags, &mut losses);
     body.block("disruption", None, disruption);
     if of.name.is_none() {
         losses.miss("name", "the input has no cluster name; use --cluster");
     }
     ConvertedBlock {
-        of: said.of.clone(),
+        of: flags.of.clone(),
         left_out: of.name.is_none() || of.region.is_none(),
         block: HclBlock {
             kind: "cluster",
@@ -79,44 +79,44 @@ pub(super) fn cluster(
 }
 
 /// Converts the limits of the cluster.
-fn limits(said: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
+fn limits(flags: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
     let mut limits = Map::new();
-    let nodes = said.count("max-nodes-total", losses);
+    let nodes = flags.count("max-nodes-total", losses);
     if let Some(nodes) = nodes.filter(|node| *node > 0) {
         limits.insert("nodes".to_owned(), Value::from(nodes));
     }
     for (flag, resource, unit) in [("cores-total", "cpu", ""), ("memory-total", "memory", "Gi")] {
-        let Some((least, most)) = said.parsed(flag, losses, bounds) else {
+        let Some((minimum, maximum)) = flags.parsed(flag, losses, bounds) else {
             continue;
         };
-        if least > 0 {
+        if minimum > 0 {
             let why = "clusters have no minimum size; use replicas in a pool";
-            losses.add(format!("{}: the minimum", said.told(flag)), why);
+            losses.add(format!("{}: the minimum", flags.told(flag)), why);
         }
-        let most = match unit {
-            "" => Value::from(most),
-            unit => Value::from(format!("{most}{unit}")),
+        let maximum = match unit {
+            "" => Value::from(maximum),
+            unit => Value::from(format!("{maximum}{unit}")),
         };
-        limits.insert(resource.to_owned(), most);
+        limits.insert(resource.to_owned(), maximum);
     }
     limits
 }
 
 /// Parses `MIN:MAX`.
 pub(super) fn bounds(text: &str) -> Result<(i64, i64), String> {
-    let both = text.split_once(':').and_then(|(least, most)| {
-        let (least, most) = (least.trim().parse().ok()?, most.trim().parse().ok()?);
-        (0 <= least && least <= most).then_some((least, most))
+    let bounds = text.split_once(':').and_then(|(minimum, maximum)| {
+        let (minimum, maximum) = (minimum.trim().parse().ok()?, maximum.trim().parse().ok()?);
+        (0 <= minimum && minimum <= maximum).then_some((minimum, maximum))
     });
-    both.ok_or_else(|| "the format is not MIN:MAX".to_owned())
+    bounds.ok_or_else(|| "the format is not MIN:MAX".to_owned())
 }
 
 /// Converts the parallelism and the delays of scale-down. Defaults of the autoscaler are
 /// written explicitly.
-fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
+fn disruption(values: &FlagValues, losses: &mut DroppedFields) -> HclBody {
     let mut body = HclBody::default();
     let mut budget = |flags: &[&str], untold: i64, reasons: &[&str]| {
-        let mut counts = flags.iter().filter_map(|flag| said.count(flag, losses));
+        let mut counts = flags.iter().filter_map(|flag| values.count(flag, losses));
         let mut inner = HclBody::default();
         inner.set("nodes", counts.next().unwrap_or(untold));
         inner.set("reasons", reasons.to_vec());
@@ -131,7 +131,7 @@ fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
         ("after_end", "scale-down-delay-after-delete", ""),
         ("after_failure", "scale-down-delay-after-failure", "3m"),
     ] {
-        match said.duration(flag, losses) {
+        match values.duration(flag, losses) {
             Some(length) => inner.set(argument, duration(Some(length))),
             None if default.is_empty() => {}
             None => inner.set(argument, default),
@@ -142,14 +142,14 @@ fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
 }
 
 /// Converts the batching of pods. The default priority cutoff is written explicitly.
-pub(super) fn scheduler(said: &FlagValues) -> ConvertedBlock {
-    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(said.of.as_str()));
-    let cutoff = said.parsed("expendable-pods-priority-cutoff", &mut losses, |text| {
+pub(super) fn scheduler(flags: &FlagValues) -> ConvertedBlock {
+    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(flags.of.as_str()));
+    let cutoff = flags.parsed("expendable-pods-priority-cutoff", &mut losses, |text| {
         let number = text.trim().parse::<i64>();
         number.map_err(|_| "the value is not a number".to_owned())
     });
     body.set("priority_cutoff", cutoff.unwrap_or(CUTOFF));
-    let names = said.list("allowed-scheduler-names").iter();
+    let names = flags.list("allowed-scheduler-names").iter();
     let names = names.flat_map(|name| name.split(',')).map(str::trim);
     let mut names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
     names.dedup();
@@ -157,7 +157,7 @@ pub(super) fn scheduler(said: &FlagValues) -> ConvertedBlock {
         body.set("schedulers", names);
     }
     ConvertedBlock {
-        of: said.of.clone(),
+        of: flags.of.clone(),
         block: HclBlock {
             kind: "scheduler",
             label: None,

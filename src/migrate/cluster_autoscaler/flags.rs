@@ -70,14 +70,14 @@ pub(super) struct FlagValues {
     /// The values of the converted flags, by name.
     values: BTreeMap<&'static str, Vec<String>>,
     /// The values of a group that override flags, by flag name.
-    own: BTreeMap<&'static str, String>,
+    overrides: BTreeMap<&'static str, String>,
 }
 
 /// Sorts flags by the table: converted flags, dropped flags, and notes on unneeded flags.
 pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedFields, Vec<String>) {
     let rows: BTreeMap<&str, FlagRow> = table().map(|row| (row.name, row)).collect();
     let mut losses = DroppedFields::of(of);
-    let mut said = FlagValues {
+    let mut values = FlagValues {
         of: of.to_owned(),
         ..FlagValues::default()
     };
@@ -95,7 +95,7 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
             }
             (FlagMapping::Carried, value) => {
                 let value = value.clone().unwrap_or_else(|| "true".to_owned());
-                let values = said.values.entry(row.name).or_default();
+                let values = values.values.entry(row.name).or_default();
                 if !row.is_list {
                     values.clear();
                 }
@@ -107,15 +107,17 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
                     losses.add(told(&flag), row.what);
                 }
             }
-            (FlagMapping::Needless, _) => match needless.iter_mut().find(|own| own.0 == row.what) {
-                Some((_, names)) if names.contains(&row.name) => {}
-                Some((_, names)) => names.push(row.name),
-                None => needless.push((row.what, vec![row.name])),
-            },
+            (FlagMapping::Needless, _) => {
+                match needless.iter_mut().find(|entry| entry.0 == row.what) {
+                    Some((_, names)) if names.contains(&row.name) => {}
+                    Some((_, names)) => names.push(row.name),
+                    None => needless.push((row.what, vec![row.name])),
+                }
+            }
         }
     }
     (
-        said,
+        values,
         losses,
         needless
             .into_iter()
@@ -160,9 +162,9 @@ fn truth(text: &str) -> Option<bool> {
 
 impl FlagValues {
     /// Overrides flags with the values of a group.
-    pub(super) fn with(&self, own: BTreeMap<&'static str, String>) -> Self {
+    pub(super) fn with(&self, overrides: BTreeMap<&'static str, String>) -> Self {
         Self {
-            own,
+            overrides,
             ..self.clone()
         }
     }
@@ -174,8 +176,10 @@ impl FlagValues {
 
     /// Returns the effective value of a flag.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
-        let own = self.own.get(name);
-        own.or_else(|| self.list(name).last()).map(String::as_str)
+        self.overrides
+            .get(name)
+            .or_else(|| self.list(name).last())
+            .map(String::as_str)
     }
 
     /// Formats a flag with its value for a message.
@@ -222,7 +226,7 @@ impl FlagValues {
         losses: &mut DroppedFields,
     ) -> Option<SignedDuration> {
         self.parsed(name, losses, |text| {
-            let length = parse_go(text).filter(|own| !own.is_negative());
+            let length = parse_go(text).filter(|length| !length.is_negative());
             length.ok_or_else(|| "the value is not a duration".to_owned())
         })
     }
@@ -230,7 +234,7 @@ impl FlagValues {
     /// Returns an integer that is not negative.
     pub(super) fn count(&self, name: &str, losses: &mut DroppedFields) -> Option<i64> {
         self.parsed(name, losses, |text| {
-            let count = text.trim().parse::<i64>().ok().filter(|own| *own >= 0);
+            let count = text.trim().parse::<i64>().ok().filter(|count| *count >= 0);
             count.ok_or_else(|| "the value is not a number".to_owned())
         })
     }

@@ -86,14 +86,14 @@ fn reserved(
         .get("CapacityReservationTarget")?
         .get("CapacityReservationId")?
         .as_str()?;
-    let at = capacity
+    let on_demand_index = capacity
         .iter()
         .position(|capacity| *capacity == "on-demand")?;
     let goes_on = [by_group, Some(by_template)]
         .into_iter()
         .flatten()
-        .any(|own| {
-            let preference = own.get("CapacityReservationPreference");
+        .any(|reservation| {
+            let preference = reservation.get("CapacityReservationPreference");
             preference.is_some_and(|preference| {
                 preference == "open" || preference == "capacity-reservations-first"
             })
@@ -109,7 +109,7 @@ fn reserved(
         ),
     };
     let mut capacity = capacity.to_vec();
-    capacity.splice(at..=at, ours.iter().copied());
+    capacity.splice(on_demand_index..=on_demand_index, ours.iter().copied());
     Some((capacity, note))
 }
 
@@ -152,16 +152,20 @@ fn capacity(
     losses: &mut DroppedFields,
 ) -> Vec<&'static str> {
     let (spot, on_demand) = ("spot", "on-demand");
-    if let Some(Value::Object(own)) = mixed.get("InstancesDistribution") {
-        let whole =
-            |name: &str, default: i64| own.get(name).and_then(Value::as_i64).unwrap_or(default);
+    if let Some(Value::Object(distribution)) = mixed.get("InstancesDistribution") {
+        let whole = |name: &str, default: i64| {
+            distribution
+                .get(name)
+                .and_then(Value::as_i64)
+                .unwrap_or(default)
+        };
         let base = whole("OnDemandBaseCapacity", 0);
         let share = whole("OnDemandPercentageAboveBaseCapacity", 100);
         let path = "MixedInstancesPolicy.InstancesDistribution";
-        if own
+        if distribution
             .get("SpotMaxPrice")
             .and_then(text)
-            .is_some_and(|own| !own.is_empty())
+            .is_some_and(|price| !price.is_empty())
         {
             let why = "no maximum spot price is supported; spot never costs more than on-demand";
             losses.add(format!("{path}.SpotMaxPrice"), why);
@@ -186,7 +190,7 @@ fn capacity(
     }
     let market = data.and_then(|data| data.get("InstanceMarketOptions"));
     let market = market
-        .and_then(|own| own.get("MarketType"))
+        .and_then(|options| options.get("MarketType"))
         .and_then(Value::as_str);
     match market {
         Some("spot") => vec![spot],
@@ -214,17 +218,17 @@ fn types(
             named.push(name);
         }
     };
-    for own in &overrides {
-        add(own.get("InstanceType").and_then(text));
+    for entry in &overrides {
+        add(entry.get("InstanceType").and_then(text));
         let path = "MixedInstancesPolicy.LaunchTemplate.Overrides";
-        let weight = own.get("WeightedCapacity").and_then(text);
+        let weight = entry.get("WeightedCapacity").and_then(text);
         if weight.is_some_and(|weight| weight != "1") {
             losses.add(
                 format!("{path}.WeightedCapacity"),
                 "weights are not supported; limits count nodes",
             );
         }
-        if own
+        if entry
             .get("LaunchTemplateSpecification")
             .is_some_and(Value::is_object)
         {
@@ -237,8 +241,8 @@ fn types(
         _ => None,
     };
     let attributes = attributes.or_else(|| data.and_then(|data| data.get(ATTRIBUTES)));
-    if let Some(Value::Object(own)) = attributes.filter(|_| overrides.len() <= 1) {
-        return by_attributes(own.clone(), rules, losses);
+    if let Some(Value::Object(attributes)) = attributes.filter(|_| overrides.len() <= 1) {
+        return by_attributes(attributes.clone(), rules, losses);
     }
     let managed = group.managed("instanceTypes").and_then(Value::as_array);
     for name in managed
@@ -281,12 +285,12 @@ const MAKERS: [(&str, &str); 1] = [("amazon-web-services", "aws")];
 
 /// Converts attributes for instance type selection to requirements.
 fn by_attributes(
-    mut own: Map<String, Value>,
+    mut attributes: Map<String, Value>,
     rules: &mut Rules,
     losses: &mut DroppedFields,
 ) -> Result<(), String> {
-    let texts = |own: &mut Map<String, Value>, name: &str| -> Vec<String> {
-        let items = take(own, name);
+    let texts = |attributes: &mut Map<String, Value>, name: &str| -> Vec<String> {
+        let items = take(attributes, name);
         let items = items
             .as_ref()
             .and_then(Value::as_array)
@@ -294,7 +298,7 @@ fn by_attributes(
             .flatten();
         items.filter_map(text).collect()
     };
-    let allowed = texts(&mut own, "AllowedInstanceTypes");
+    let allowed = texts(&mut attributes, "AllowedInstanceTypes");
     if !allowed.is_empty() {
         let (key, values) = patterns(&allowed).ok_or_else(|| {
             let names = allowed.join(", ");
@@ -302,7 +306,7 @@ fn by_attributes(
         })?;
         rules.add(key, "in", values);
     }
-    let excluded = texts(&mut own, "ExcludedInstanceTypes");
+    let excluded = texts(&mut attributes, "ExcludedInstanceTypes");
     match patterns(&excluded) {
         _ if excluded.is_empty() => {}
         Some((key, values)) if allowed.is_empty() => rules.add(key, "not_in", values),
@@ -311,9 +315,9 @@ fn by_attributes(
             losses.add(format!("{ATTRIBUTES}.ExcludedInstanceTypes"), why);
         }
     }
-    accelerators(&mut own, rules);
+    accelerators(&mut attributes, rules);
     for (name, key) in RANGES {
-        let Some(range) = take(&mut own, name) else {
+        let Some(range) = take(&mut attributes, name) else {
             continue;
         };
         for (bound, argument) in [("Min", "gte"), ("Max", "lte")] {
@@ -329,7 +333,7 @@ fn by_attributes(
         ("AcceleratorManufacturers", GPU_MAKER),
         ("AcceleratorNames", GPU_NAME),
     ] {
-        let values = texts(&mut own, name);
+        let values = texts(&mut attributes, name);
         if !values.is_empty() {
             rules.add(
                 key,
@@ -346,16 +350,16 @@ fn by_attributes(
             );
         }
     }
-    words(&mut own, rules);
-    rest(&own, losses);
+    words(&mut attributes, rules);
+    rest(&attributes, losses);
     Ok(())
 }
 
 /// Converts attributes with a keyword. They have a default.
-fn words(own: &mut Map<String, Value>, rules: &mut Rules) {
+fn words(attributes: &mut Map<String, Value>, rules: &mut Rules) {
     let mut word = |name: &str, default: &str| {
-        let own = take(own, name).as_ref().and_then(text);
-        own.unwrap_or_else(|| default.to_owned())
+        let value = take(attributes, name).as_ref().and_then(text);
+        value.unwrap_or_else(|| default.to_owned())
     };
     let (burst, metal) = (
         word("BurstablePerformance", "excluded"),
@@ -380,23 +384,25 @@ fn words(own: &mut Map<String, Value>, rules: &mut Rules) {
 }
 
 /// A maximum of zero accelerators means that the label does not exist.
-fn accelerators(own: &mut Map<String, Value>, rules: &mut Rules) {
-    let most = own.get("AcceleratorCount").and_then(|own| own.get("Max"));
-    if most.and_then(Value::as_i64) == Some(0) {
-        take(own, "AcceleratorCount");
+fn accelerators(attributes: &mut Map<String, Value>, rules: &mut Rules) {
+    let maximum = attributes
+        .get("AcceleratorCount")
+        .and_then(|range| range.get("Max"));
+    if maximum.and_then(Value::as_i64) == Some(0) {
+        take(attributes, "AcceleratorCount");
         rules.add(GPU_COUNT, "exists", false);
         rules.add(ACCELERATOR_COUNT, "exists", false);
     }
     // The label counts only GPUs.
-    let kinds = own.get("AcceleratorTypes").and_then(Value::as_array);
+    let kinds = attributes.get("AcceleratorTypes").and_then(Value::as_array);
     if kinds.is_some_and(|all| all.len() == 1 && all[0] == "gpu") {
-        take(own, "AcceleratorTypes");
+        take(attributes, "AcceleratorTypes");
     }
 }
 
 /// Reports attributes without a requirement.
-fn rest(own: &Map<String, Value>, losses: &mut DroppedFields) {
-    for (name, value) in own {
+fn rest(attributes: &Map<String, Value>, losses: &mut DroppedFields) {
+    for (name, value) in attributes {
         let both = value.as_array().is_some_and(|all| all.len() == 2);
         let empty = match value {
             Value::Object(items) => items.is_empty(),
@@ -420,11 +426,11 @@ fn rest(own: &Map<String, Value>, losses: &mut DroppedFields) {
 
 /// Returns the label that corresponds to patterns of types, with its values.
 fn patterns(all: &[String]) -> Option<(&'static str, Vec<String>)> {
-    if all.iter().all(|own| !own.contains('*')) {
+    if all.iter().all(|pattern| !pattern.contains('*')) {
         return Some((INSTANCE_TYPE, all.to_vec()));
     }
-    let families = all.iter().map(|own| {
-        let family = own.strip_suffix(".*")?;
+    let families = all.iter().map(|pattern| {
+        let family = pattern.strip_suffix(".*")?;
         (!family.contains('*')).then(|| family.to_owned())
     });
     Some((FAMILY, families.collect::<Option<Vec<String>>>()?))

@@ -53,28 +53,28 @@ impl LaunchSource {
     /// Finds the launch template of a group.
     pub(super) fn of(group: &NodeGroup, templates: &[LaunchTemplateVersion]) -> Self {
         let mixed = group.fields.get("MixedInstancesPolicy");
-        let mixed = mixed.and_then(|own| own.get("LaunchTemplate"));
-        let mixed = mixed.and_then(|own| own.get("LaunchTemplateSpecification"));
+        let mixed = mixed.and_then(|policy| policy.get("LaunchTemplate"));
+        let mixed = mixed.and_then(|template| template.get("LaunchTemplateSpecification"));
         let found = |reference: Option<&Value>| {
             let template = meant(reference?.as_object()?, templates)?;
             Some(template.data.clone())
         };
         let named = group.managed("launchTemplate");
         let given = found(named);
-        let untold = named.filter(|_| given.is_none()).map(|own| {
-            let word = |name: &str| own.get(name).and_then(text);
+        let missing_template = named.filter(|_| given.is_none()).map(|reference| {
+            let word = |name: &str| reference.get(name).and_then(text);
             let template = word("id").or_else(|| word("name")).unwrap_or_default();
             let version = word("version").unwrap_or_else(|| "$Default".to_owned());
             format!("launchTemplate {template} version {version}")
         });
-        let own = mixed.or_else(|| group.fields.get("LaunchTemplate"));
-        let references = [own, named].into_iter().flatten();
+        let specification = mixed.or_else(|| group.fields.get("LaunchTemplate"));
+        let references = [specification, named].into_iter().flatten();
         let references = references.filter_map(Value::as_object);
         let latest = references.filter_map(|reference| only(reference, templates));
         Self {
-            data: found(own),
+            data: found(specification),
             given,
-            untold,
+            untold: missing_template,
             latest: latest.collect(),
         }
     }
@@ -104,7 +104,7 @@ fn kind(group: &NodeGroup) -> Option<&str> {
 
 /// Returns the family of an image type.
 fn family(kind: &str) -> Option<&'static str> {
-    let found = IMAGES.iter().find(|(own, _)| *own == kind);
+    let found = IMAGES.iter().find(|(ami_type, _)| *ami_type == kind);
     found.map(|(_, family)| *family)
 }
 
@@ -146,7 +146,7 @@ pub(super) fn image(
     losses: &mut DroppedFields,
 ) -> Option<(HclBody, bool)> {
     let mut inner = HclBody::default();
-    let own = take(data, "ImageId").as_ref().and_then(text);
+    let image_id = take(data, "ImageId").as_ref().and_then(text);
     if let Some(kind) = kind(group).filter(|kind| *kind != CUSTOM) {
         // Without a family, the pool is dropped, too.
         let family = family(kind)?;
@@ -154,13 +154,13 @@ pub(super) fn image(
         inner.set("alias", format!("{family}@{version}"));
         return Some((inner, false));
     }
-    match own.as_deref() {
-        Some(own) if own.starts_with("ami-") => inner.set("id", own),
-        Some(own) if own.starts_with("resolve:ssm:") => {
-            inner.set("ssm_parameter", own.trim_start_matches("resolve:ssm:"));
+    match image_id.as_deref() {
+        Some(id) if id.starts_with("ami-") => inner.set("id", id),
+        Some(id) if id.starts_with("resolve:ssm:") => {
+            inner.set("ssm_parameter", id.trim_start_matches("resolve:ssm:"));
         }
-        Some(own) => losses.add(
-            format!("LaunchTemplateData.ImageId: {own}"),
+        Some(id) => losses.add(
+            format!("LaunchTemplateData.ImageId: {id}"),
             "not an image ID",
         ),
         None => losses.miss("ami", TELL),
@@ -198,7 +198,7 @@ fn is_version(text: &str) -> bool {
     text.split('.').count() == 3
         && text
             .split('.')
-            .all(|own| !own.is_empty() && own.chars().all(|c| c.is_ascii_digit()))
+            .all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
 }
 
 #[cfg(test)]

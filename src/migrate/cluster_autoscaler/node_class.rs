@@ -139,23 +139,25 @@ pub(super) fn build(
 
 /// Converts the metadata options. In EC2, the image and the account determine unset options.
 fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
-    let mut own = match take(data, "MetadataOptions") {
-        Some(Value::Object(own)) => own,
+    let mut options = match take(data, "MetadataOptions") {
+        Some(Value::Object(options)) => options,
         _ => Map::new(),
     };
     let path = "LaunchTemplateData.MetadataOptions";
-    if take(&mut own, "InstanceMetadataTags").is_some_and(|own| own == "enabled") {
+    if take(&mut options, "InstanceMetadataTags").is_some_and(|tags| tags == "enabled") {
         let why = "instance tags in the metadata service are not supported";
         losses.add(format!("{path}.InstanceMetadataTags"), why);
     }
-    let is_off = own.get("HttpEndpoint").is_some_and(|own| own == "disabled");
+    let is_off = options
+        .get("HttpEndpoint")
+        .is_some_and(|endpoint| endpoint == "disabled");
     for (field, argument, why) in UNTOLD {
-        if !is_off && own.get(field).is_none_or(Value::is_null) {
+        if !is_off && options.get(field).is_none_or(Value::is_null) {
             losses.miss(format!("metadata_options.{argument}"), why);
         }
     }
     let mut inner = HclBody::default();
-    field_mapping::import(METADATA, &mut own, path, &mut inner, losses);
+    field_mapping::import(METADATA, &mut options, path, &mut inner, losses);
     if !inner.is_empty() {
         body.block("metadata_options", None, inner);
     }
@@ -177,7 +179,7 @@ fn identity(
     let profile =
         profile.and_then(|profile| profile.get("Name").or(profile.get("Arn")).and_then(text));
     match profile {
-        Some(own) => body.set("instance_profile", last(own)),
+        Some(profile) => body.set("instance_profile", last(profile)),
         None => losses.miss("role or instance_profile", TELL),
     }
 }
@@ -190,17 +192,20 @@ fn arguments(
     losses: &mut DroppedFields,
 ) {
     let first = data.get("NetworkInterfaces").and_then(|data| data.get(0));
-    let public = first.and_then(|own| own.get("AssociatePublicIpAddress"));
+    let public = first.and_then(|interface| interface.get("AssociatePublicIpAddress"));
     if let Some(public) = public.and_then(Value::as_bool) {
         body.set("associate_public_ip", public);
     }
     let mut tags = Map::new();
     let of_template = take(data, "TagSpecifications");
     let of_template = of_template.iter().filter_map(Value::as_array).flatten();
-    let of_template =
-        of_template.filter(|own| own.get("ResourceType").is_some_and(|it| it == "instance"));
+    let of_template = of_template.filter(|specification| {
+        specification
+            .get("ResourceType")
+            .is_some_and(|it| it == "instance")
+    });
     let of_template = of_template
-        .filter_map(|own| own.get("Tags")?.as_array())
+        .filter_map(|specification| specification.get("Tags")?.as_array())
         .flatten();
     let of_template =
         of_template.filter_map(|tag| Some((text(tag.get("Key")?)?, text(tag.get("Value")?)?)));
@@ -215,12 +220,14 @@ fn arguments(
         body.set("tags", Value::Object(tags));
     }
     let monitored = take(data, "Monitoring");
-    if monitored.is_some_and(|own| own.get("Enabled") == Some(&Value::Bool(true))) {
+    if monitored.is_some_and(|monitoring| monitoring.get("Enabled") == Some(&Value::Bool(true))) {
         body.set("detailed_monitoring", true);
     }
     let market = take(data, "InstanceMarketOptions");
-    let spot = market.as_ref().and_then(|own| own.get("SpotOptions"));
-    if spot.is_some_and(|own| own.get("MaxPrice").is_some()) {
+    let spot = market
+        .as_ref()
+        .and_then(|options| options.get("SpotOptions"));
+    if spot.is_some_and(|options| options.get("MaxPrice").is_some()) {
         let why = "no maximum spot price is supported; spot never costs more than on-demand";
         losses.add(
             "LaunchTemplateData.InstanceMarketOptions.SpotOptions.MaxPrice",
@@ -242,8 +249,8 @@ fn network(
     };
     let written = group.take("VPCZoneIdentifier").as_ref().and_then(text);
     let written = written.unwrap_or_default();
-    let parts = written.split(',').map(|own| own.trim().to_owned());
-    let mut subnets: Vec<String> = parts.filter(|own| !own.is_empty()).collect();
+    let parts = written.split(',').map(|subnet| subnet.trim().to_owned());
+    let mut subnets: Vec<String> = parts.filter(|subnet| !subnet.is_empty()).collect();
     if subnets.is_empty() {
         subnets = list(group.managed("subnets"));
     }
@@ -278,7 +285,7 @@ fn network(
         || interfaces.iter().any(|interface| {
             interface
                 .get("InterfaceType")
-                .is_some_and(|own| own != "interface")
+                .is_some_and(|kind| kind != "interface")
         })
     {
         let why = "nodes have one standard interface; use network_interface blocks for more";
@@ -295,7 +302,7 @@ fn network(
         add("capacity_reservation", "id", &[id]);
     }
     let mut placement = match take(data, "Placement") {
-        Some(Value::Object(own)) => own,
+        Some(Value::Object(placement)) => placement,
         _ => Map::new(),
     };
     let by_group = group.take("PlacementGroup").as_ref().and_then(text);
@@ -335,22 +342,24 @@ fn disks(
     let mut is_told = false;
     for (index, mapping) in mappings.enumerate() {
         let path = format!("LaunchTemplateData.BlockDeviceMappings[{index}]");
-        let Value::Object(mut own) = mapping.clone() else {
+        let Value::Object(mut mapping) = mapping.clone() else {
             losses.add(path, "the value is not an object");
             continue;
         };
-        let device = take(&mut own, "DeviceName").as_ref().and_then(text);
-        let Some(device) = device.filter(|_| own.contains_key("Ebs")) else {
+        let device = take(&mut mapping, "DeviceName").as_ref().and_then(text);
+        let Some(device) = device.filter(|_| mapping.contains_key("Ebs")) else {
             losses.add(path, "only EBS volumes are supported");
             continue;
         };
-        if let Some(size) = own.get_mut("Ebs").and_then(|own| own.get_mut("VolumeSize"))
+        if let Some(size) = mapping
+            .get_mut("Ebs")
+            .and_then(|ebs| ebs.get_mut("VolumeSize"))
             && let Some(gib) = size.as_i64()
         {
             *size = Value::from(format!("{gib}Gi"));
         }
         let mut inner = HclBody::default();
-        field_mapping::import(DISK, &mut own, &path, &mut inner, losses);
+        field_mapping::import(DISK, &mut mapping, &path, &mut inner, losses);
         body.block("block_device", Some(&device), inner);
         is_told = true;
     }

@@ -129,7 +129,7 @@ impl NodeGroup {
 
 /// Reads all files.
 pub(super) fn read(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
-    let (mut told, mut managed, mut bytes) = (AwsExport::default(), Vec::new(), 0_usize);
+    let (mut export, mut managed, mut bytes) = (AwsExport::default(), Vec::new(), 0_usize);
     for file in files {
         bytes = bytes.saturating_add(file.text.len());
         let too_much = || GroupsError::TooMuch {
@@ -142,30 +142,30 @@ pub(super) fn read(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
             file: file.name.clone(),
             why,
         })?;
-        let answers = answers.into_iter().filter(|own| !own.is_null());
+        let answers = answers.into_iter().filter(|answer| !answer.is_null());
         let mut is_known = false;
         for mut answer in answers {
-            is_known |= sort(&mut answer, &file.name, &mut told, &mut managed)?;
+            is_known |= sort(&mut answer, &file.name, &mut export, &mut managed)?;
         }
         if !is_known {
             let file = file.name.clone();
             return Err(GroupsError::Other { file });
         }
-        if told.groups.len() + told.templates.len() + managed.len() > GROUPS_MAX {
+        if export.groups.len() + export.templates.len() + managed.len() > GROUPS_MAX {
             return Err(too_much());
         }
     }
-    for own in managed {
-        join(own, &mut told.groups);
+    for node_group in managed {
+        join(node_group, &mut export.groups);
     }
-    Ok(told)
+    Ok(export)
 }
 
 /// Adds the objects of a file. Returns whether it has any.
 fn sort(
     answer: &mut Value,
     file: &str,
-    told: &mut AwsExport,
+    export: &mut AwsExport,
     managed: &mut Vec<Map<String, Value>>,
 ) -> Result<bool, GroupsError> {
     let Some(answer) = answer.as_object_mut() else {
@@ -184,24 +184,32 @@ fn sort(
         field,
     };
     for (index, item) in groups.into_iter().enumerate() {
-        let own = group(item);
-        let own = own.ok_or_else(|| nameless(GROUPS, index, "AutoScalingGroupName"))?;
-        if told.groups.iter().any(|other| other.name == own.name) {
+        let found = group(item);
+        let node_group = found.ok_or_else(|| nameless(GROUPS, index, "AutoScalingGroupName"))?;
+        if export
+            .groups
+            .iter()
+            .any(|other| other.name == node_group.name)
+        {
             return Err(GroupsError::Twice {
                 file: file.to_owned(),
-                name: own.name,
+                name: node_group.name,
             });
         }
-        told.groups.push(own);
+        export.groups.push(node_group);
     }
     for (index, item) in templates.into_iter().enumerate() {
-        let own = template(item);
-        let own = own.ok_or_else(|| nameless(TEMPLATES, index, "LaunchTemplateData"))?;
-        told.templates.push(own);
+        let found = template(item);
+        let version = found.ok_or_else(|| nameless(TEMPLATES, index, "LaunchTemplateData"))?;
+        export.templates.push(version);
     }
     match take(answer, NODE_GROUP) {
-        Some(Value::Object(own)) if own.get("nodegroupName").is_some_and(Value::is_string) => {
-            managed.push(own);
+        Some(Value::Object(node_group))
+            if node_group
+                .get("nodegroupName")
+                .is_some_and(Value::is_string) =>
+        {
+            managed.push(node_group);
             Ok(true)
         }
         Some(_) => Err(nameless(NODE_GROUP, 0, "nodegroupName")),
@@ -254,14 +262,14 @@ fn template(item: Value) -> Option<LaunchTemplateVersion> {
 }
 
 /// Joins an EKS node group with its Auto Scaling group, which can be absent from the input.
-fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
-    let word = |name: &str| own.get(name).and_then(text).unwrap_or_default();
+fn join(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
+    let word = |name: &str| managed.get(name).and_then(text).unwrap_or_default();
     let (name, cluster) = (word("nodegroupName"), word("clusterName"));
-    let listed = own
+    let scaling_groups = managed
         .get("resources")
-        .and_then(|own| own.get("autoScalingGroups"))
+        .and_then(|resources| resources.get("autoScalingGroups"))
         .and_then(Value::as_array);
-    let listed: Vec<String> = listed
+    let scaling_groups: Vec<String> = scaling_groups
         .into_iter()
         .flatten()
         .filter_map(|item| item.get("name")?.as_str().map(str::to_owned))
@@ -271,7 +279,7 @@ fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
         value: value.to_owned(),
         is_launched: false,
     };
-    let more = own.get("tags").and_then(Value::as_object);
+    let more = managed.get("tags").and_then(Value::as_object);
     let more = more.into_iter().flatten();
     let more = more.filter(|(key, _)| key.starts_with(NODE_TEMPLATE));
     let more: Vec<Tag> = more
@@ -280,14 +288,14 @@ fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
     if let Some(group) = groups.iter_mut().find(|group| {
         let tagged = group.tag("eks:nodegroup-name") == Some(&name)
             && group.tag("eks:cluster-name") == Some(&cluster);
-        listed.contains(&group.name) || tagged
+        scaling_groups.contains(&group.name) || tagged
     }) {
         // Values of the EKS node group override values of the Auto Scaling group.
         group
             .tags
             .retain(|tag| more.iter().all(|other| other.key != tag.key));
         group.tags.extend(more);
-        group.managed = Some(own);
+        group.managed = Some(managed);
         return;
     }
     // EKS sets these discovery tags on its groups.
@@ -300,14 +308,16 @@ fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
     tags.extend(more);
     let mut fields = Map::new();
     for (from, to) in [("minSize", "MinSize"), ("maxSize", "MaxSize")] {
-        let size = own.get("scalingConfig").and_then(|own| own.get(from));
+        let size = managed
+            .get("scalingConfig")
+            .and_then(|scaling| scaling.get(from));
         fields.extend(size.map(|size| (to.to_owned(), size.clone())));
     }
     groups.push(NodeGroup {
-        name: listed.into_iter().next().unwrap_or(name),
+        name: scaling_groups.into_iter().next().unwrap_or(name),
         fields,
         tags,
-        managed: Some(own),
+        managed: Some(managed),
     });
 }
 
@@ -345,9 +355,9 @@ pub(super) fn meant<'a>(
     let Reference { same, version } = Reference::of(reference, templates);
     let mut all = same.into_iter();
     match version.as_str() {
-        LATEST => all.max_by_key(|own| own.version),
-        "" | "$Default" => all.find(|own| own.is_default),
-        number => all.find(|own| own.version.to_string() == number),
+        LATEST => all.max_by_key(|template| template.version),
+        "" | "$Default" => all.find(|template| template.is_default),
+        number => all.find(|template| template.version.to_string() == number),
     }
 }
 
@@ -359,6 +369,6 @@ pub(super) fn only(
     let Reference { same, version } = Reference::of(reference, templates);
     // Two files can have the same version.
     let first = same.first()?.version;
-    let is_alone = same.iter().all(|own| own.version == first);
+    let is_alone = same.iter().all(|template| template.version == first);
     (version == LATEST && is_alone).then_some(first)
 }

@@ -122,37 +122,41 @@ pub(super) fn plain(name: &str) -> String {
 }
 
 /// Converts a group to a pool, a node class and overlays for its devices.
-pub(super) fn build(mut group: NodeGroup, frame: &ImportContext<'_>) -> Vec<ConvertedBlock> {
+pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<ConvertedBlock> {
     let (of, name) = (called(&group.name), label(&group));
-    let launched = LaunchSource::of(&group, frame.templates);
+    let launched = LaunchSource::of(&group, context.templates);
     let mut losses = DroppedFields::of(of.as_str());
     let options = options(&group, &mut losses);
-    let said = frame.said.with(options);
+    let flags = context.said.with(options);
     let fault = launched.fault(&group);
     let ruled = instance_requirements::rules(&mut group, launched.data.as_ref(), &mut losses);
-    let class = node_class::build(&mut group, &launched, (&of, &name), frame.clusters);
+    let class = node_class::build(&mut group, &launched, (&of, &name), context.clusters);
     let mut body = HclBody::default();
-    if !frame.clusters.is_empty() {
-        body.set("clusters", frame.clusters.to_vec());
+    if !context.clusters.is_empty() {
+        body.set("clusters", context.clusters.to_vec());
     }
     body.refer("node_class", "node_class", &name);
-    if let Some(weight) = frame.weights.get(&group.name).filter(|weight| **weight > 0) {
+    if let Some(weight) = context
+        .weights
+        .get(&group.name)
+        .filter(|weight| **weight > 0)
+    {
         body.set("weight", *weight);
     }
     let labels = labels(&group, &mut losses);
     if !labels.is_empty() {
         body.set("labels", Value::Object(labels));
     }
-    sizes(&mut group, frame, &mut body, &mut losses);
+    sizes(&mut group, context, &mut body, &mut losses);
     let (why, rules) = match ruled {
         Ok(rules) => (fault, rules),
         Err(why) => (Some(why), Vec::new()),
     };
     let mut marks = HclBody::default();
     marks.items.extend(rules.into_iter().map(HclItem::Block));
-    taints(&group, frame.startup, &mut marks, &mut losses);
-    behave(&said, marks, &mut body, &mut losses);
-    let overlay = overlay(&group, &name, frame.clusters, &mut losses);
+    taints(&group, context.startup, &mut marks, &mut losses);
+    behave(&flags, marks, &mut body, &mut losses);
+    let overlay = overlay(&group, &name, context.clusters, &mut losses);
     rest(&group, &mut losses);
     let mut pool = built(&of, "pool", &name, body);
     pool.losses = losses.all;
@@ -165,24 +169,24 @@ pub(super) fn build(mut group: NodeGroup, frame: &ImportContext<'_>) -> Vec<Conv
 }
 
 /// Builds a pool from flags, with the blocks that describe its nodes.
-fn behave(said: &FlagValues, marks: HclBody, body: &mut HclBody, losses: &mut DroppedFields) {
-    scale_down::timeouts(said, body, losses);
+fn behave(flags: &FlagValues, marks: HclBody, body: &mut HclBody, losses: &mut DroppedFields) {
+    scale_down::timeouts(flags, body, losses);
     let mut repair = HclBody::default();
-    scale_down::repair(said, &mut repair, losses);
+    scale_down::repair(flags, &mut repair, losses);
     let (arguments, blocks): (Vec<HclItem>, Vec<HclItem>) = repair
         .items
         .into_iter()
         .partition(|item| matches!(item, HclItem::Argument(..)));
     body.items.extend(arguments);
     body.items.extend(marks.items);
-    body.block("disruption", None, scale_down::disruption(said, losses));
+    body.block("disruption", None, scale_down::disruption(flags, losses));
     body.items.extend(blocks);
 }
 
 /// Drops the pool of a group.
 fn leave_out(all: &mut [ConvertedBlock], why: &str) {
-    for own in all {
-        own.leave_out(why);
+    for block in all {
+        block.leave_out(why);
     }
 }
 
@@ -201,23 +205,23 @@ fn built(of: &str, kind: &'static str, name: &str, body: HclBody) -> ConvertedBl
 }
 
 /// Builds the commented pool of a group that is named but not part of the input.
-pub(super) fn unknown(name: &str, frame: &ImportContext<'_>) -> ConvertedBlock {
+pub(super) fn unknown(name: &str, context: &ImportContext<'_>) -> ConvertedBlock {
     let mut body = HclBody::default();
-    if !frame.clusters.is_empty() {
-        body.set("clusters", frame.clusters.to_vec());
+    if !context.clusters.is_empty() {
+        body.set("clusters", context.clusters.to_vec());
     }
-    if let Some((_, most)) = frame.sizes.get(name) {
-        body.set("limits", serde_json::json!({ "nodes": most }));
+    if let Some((_, maximum)) = context.sizes.get(name) {
+        body.set("limits", serde_json::json!({ "nodes": maximum }));
     }
     let mut losses = DroppedFields::of(called(name));
-    behave(frame.said, HclBody::default(), &mut body, &mut losses);
-    let mut own = built(&called(name), "pool", &plain(name), body);
-    own.losses = losses.all;
-    own.leave_out(
+    behave(context.said, HclBody::default(), &mut body, &mut losses);
+    let mut pool = built(&called(name), "pool", &plain(name), body);
+    pool.losses = losses.all;
+    pool.leave_out(
         "the input does not describe the group; pass the output of aws autoscaling \
          describe-auto-scaling-groups with --asg",
     );
-    own
+    pool
 }
 
 /// Returns the flags that a group overrides.
@@ -231,7 +235,7 @@ fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static s
             continue;
         };
         let path = format!("Tags.{}={}", tag.key, tag.value);
-        match OPTIONS.iter().find(|(own, _)| *own == option) {
+        match OPTIONS.iter().find(|(suffix, _)| *suffix == option) {
             Some((_, flag)) if LOST.contains(flag) => {
                 losses.add(path, format!("dropped for the same reason as --{flag}"));
             }
@@ -259,8 +263,8 @@ fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
         }
         let fault = label_key_fault(key).or_else(|| label_value_fault(&value));
         let fault = fault.or_else(|| restriction(key).map(str::to_owned));
-        let own = (key == POOL).then(|| "Outrigger sets this label itself".to_owned());
-        match fault.or(own) {
+        let pool_fault = (key == POOL).then(|| "Outrigger sets this label itself".to_owned());
+        match fault.or(pool_fault) {
             Some(why) => losses.add(format!("label {key}={value}"), why.trim_end_matches('.')),
             None => {
                 all.insert(key.to_owned(), Value::from(value));
@@ -278,27 +282,27 @@ fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
 /// Converts the size and the maximum instance lifetime of a group.
 fn sizes(
     group: &mut NodeGroup,
-    frame: &ImportContext<'_>,
+    context: &ImportContext<'_>,
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
     let whole = |value: Option<Value>| value.as_ref().and_then(Value::as_i64);
-    let (least, most) = (whole(group.take("MinSize")), whole(group.take("MaxSize")));
-    let own = frame.sizes.get(&group.name).copied();
-    let (least, most) = match own {
-        Some((least, most)) => (Some(least), Some(most)),
-        None => (least, most),
+    let (minimum, maximum) = (whole(group.take("MinSize")), whole(group.take("MaxSize")));
+    let configured = context.sizes.get(&group.name).copied();
+    let (minimum, maximum) = match configured {
+        Some((minimum, maximum)) => (Some(minimum), Some(maximum)),
+        None => (minimum, maximum),
     };
     let unit = group.take("DesiredCapacityType").as_ref().and_then(text);
-    let limits = match (most, unit.as_deref()) {
+    let limits = match (maximum, unit.as_deref()) {
         (None, _) => Err("the input has no maximum size; set the number of nodes"),
         (Some(_), _) if is_weighed(group) => {
             Err("the group counts weighted capacity, not nodes; set the number of nodes")
         }
-        (Some(most), None | Some("units")) => Ok(serde_json::json!({ "nodes": most })),
-        (Some(most), Some("vcpu")) => Ok(serde_json::json!({ "cpu": most })),
-        (Some(most), Some("memory-mib")) => {
-            Ok(serde_json::json!({ "memory": format!("{most}Mi") }))
+        (Some(maximum), None | Some("units")) => Ok(serde_json::json!({ "nodes": maximum })),
+        (Some(maximum), Some("vcpu")) => Ok(serde_json::json!({ "cpu": maximum })),
+        (Some(maximum), Some("memory-mib")) => {
+            Ok(serde_json::json!({ "memory": format!("{maximum}Mi") }))
         }
         (Some(_), Some(_)) => Err("unknown unit of the group's size; set the number of nodes"),
     };
@@ -306,12 +310,12 @@ fn sizes(
         Ok(limits) => body.set("limits", limits),
         Err(why) => losses.miss("limits", why),
     }
-    if let Some(least) = least.filter(|own| *own > 0) {
+    if let Some(minimum) = minimum.filter(|count| *count > 0) {
         let why = "pools have no minimum size; use a buffer for spare capacity or replicas for a \
                    fixed size";
-        losses.add(format!("MinSize={least}"), why);
+        losses.add(format!("MinSize={minimum}"), why);
     }
-    let age = whole(group.take("MaxInstanceLifetime")).filter(|own| *own > 0);
+    let age = whole(group.take("MaxInstanceLifetime")).filter(|seconds| *seconds > 0);
     // Without a maximum lifetime, nodes do not expire.
     body.set("expire_after", duration(age.map(SignedDuration::from_secs)));
 }
@@ -319,11 +323,12 @@ fn sizes(
 /// Returns whether the size of a group counts weighted capacity.
 fn is_weighed(group: &NodeGroup) -> bool {
     let mixed = group.fields.get("MixedInstancesPolicy");
-    let overrides = mixed.and_then(|own| own.get("LaunchTemplate")?.get("Overrides")?.as_array());
+    let overrides =
+        mixed.and_then(|policy| policy.get("LaunchTemplate")?.get("Overrides")?.as_array());
     let mut weights = overrides
         .into_iter()
         .flatten()
-        .filter_map(|own| text(own.get("WeightedCapacity")?));
+        .filter_map(|entry| text(entry.get("WeightedCapacity")?));
     weights.any(|weight| weight != "1")
 }
 
@@ -336,7 +341,7 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
             continue;
         };
         let parts = tag.value.rsplit_once(':');
-        let known = |effect: &str| EFFECTS.iter().any(|(_, own)| *own == effect);
+        let known = |effect: &str| EFFECTS.iter().any(|(_, name)| *name == effect);
         match parts.filter(|(_, effect)| known(effect)) {
             Some((value, effect)) => all.push(GroupTaint {
                 key: key.to_owned(),
@@ -351,23 +356,23 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
         }
     }
     let managed = group.managed("taints").and_then(Value::as_array);
-    for own in managed.into_iter().flatten() {
-        let word = |name: &str| own.get(name).and_then(text).unwrap_or_default();
+    for taint in managed.into_iter().flatten() {
+        let word = |name: &str| taint.get(name).and_then(text).unwrap_or_default();
         let effect = word("effect");
         let known = EFFECTS.iter().find(|(theirs, _)| *theirs == effect);
         all.push(GroupTaint {
             key: word("key"),
             value: word("value"),
-            effect: known.map_or(effect.as_str(), |(_, own)| own).to_owned(),
+            effect: known.map_or(effect.as_str(), |(_, ours)| ours).to_owned(),
         });
     }
     let mut seen: Vec<(String, String)> = Vec::new();
     for taint in all {
-        let both = (taint.key.clone(), taint.effect.clone());
-        if seen.contains(&both) {
+        let key_and_effect = (taint.key.clone(), taint.effect.clone());
+        if seen.contains(&key_and_effect) {
             continue;
         }
-        seen.push(both);
+        seen.push(key_and_effect);
         let leaves = startup.contains(&taint.key)
             || STARTUP.iter().any(|start| taint.key.starts_with(start));
         let kind = if leaves { "startup_taint" } else { "taint" };
@@ -385,7 +390,7 @@ pub(super) fn has_taint(group: &NodeGroup, key: &str) -> bool {
     let managed = group.managed("taints").and_then(Value::as_array);
     let mut managed = managed.into_iter().flatten();
     group.tag(&format!("{NODE_TEMPLATE}taint/{key}")).is_some()
-        || managed.any(|own| own.get("key").is_some_and(|own| own == key))
+        || managed.any(|taint| taint.get("key").is_some_and(|name| name == key))
 }
 
 /// Converts devices that only a tag describes.
@@ -427,8 +432,8 @@ fn overlay(
 fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
     const READ: [&str; 4] = ["label/", "taint/", "resources/", "autoscaling-options/"];
     for tag in &group.tags {
-        let own = tag.key.strip_prefix(NODE_TEMPLATE);
-        if own.is_some_and(|own| !READ.iter().any(|start| own.starts_with(start))) {
+        let suffix = tag.key.strip_prefix(NODE_TEMPLATE);
+        if suffix.is_some_and(|suffix| !READ.iter().any(|start| suffix.starts_with(start))) {
             losses.add(format!("Tags.{}", tag.key), "unknown autoscaler tag");
         }
     }
@@ -448,7 +453,9 @@ fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
 
 /// Returns the name of a cluster from the key of a tag.
 pub(super) fn cluster_of(key: &str) -> Option<&str> {
-    let own = key.strip_prefix(AUTOSCALER).filter(|own| *own != "enabled");
-    let own = own.or_else(|| key.strip_prefix("kubernetes.io/cluster/"));
-    own.filter(|own| !own.is_empty() && !own.contains('/'))
+    let name = key
+        .strip_prefix(AUTOSCALER)
+        .filter(|name| *name != "enabled");
+    let name = name.or_else(|| key.strip_prefix("kubernetes.io/cluster/"));
+    name.filter(|name| !name.is_empty() && !name.contains('/'))
 }

@@ -224,7 +224,7 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
         &objects.overlays,
         &objects.buffers,
     ];
-    if all.iter().all(|own| own.is_empty()) && objects.lost.is_empty() {
+    if all.iter().all(|list| list.is_empty()) && objects.lost.is_empty() {
         let skipped = objects.skipped.into_keys().collect();
         return Err(ImportError::Nothing { skipped });
     }
@@ -270,9 +270,9 @@ pub(crate) fn finish(
     check_labels(&built)?;
     validate::check(&mut built, clusters)?;
     // Dropped fields of a class are also dropped from its copies.
-    let mut told: BTreeSet<DroppedField> = losses.iter().cloned().collect();
-    for loss in built.iter().flat_map(|own| &own.losses) {
-        if told.insert(loss.clone()) {
+    let mut seen: BTreeSet<DroppedField> = losses.iter().cloned().collect();
+    for loss in built.iter().flat_map(|converted| &converted.losses) {
+        if seen.insert(loss.clone()) {
             losses.push(loss.clone());
         }
     }
@@ -308,25 +308,25 @@ fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
         });
     }
     let (kind, version) = (document.kind.clone(), document.version.clone());
-    let mut own = object(document, &mut all.notes);
+    let mut object = object(document, &mut all.notes);
     match (kind.as_str(), version.as_str()) {
-        ("NodePool", "v1") => all.pools.push(own),
-        ("NodePool", "v1beta1") => v1_conversion::pool(own, all),
+        ("NodePool", "v1") => all.pools.push(object),
+        ("NodePool", "v1beta1") => v1_conversion::pool(object, all),
         ("Provisioner", "v1alpha3" | "v1alpha4" | "v1alpha5") => {
-            provisioner::convert(own, &version, all);
+            provisioner::convert(object, &version, all);
         }
-        ("EC2NodeClass", "v1") => all.classes.push(own),
-        ("EC2NodeClass", "v1beta1") => all.classes.push(v1_conversion::node_class(own)),
-        ("AWSNodeTemplate", "v1alpha1") => all.classes.push(v1_conversion::template(own)),
-        ("NodeOverlay", "v1alpha1") => all.overlays.push(own),
-        ("CapacityBuffer", "v1alpha1" | "v1beta1") => all.buffers.push(own),
+        ("EC2NodeClass", "v1") => all.classes.push(object),
+        ("EC2NodeClass", "v1beta1") => all.classes.push(v1_conversion::node_class(object)),
+        ("AWSNodeTemplate", "v1alpha1") => all.classes.push(v1_conversion::template(object)),
+        ("NodeOverlay", "v1alpha1") => all.overlays.push(object),
+        ("CapacityBuffer", "v1alpha1" | "v1beta1") => all.buffers.push(object),
         ("PodTemplate", _) => {
             // A PodTemplate becomes part of its buffers.
-            all.lost.append(&mut own.lost);
-            all.templates.push(own);
+            all.lost.append(&mut object.lost);
+            all.templates.push(object);
         }
         _ => {
-            let mut losses = DroppedFields::of(own.of);
+            let mut losses = DroppedFields::of(object.of);
             losses.add(
                 "spec",
                 format!("the version {version} of {kind} is not supported"),
@@ -370,9 +370,9 @@ struct Described {
 }
 
 /// Returns the fields of an object. Drops a value that is not an object.
-fn fields(own: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<String, Value> {
-    match own {
-        Some(Value::Object(own)) => return own,
+fn fields(value: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<String, Value> {
+    match value {
+        Some(Value::Object(fields)) => return fields,
         None | Some(Value::Null) => {}
         Some(_) => losses.add(path, "the value is not an object"),
     }
@@ -410,7 +410,7 @@ fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
 /// Reads the description from an object's metadata. Other metadata does not affect nodes. Metadata
 /// that users and their tools have written is noted.
 fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields) -> Described {
-    let mut own = Described::default();
+    let mut described = Described::default();
     for (field, value) in metadata {
         let path = format!("metadata.{field}");
         let pairs = match value {
@@ -430,7 +430,7 @@ fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields)
         for (key, value) in pairs {
             match value {
                 Value::String(text) if field == "annotations" && key == DESCRIPTION => {
-                    own.about.push(text);
+                    described.about.push(text);
                 }
                 _ if key.starts_with(CONVERTED) => {
                     let why = "it holds fields that were lost when Karpenter converted the object";
@@ -450,10 +450,10 @@ fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields)
             };
             let keys = others.join(", ");
             let note = format!("{of}: {path} is not imported: {keys}{more}");
-            own.notes.push(note);
+            described.notes.push(note);
         }
     }
-    own
+    described
 }
 
 /// Returns whether kubectl or Karpenter maintains this annotation.
@@ -476,17 +476,17 @@ impl Object {
     }
 
     fn built(self, kind: &'static str, body: HclBody, losses: DroppedFields) -> ConvertedBlock {
-        let mut own = HclBody::default();
+        let mut commented = HclBody::default();
         for line in &self.about {
-            own.comment(line.as_str());
+            commented.comment(line.as_str());
         }
-        own.items.extend(body.items);
+        commented.items.extend(body.items);
         ConvertedBlock {
             of: self.of,
             block: HclBlock {
                 kind,
                 label: Some(self.name),
-                body: own,
+                body: commented,
             },
             losses: losses.all,
             left_out: false,
@@ -498,13 +498,13 @@ impl Object {
 /// Finds two objects with the same label.
 fn check_labels(built: &[ConvertedBlock]) -> Result<(), ImportError> {
     let mut seen: BTreeMap<(&str, &str), &ConvertedBlock> = BTreeMap::new();
-    for own in built {
-        let label = own.block.label.as_deref().unwrap_or_default();
-        if let Some(other) = seen.insert((own.block.kind, label), own) {
+    for converted in built {
+        let label = converted.block.label.as_deref().unwrap_or_default();
+        if let Some(other) = seen.insert((converted.block.kind, label), converted) {
             return Err(ImportError::Twice {
                 one: other.of.clone(),
-                other: own.of.clone(),
-                block: format!("{} {label:?}", own.block.kind),
+                other: converted.of.clone(),
+                block: format!("{} {label:?}", converted.block.kind),
             });
         }
     }
@@ -528,8 +528,11 @@ fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
     let mut parts = Vec::new();
     for (kind, file) in FILES {
         let mut body = HclBody::default();
-        for own in built.iter().filter(|own| own.block.kind == kind) {
-            show(own, &mut body);
+        for converted in built
+            .iter()
+            .filter(|converted| converted.block.kind == kind)
+        {
+            show(converted, &mut body);
         }
         if body.is_empty() {
             continue;
@@ -545,17 +548,17 @@ fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
 }
 
 /// Returns a block with comments on its dropped fields, or the block as a comment.
-fn show(own: &ConvertedBlock, body: &mut HclBody) {
-    let mut block = own.block.clone();
-    let said = |at: usize| own.losses[..at].contains(&own.losses[at]);
-    let told = (0..own.losses.len()).filter(|at| !said(*at));
+fn show(converted: &ConvertedBlock, body: &mut HclBody) {
+    let mut block = converted.block.clone();
+    let said = |at: usize| converted.losses[..at].contains(&converted.losses[at]);
+    let told = (0..converted.losses.len()).filter(|at| !said(*at));
     let notes = told.map(|at| {
-        let loss = &own.losses[at];
-        let own = DroppedField {
+        let loss = &converted.losses[at];
+        let dropped = DroppedField {
             of: String::new(),
             ..loss.clone()
         };
-        HclItem::Comment(one_line(&format!("import: {own}")))
+        HclItem::Comment(one_line(&format!("import: {dropped}")))
     });
     let at = block.body.items.iter();
     let at = at
@@ -563,7 +566,7 @@ fn show(own: &ConvertedBlock, body: &mut HclBody) {
         .count();
     block.body.items.splice(at..at, notes);
     let item = HclItem::Block(block);
-    if !own.left_out {
+    if !converted.left_out {
         body.items.push(item);
         return;
     }

@@ -34,12 +34,12 @@ pub(super) fn take_terms(spec: &mut Map<String, Value>, field: &str) -> Vec<usiz
     let blank = of(field);
     let is_blank = |term: &Value| blank.as_array().is_some_and(|all| all.contains(term));
     let places = (0..).zip(terms.iter());
-    let at: Vec<usize> = places
-        .filter_map(|(at, term)| is_blank(term).then_some(at))
+    let indexes: Vec<usize> = places
+        .filter_map(|(index, term)| is_blank(term).then_some(index))
         .collect();
     terms.retain(|term| !is_blank(term));
-    if terms.is_empty() && !at.is_empty() {
+    if terms.is_empty() && !indexes.is_empty() {
         spec.shift_remove(field);
     }
-    at
+    indexes
 }

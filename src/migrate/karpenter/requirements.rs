@@ -41,10 +41,10 @@ pub(super) fn import(
     let items = value.as_array().ok_or("requirements is not a list")?;
     let mut groups: Vec<(String, Vec<RequirementEntry>)> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let at = format!("{path}[{index}]");
-        let entry = entry(item, &at, losses).map_err(|why| format!("{at}: {why}"))?;
+        let item_path = format!("{path}[{index}]");
+        let entry = entry(item, &item_path, losses).map_err(|why| format!("{item_path}: {why}"))?;
         let key = normalized(&entry.key).to_owned();
-        match groups.iter_mut().find(|(own, _)| *own == key) {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, entries)) => entries.push(entry),
             None => groups.push((key, vec![entry])),
         }
@@ -55,7 +55,7 @@ pub(super) fn import(
     Ok(())
 }
 
-fn entry(item: &Value, at: &str, losses: &mut DroppedFields) -> Result<RequirementEntry, String> {
+fn entry(item: &Value, path: &str, losses: &mut DroppedFields) -> Result<RequirementEntry, String> {
     let Value::Object(mut object) = item.clone() else {
         return Err("the value is not an object".to_owned());
     };
@@ -67,20 +67,23 @@ fn entry(item: &Value, at: &str, losses: &mut DroppedFields) -> Result<Requireme
     let word = field("operator").as_ref().and_then(text);
     let word = word.ok_or("the entry has no operator")?;
     let known = OPERATORS.iter().find(|(theirs, ..)| *theirs == word);
-    let (_, operator, meant) = known.ok_or_else(|| format!("unknown operator {word:?}"))?;
+    let (_, operator, parsed_operator) =
+        known.ok_or_else(|| format!("unknown operator {word:?}"))?;
     let values = match field("values") {
         Some(Value::Array(values)) => values.iter().map(text).collect(),
         None => Some(Vec::new()),
         Some(_) => None,
     };
     let values: Vec<String> = values.ok_or("values is not a list of strings")?;
-    let mut requirement = Requirement::from_operator(*meant, &values)?;
-    if let Some(least) = field("minValues") {
-        let least = least.as_u64().and_then(|own| u32::try_from(own).ok());
-        requirement.min_values = Some(least.ok_or("minValues is not a number")?);
+    let mut requirement = Requirement::from_operator(*parsed_operator, &values)?;
+    if let Some(min_values) = field("minValues") {
+        let min_values = min_values
+            .as_u64()
+            .and_then(|count| u32::try_from(count).ok());
+        requirement.min_values = Some(min_values.ok_or("minValues is not a number")?);
     }
     for name in object.keys() {
-        losses.add(format!("{at}.{name}"), "unknown field");
+        losses.add(format!("{path}.{name}"), "unknown field");
     }
     Ok(RequirementEntry {
         key,
@@ -105,8 +108,8 @@ fn group(
         // A single entry is kept as written.
         match (first.operator, first.values.as_slice()) {
             ("exists", _) => {
-                let there = first.requirement.operator() != Operator::DoesNotExist;
-                inner.set("exists", there);
+                let exists = first.requirement.operator() != Operator::DoesNotExist;
+                inner.set("exists", exists);
             }
             ("in" | "not_in", values) => inner.set(first.operator, values.to_vec()),
             (name, values) => {
@@ -114,8 +117,8 @@ fn group(
                 inner.set(name, number);
             }
         }
-        if let Some(least) = first.requirement.min_values {
-            inner.set("min_values", least);
+        if let Some(min_values) = first.requirement.min_values {
+            inner.set("min_values", min_values);
         }
     } else {
         let all = entries.iter().map(|entry| entry.requirement.clone());
@@ -125,8 +128,8 @@ fn group(
             let key = &first.key;
             return Err(format!("no value of {key:?} satisfies all requirements"));
         }
-        let both = spell(&all, &mut inner);
-        if !both {
+        let is_complete = spell(&all, &mut inner);
+        if !is_complete {
             let why = "a require block cannot have not_in and exists; Karpenter ignores Exists \
                        next to NotIn";
             losses.add(format!("{path}[{}: Exists]", first.key), why);
@@ -167,8 +170,8 @@ fn spell(requirement: &Requirement, body: &mut HclBody) -> bool {
     if let Some(high) = high {
         body.set("lte", high);
     }
-    if let Some(least) = requirement.min_values {
-        body.set("min_values", least);
+    if let Some(min_values) = requirement.min_values {
+        body.set("min_values", min_values);
     }
     let names = excluded.is_some_and(|values| !values.is_empty());
     !names || bounded || requirement.allows_absence()
@@ -179,7 +182,7 @@ pub(super) fn export(body: &mut HclBody) -> Value {
     let mut all = Vec::new();
     for mut block in body.take_blocks("require") {
         let key = block.label.unwrap_or_default();
-        let least = block.body.take_value("min_values");
+        let min_values = block.body.take_value("min_values");
         let mut first = true;
         for item in &block.body.items {
             let HclItem::Argument(name, HclValue::Value(value)) = item else {
@@ -196,8 +199,8 @@ pub(super) fn export(body: &mut HclBody) -> Value {
             if !values.is_empty() {
                 entry.insert("values".to_owned(), json!(values));
             }
-            if let Some(least) = least.as_ref().filter(|_| first) {
-                entry.insert("minValues".to_owned(), least.clone());
+            if let Some(min_values) = min_values.as_ref().filter(|_| first) {
+                entry.insert("minValues".to_owned(), min_values.clone());
             }
             first = false;
             all.push(Value::Object(entry));

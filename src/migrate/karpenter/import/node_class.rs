@@ -20,8 +20,8 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         "subnetSelectorTerms",
         "securityGroupSelectorTerms",
     ] {
-        for at in placeholders::take_terms(&mut spec, field) {
-            losses.add(format!("spec.{field}[{at}]"), placeholders::WHY);
+        for index in placeholders::take_terms(&mut spec, field) {
+            losses.add(format!("spec.{field}[{index}]"), placeholders::WHY);
         }
     }
     lone_ids(&mut spec, &mut losses);
@@ -29,7 +29,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let kubelet = take(&mut spec, "kubelet");
     field_mapping::import(NODE_CLASS, &mut spec, "spec", &mut body, &mut losses);
     let blocks = body.items.iter();
-    let at = blocks
+    let first_block = blocks
         .take_while(|item| !matches!(item, HclItem::Block(_)))
         .count();
     let mut between = HclBody::default();
@@ -37,9 +37,9 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     if none {
         between.set("efa", false);
     }
-    body.items.splice(at..at, between.items);
+    body.items.splice(first_block..first_block, between.items);
     match kubelet {
-        Some(Value::Object(own)) => settings(own, &mut body, &mut losses),
+        Some(Value::Object(kubelet)) => settings(kubelet, &mut body, &mut losses),
         Some(_) => losses.add("spec.kubelet", "the value is not an object"),
         None => {}
     }
@@ -71,7 +71,7 @@ fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     for (index, term) in terms.into_iter().flatten().enumerate() {
         let Some(term) = term
             .as_object_mut()
-            .filter(|own| own.get("id").is_some_and(|id| !id.is_null()))
+            .filter(|term| term.get("id").is_some_and(|id| !id.is_null()))
         else {
             continue;
         };
@@ -86,14 +86,14 @@ fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
 
 /// Kubelet settings. Fields without an argument are passed on.
 fn settings(mut kubelet: Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
-    let mut own = Map::new();
+    let mut known = Map::new();
     for row in KUBELET {
         if let Some(value) = take(&mut kubelet, row.field) {
-            own.insert(row.field.to_owned(), value);
+            known.insert(row.field.to_owned(), value);
         }
     }
     let mut inner = HclBody::default();
-    field_mapping::import(KUBELET, &mut own, "spec.kubelet", &mut inner, losses);
+    field_mapping::import(KUBELET, &mut known, "spec.kubelet", &mut inner, losses);
     kubelet.retain(|_, value| !value.is_null());
     if !kubelet.is_empty() {
         inner.set("extra", Value::Object(kubelet));

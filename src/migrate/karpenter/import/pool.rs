@@ -27,21 +27,23 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         Some(name) => body.refer("node_class", "node_class", name),
         None => {}
     }
-    if let Some(mut own) = take(&mut spec, CLASS)
-        && let Some(own) = own.as_object_mut()
+    if let Some(mut reference) = take(&mut spec, CLASS)
+        && let Some(reference) = reference.as_object_mut()
     {
         for name in ["group", "apiVersion"] {
-            let said = take(own, name);
-            let group = said.as_ref().map(|own| own.as_str().unwrap_or_default());
+            let value = take(reference, name);
+            let group = value
+                .as_ref()
+                .map(|value| value.as_str().unwrap_or_default());
             if group.is_some_and(|group| group.split('/').next() != Some(GROUP)) {
                 let why = format!("only node classes of {GROUP} are supported");
                 losses.add(format!("spec.{CLASS}.{name}"), why);
             }
         }
         for name in ["kind", "name"] {
-            own.shift_remove(name);
+            reference.shift_remove(name);
         }
-        for name in own.keys() {
+        for name in reference.keys() {
             losses.add(format!("spec.{CLASS}.{name}"), "unknown field");
         }
     }
@@ -61,10 +63,10 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     });
     field_mapping::import(POOL, &mut spec, "spec", &mut body, &mut losses);
     let blocks = body.items.iter();
-    let at = blocks
+    let first_block = blocks
         .take_while(|item| !matches!(item, HclItem::Block(_)))
         .count();
-    body.items.splice(at..at, rules.items);
+    body.items.splice(first_block..first_block, rules.items);
     let mut built = object.built("pool", body, losses);
     for loss in built.losses.iter_mut().filter(|_| earlier) {
         // A Provisioner has no template.
@@ -85,10 +87,10 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
 
 /// Returns the name of the node class if it is an EC2NodeClass.
 pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
-    let own = spec.get("template")?.get("spec")?.get("nodeClassRef")?;
-    let kind = own.get("kind").filter(|kind| !kind.is_null());
+    let reference = spec.get("template")?.get("spec")?.get("nodeClassRef")?;
+    let kind = reference.get("kind").filter(|kind| !kind.is_null());
     let ec2 = kind.is_none_or(|kind| kind == "EC2NodeClass" || kind == "AWSNodeTemplate");
-    let name = own.get("name").and_then(text);
+    let name = reference.get("name").and_then(text);
     name.filter(|name| ec2 && !name.is_empty())
 }
 
@@ -125,13 +127,13 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
 
 /// Static pools are not consolidated in Karpenter, but its API sets the fields.
 fn settle_static(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
-    let usual = [
+    let defaults = [
         ("disruption.consolidationPolicy", "WhenEmptyOrUnderutilized"),
         ("disruption.consolidateAfter", "0s"),
     ];
-    for (field, default) in usual {
-        let own = take(spec, field);
-        if own.is_some_and(|own| own != default) {
+    for (field, default) in defaults {
+        let value = take(spec, field);
+        if value.is_some_and(|value| value != default) {
             let why = "static pools are not consolidated; Karpenter ignores it too";
             losses.add(format!("spec.{field}"), why);
         }

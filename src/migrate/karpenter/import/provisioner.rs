@@ -27,11 +27,11 @@ const LISTS: [(&str, &str); 7] = [
 const OPENED: [&str; 4] = ["consolidation", "deprovisioning", "limits", "providerRef"];
 
 /// Converts a Provisioner, with its inline node class if it has one.
-pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
-    let mut old = std::mem::take(&mut own.spec);
-    let mut losses = DroppedFields::of(own.of.clone());
+pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
+    let mut provisioner = std::mem::take(&mut object.spec);
+    let mut losses = DroppedFields::of(object.of.clone());
     if version == "v1alpha3" {
-        labelled(&mut old, &mut losses);
+        labelled(&mut provisioner, &mut losses);
     }
     let mut new = Map::new();
     for (from, to) in [
@@ -42,51 +42,52 @@ pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
         ("limits.resources", "limits"),
         ("weight", "weight"),
     ] {
-        if let Some(value) = take(&mut old, from) {
+        if let Some(value) = take(&mut provisioner, from) {
             put(&mut new, to, value);
         }
     }
-    leaving(&mut old, &mut new, &mut losses);
-    let listed = listed(&mut old, &mut losses);
-    let (rules, added) = rules(take(&mut old, "requirements"), listed);
+    leaving(&mut provisioner, &mut new, &mut losses);
+    let listed = listed(&mut provisioner, &mut losses);
+    let (rules, added) = rules(take(&mut provisioner, "requirements"), listed);
     if !added.is_empty() {
         let added = added.join(", ");
-        own.about
+        object
+            .about
             .push(format!("v1alpha5 adds default requirements for {added}."));
     }
     put(&mut new, "template.spec.requirements", rules);
-    refuse_version(&mut old, "spec", &mut losses);
-    if let Some(mut settings) = take(&mut old, "kubeletConfiguration") {
+    refuse_version(&mut provisioner, "spec", &mut losses);
+    if let Some(mut settings) = take(&mut provisioner, "kubeletConfiguration") {
         let own_settings = settings.as_object_mut();
         if own_settings.is_some_and(|all| take(all, "containerRuntime").is_some()) {
             let why = "containerd is the only runtime";
             losses.add("spec.kubeletConfiguration.containerRuntime", why);
         }
-        all.kubelets.insert(own.name.clone(), settings);
+        all.kubelets.insert(object.name.clone(), settings);
     }
-    let named = take(&mut old, "providerRef.name").and_then(|own| {
-        let name = text(&own);
+    let named = take(&mut provisioner, "providerRef.name").and_then(|value| {
+        let name = text(&value);
         if name.is_none() {
             losses.add("spec.providerRef.name", "the value is not a string");
         }
         name
     });
-    if old.get("provider").is_some_and(Value::is_object)
-        && let Some(Value::Object(provider)) = take(&mut old, "provider")
+    if provisioner.get("provider").is_some_and(Value::is_object)
+        && let Some(Value::Object(provider)) = take(&mut provisioner, "provider")
     {
-        let class = inline(&own, provider);
+        let class = inline(&object, provider);
         all.classes.push(class);
     }
-    let name = named.unwrap_or_else(|| own.name.clone());
+    let name = named.unwrap_or_else(|| object.name.clone());
     let reference = json!({ "kind": "EC2NodeClass", "name": name });
     put(&mut new, "template.spec.nodeClassRef", reference);
     for field in ["providerRef.apiVersion", "providerRef.kind"] {
-        take(&mut old, field);
+        take(&mut provisioner, field);
     }
-    leftovers(&old, "spec", &mut losses);
-    own.spec = new;
-    own.lost.extend(losses.all);
-    all.pools.push(own);
+    leftovers(&provisioner, "spec", &mut losses);
+    object.spec = new;
+    object.lost.extend(losses.all);
+    all.pools.push(object);
 }
 
 /// Reports the fields that were not converted.
@@ -102,25 +103,29 @@ fn leftovers(rest: &Map<String, Value>, path: &str, losses: &mut DroppedFields) 
 }
 
 /// Converts the disruption settings of a Provisioner. Settings that are not set are disabled.
-fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &mut DroppedFields) {
+fn leaving(
+    provisioner: &mut Map<String, Value>,
+    new: &mut Map<String, Value>,
+    losses: &mut DroppedFields,
+) {
     const EMPTY: &str = "WhenEmpty";
     const UNDERUTILIZED: &str = "WhenEmptyOrUnderutilized";
-    rename_policy(old, "deprovisioning.consolidationPolicy");
-    let age = seconds(old, "ttlSecondsUntilExpired", losses).map(|(_, own)| own);
+    rename_policy(provisioner, "deprovisioning.consolidationPolicy");
+    let age = seconds(provisioner, "ttlSecondsUntilExpired", losses).map(|(_, length)| length);
     let words = ("expireAfter", "ttlSecondsUntilExpired");
-    let age = later(old, words, age, losses);
+    let age = later(provisioner, words, age, losses);
     let age = age.unwrap_or_else(|| "Never".to_owned());
     put(new, "template.spec.expireAfter", Value::from(age));
 
-    let enabled = said(old, "consolidation.enabled", losses).and_then(|(path, own)| {
-        if !own.is_boolean() {
+    let enabled = said(provisioner, "consolidation.enabled", losses).and_then(|(path, value)| {
+        if !value.is_boolean() {
             losses.add(path, "the value is not a bool");
         }
-        own.as_bool()
+        value.as_bool()
     });
     let policy = enabled.map(|on| if on { UNDERUTILIZED } else { EMPTY });
     let words = ("consolidationPolicy", "consolidation.enabled");
-    let policy = later(old, words, policy.map(str::to_owned), losses);
+    let policy = later(provisioner, words, policy.map(str::to_owned), losses);
     let policy = policy.filter(|policy| {
         let known = POLICIES.iter().any(|(theirs, _)| theirs == policy);
         if !known {
@@ -131,7 +136,7 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
     });
     let policy = policy.unwrap_or_else(|| EMPTY.to_owned());
 
-    let empty = seconds(old, "ttlSecondsAfterEmpty", losses).filter(|(path, _)| {
+    let empty = seconds(provisioner, "ttlSecondsAfterEmpty", losses).filter(|(path, _)| {
         if policy != EMPTY {
             let why = "it applies only to empty nodes, but consolidation covers all nodes";
             losses.add(path.as_str(), why);
@@ -139,7 +144,7 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
         policy == EMPTY
     });
     let words = ("consolidateAfter", "ttlSecondsAfterEmpty");
-    let after = later(old, words, empty.map(|(_, own)| own), losses);
+    let after = later(provisioner, words, empty.map(|(_, length)| length), losses);
     let after = after.or_else(|| (policy == EMPTY).then(|| "Never".to_owned()));
     put(new, "disruption.consolidationPolicy", Value::from(policy));
     if let Some(after) = after {
@@ -150,19 +155,19 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
 /// Removes a field from the spec, or from the `deprovisioning` block of an early proposal. Returns
 /// the field with its path.
 fn said(
-    old: &mut Map<String, Value>,
+    provisioner: &mut Map<String, Value>,
     field: &str,
     losses: &mut DroppedFields,
 ) -> Option<(String, Value)> {
     let within = format!("deprovisioning.{field}");
-    let (own, other) = (take(old, field), take(old, &within));
-    match (own, other) {
-        (Some(own), other) => {
-            if other.is_some_and(|other| other != own) {
+    let (value, other) = (take(provisioner, field), take(provisioner, &within));
+    match (value, other) {
+        (Some(value), other) => {
+            if other.is_some_and(|other| other != value) {
                 let why = format!("spec.{field} has a different value");
                 losses.add(format!("spec.{within}"), why);
             }
-            Some((format!("spec.{field}"), own))
+            Some((format!("spec.{field}"), value))
         }
         (None, other) => Some((format!("spec.{within}"), other?)),
     }
@@ -170,47 +175,47 @@ fn said(
 
 /// Returns a duration in whole seconds, with the path of its field.
 fn seconds(
-    old: &mut Map<String, Value>,
+    provisioner: &mut Map<String, Value>,
     field: &str,
     losses: &mut DroppedFields,
 ) -> Option<(String, String)> {
-    let (path, value) = said(old, field, losses)?;
-    let whole = value.as_i64().map(|own| format!("{own}s"));
-    if whole.is_none() {
+    let (path, value) = said(provisioner, field, losses)?;
+    let seconds = value.as_i64().map(|number| format!("{number}s"));
+    if seconds.is_none() {
         losses.add(path.as_str(), "the value is not an integer");
     }
-    Some((path, whole?))
+    Some((path, seconds?))
 }
 
 /// Returns a field of the block with a newer name, unless the `older` field is set.
 fn later(
-    old: &mut Map<String, Value>,
+    provisioner: &mut Map<String, Value>,
     (field, older): (&str, &str),
-    said: Option<String>,
+    older_value: Option<String>,
     losses: &mut DroppedFields,
 ) -> Option<String> {
     let path = format!("deprovisioning.{field}");
-    let Some(value) = take(old, &path) else {
-        return said;
+    let Some(value) = take(provisioner, &path) else {
+        return older_value;
     };
     let path = format!("spec.{path}");
     let Some(text) = text(&value) else {
         losses.add(path, "the value is not a string");
-        return said;
+        return older_value;
     };
     let length = parse_go(&text);
     let same = |said: &str| said == text || (length.is_some() && length == parse_go(said));
-    if said.as_deref().is_some_and(|said| !same(said)) {
+    if older_value.as_deref().is_some_and(|said| !same(said)) {
         losses.add(path, format!("{older} has a different value"));
     }
-    said.or(Some(text))
+    older_value.or(Some(text))
 }
 
 /// Returns the requirements of separate lists.
-fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
+fn listed(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
     let mut all = Vec::new();
     for (field, key) in LISTS {
-        let values = match take(old, field) {
+        let values = match take(provisioner, field) {
             None => continue,
             Some(Value::String(one)) if one.is_empty() => continue,
             Some(one @ Value::String(_)) => json!([one]),
@@ -221,7 +226,7 @@ fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value
             continue;
         }
         // An invalid requirement prevents that the pool allows any value.
-        if !items.is_some_and(|item| item.iter().all(|own| text(own).is_some())) {
+        if !items.is_some_and(|item| item.iter().all(|value| text(value).is_some())) {
             losses.add(
                 format!("spec.{field}"),
                 "the value is not a list of strings",
@@ -234,16 +239,16 @@ fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value
 
 /// Returns the requirements of a Provisioner, including separate lists and API defaults, and the
 /// labels of the defaults.
-fn rules(own: Option<Value>, listed: Vec<Value>) -> (Value, Vec<&'static str>) {
+fn rules(value: Option<Value>, from_lists: Vec<Value>) -> (Value, Vec<&'static str>) {
     const FAMILY: &str = "karpenter.k8s.aws/instance-family";
     const CATEGORY: &str = "karpenter.k8s.aws/instance-category";
     const GENERATION: &str = "karpenter.k8s.aws/instance-generation";
-    let mut all = match own {
+    let mut all = match value {
         None => Vec::new(),
         Some(Value::Array(all)) => all,
         Some(other) => return (other, Vec::new()),
     };
-    all.extend(listed);
+    all.extend(from_lists);
     let known = keys(&all);
     let mut added = Vec::new();
     let mut add = |key: &'static str, operator: &str, values: &[&str]| {
@@ -279,18 +284,18 @@ fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
 
 /// Creates a `provider` from the labels and the cluster name that described nodes before `provider`
 /// existed. Source: Karpenter 0.3.3.
-fn labelled(old: &mut Map<String, Value>, losses: &mut DroppedFields) {
+fn labelled(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let mut provider = Map::new();
     let mut cluster = None;
-    if let Some(own) = take(old, "cluster") {
+    if let Some(block) = take(provisioner, "cluster") {
         losses.add("spec.cluster", OWN_BLOCK);
-        cluster = own.get("name").and_then(text);
+        cluster = block.get("name").and_then(text);
     }
     if let Some(name) = &cluster {
         let profile = format!("KarpenterNodeInstanceProfile-{name}");
         provider.insert("instanceProfile".to_owned(), Value::from(profile));
     }
-    let mut labels = old.get_mut("labels").and_then(Value::as_object_mut);
+    let mut labels = provisioner.get_mut("labels").and_then(Value::as_object_mut);
     let mut label = |name: &str| {
         let key = format!("node.k8s.aws/{name}");
         labels.as_mut()?.shift_remove(&key)
@@ -322,10 +327,10 @@ fn labelled(old: &mut Map<String, Value>, losses: &mut DroppedFields) {
             provider.insert(selector.to_owned(), Value::Object(tags));
         }
     }
-    if old.get("labels") == Some(&json!({})) {
-        old.shift_remove("labels");
+    if provisioner.get("labels") == Some(&json!({})) {
+        provisioner.shift_remove("labels");
     }
     if !provider.is_empty() {
-        old.insert("provider".to_owned(), Value::Object(provider));
+        provisioner.insert("provider".to_owned(), Value::Object(provider));
     }
 }

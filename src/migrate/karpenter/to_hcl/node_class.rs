@@ -17,75 +17,76 @@ use crate::model::node_class::network::{
 use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity};
 
 /// Converts a node class, with `tags` instead of its own tags.
-pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> HclBody {
+pub(in super::super) fn node_class(class: &NodeClass, tags: &Labels) -> HclBody {
     let mut body = HclBody::default();
-    let alias = own.images.iter().find_map(|image| match image {
+    let alias = class.images.iter().find_map(|image| match image {
         ImageTerm::Alias { family, .. } => Some(*family),
         _ => None,
     });
     // Without images, only this argument has the family.
-    let bare = own.images.is_empty() && own.family == Default::default();
-    if alias != Some(own.family) && !bare {
-        body.set("ami_family", own.family.as_str());
+    let bare = class.images.is_empty() && class.family == Default::default();
+    if alias != Some(class.family) && !bare {
+        body.set("ami_family", class.family.as_str());
     }
-    match &own.identity {
+    match &class.identity {
         Some(NodeIdentity::Role(name)) => body.set("role", name.as_str()),
         Some(NodeIdentity::Profile(name)) => body.set("instance_profile", name.as_str()),
         None => {}
     }
-    if let Some(public) = own.public_ip {
+    if let Some(public) = class.public_ip {
         body.set("associate_public_ip", public);
     }
-    if let Some(count) = own.ip_prefix_count {
+    if let Some(count) = class.ip_prefix_count {
         body.set("ip_prefix_count", count);
     }
     if !tags.is_empty() {
         body.set("tags", map(tags));
     }
-    if own.detailed_monitoring {
+    if class.detailed_monitoring {
         body.set("detailed_monitoring", true);
     }
-    if own.raid0 {
+    if class.raid0 {
         body.set("instance_store_policy", "raid0");
     }
-    if own.network_interfaces.as_ref().is_some_and(Vec::is_empty) {
+    if class.network_interfaces.as_ref().is_some_and(Vec::is_empty) {
         body.set("efa", false);
     }
-    if let Some(context) = &own.context {
+    if let Some(context) = &class.context {
         body.set("context", context.as_str());
     }
-    if own.reserved_enis > 0 {
-        body.set("reserved_enis", own.reserved_enis);
+    if class.reserved_enis > 0 {
+        body.set("reserved_enis", class.reserved_enis);
     }
-    if let Some(per_mille) = own.vm_overhead_per_mille {
+    if let Some(per_mille) = class.vm_overhead_per_mille {
         body.set("vm_memory_overhead_percent", f64::from(per_mille) / 10.0);
     }
-    terms(own, &mut body);
-    own.block_devices
+    terms(class, &mut body);
+    class
+        .block_devices
         .iter()
         .for_each(|disk| self::disk(disk, &mut body));
-    metadata(own.metadata, &mut body);
-    for interface in own.network_interfaces.iter().flatten() {
+    metadata(class.metadata, &mut body);
+    for interface in class.network_interfaces.iter().flatten() {
         self::interface(*interface, &mut body);
     }
-    if let Some(tracking) = own.connection_tracking {
+    if let Some(tracking) = class.connection_tracking {
         self::tracking(tracking, &mut body);
     }
-    if let Some(nested) = own.nested_virtualization {
+    if let Some(nested) = class.nested_virtualization {
         let mut inner = HclBody::default();
         let word = if nested { "enabled" } else { "disabled" };
         inner.set("nested_virtualization", word);
         body.block("cpu_options", None, inner);
     }
-    kubelet(&own.kubelet, &mut body);
-    if own.bootstrap != Bootstrap::Eks {
+    kubelet(&class.kubelet, &mut body);
+    if class.bootstrap != Bootstrap::Eks {
         // Its content is used only by Outrigger.
         let mut inner = HclBody::default();
         inner.comment("the secrets are in the referenced source");
-        body.block("bootstrap", Some(own.bootstrap.as_str()), inner);
+        body.block("bootstrap", Some(class.bootstrap.as_str()), inner);
     }
-    if !own.user_data.is_empty() {
-        body.set("user_data", own.user_data.as_str());
+    if !class.user_data.is_empty() {
+        body.set("user_data", class.user_data.as_str());
     }
     body
 }
@@ -109,8 +110,8 @@ fn block<'a>(
     body.block(kind, None, inner);
 }
 
-fn terms(own: &NodeClass, body: &mut HclBody) {
-    for image in &own.images {
+fn terms(class: &NodeClass, body: &mut HclBody) {
+    for image in &class.images {
         let alias;
         let (arguments, tags) = match image {
             ImageTerm::Alias { family, version } => {
@@ -126,13 +127,13 @@ fn terms(own: &NodeClass, body: &mut HclBody) {
         };
         block("ami", arguments, tags, body);
     }
-    for subnet in &own.subnets {
+    for subnet in &class.subnets {
         match subnet {
             SubnetTerm::Id(id) => block("subnet", [("id", Some(id.as_str()))], None, body),
             SubnetTerm::Tags(tags) => block("subnet", [], Some(tags), body),
         }
     }
-    for group in &own.security_groups {
+    for group in &class.security_groups {
         let kind = "security_group";
         match group {
             SecurityGroupTerm::Id(id) => block(kind, [("id", Some(id.as_str()))], None, body),
@@ -142,7 +143,7 @@ fn terms(own: &NodeClass, body: &mut HclBody) {
             SecurityGroupTerm::Tags(tags) => block(kind, [], Some(tags), body),
         }
     }
-    for reservation in &own.reservations {
+    for reservation in &class.reservations {
         let kind = "capacity_reservation";
         match reservation {
             ReservationTerm::Id(id) => block(kind, [("id", Some(id.as_str()))], None, body),
@@ -160,7 +161,7 @@ fn terms(own: &NodeClass, body: &mut HclBody) {
             }
         }
     }
-    match &own.placement_group {
+    match &class.placement_group {
         Some(PlacementGroupTerm::Id(id)) => {
             block("placement_group", [("id", Some(id.as_str()))], None, body);
         }
@@ -176,59 +177,59 @@ fn terms(own: &NodeClass, body: &mut HclBody) {
     }
 }
 
-fn disk(own: &BlockDevice, body: &mut HclBody) {
+fn disk(device: &BlockDevice, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    if let Some(bytes) = own.size {
+    if let Some(bytes) = device.size {
         // Only Karpenter depends on the unit.
         let text = crate::migrate::format_units::disk(bytes);
         inner.set("volume_size", text.unwrap_or_else(|| bytes.to_string()));
     }
-    if let Some(kind) = &own.volume_type {
+    if let Some(kind) = &device.volume_type {
         inner.set("volume_type", kind.as_str());
     }
-    for (name, amount) in [("iops", own.iops), ("throughput", own.throughput)] {
+    for (name, amount) in [("iops", device.iops), ("throughput", device.throughput)] {
         if let Some(amount) = amount {
             inner.set(name, amount);
         }
     }
-    if let Some(encrypted) = own.encrypted {
+    if let Some(encrypted) = device.encrypted {
         inner.set("encrypted", encrypted);
     }
     for (name, text) in [
-        ("kms_key_id", &own.kms_key_id),
-        ("snapshot_id", &own.snapshot_id),
+        ("kms_key_id", &device.kms_key_id),
+        ("snapshot_id", &device.snapshot_id),
     ] {
         if let Some(text) = text {
             inner.set(name, text.as_str());
         }
     }
-    if let Some(rate) = own.initialization_rate {
+    if let Some(rate) = device.initialization_rate {
         inner.set("volume_initialization_rate", rate);
     }
-    if let Some(gone) = own.delete_on_termination {
+    if let Some(gone) = device.delete_on_termination {
         inner.set("delete_on_termination", gone);
     }
-    if own.root_volume {
+    if device.root_volume {
         inner.set("root_volume", true);
     }
-    body.block("block_device", Some(&own.name), inner);
+    body.block("block_device", Some(&device.name), inner);
 }
 
-fn metadata(own: MetadataOptions, body: &mut HclBody) {
-    let usual = MetadataOptions::default();
+fn metadata(options: MetadataOptions, body: &mut HclBody) {
+    let defaults = MetadataOptions::default();
     let mut inner = HclBody::default();
     let able = |yes: bool| if yes { "enabled" } else { "disabled" };
-    if own.endpoint != usual.endpoint {
-        inner.set("http_endpoint", able(own.endpoint));
+    if options.endpoint != defaults.endpoint {
+        inner.set("http_endpoint", able(options.endpoint));
     }
-    if own.ipv6 != usual.ipv6 {
-        inner.set("http_protocol_ipv6", able(own.ipv6));
+    if options.ipv6 != defaults.ipv6 {
+        inner.set("http_protocol_ipv6", able(options.ipv6));
     }
-    if own.hop_limit != usual.hop_limit {
-        inner.set("http_put_response_hop_limit", own.hop_limit);
+    if options.hop_limit != defaults.hop_limit {
+        inner.set("http_put_response_hop_limit", options.hop_limit);
     }
-    if own.tokens_required != usual.tokens_required {
-        let word = if own.tokens_required {
+    if options.tokens_required != defaults.tokens_required {
+        let word = if options.tokens_required {
             "required"
         } else {
             "optional"
@@ -240,11 +241,11 @@ fn metadata(own: MetadataOptions, body: &mut HclBody) {
     }
 }
 
-fn interface(own: NetworkInterface, body: &mut HclBody) {
+fn interface(interface: NetworkInterface, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    inner.set("network_card_index", own.card);
-    inner.set("device_index", own.device);
-    let kind = if own.efa_only {
+    inner.set("network_card_index", interface.card);
+    inner.set("device_index", interface.device);
+    let kind = if interface.efa_only {
         "efa-only"
     } else {
         "interface"
@@ -253,12 +254,12 @@ fn interface(own: NetworkInterface, body: &mut HclBody) {
     body.block("network_interface", None, inner);
 }
 
-fn tracking(own: ConnectionTracking, body: &mut HclBody) {
+fn tracking(tracking: ConnectionTracking, body: &mut HclBody) {
     let mut inner = HclBody::default();
     for (name, length) in [
-        ("tcp_established_timeout", own.tcp_established),
-        ("udp_stream_timeout", own.udp_stream),
-        ("udp_timeout", own.udp),
+        ("tcp_established_timeout", tracking.tcp_established),
+        ("udp_stream_timeout", tracking.udp_stream),
+        ("udp_timeout", tracking.udp),
     ] {
         if length.is_some() {
             inner.set(name, duration(length));
@@ -267,43 +268,43 @@ fn tracking(own: ConnectionTracking, body: &mut HclBody) {
     body.block("connection_tracking", None, inner);
 }
 
-fn kubelet(own: &KubeletSettings, body: &mut HclBody) {
+fn kubelet(settings: &KubeletSettings, body: &mut HclBody) {
     let mut inner = HclBody::default();
     for (name, number) in [
-        ("max_pods", own.max_pods),
-        ("pods_per_core", own.pods_per_core),
+        ("max_pods", settings.max_pods),
+        ("pods_per_core", settings.pods_per_core),
     ] {
         if let Some(number) = number {
             inner.set(name, number);
         }
     }
-    if !own.cluster_dns.is_empty() {
-        let all = own.cluster_dns.iter().map(ToString::to_string);
+    if !settings.cluster_dns.is_empty() {
+        let all = settings.cluster_dns.iter().map(ToString::to_string);
         inner.set("cluster_dns", all.collect::<Vec<String>>());
     }
-    kept(own, &mut inner);
-    if let Some(seconds) = own.eviction_max_pod_grace_period {
+    kept(settings, &mut inner);
+    if let Some(seconds) = settings.eviction_max_pod_grace_period {
         inner.set("eviction_max_pod_grace_period", seconds);
     }
     for (name, percent) in [
         (
             "image_gc_high_threshold_percent",
-            own.image_gc_high_threshold_percent,
+            settings.image_gc_high_threshold_percent,
         ),
         (
             "image_gc_low_threshold_percent",
-            own.image_gc_low_threshold_percent,
+            settings.image_gc_low_threshold_percent,
         ),
     ] {
         if let Some(percent) = percent {
             inner.set(name, percent);
         }
     }
-    if let Some(quota) = own.cpu_cfs_quota {
+    if let Some(quota) = settings.cpu_cfs_quota {
         inner.set("cpu_cfs_quota", quota);
     }
-    if !own.extra.is_empty() {
-        let each = own.extra.iter();
+    if !settings.extra.is_empty() {
+        let each = settings.extra.iter();
         let each = each.map(|(name, value)| (name.clone(), value.clone()));
         inner.set("extra", Value::Object(each.collect()));
     }
@@ -313,35 +314,36 @@ fn kubelet(own: &KubeletSettings, body: &mut HclBody) {
 }
 
 /// Kubelet reservations and eviction thresholds.
-fn kept(own: &KubeletSettings, body: &mut HclBody) {
-    let reserved = |(name, own): (&String, &Reserved)| (name.clone(), Value::from(&*own.text));
-    let signal = |own: &Signal| own.as_str().to_owned();
-    let hard = own.eviction_hard.iter();
-    let soft = own.eviction_soft.iter();
-    let periods = own.eviction_soft_grace_period.iter();
+fn kept(settings: &KubeletSettings, body: &mut HclBody) {
+    let reserved =
+        |(name, reserved): (&String, &Reserved)| (name.clone(), Value::from(&*reserved.text));
+    let signal = |signal: &Signal| signal.as_str().to_owned();
+    let hard = settings.eviction_hard.iter();
+    let soft = settings.eviction_soft.iter();
+    let periods = settings.eviction_soft_grace_period.iter();
     let maps: [(&'static str, Map<String, Value>); 5] = [
         (
             "system_reserved",
-            own.system_reserved.iter().map(reserved).collect(),
+            settings.system_reserved.iter().map(reserved).collect(),
         ),
         (
             "kube_reserved",
-            own.kube_reserved.iter().map(reserved).collect(),
+            settings.kube_reserved.iter().map(reserved).collect(),
         ),
         (
             "eviction_hard",
-            hard.map(|(own, most)| (signal(own), Value::from(most.text())))
+            hard.map(|(name, threshold)| (signal(name), Value::from(threshold.text())))
                 .collect(),
         ),
         (
             "eviction_soft",
-            soft.map(|(own, most)| (signal(own), Value::from(most.text())))
+            soft.map(|(name, threshold)| (signal(name), Value::from(threshold.text())))
                 .collect(),
         ),
         (
             "eviction_soft_grace_period",
             periods
-                .map(|(own, length)| (signal(own), Value::from(duration(Some(*length)))))
+                .map(|(name, length)| (signal(name), Value::from(duration(Some(*length)))))
                 .collect(),
         ),
     ];
