@@ -114,12 +114,14 @@ pub fn allocatable(
             *amount = amount.saturating_sub(reserved.get(name).copied().unwrap_or(0));
         }
     }
-    let hard = |signal: Signal| class.kubelet.eviction_hard.get(&signal);
-    let memory_kept = hard(Signal::MemoryAvailable).map_or(EVICTION_MEMORY, |hard_threshold| {
-        threshold(hard_threshold, memory(shape, class))
-    });
+    let hard = &class.kubelet.eviction_hard;
+    let memory_kept = hard
+        .get(&Signal::MemoryAvailable)
+        .map_or(EVICTION_MEMORY, |hard_threshold| {
+            threshold(hard_threshold, memory(shape, class))
+        });
     let share = Threshold::Share(EVICTION_DISK);
-    let disk_kept = threshold(hard(Signal::NodefsAvailable).unwrap_or(&share), disk);
+    let disk_kept = threshold(hard.get(&Signal::NodefsAvailable).unwrap_or(&share), disk);
     allocatable.cpu_milli = allocatable.cpu_milli.max(0);
     allocatable.memory = allocatable.memory.saturating_sub(memory_kept).max(0);
     allocatable.ephemeral_storage = allocatable
@@ -138,14 +140,12 @@ pub fn pods(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
         None if is_bare(class) || class.family.windows_build().is_some() => PODS,
         None => eni_pods(shape, class, class.reserved_enis),
     };
-    let per_core = class
-        .kubelet
-        .pods_per_core
-        .filter(|pods_per_core| *pods_per_core > 0);
-    let per_core = per_core.filter(|_| class.family != AmiFamily::Bottlerocket);
-    per_core.map_or(maximum, |pods_per_core| {
-        maximum.min(i64::from(pods_per_core) * i64::from(shape.vcpu))
-    })
+    match class.kubelet.pods_per_core {
+        Some(per_core) if per_core > 0 && class.family != AmiFamily::Bottlerocket => {
+            maximum.min(i64::from(per_core) * i64::from(shape.vcpu))
+        }
+        _ => maximum,
+    }
 }
 
 /// Reservations of the kubelet: `cpu` in thousandths of a core, the rest in bytes.
@@ -240,7 +240,7 @@ fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     if let (true, Some(gb)) = (class.raid0, shape.disk_gb) {
         return i64::from(gb) * GB;
     }
-    let (root, family) = match class.family {
+    let (root, default) = match class.family {
         AmiFamily::Al2 | AmiFamily::Al2023 => ("/dev/xvda", ROOT_VOLUME),
         // The first volume has only the operating system.
         AmiFamily::Bottlerocket => ("/dev/xvdb", ROOT_VOLUME),
@@ -249,19 +249,17 @@ fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
         }
         AmiFamily::Custom => ("", ROOT_VOLUME),
     };
-    let mut devices = class.block_devices.iter();
-    let marked = devices
-        .find(|device| device.root_volume)
-        .and_then(|device| device.size);
-    let device = || match class.family {
-        AmiFamily::Custom => class.block_devices.last(),
-        _ => class
-            .block_devices
-            .iter()
-            .find(|block_device| block_device.name == root),
+    let devices = &class.block_devices;
+    let marked = devices.iter().find(|device| device.root_volume);
+    let named = match class.family {
+        AmiFamily::Custom => devices.last(),
+        _ => devices.iter().find(|device| device.name == root),
     };
-    let size = marked.or_else(|| device().and_then(|device| device.size));
-    size.unwrap_or(family).max(0)
+    marked
+        .and_then(|device| device.size)
+        .or_else(|| named.and_then(|device| device.size))
+        .unwrap_or(default)
+        .max(0)
 }
 
 fn threshold(threshold: &Threshold, of: i64) -> i64 {

@@ -19,14 +19,15 @@ const PRICE_UNITS: f64 = 1e6;
 /// in any order. `observed_memory` is the memory that its nodes have reported.
 pub fn instance_type(
     shape: &InstanceTypeSpec,
-    (region, class): (&str, &NodeClass),
+    region: &str,
+    class: &NodeClass,
     observed_memory: Option<i64>,
     mut offerings: Vec<Offering>,
 ) -> InstanceType {
     sort(&mut offerings);
     InstanceType {
         name: TypeName::from(shape.name.as_str()),
-        requirements: type_labels::requirements(shape, (region, class.family), &offerings),
+        requirements: type_labels::requirements(shape, region, class.family, &offerings),
         capacity: capacity::capacity(shape, class, observed_memory),
         allocatable: capacity::allocatable(shape, class, observed_memory),
         offerings,

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use thiserror::Error;
+
 use crate::catalog::discovered_memory::DiscoveredMemory;
 use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::catalog::region::Region;
@@ -24,8 +26,19 @@ use crate::model::reservation::Reservation;
 /// Maximum number of characters in the reason why a class is not ready.
 const FAULT_MAX: usize = 800;
 
-/// Reason why a class is not ready at startup.
-const UNASKED: &str = "not read from AWS yet";
+/// Reason why a class cannot launch nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotReady {
+    /// The provider has not resolved the class yet.
+    #[error("not read from AWS yet")]
+    Unresolved,
+    /// The instance types of the region are unknown.
+    #[error("Unavailable: the instance types of the region have not been read yet")]
+    NoInstanceTypes,
+    /// A condition of the class is not met: its cause and message, up to a maximum length.
+    #[error("{0}")]
+    Condition(String),
+}
 
 /// The instance types with a node class applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,56 +52,62 @@ pub struct ClassCatalog {
     pub found: Option<Arc<ResolvedNodeClass>>,
 }
 
+/// What is known of a region besides its offerings.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionObservations<'a> {
+    /// Memory that nodes have reported.
+    pub memory: &'a DiscoveredMemory,
+    /// IDs of zones with an active zonal shift, in which nothing is launched.
+    pub shifted_zones: &'a BTreeSet<String>,
+}
+
 /// The supply of a class for its pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeClassSupply {
-    /// Instance types and images, or the reason why the class cannot launch nodes. The reason has a
-    /// maximum length.
-    pub supply: Result<ClassCatalog, String>,
+    /// Instance types and images, or the reason why the class cannot launch nodes.
+    pub supply: Result<ClassCatalog, NotReady>,
 }
 
 impl NodeClassSupply {
     /// The supply of a class that the provider has not resolved yet.
     pub fn unasked() -> Self {
         Self {
-            supply: Err(UNASKED.to_owned()),
+            supply: Err(NotReady::Unresolved),
         }
     }
 
     /// Returns true if the provider has not resolved the class yet.
     pub fn is_unasked(&self) -> bool {
-        self.supply
-            .as_ref()
-            .err()
-            .is_some_and(|reason| reason == UNASKED)
+        self.supply == Err(NotReady::Unresolved)
     }
 
     /// Returns the result of [`class_catalog`], or the condition of the class that is not met.
     pub fn new(
-        (region, base): (&Region, &Arc<Catalog>),
+        region: &Region,
+        base: &Arc<Catalog>,
         class: &NodeClass,
         resolved: &ResolvedNodeClass,
-        with: (&DiscoveredMemory, &BTreeSet<String>),
+        observations: RegionObservations<'_>,
     ) -> Self {
-        let fault = match resolved.unmet() {
+        let supply = match resolved.unmet() {
             Some(condition) => {
-                let cause = condition
-                    .cause
-                    .map_or(condition.kind.as_str(), |cause| cause.as_str());
-                Some(format!("{cause}: {}", condition.message))
+                let kind = condition.kind.as_str();
+                let cause = condition.cause.map_or(kind, |cause| cause.as_str());
+                let text = format!("{cause}: {}", condition.message);
+                Err(NotReady::Condition(text.chars().take(FAULT_MAX).collect()))
             }
-            None if region.shapes.is_empty() || region.sold.is_empty() => Some(
-                "Unavailable: the instance types of the region have not been read yet".to_owned(),
-            ),
-            None => None,
+            None if region.shapes.is_empty() || region.sold.is_empty() => {
+                Err(NotReady::NoInstanceTypes)
+            }
+            None => Ok(class_catalog(
+                region,
+                base,
+                class,
+                Some(resolved),
+                observations,
+            )),
         };
-        let bounded = |text: String| text.chars().take(FAULT_MAX).collect();
-        Self {
-            supply: match fault {
-                Some(text) => Err(bounded(text)),
-                None => Ok(class_catalog((region, base), class, Some(resolved), with)),
-            },
-        }
+        Self { supply }
     }
 }
 
@@ -99,7 +118,7 @@ pub type ClassSupplies = BTreeMap<NodeClassName, NodeClassSupply>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
     /// `None` until the first report of the provider.
-    told: Option<Arc<ClassSupplies>>,
+    supplies: Option<Arc<ClassSupplies>>,
     /// The last catalog of each class while it was ready. In-flight nodes still use it.
     catalogs: BTreeMap<NodeClassName, Arc<Catalog>>,
 }
@@ -114,13 +133,13 @@ impl Classes {
                     .insert(name.clone(), Arc::clone(&class_catalog.catalog));
             }
         }
-        self.told = Some(supplies);
+        self.supplies = Some(supplies);
     }
 
     /// Returns true if at least one class has not been resolved yet.
     pub fn awaits(&self) -> bool {
-        let told = self.told.as_ref();
-        told.is_some_and(|all| all.values().any(NodeClassSupply::is_unasked))
+        let supplies = self.supplies.as_ref();
+        supplies.is_some_and(|all| all.values().any(NodeClassSupply::is_unasked))
     }
 
     /// The current catalog of a class, or the last one while it was ready. `None` if there was
@@ -132,13 +151,18 @@ impl Classes {
     /// Resolved resources that instances of a class are compared with. `None` if the class is not
     /// ready or not resolved: then drift is unknown.
     pub fn found(&self, class: &NodeClassName) -> Option<(&ResolvedNodeClass, &ClassCatalog)> {
-        let class_catalog = self.told.as_ref()?.get(class)?.supply.as_ref().ok()?;
+        let class_catalog = self.supplies.as_ref()?.get(class)?.supply.as_ref().ok()?;
         Some((class_catalog.found.as_deref()?, class_catalog))
     }
 
     /// Reason why a class cannot launch nodes. `None` if it can, or if the provider has no classes.
     pub fn fault(&self, class: &NodeClassName) -> Option<String> {
-        match self.told.as_ref()?.get(class).map(|class| &class.supply) {
+        match self
+            .supplies
+            .as_ref()?
+            .get(class)
+            .map(|class| &class.supply)
+        {
             Some(Ok(_)) => None,
             Some(Err(why)) => Some(format!(
                 "node class {:?} is not ready: {why}",
@@ -153,15 +177,16 @@ impl Classes {
 
     /// Reservations of all classes.
     pub fn reservations(&self) -> Vec<(TypeName, Zone, Reservation)> {
-        let all = self
+        let reserved = self
             .catalogs
             .values()
             .flat_map(|catalog| catalog.reserved());
-        let all = all
-            .map(|(name, zone, reservation)| ((name, zone, reservation.id.clone()), reservation));
-        let all: BTreeMap<_, Reservation> = all.collect();
-        let all = all.into_iter();
-        all.map(|((name, zone, _), reservation)| (name, zone, reservation))
+        let by_key: BTreeMap<_, Reservation> = reserved
+            .map(|(name, zone, reservation)| ((name, zone, reservation.id.clone()), reservation))
+            .collect();
+        by_key
+            .into_iter()
+            .map(|((name, zone, _), reservation)| (name, zone, reservation))
             .collect()
     }
 }
@@ -170,13 +195,13 @@ impl Classes {
 /// class does not change are shared with it.
 ///
 /// If `resolved` is `None`, AWS has not been queried, as in an offline plan. The class then has
-/// subnets in all zones and an image for every type. `shifted` are IDs of zones with an active
-/// zonal shift, in which nothing is launched.
+/// subnets in all zones and an image for every type.
 pub fn class_catalog(
-    (region, base): (&Region, &Arc<Catalog>),
+    region: &Region,
+    base: &Arc<Catalog>,
     class: &NodeClass,
     resolved: Option<&ResolvedNodeClass>,
-    (memory, shifted): (&DiscoveredMemory, &BTreeSet<String>),
+    observations: RegionObservations<'_>,
 ) -> ClassCatalog {
     let mut zone_ids = region.zone_ids.clone();
     let mut reservations: BTreeMap<&TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
@@ -196,8 +221,7 @@ pub fn class_catalog(
         images: resolved.map(|resolved| &resolved.images[..]),
         zone_ids: &zone_ids,
         group,
-        memory,
-        shifted,
+        observations,
     };
     let mut own_images = BTreeMap::new();
     let mut changed = Vec::new();
@@ -248,8 +272,7 @@ struct Terms<'a> {
     images: Option<&'a [Image]>,
     zone_ids: &'a BTreeMap<Zone, String>,
     group: Option<&'a PlacementGroup>,
-    memory: &'a DiscoveredMemory,
-    shifted: &'a BTreeSet<String>,
+    observations: RegionObservations<'a>,
 }
 
 impl Terms<'_> {
@@ -260,15 +283,14 @@ impl Terms<'_> {
         image: Option<Option<&Image>>,
         mut reservations: Vec<(Zone, Reservation)>,
     ) -> InstanceType {
-        let has_zone = |zone: &Zone| self.zones.as_ref().is_none_or(|zones| zones.contains(zone));
-        let offerings = self.region.offerings(shape, has_zone);
+        let offerings = self.region.offerings(shape, |zone| self.has_zone(zone));
         let observed_memory = image
             .flatten()
             .and_then(|image| self.observed_memory(shape, image));
-        let place = (self.region.name.as_str(), self.class);
+        let region = self.region.name.as_str();
         let mut instance_type =
-            instance_type::instance_type(shape, place, observed_memory, offerings);
-        reservations.retain(|(zone, _)| has_zone(zone));
+            instance_type::instance_type(shape, region, self.class, observed_memory, offerings);
+        reservations.retain(|(zone, _)| self.has_zone(zone));
         if !reservations.is_empty() {
             instance_type = reservations::reserved(&instance_type, reservations);
         }
@@ -277,10 +299,15 @@ impl Terms<'_> {
             && is_compatible(shape, self.class, self.group);
         for offering in &mut instance_type.offerings {
             let id = self.zone_ids.get(&offering.zone);
-            let is_shifted = id.is_some_and(|id| self.shifted.contains(id));
+            let is_shifted = id.is_some_and(|id| self.observations.shifted_zones.contains(id));
             offering.available = usable && !is_shifted;
         }
         instance_type
+    }
+
+    /// Returns true if the class has subnets in a zone.
+    fn has_zone(&self, zone: &Zone) -> bool {
+        self.zones.as_ref().is_none_or(|zones| zones.contains(zone))
     }
 
     /// Memory that nodes of this type and image have reported. A report below half of the estimate,
@@ -288,7 +315,10 @@ impl Terms<'_> {
     fn observed_memory(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
         let estimate = capacity::memory(shape, self.class);
         let sold = i64::from(shape.memory_mib) << 20;
-        let reported = self.memory.get(&shape.name.as_str().into(), &image.id);
+        let reported = self
+            .observations
+            .memory
+            .get(&shape.name.as_str().into(), &image.id);
         reported.filter(|bytes| (estimate / 2..=sold).contains(bytes))
     }
 }
@@ -311,14 +341,14 @@ pub fn is_compatible(
             .hypervisor
             .as_deref()
             .is_none_or(|hypervisor| hypervisor == "nitro");
-    let strategy = |group: &PlacementGroup| match group.strategy {
-        PlacementGroupStrategy::Cluster => "cluster",
-        PlacementGroupStrategy::Partition(_) => "partition",
-        PlacementGroupStrategy::Spread => "spread",
-    };
     let joins = group.is_none_or(|group| {
+        let strategy = match group.strategy {
+            PlacementGroupStrategy::Cluster => "cluster",
+            PlacementGroupStrategy::Partition(_) => "partition",
+            PlacementGroupStrategy::Spread => "spread",
+        };
         let supported = shape.placement.as_ref();
-        supported.is_none_or(|strategies| strategies.iter().any(|name| name == strategy(group)))
+        supported.is_none_or(|strategies| strategies.iter().any(|name| name == strategy))
     });
     runs && nests && tracks && joins && has_interfaces(shape, class)
 }
@@ -328,12 +358,12 @@ fn has_interfaces(shape: &InstanceTypeSpec, class: &NodeClass) -> bool {
     let Some(layout) = &class.network_interfaces else {
         return true;
     };
-    let card_of = |index: u32| shape.cards.iter().find(|card| card.index == index);
-    let enis = |index: u32| card_of(index).map_or(0, |card| card.enis);
     let fits = shape.cards.is_empty()
-        || layout
-            .iter()
-            .all(|interface| interface.device < enis(interface.card));
+        || layout.iter().all(|interface| {
+            let mut cards = shape.cards.iter();
+            let card = cards.find(|card| card.index == interface.card);
+            interface.device < card.map_or(0, |card| card.enis)
+        });
     let adapters = layout.iter().filter(|interface| interface.efa_only).count();
     let adapters = u32::try_from(adapters).unwrap_or(u32::MAX);
     shape.ena != Some(false) && fits && adapters <= shape.efa_max

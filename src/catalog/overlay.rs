@@ -40,9 +40,10 @@ impl PoolCatalogs {
         }
     }
 
-    /// Applies node classes, then overlays. Pools whose catalog equals `paid` are not stored.
+    /// Applies node classes, then overlays. Pools whose catalog equals `current` are not stored.
     pub fn of_classes(
-        (plain, paid): (&Arc<Catalog>, &Arc<Catalog>),
+        plain: &Arc<Catalog>,
+        current: &Arc<Catalog>,
         cluster: &Cluster,
         classes: &Classes,
     ) -> Self {
@@ -52,17 +53,16 @@ impl PoolCatalogs {
             let base = class
                 .and_then(|class| classes.catalog(class))
                 .unwrap_or(plain);
-            let pool_catalog = match overlaid(base, &cluster.overlays, pool) {
-                Cow::Borrowed(_) if Arc::ptr_eq(base, paid) || base == paid => None,
+            let catalog = match overlaid(base, &cluster.overlays, pool) {
+                Cow::Borrowed(_) if Arc::ptr_eq(base, current) || base == current => None,
                 Cow::Borrowed(_) => Some(Arc::clone(base)),
                 Cow::Owned(catalog) => Some(Arc::new(catalog)),
             };
-            if let Some(catalog) = pool_catalog {
-                all.by_pool.insert(pool.name.clone(), catalog);
-            }
-            if let Some(fault) = class.and_then(|class| classes.fault(class)) {
-                all.faults.insert(pool.name.clone(), fault);
-            }
+            let name = &pool.name;
+            all.by_pool
+                .extend(catalog.map(|catalog| (name.clone(), catalog)));
+            let fault = class.and_then(|class| classes.fault(class));
+            all.faults.extend(fault.map(|fault| (name.clone(), fault)));
         }
         all
     }

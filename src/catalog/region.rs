@@ -134,16 +134,18 @@ impl Region {
     /// stored.
     pub fn set_list_prices(
         &mut self,
-        (shared, metal): (&ListPrices, &ListPrices),
+        shared: &ListPrices,
+        metal: &ListPrices,
         at: Timestamp,
     ) -> bool {
-        let paid = |all: &ListPrices| all.iter().any(|(_, price)| is_paid(*price));
-        if !paid(shared) || !paid(metal) {
-            return false;
+        for prices in [shared, metal] {
+            if !prices.iter().any(|(_, price)| is_paid(*price)) {
+                return false;
+            }
         }
-        let all = shared.iter().chain(metal);
-        let all = all.filter(|(_, price)| is_paid(*price)).cloned();
-        self.list.extend(all);
+        let prices = shared.iter().chain(metal);
+        let paid = prices.filter(|(_, price)| is_paid(*price));
+        self.list.extend(paid.cloned());
         self.source = PriceSource::Fetched { at };
         true
     }
@@ -152,8 +154,9 @@ impl Region {
     /// offerings without a price are not available (spec §10, 47). Returns true if the prices were
     /// stored.
     pub fn set_spot_prices(&mut self, prices: &[(TypeName, Zone, Price)], at: Timestamp) -> bool {
-        let paid = || prices.iter().filter(|(_, _, price)| is_paid(*price));
-        if paid().next().is_none() {
+        let paid = prices.iter().filter(|(_, _, price)| is_paid(*price));
+        let mut paid = paid.peekable();
+        if paid.peek().is_none() {
             return false;
         }
         let spot = self.spot.get_or_insert_with(|| SpotPrices {
@@ -161,7 +164,7 @@ impl Region {
             by_type: BTreeMap::new(),
         });
         spot.at = at;
-        for (name, zone, price) in paid() {
+        for (name, zone, price) in paid {
             let by_zone = spot.by_type.entry(name.clone()).or_default();
             by_zone.insert(zone.clone(), *price);
         }
@@ -199,7 +202,7 @@ impl Region {
         let types = self.shapes.values().map(|shape| {
             let offerings = self.offerings(shape, |_| true);
             let mut instance_type =
-                instance_type::instance_type(shape, (&self.name, &plain), None, offerings);
+                instance_type::instance_type(shape, &self.name, &plain, None, offerings);
             type_labels::place(&mut instance_type, &self.zone_ids, None);
             instance_type
         });

@@ -17,57 +17,77 @@ const PARTITIONS_MAX: u32 = 100;
 /// family.
 pub fn requirements(
     shape: &InstanceTypeSpec,
-    (region, family): (&str, AmiFamily),
+    region: &str,
+    family: AmiFamily,
     offerings: &[Offering],
 ) -> Requirements {
     let mut all = Requirements::default();
     system(&mut all, shape, family);
-    let mut set = |key: &str, value: &str| all.add(key, Requirement::is_in([value]));
-    set(labels::INSTANCE_TYPE, &shape.name);
-    set(labels::ARCH, shape.arch.as_str());
-    set(labels::REGION, region);
-    let mut aws = |name: &str, value: Option<&str>| {
+    for (key, value) in [
+        (labels::INSTANCE_TYPE, shape.name.as_str()),
+        (labels::ARCH, shape.arch.as_str()),
+        (labels::REGION, region),
+    ] {
+        all.add(key, Requirement::is_in([value]));
+    }
+    for (name, value) in shape_labels(shape) {
         if let Some(value) = value {
-            set(&format!("{}{name}", labels::AWS_PREFIX), value);
+            let key = format!("{}{name}", labels::AWS_PREFIX);
+            all.add(&key, Requirement::is_in([value]));
         }
-    };
-    let number = |amount: Option<u32>| amount.map(|amount| amount.to_string());
-    let family = shape.name.split_once('.');
-    let lineage = lineage(&shape.name);
-    aws("instance-category", lineage.map(|(category, _)| category));
-    aws(
-        "instance-generation",
-        lineage.map(|(_, generation)| generation),
+    }
+    all.add(
+        "karpenter.k8s.aws/instance-tenancy",
+        Requirement::is_in(["default", "dedicated"]),
     );
-    aws("instance-family", family.map(|(family, _)| family));
-    aws("instance-size", family.map(|(_, size)| size));
-    let flex = family.is_some_and(|(family, _)| family.contains("-flex"));
-    aws("instance-capability-flex", Some(yes_or_no(flex)));
-    aws("instance-cpu", Some(&shape.vcpu.to_string()));
-    aws("instance-memory", Some(&shape.memory_mib.to_string()));
-    let cpu_manufacturer = shape.cpu_manufacturer.as_deref().map(kebab);
-    aws("instance-cpu-manufacturer", cpu_manufacturer.as_deref());
-    aws(
-        "instance-cpu-sustained-clock-speed-mhz",
-        number(shape.clock_mhz).as_deref(),
-    );
-    aws("instance-hypervisor", shape.hypervisor.as_deref());
-    aws("instance-ebs-bandwidth", number(shape.ebs_mbps).as_deref());
-    aws(
-        "instance-network-bandwidth",
-        number(shape.network_mbps).as_deref(),
-    );
+    complete(&mut all, offerings);
+    all
+}
+
+/// Returns the labels that follow from the specification, without their prefix, and their values.
+fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)> {
+    let (family, size) = shape.name.split_once('.').unzip();
+    let (category, generation) = lineage(&shape.name).unzip();
+    let flex = family.is_some_and(|family| family.contains("-flex"));
     let nvme_gb = shape.disk_gb.filter(|_| shape.nvme);
-    aws("instance-local-nvme", number(nvme_gb).as_deref());
     let encryption = shape.encryption_in_transit.map(yes_or_no);
-    aws("instance-encryption-in-transit-supported", encryption);
-    aws("nitro-sandbox", shape.enclaves.map(yes_or_no));
+    let mut all = vec![
+        ("instance-category", category.map(str::to_owned)),
+        ("instance-generation", generation.map(str::to_owned)),
+        ("instance-family", family.map(str::to_owned)),
+        ("instance-size", size.map(str::to_owned)),
+        ("instance-capability-flex", Some(yes_or_no(flex))),
+        ("instance-cpu", Some(shape.vcpu.to_string())),
+        ("instance-memory", Some(shape.memory_mib.to_string())),
+        (
+            "instance-cpu-manufacturer",
+            shape.cpu_manufacturer.as_deref().map(kebab),
+        ),
+        (
+            "instance-cpu-sustained-clock-speed-mhz",
+            shape.clock_mhz.map(|mhz| mhz.to_string()),
+        ),
+        ("instance-hypervisor", shape.hypervisor.clone()),
+        (
+            "instance-ebs-bandwidth",
+            shape.ebs_mbps.map(|mbps| mbps.to_string()),
+        ),
+        (
+            "instance-network-bandwidth",
+            shape.network_mbps.map(|mbps| mbps.to_string()),
+        ),
+        ("instance-local-nvme", nvme_gb.map(|gb| gb.to_string())),
+        ("instance-encryption-in-transit-supported", encryption),
+        ("nitro-sandbox", shape.enclaves.map(yes_or_no)),
+    ];
     // With several kinds of GPU, no GPU label is set (spec §10, 39).
     if let [gpu] = &shape.gpus[..] {
-        aws("instance-gpu-name", Some(&kebab(&gpu.name)));
-        aws("instance-gpu-manufacturer", Some(&kebab(&gpu.manufacturer)));
-        aws("instance-gpu-count", Some(&gpu.count.to_string()));
-        aws("instance-gpu-memory", Some(&gpu.memory_mib.to_string()));
+        all.extend([
+            ("instance-gpu-name", Some(kebab(&gpu.name))),
+            ("instance-gpu-manufacturer", Some(kebab(&gpu.manufacturer))),
+            ("instance-gpu-count", Some(gpu.count.to_string())),
+            ("instance-gpu-memory", Some(gpu.memory_mib.to_string())),
+        ]);
     }
     let accelerator = match (&shape.neurons[..], &shape.accelerators[..]) {
         ([neuron], _) => Some((neuron.name.as_deref(), "aws", neuron.devices)),
@@ -79,16 +99,15 @@ pub fn requirements(
         _ => None,
     };
     if let Some((name, manufacturer, count)) = accelerator {
-        aws("instance-accelerator-name", name.map(kebab).as_deref());
-        let manufacturer = kebab(manufacturer);
-        aws("instance-accelerator-manufacturer", Some(&manufacturer));
-        aws("instance-accelerator-count", Some(&count.to_string()));
+        all.extend([
+            ("instance-accelerator-name", name.map(kebab)),
+            (
+                "instance-accelerator-manufacturer",
+                Some(kebab(manufacturer)),
+            ),
+            ("instance-accelerator-count", Some(count.to_string())),
+        ]);
     }
-    all.add(
-        "karpenter.k8s.aws/instance-tenancy",
-        Requirement::is_in(["default", "dedicated"]),
-    );
-    complete(&mut all, offerings);
     all
 }
 
@@ -190,6 +209,6 @@ fn kebab(name: &str) -> String {
     name.to_lowercase().replace(' ', "-")
 }
 
-fn yes_or_no(yes: bool) -> &'static str {
-    if yes { "true" } else { "false" }
+fn yes_or_no(yes: bool) -> String {
+    yes.to_string()
 }

@@ -49,7 +49,7 @@ impl LaunchableClass {
         subnets: &mut Subnets,
     ) -> Result<FleetRequest, Box<CommandResult>> {
         let supply = self.supply.supply.as_ref();
-        let supply = supply.map_err(|why| Box::new(again(why)))?;
+        let supply = supply.map_err(|why| Box::new(again(&why.to_string())))?;
         let order = FleetRequestInput {
             launch,
             class: &self.class,

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::Catalog;
 use crate::catalog::discovered_memory::DiscoveredMemory;
-use crate::catalog::node_class::{ClassSupplies, NodeClassSupply};
+use crate::catalog::node_class::{ClassSupplies, NodeClassSupply, RegionObservations};
 use crate::catalog::region::Region;
 use crate::ec2::instance_status::judge;
 use crate::ec2::resolve_node_class::{self, RegionResources};
@@ -331,7 +331,7 @@ impl RegionTask {
 
     async fn list_prices(&mut self) -> Result<bool, AwsError> {
         let (shared, metal) = pricing::list(&self.shared.account).await?;
-        let taken = self.region.set_list_prices((&shared, &metal), clock::now());
+        let taken = self.region.set_list_prices(&shared, &metal, clock::now());
         let (region, source) = (&self.region.name, self.region.source.to_string());
         tracing::info!(region, taken, source, "read list prices");
         Ok(taken)
@@ -507,9 +507,13 @@ impl RegionTask {
         let nowhere = BTreeSet::new();
         let shifted = self.shifted.get(&own.name).unwrap_or(&nowhere);
         resolved.conditions.push(validated(class, &resolved, home));
-        let known = (&self.memory, shifted);
-        let supply =
-            |of: &ResolvedNodeClass| NodeClassSupply::new((&self.region, base), class, of, known);
+        let observations = RegionObservations {
+            memory: &self.memory,
+            shifted_zones: shifted,
+        };
+        let supply = |resolved: &ResolvedNodeClass| {
+            NodeClassSupply::new(&self.region, base, class, resolved, observations)
+        };
         let mut ready = LaunchableClass {
             class: class.clone(),
             hash: node_class_hash(Some(class)),
