@@ -88,8 +88,7 @@ pub(crate) fn attachments(
     all: impl Iterator<Item = json::VolumeAttachment>,
     node: &str,
 ) -> Vec<Attachment> {
-    let attached = all.filter(|attachment| attachment.spec.node_name == node);
-    attached
+    all.filter(|attachment| attachment.spec.node_name == node)
         .map(|attachment| Attachment {
             name: attachment.metadata.name,
             volume: attachment.spec.source.persistent_volume_name,
@@ -145,18 +144,16 @@ fn node_claim(owners: Vec<json::OwnerReference>) -> Option<String> {
 
 /// Conditions of a node that have a transition time, up to a maximum number.
 fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
-    let all = all.into_iter().filter_map(|condition| {
-        let (status, since) = (
-            ConditionStatus::parse(&condition.status)?,
-            condition.last_transition_time?,
-        );
-        Some(NodeCondition {
-            kind: condition.kind,
-            status,
-            since,
+    all.into_iter()
+        .filter_map(|condition| {
+            Some(NodeCondition {
+                status: ConditionStatus::parse(&condition.status)?,
+                since: condition.last_transition_time?,
+                kind: condition.kind,
+            })
         })
-    });
-    all.take(CONDITIONS_MAX).collect()
+        .take(CONDITIONS_MAX)
+        .collect()
 }
 
 /// Converts a taint. `None` for an effect that kube-scheduler does not know.

@@ -50,13 +50,13 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
     let (category, generation) = lineage(&shape.name).unzip();
     let flex = family.is_some_and(|family| family.contains("-flex"));
     let nvme_gb = shape.disk_gb.filter(|_| shape.nvme);
-    let encryption = shape.encryption_in_transit.map(yes_or_no);
+    let encryption = shape.encryption_in_transit.map(|yes| yes.to_string());
     let mut all = vec![
         ("instance-category", category.map(str::to_owned)),
         ("instance-generation", generation.map(str::to_owned)),
         ("instance-family", family.map(str::to_owned)),
         ("instance-size", size.map(str::to_owned)),
-        ("instance-capability-flex", Some(yes_or_no(flex))),
+        ("instance-capability-flex", Some(flex.to_string())),
         ("instance-cpu", Some(shape.vcpu.to_string())),
         ("instance-memory", Some(shape.memory_mib.to_string())),
         (
@@ -78,7 +78,7 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
         ),
         ("instance-local-nvme", nvme_gb.map(|gb| gb.to_string())),
         ("instance-encryption-in-transit-supported", encryption),
-        ("nitro-sandbox", shape.enclaves.map(yes_or_no)),
+        ("nitro-sandbox", shape.enclaves.map(|yes| yes.to_string())),
     ];
     // With several kinds of GPU, no GPU label is set (spec §10, 39).
     if let [gpu] = &shape.gpus[..] {
@@ -207,8 +207,4 @@ fn split_while(text: &str, keep: fn(char) -> bool) -> Option<(&str, &str)> {
 /// Converts a name from EC2 to a label value: `RTX PRO 4500` becomes `rtx-pro-4500`.
 fn kebab(name: &str) -> String {
     name.to_lowercase().replace(' ', "-")
-}
-
-fn yes_or_no(yes: bool) -> String {
-    yes.to_string()
 }

@@ -183,13 +183,10 @@ fn convert<T: Convert + DeserializeOwned>(
 /// Converts a pod, even an invalid one. It is identified by its name, or by its index if it has
 /// none.
 fn pod(value: Value, index: usize) -> WatchedObject {
-    let text = |field: &str| {
-        value["metadata"][field]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let (namespace, name) = (text("namespace"), text("name"));
+    let [namespace, name] = ["namespace", "name"].map(|field| {
+        let text = value["metadata"][field].as_str();
+        text.unwrap_or_default().to_owned()
+    });
     if name.is_empty() {
         let place = format!("(item {index})");
         return broken_pod(&namespace, &place, "it has no metadata.name");

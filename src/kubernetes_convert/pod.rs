@@ -121,8 +121,8 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
 
 /// Reason of a condition, if the condition has this status.
 fn condition<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> Option<&'a str> {
-    let found = all.iter().find(|condition| condition.kind == kind);
-    found
+    all.iter()
+        .find(|condition| condition.kind == kind)
         .filter(|condition| condition.status == value)
         .map(|condition| condition.reason.as_str())
 }
@@ -144,10 +144,10 @@ fn scheduling(spec: &PodSpec, status: &PodStatus) -> (bool, Option<HeldBack>) {
 
 /// Status of the `Ready` condition.
 fn ready(status: &PodStatus) -> Option<bool> {
-    let says = |value| condition(&status.conditions, "Ready", value).is_some();
-    says("True")
-        .then_some(true)
-        .or(says("False").then_some(false))
+    [("True", true), ("False", false)]
+        .into_iter()
+        .find(|(value, _)| condition(&status.conditions, "Ready", value).is_some())
+        .map(|(_, ready)| ready)
 }
 
 /// Names of the volumes that store their data on the node.

@@ -91,17 +91,16 @@ fn override_by_pod(
     if pod_resources.requests.is_empty() && pod_resources.limits.is_empty() {
         return;
     }
-    let named = |name: &str| {
-        let asked = pod_resources.requests.contains_key(name);
-        // A limit without a request becomes the request, if no container requests the resource.
-        asked || (pod_resources.limits.contains_key(name) && sum.get(name) == 0)
-    };
     let names: Vec<String> = pod_resources
         .requests
         .keys()
         .chain(pod_resources.limits.keys())
         .filter(|name| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"))
-        .filter(|name| named(name))
+        // A limit without a request becomes the request, if no container requests the resource.
+        .filter(|name| {
+            pod_resources.requests.contains_key(*name)
+                || (pod_resources.limits.contains_key(*name) && sum.get(name) == 0)
+        })
         .cloned()
         .collect();
     let requested = asked(pod_resources, defects);
