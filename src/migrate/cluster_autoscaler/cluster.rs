@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::flags::FlagValues;
+use super::flags::{FlagError, FlagValues};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::format_units::duration;
 use crate::migrate::hcl::{HclBlock, HclBody};
@@ -103,35 +103,39 @@ fn limits(flags: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> 
 }
 
 /// Parses `MIN:MAX`.
-pub(super) fn bounds(text: &str) -> Result<(i64, i64), String> {
+pub(super) fn bounds(text: &str) -> Result<(i64, i64), FlagError> {
     let bounds = text.split_once(':').and_then(|(minimum, maximum)| {
         let (minimum, maximum) = (minimum.trim().parse().ok()?, maximum.trim().parse().ok()?);
         (0 <= minimum && minimum <= maximum).then_some((minimum, maximum))
     });
-    bounds.ok_or_else(|| "the format is not MIN:MAX".to_owned())
+    bounds.ok_or(FlagError::Range)
 }
 
 /// Converts the parallelism and the delays of scale-down. Defaults of the autoscaler are
 /// written explicitly.
-fn disruption(values: &FlagValues, losses: &mut DroppedFields) -> HclBody {
+fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody {
     let mut body = HclBody::default();
-    let mut budget = |flags: &[&str], untold: i64, reasons: &[&str]| {
-        let mut counts = flags.iter().filter_map(|flag| values.count(flag, losses));
+    for (names, default, reasons) in [
+        (
+            &["max-scale-down-parallelism", "max-empty-bulk-delete"][..],
+            LEAVING,
+            &["empty", "underutilized"][..],
+        ),
+        (&["max-drain-parallelism"], DRAINED, &["underutilized"]),
+    ] {
+        let count = names.iter().find_map(|name| flags.count(name, losses));
         let mut inner = HclBody::default();
-        inner.set("nodes", counts.next().unwrap_or(untold));
+        inner.set("nodes", count.unwrap_or(default));
         inner.set("reasons", reasons.to_vec());
         body.block("budget", None, inner);
-    };
-    let all = ["max-scale-down-parallelism", "max-empty-bulk-delete"];
-    budget(&all, LEAVING, &["empty", "underutilized"]);
-    budget(&["max-drain-parallelism"], DRAINED, &["underutilized"]);
+    }
     let mut inner = HclBody::default();
     for (argument, flag, default) in [
         ("after_launch", "scale-down-delay-after-add", "10m"),
         ("after_end", "scale-down-delay-after-delete", ""),
         ("after_failure", "scale-down-delay-after-failure", "3m"),
     ] {
-        match values.duration(flag, losses) {
+        match flags.duration(flag, losses) {
             Some(length) => inner.set(argument, duration(Some(length))),
             None if default.is_empty() => {}
             None => inner.set(argument, default),
@@ -145,13 +149,15 @@ fn disruption(values: &FlagValues, losses: &mut DroppedFields) -> HclBody {
 pub(super) fn scheduler(flags: &FlagValues) -> ConvertedBlock {
     let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(flags.of.as_str()));
     let cutoff = flags.parsed("expendable-pods-priority-cutoff", &mut losses, |text| {
-        let number = text.trim().parse::<i64>();
-        number.map_err(|_| "the value is not a number".to_owned())
+        text.trim().parse::<i64>().map_err(|_| FlagError::Number)
     });
     body.set("priority_cutoff", cutoff.unwrap_or(CUTOFF));
     let names = flags.list("allowed-scheduler-names").iter();
-    let names = names.flat_map(|name| name.split(',')).map(str::trim);
-    let mut names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<&str> = names
+        .flat_map(|name| name.split(','))
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .collect();
     names.dedup();
     if !names.is_empty() {
         body.set("schedulers", names);

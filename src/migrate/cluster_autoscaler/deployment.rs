@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::command_line::split;
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{take, take_text, text, texts};
 use crate::migrate::manifests::{self, BYTES_MAX, DocumentError, Manifest};
 
 /// The name of the program, which is also the end of its image names.
@@ -36,14 +36,14 @@ pub enum ProgramError {
     Documents(#[from] DocumentError),
     /// No object runs the autoscaler.
     #[error(
-        "cannot find Cluster Autoscaler in {file}: {there}; give its Deployment, or a file with \
+        "cannot find Cluster Autoscaler in {file}: {contents}; give its Deployment, or a file with \
          its flags"
     )]
     None {
         /// The file.
         file: String,
         /// The other objects of the file.
-        there: String,
+        contents: String,
     },
     /// Several objects run the autoscaler.
     #[error("several objects in {file} run Cluster Autoscaler: {}; give one", all.join(", "))]
@@ -103,10 +103,7 @@ pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
                 true => "there is no object".to_owned(),
                 false => format!("there is only {}", kinds.join(", ")),
             };
-            return Err(ProgramError::None {
-                file,
-                there: contents,
-            });
+            return Err(ProgramError::None { file, contents });
         }
         _ => {
             let all = found.into_iter().map(|one| one.of).collect();
@@ -161,11 +158,16 @@ fn is_name(word: &str) -> bool {
 /// Returns the arguments of the program in a shell command.
 fn after_name(words: Vec<String>) -> Vec<String> {
     let name = words.iter().position(|word| is_name(word));
-    let rest = words.into_iter().skip(name.map_or(0, |at| at + 1));
-    let ends = |word: &String| {
-        word.starts_with(['|', ';', '&', '>', '<']) || word.starts_with("2>") || word == "1>"
-    };
-    rest.take_while(|word| !ends(word)).collect()
+    words
+        .into_iter()
+        .skip(name.map_or(0, |index| index + 1))
+        .take_while(|word| !ends_command(word))
+        .collect()
+}
+
+/// Returns whether a word ends a shell command or redirects its streams.
+fn ends_command(word: &str) -> bool {
+    word.starts_with(['|', ';', '&', '>', '<']) || word.starts_with("2>") || word == "1>"
 }
 
 /// Returns the autoscaler that an object runs, if any.
@@ -173,9 +175,8 @@ fn program(mut document: Manifest) -> Option<Deployment> {
     let (_, path) = KINDS.iter().find(|(kind, _)| *kind == document.kind)?;
     let containers = take(&mut document.rest, &format!("{path}.containers"))?;
     let of = format!("{}/{}", document.kind, document.name);
-    let containers = containers.as_array()?.iter();
-    let mut found = containers.filter_map(|item| container(item.as_object()?));
-    let (words, region) = found.next()?;
+    let mut containers = containers.as_array()?.iter();
+    let (words, region) = containers.find_map(|item| container(item.as_object()?))?;
     Some(Deployment {
         of,
         words,
@@ -186,11 +187,8 @@ fn program(mut document: Manifest) -> Option<Deployment> {
 
 /// Returns the arguments of the autoscaler in a container, and the region from its environment.
 fn container(container: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> {
-    let list = |name: &str| {
-        let items = container.get(name).and_then(Value::as_array);
-        items.into_iter().flatten().filter_map(text)
-    };
-    let mut words: Vec<String> = list("command").chain(list("args")).collect();
+    let mut words = texts(container.get("command"));
+    words.extend(texts(container.get("args")));
     let image = container
         .get("image")
         .and_then(Value::as_str)
@@ -252,16 +250,17 @@ fn expanded(word: &str, environment: &BTreeMap<String, String>, expandable: &mut
 fn environment(container: &Map<String, Value>) -> BTreeMap<String, String> {
     let items = container.get("env").and_then(Value::as_array);
     let items = items.into_iter().flatten();
-    let each = items.filter_map(|item| {
-        let value = text(item.get("value")?)?;
-        Some((item.get("name")?.as_str()?.to_owned(), value))
-    });
-    each.collect()
+    items
+        .filter_map(|item| {
+            let value = text(item.get("value")?)?;
+            Some((item.get("name")?.as_str()?.to_owned(), value))
+        })
+        .collect()
 }
 
 fn priorities(mut document: Manifest) -> Option<String> {
     match take(&mut document.rest, "data") {
-        Some(Value::Object(mut data)) => take(&mut data, PRIORITIES.1).as_ref().and_then(text),
+        Some(Value::Object(mut data)) => take_text(&mut data, PRIORITIES.1),
         _ => None,
     }
 }

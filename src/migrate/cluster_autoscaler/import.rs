@@ -15,7 +15,7 @@ use super::pool::{ImportContext, cluster_of, has_taint};
 use super::{cluster, command_line, deployment, flags, node_groups, pool};
 use crate::config::SourceFile;
 use crate::config::kubernetes_names::name_fault;
-use crate::migrate::dropped::{DroppedField, DroppedFields};
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::text;
 use crate::migrate::karpenter::import::{ConvertedBlock, finish};
 pub use crate::migrate::karpenter::import::{ImportError, ImportOptions, Imported};
@@ -87,7 +87,7 @@ pub fn import(
     let startup = startup(&flags, &selected, &mut losses);
     provider(&flags, &mut losses);
     let context = ImportContext {
-        said: &flags,
+        flags: &flags,
         clusters: &clusters,
         templates: &export.templates,
         startup: &startup,
@@ -129,8 +129,9 @@ struct AutoDiscoverySpec {
 impl AutoDiscoverySpec {
     fn finds(&self, group: &NodeGroup) -> bool {
         self.tags.iter().all(|(key, value)| {
-            let tag = group.tag(key);
-            tag.is_some_and(|tag_value| value.as_ref().is_none_or(|value| tag_value == value))
+            group
+                .tag(key)
+                .is_some_and(|tag| value.as_ref().is_none_or(|value| tag == value))
         })
     }
 }
@@ -196,7 +197,7 @@ fn whereabouts(
     let searched = searched.filter_map(|(key, _)| cluster_of(key));
     let tagged = groups.iter().flat_map(|group| &group.tags);
     let tagged = tagged.filter_map(|tag| cluster_of(&tag.key));
-    let fine = |name: &&str| name_fault(name).is_none();
+
     let mut names = given
         .into_iter()
         .chain(flags.text("cluster-name"))
@@ -210,8 +211,12 @@ fn whereabouts(
     });
     let mut regions = program.region.as_deref().into_iter().chain(arns);
     ClusterLocation {
-        name: names.find(fine).map(str::to_owned),
-        region: regions.find(fine).map(str::to_owned),
+        name: names
+            .find(|name| name_fault(name).is_none())
+            .map(str::to_owned),
+        region: regions
+            .find(|region| name_fault(region).is_none())
+            .map(str::to_owned),
         eks: eks.map(str::to_owned),
     }
 }
@@ -292,9 +297,9 @@ fn weights(
 }
 
 /// Parses the patterns of names with their priorities.
-fn patterns(text_of_it: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
+fn patterns(priorities: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
     let path = "ConfigMap/cluster-autoscaler-priority-expander";
-    let parsed = manifests::parse(text_of_it);
+    let parsed = manifests::parse(priorities);
     let Some(Value::Object(all)) = parsed.ok().and_then(|all| all.into_iter().next()) else {
         losses.add(
             path,
@@ -332,15 +337,11 @@ fn startup(flags: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields)
     for flag in ["startup-taint", "ignore-taint"] {
         for key in flags.list(flag) {
             if !groups.iter().any(|group| has_taint(group, key)) {
-                losses.all.push(DroppedField {
-                    of: flags.of.clone(),
-                    path: format!("--{flag}={key}"),
-                    why: format!(
-                        "no group has its effect; add startup_taint {key:?} to the pools whose \
-                         nodes start with it"
-                    ),
-                    missing: false,
-                });
+                let why = format!(
+                    "no group has its effect; add startup_taint {key:?} to the pools whose \
+                     nodes start with it"
+                );
+                flags.drop_flag(format!("--{flag}={key}"), why, losses);
             }
             keys.push(key.clone());
         }

@@ -1,10 +1,11 @@
 //! Converts the instances of a group to requirements on types, zones and capacity types.
 
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use super::node_groups::NodeGroup;
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{take, take_text, text, text_or_empty, texts};
 use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
 use crate::model::labels::{
     ACCELERATOR_COUNT, CAPACITY_TYPE, GPU_COUNT, INSTANCE_SIZE, INSTANCE_TYPE, ZONE,
@@ -35,6 +36,20 @@ const RESERVATION: &str = "CapacityReservationSpecification";
 
 /// The path of the attributes for instance type selection.
 const ATTRIBUTES: &str = "InstanceRequirements";
+
+/// Why the instance types of a group cannot be converted.
+#[derive(Debug, Error)]
+pub(super) enum InstanceTypesError {
+    #[error("launch configurations are not supported; migrate the group to a launch template")]
+    LaunchConfiguration,
+    #[error(
+        "the input has no instance types; pass the output of aws ec2 \
+         describe-launch-template-versions with --asg"
+    )]
+    NoTypes,
+    #[error("no requirement expresses {0}; write instance families or types")]
+    Patterns(String),
+}
 
 /// The requirements collected so far.
 #[derive(Debug, Default)]
@@ -80,8 +95,8 @@ fn reserved(
     data: Option<&Map<String, Value>>,
     capacity: &[&'static str],
 ) -> Option<(Vec<&'static str>, &'static str)> {
-    let of = |fields: &Map<String, Value>| fields.get(RESERVATION)?.as_object().cloned();
-    let (by_template, by_group) = (data.and_then(of)?, of(&group.fields));
+    let by_group = group.fields.get(RESERVATION);
+    let by_template = data?.get(RESERVATION)?;
     by_template
         .get("CapacityReservationTarget")?
         .get("CapacityReservationId")?
@@ -118,7 +133,7 @@ pub(super) fn rules(
     group: &mut NodeGroup,
     data: Option<&Map<String, Value>>,
     losses: &mut DroppedFields,
-) -> Result<Vec<HclBlock>, String> {
+) -> Result<Vec<HclBlock>, InstanceTypesError> {
     let mut rules = Rules::default();
     let mixed = match group.fields.get("MixedInstancesPolicy") {
         Some(Value::Object(mixed)) => mixed.clone(),
@@ -132,10 +147,7 @@ pub(super) fn rules(
         }
         None => rules.add(CAPACITY_TYPE, "in", capacity),
     }
-    let zones = match group.take("AvailabilityZones") {
-        Some(Value::Array(zones)) => zones.iter().filter_map(text).collect(),
-        _ => Vec::new(),
-    };
+    let zones = texts(group.take("AvailabilityZones").as_ref());
     types(group, &mixed, data, &mut rules, losses)?;
     // Without zones, its subnets determine the zones.
     if !zones.is_empty() {
@@ -151,51 +163,48 @@ fn capacity(
     data: Option<&Map<String, Value>>,
     losses: &mut DroppedFields,
 ) -> Vec<&'static str> {
-    let (spot, on_demand) = ("spot", "on-demand");
     if let Some(Value::Object(distribution)) = mixed.get("InstancesDistribution") {
-        let whole = |name: &str, default: i64| {
-            distribution
-                .get(name)
-                .and_then(Value::as_i64)
-                .unwrap_or(default)
-        };
-        let base = whole("OnDemandBaseCapacity", 0);
-        let share = whole("OnDemandPercentageAboveBaseCapacity", 100);
-        let path = "MixedInstancesPolicy.InstancesDistribution";
-        if distribution
-            .get("SpotMaxPrice")
-            .and_then(text)
-            .is_some_and(|price| !price.is_empty())
-        {
-            let why = "no maximum spot price is supported; spot never costs more than on-demand";
-            losses.add(format!("{path}.SpotMaxPrice"), why);
-        }
-        return match (base, share) {
-            (_, 100..) => vec![on_demand],
-            (0, ..=0) => vec![spot],
-            _ => {
-                let why = format!(
-                    "shares are not supported: {base} on demand and {share} % of the others \
-                     become the cheaper of both; use two pools with limits and weights instead"
-                );
-                losses.add(path, why);
-                vec![spot, on_demand]
-            }
-        };
+        return distributed(distribution, losses);
     }
     match group.managed("capacityType").and_then(Value::as_str) {
-        Some("SPOT") => return vec![spot],
+        Some("SPOT") => return vec!["spot"],
         Some("CAPACITY_BLOCK") => return vec!["reserved"],
         _ => {}
     }
-    let market = data.and_then(|data| data.get("InstanceMarketOptions"));
-    let market = market
-        .and_then(|options| options.get("MarketType"))
-        .and_then(Value::as_str);
-    match market {
-        Some("spot") => vec![spot],
+    let market = data.and_then(|data| data.get("InstanceMarketOptions")?.get("MarketType"));
+    match market.and_then(Value::as_str) {
+        Some("spot") => vec!["spot"],
         Some("capacity-block") => vec!["reserved"],
-        _ => vec![on_demand],
+        _ => vec!["on-demand"],
+    }
+}
+
+/// Converts the shares of on-demand and spot instances to capacity types.
+fn distributed(distribution: &Map<String, Value>, losses: &mut DroppedFields) -> Vec<&'static str> {
+    let [base, share] = [
+        ("OnDemandBaseCapacity", 0),
+        ("OnDemandPercentageAboveBaseCapacity", 100),
+    ]
+    .map(|(name, default)| {
+        let number = distribution.get(name).and_then(Value::as_i64);
+        number.unwrap_or(default)
+    });
+    let path = "MixedInstancesPolicy.InstancesDistribution";
+    if !text_or_empty(distribution.get("SpotMaxPrice")).is_empty() {
+        let why = "no maximum spot price is supported; spot never costs more than on-demand";
+        losses.add(format!("{path}.SpotMaxPrice"), why);
+    }
+    match (base, share) {
+        (_, 100..) => vec!["on-demand"],
+        (0, ..=0) => vec!["spot"],
+        _ => {
+            let why = format!(
+                "shares are not supported: {base} on demand and {share} % of the others \
+                 become the cheaper of both; use two pools with limits and weights instead"
+            );
+            losses.add(path, why);
+            vec!["spot", "on-demand"]
+        }
     }
 }
 
@@ -206,20 +215,14 @@ fn types(
     data: Option<&Map<String, Value>>,
     rules: &mut Rules,
     losses: &mut DroppedFields,
-) -> Result<(), String> {
-    let template = mixed.get("LaunchTemplate");
-    let overrides = template
-        .and_then(|template| template.get("Overrides"))
-        .and_then(Value::as_array);
-    let overrides: Vec<&Value> = overrides.into_iter().flatten().collect();
-    let mut named: Vec<String> = Vec::new();
-    let mut add = |name: Option<String>| {
-        if let Some(name) = name.filter(|name| !name.is_empty() && !named.contains(name)) {
-            named.push(name);
-        }
-    };
-    for entry in &overrides {
-        add(entry.get("InstanceType").and_then(text));
+) -> Result<(), InstanceTypesError> {
+    let overrides = mixed
+        .get("LaunchTemplate")
+        .and_then(|template| template.get("Overrides")?.as_array())
+        .map_or(&[][..], Vec::as_slice);
+    let mut names: Vec<String> = Vec::new();
+    for entry in overrides {
+        names.extend(entry.get("InstanceType").and_then(text));
         let path = "MixedInstancesPolicy.LaunchTemplate.Overrides";
         let weight = entry.get("WeightedCapacity").and_then(text);
         if weight.is_some_and(|weight| weight != "1") {
@@ -236,37 +239,31 @@ fn types(
             losses.add(format!("{path}.LaunchTemplateSpecification"), why);
         }
     }
-    let attributes = match overrides.as_slice() {
+    let attributes = match overrides {
         [one] => one.get(ATTRIBUTES),
         _ => None,
     };
-    let attributes = attributes.or_else(|| data.and_then(|data| data.get(ATTRIBUTES)));
+    let attributes = attributes.or_else(|| data?.get(ATTRIBUTES));
     if let Some(Value::Object(attributes)) = attributes.filter(|_| overrides.len() <= 1) {
         return by_attributes(attributes.clone(), rules, losses);
     }
-    let managed = group.managed("instanceTypes").and_then(Value::as_array);
-    for name in managed
-        .into_iter()
-        .flatten()
-        .filter(|_| overrides.is_empty())
-    {
-        add(text(name));
+    if overrides.is_empty() {
+        let managed = group.managed("instanceTypes");
+        names.extend(texts(managed));
+        if managed.and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            names.extend(data.and_then(|data| text(data.get("InstanceType")?)));
+        }
     }
-    let lone = data
-        .and_then(|data| data.get("InstanceType"))
-        .and_then(text);
-    if overrides.is_empty() && managed.is_none_or(Vec::is_empty) {
-        add(lone);
+    let mut named: Vec<String> = Vec::new();
+    for name in names {
+        if !name.is_empty() && !named.contains(&name) {
+            named.push(name);
+        }
     }
     if named.is_empty() {
         return Err(match group.fields.contains_key("LaunchConfigurationName") {
-            true => {
-                "launch configurations are not supported; migrate the group to a launch template"
-                    .to_owned()
-            }
-            false => "the input has no instance types; pass the output of aws ec2 \
-                      describe-launch-template-versions with --asg"
-                .to_owned(),
+            true => InstanceTypesError::LaunchConfiguration,
+            false => InstanceTypesError::NoTypes,
         });
     }
     rules.add(INSTANCE_TYPE, "in", named);
@@ -288,25 +285,14 @@ fn by_attributes(
     mut attributes: Map<String, Value>,
     rules: &mut Rules,
     losses: &mut DroppedFields,
-) -> Result<(), String> {
-    let texts = |attributes: &mut Map<String, Value>, name: &str| -> Vec<String> {
-        let items = take(attributes, name);
-        let items = items
-            .as_ref()
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
-        items.filter_map(text).collect()
-    };
-    let allowed = texts(&mut attributes, "AllowedInstanceTypes");
+) -> Result<(), InstanceTypesError> {
+    let allowed = texts(take(&mut attributes, "AllowedInstanceTypes").as_ref());
     if !allowed.is_empty() {
-        let (key, values) = patterns(&allowed).ok_or_else(|| {
-            let names = allowed.join(", ");
-            format!("no requirement expresses {names}; write instance families or types")
-        })?;
+        let (key, values) =
+            patterns(&allowed).ok_or_else(|| InstanceTypesError::Patterns(allowed.join(", ")))?;
         rules.add(key, "in", values);
     }
-    let excluded = texts(&mut attributes, "ExcludedInstanceTypes");
+    let excluded = texts(take(&mut attributes, "ExcludedInstanceTypes").as_ref());
     match patterns(&excluded) {
         _ if excluded.is_empty() => {}
         Some((key, values)) if allowed.is_empty() => rules.add(key, "not_in", values),
@@ -333,21 +319,14 @@ fn by_attributes(
         ("AcceleratorManufacturers", GPU_MAKER),
         ("AcceleratorNames", GPU_NAME),
     ] {
-        let values = texts(&mut attributes, name);
+        let mut values = texts(take(&mut attributes, name).as_ref());
+        for value in &mut values {
+            if let Some((_, ours)) = MAKERS.iter().find(|(theirs, _)| theirs == value) {
+                *value = (*ours).to_owned();
+            }
+        }
         if !values.is_empty() {
-            rules.add(
-                key,
-                "in",
-                values
-                    .into_iter()
-                    .map(
-                        |value| match MAKERS.iter().find(|(theirs, _)| *theirs == value) {
-                            Some((_, ours)) => (*ours).to_owned(),
-                            None => value,
-                        },
-                    )
-                    .collect::<Vec<_>>(),
-            );
+            rules.add(key, "in", values);
         }
     }
     words(&mut attributes, rules);
@@ -357,28 +336,19 @@ fn by_attributes(
 
 /// Converts attributes with a keyword. They have a default.
 fn words(attributes: &mut Map<String, Value>, rules: &mut Rules) {
-    let mut word = |name: &str, default: &str| {
-        let value = take(attributes, name).as_ref().and_then(text);
-        value.unwrap_or_else(|| default.to_owned())
-    };
-    let (burst, metal) = (
-        word("BurstablePerformance", "excluded"),
-        word("BareMetal", "excluded"),
-    );
-    let local = word("LocalStorage", "included");
-    match burst.as_str() {
-        "excluded" => rules.add(CATEGORY, "not_in", vec!["t"]),
-        "required" => rules.add(CATEGORY, "in", vec!["t"]),
-        _ => {}
+    for (name, key, values) in [
+        ("BurstablePerformance", CATEGORY, &["t"][..]),
+        ("BareMetal", INSTANCE_SIZE, &METAL),
+    ] {
+        match take_text(attributes, name).as_deref().unwrap_or("excluded") {
+            "excluded" => rules.add(key, "not_in", values.to_vec()),
+            "required" => rules.add(key, "in", values.to_vec()),
+            _ => {}
+        }
     }
-    match metal.as_str() {
-        "excluded" => rules.add(INSTANCE_SIZE, "not_in", METAL.to_vec()),
-        "required" => rules.add(INSTANCE_SIZE, "in", METAL.to_vec()),
-        _ => {}
-    }
-    match local.as_str() {
-        "excluded" => rules.add(LOCAL, "exists", false),
-        "required" => rules.add(LOCAL, "exists", true),
+    match take_text(attributes, "LocalStorage").as_deref() {
+        Some("excluded") => rules.add(LOCAL, "exists", false),
+        Some("required") => rules.add(LOCAL, "exists", true),
         _ => {}
     }
 }

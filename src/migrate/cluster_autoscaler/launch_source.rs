@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::node_groups::{LaunchTemplateVersion, NodeGroup, meant, only};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{take, take_text, text};
 use crate::migrate::hcl::HclBody;
 
 /// Why a value is missing if the launch template is not part of the input.
@@ -44,7 +44,7 @@ pub(super) struct LaunchSource {
     /// The launch template that the user passed to EKS.
     pub(super) given: Option<Map<String, Value>>,
     /// The name of the launch template that the user passed to EKS, if the input does not have it.
-    untold: Option<String>,
+    missing: Option<String>,
     /// Versions that are assumed to be the latest, because the input has no others.
     pub(super) latest: Vec<i64>,
 }
@@ -52,29 +52,27 @@ pub(super) struct LaunchSource {
 impl LaunchSource {
     /// Finds the launch template of a group.
     pub(super) fn of(group: &NodeGroup, templates: &[LaunchTemplateVersion]) -> Self {
-        let mixed = group.fields.get("MixedInstancesPolicy");
-        let mixed = mixed.and_then(|policy| policy.get("LaunchTemplate"));
-        let mixed = mixed.and_then(|template| template.get("LaunchTemplateSpecification"));
-        let found = |reference: Option<&Value>| {
-            let template = meant(reference?.as_object()?, templates)?;
-            Some(template.data.clone())
-        };
-        let named = group.managed("launchTemplate");
-        let given = found(named);
-        let missing_template = named.filter(|_| given.is_none()).map(|reference| {
-            let word = |name: &str| reference.get(name).and_then(text);
-            let template = word("id").or_else(|| word("name")).unwrap_or_default();
-            let version = word("version").unwrap_or_else(|| "$Default".to_owned());
-            format!("launchTemplate {template} version {version}")
+        let mixed = group.fields.get("MixedInstancesPolicy").and_then(|policy| {
+            policy
+                .get("LaunchTemplate")?
+                .get("LaunchTemplateSpecification")
         });
         let specification = mixed.or_else(|| group.fields.get("LaunchTemplate"));
+        let named = group.managed("launchTemplate");
+        let given = template_data(named, templates);
+        let missing = named.filter(|_| given.is_none()).map(|reference| {
+            let [id, name, version] =
+                ["id", "name", "version"].map(|field| reference.get(field).and_then(text));
+            let template = id.or(name).unwrap_or_default();
+            let version = version.unwrap_or_else(|| "$Default".to_owned());
+            format!("launchTemplate {template} version {version}")
+        });
         let references = [specification, named].into_iter().flatten();
-        let references = references.filter_map(Value::as_object);
-        let latest = references.filter_map(|reference| only(reference, templates));
+        let latest = references.filter_map(|reference| only(reference.as_object()?, templates));
         Self {
-            data: found(specification),
+            data: template_data(specification, templates),
             given,
-            untold: missing_template,
+            missing,
             latest: latest.collect(),
         }
     }
@@ -88,13 +86,22 @@ impl LaunchSource {
                 "{why} {kind}; use ami blocks with ami_family and the SSM parameter of the image"
             ));
         }
-        let is_told = self.data.is_some() || self.given.is_some();
-        (kind == CUSTOM && !is_told).then(|| {
-            let template = self.untold.as_deref().unwrap_or("its launch template");
+        let is_known = self.data.is_some() || self.given.is_some();
+        (kind == CUSTOM && !is_known).then(|| {
+            let template = self.missing.as_deref().unwrap_or("its launch template");
             let why = "the input has neither the image nor the user data of the nodes";
             format!("{why}; pass {template} with --asg")
         })
     }
+}
+
+/// Returns the launch template of a reference, if the input has it.
+fn template_data(
+    reference: Option<&Value>,
+    templates: &[LaunchTemplateVersion],
+) -> Option<Map<String, Value>> {
+    let version = meant(reference?.as_object()?, templates)?;
+    Some(version.data.clone())
 }
 
 /// Returns the image type of an EKS node group.
@@ -123,7 +130,7 @@ pub(super) fn user_data(
         None if !is_own => None,
         _ => encoded,
     };
-    if let Some(path) = launched.untold.as_deref().filter(|_| !is_own) {
+    if let Some(path) = launched.missing.as_deref().filter(|_| !is_own) {
         let why =
             "the user data can contain more than the EKS bootstrap; pass this version with --asg";
         losses.miss(path, why);
@@ -146,7 +153,7 @@ pub(super) fn image(
     losses: &mut DroppedFields,
 ) -> Option<(HclBody, bool)> {
     let mut inner = HclBody::default();
-    let image_id = take(data, "ImageId").as_ref().and_then(text);
+    let image_id = take_text(data, "ImageId");
     if let Some(kind) = kind(group).filter(|kind| *kind != CUSTOM) {
         // Without a family, the pool is dropped, too.
         let family = family(kind)?;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{take, text, text_or_empty};
 use crate::migrate::manifests::{self, BYTES_MAX};
 
 /// The most groups and launch templates. An account has hundreds of them in a region.
@@ -91,6 +91,17 @@ pub(super) struct Tag {
     pub(super) is_launched: bool,
 }
 
+impl Tag {
+    /// Creates a tag that is not propagated to instances.
+    fn new(key: &str, value: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            is_launched: false,
+        }
+    }
+}
+
 /// A version of a launch template.
 #[derive(Clone, Debug)]
 pub(super) struct LaunchTemplateVersion {
@@ -130,29 +141,24 @@ impl NodeGroup {
 /// Reads all files.
 pub(super) fn read(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
     let (mut export, mut managed, mut bytes) = (AwsExport::default(), Vec::new(), 0_usize);
-    for file in files {
-        bytes = bytes.saturating_add(file.text.len());
-        let too_much = || GroupsError::TooMuch {
-            file: file.name.clone(),
-        };
+    for SourceFile { name, text, .. } in files {
+        bytes = bytes.saturating_add(text.len());
         if bytes > BYTES_MAX {
-            return Err(too_much());
+            return Err(GroupsError::TooMuch { file: name.clone() });
         }
-        let answers = manifests::parse(&file.text).map_err(|why| GroupsError::Malformed {
-            file: file.name.clone(),
-            why,
+        let answers = manifests::parse(text).map_err(|error| GroupsError::Malformed {
+            file: name.clone(),
+            why: error.to_string(),
         })?;
-        let answers = answers.into_iter().filter(|answer| !answer.is_null());
         let mut is_known = false;
-        for mut answer in answers {
-            is_known |= sort(&mut answer, &file.name, &mut export, &mut managed)?;
+        for mut answer in answers.into_iter().filter(|answer| !answer.is_null()) {
+            is_known |= sort(&mut answer, name, &mut export, &mut managed)?;
         }
         if !is_known {
-            let file = file.name.clone();
-            return Err(GroupsError::Other { file });
+            return Err(GroupsError::Other { file: name.clone() });
         }
         if export.groups.len() + export.templates.len() + managed.len() > GROUPS_MAX {
-            return Err(too_much());
+            return Err(GroupsError::TooMuch { file: name.clone() });
         }
     }
     for node_group in managed {
@@ -177,31 +183,23 @@ fn sort(
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     });
-    let nameless = |list, index, field| GroupsError::Nameless {
-        file: file.to_owned(),
-        list,
-        index: index + 1,
-        field,
-    };
+
     for (index, item) in groups.into_iter().enumerate() {
-        let found = group(item);
-        let node_group = found.ok_or_else(|| nameless(GROUPS, index, "AutoScalingGroupName"))?;
-        if export
-            .groups
-            .iter()
-            .any(|other| other.name == node_group.name)
-        {
+        let group =
+            group(item).ok_or_else(|| nameless(file, GROUPS, index, "AutoScalingGroupName"))?;
+        if export.groups.iter().any(|other| other.name == group.name) {
             return Err(GroupsError::Twice {
                 file: file.to_owned(),
-                name: node_group.name,
+                name: group.name,
             });
         }
-        export.groups.push(node_group);
+        export.groups.push(group);
     }
     for (index, item) in templates.into_iter().enumerate() {
-        let found = template(item);
-        let version = found.ok_or_else(|| nameless(TEMPLATES, index, "LaunchTemplateData"))?;
-        export.templates.push(version);
+        let version = template(item);
+        export
+            .templates
+            .push(version.ok_or_else(|| nameless(file, TEMPLATES, index, "LaunchTemplateData"))?);
     }
     match take(answer, NODE_GROUP) {
         Some(Value::Object(node_group))
@@ -212,8 +210,18 @@ fn sort(
             managed.push(node_group);
             Ok(true)
         }
-        Some(_) => Err(nameless(NODE_GROUP, 0, "nodegroupName")),
+        Some(_) => Err(nameless(file, NODE_GROUP, 0, "nodegroupName")),
         None => Ok(is_known),
+    }
+}
+
+/// Returns the error that an element has no name. The index counts from zero.
+fn nameless(file: &str, list: &'static str, index: usize, field: &'static str) -> GroupsError {
+    GroupsError::Nameless {
+        file: file.to_owned(),
+        list,
+        index: index + 1,
+        field,
     }
 }
 
@@ -229,7 +237,7 @@ fn group(item: Value) -> Option<NodeGroup> {
     let tags = tags.iter().filter_map(|tag| {
         Some(Tag {
             key: text(tag.get("Key")?)?,
-            value: tag.get("Value").and_then(text).unwrap_or_default(),
+            value: text_or_empty(tag.get("Value")),
             is_launched: tag.get("PropagateAtLaunch") == Some(&Value::Bool(true)),
         })
     });
@@ -248,10 +256,9 @@ fn template(item: Value) -> Option<LaunchTemplateVersion> {
     let Some(Value::Object(data)) = take(&mut fields, "LaunchTemplateData") else {
         return None;
     };
-    let word = |name: &str| fields.get(name).and_then(text).unwrap_or_default();
     Some(LaunchTemplateVersion {
-        id: word("LaunchTemplateId"),
-        name: word("LaunchTemplateName"),
+        id: text_or_empty(fields.get("LaunchTemplateId")),
+        name: text_or_empty(fields.get("LaunchTemplateName")),
         version: fields
             .get("VersionNumber")
             .and_then(Value::as_i64)
@@ -263,8 +270,8 @@ fn template(item: Value) -> Option<LaunchTemplateVersion> {
 
 /// Joins an EKS node group with its Auto Scaling group, which can be absent from the input.
 fn join(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
-    let word = |name: &str| managed.get(name).and_then(text).unwrap_or_default();
-    let (name, cluster) = (word("nodegroupName"), word("clusterName"));
+    let [name, cluster] =
+        ["nodegroupName", "clusterName"].map(|field| text_or_empty(managed.get(field)));
     let scaling_groups = managed
         .get("resources")
         .and_then(|resources| resources.get("autoScalingGroups"))
@@ -274,16 +281,12 @@ fn join(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
         .flatten()
         .filter_map(|item| item.get("name")?.as_str().map(str::to_owned))
         .collect();
-    let tag = |key: &str, value: &str| Tag {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        is_launched: false,
-    };
-    let more = managed.get("tags").and_then(Value::as_object);
-    let more = more.into_iter().flatten();
-    let more = more.filter(|(key, _)| key.starts_with(NODE_TEMPLATE));
-    let more: Vec<Tag> = more
-        .filter_map(|(key, value)| Some(tag(key, value.as_str()?)))
+    let node_tags = managed.get("tags").and_then(Value::as_object);
+    let node_tags: Vec<Tag> = node_tags
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| key.starts_with(NODE_TEMPLATE))
+        .filter_map(|(key, value)| Some(Tag::new(key, value.as_str()?)))
         .collect();
     if let Some(group) = groups.iter_mut().find(|group| {
         let tagged = group.tag("eks:nodegroup-name") == Some(&name)
@@ -293,19 +296,19 @@ fn join(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
         // Values of the EKS node group override values of the Auto Scaling group.
         group
             .tags
-            .retain(|tag| more.iter().all(|other| other.key != tag.key));
-        group.tags.extend(more);
+            .retain(|tag| node_tags.iter().all(|other| other.key != tag.key));
+        group.tags.extend(node_tags);
         group.managed = Some(managed);
         return;
     }
     // EKS sets these discovery tags on its groups.
     let mut tags = vec![
-        tag("eks:nodegroup-name", &name),
-        tag("eks:cluster-name", &cluster),
-        tag(&format!("{AUTOSCALER}enabled"), "true"),
-        tag(&format!("{AUTOSCALER}{cluster}"), "owned"),
+        Tag::new("eks:nodegroup-name", &name),
+        Tag::new("eks:cluster-name", &cluster),
+        Tag::new(&format!("{AUTOSCALER}enabled"), "true"),
+        Tag::new(&format!("{AUTOSCALER}{cluster}"), "owned"),
     ];
-    tags.extend(more);
+    tags.extend(node_tags);
     let mut fields = Map::new();
     for (from, to) in [("minSize", "MinSize"), ("maxSize", "MaxSize")] {
         let size = managed
@@ -330,19 +333,19 @@ struct Reference<'a> {
 
 impl<'a> Reference<'a> {
     fn of(fields: &Map<String, Value>, templates: &'a [LaunchTemplateVersion]) -> Self {
-        let word = |names: [&str; 2]| {
-            let mut found = names.iter().filter_map(|name| fields.get(*name));
-            found.next().and_then(text).unwrap_or_default()
-        };
-        let id = word(["LaunchTemplateId", "id"]);
-        let name = word(["LaunchTemplateName", "name"]);
+        let [id, name, version] = [
+            ["LaunchTemplateId", "id"],
+            ["LaunchTemplateName", "name"],
+            ["Version", "version"],
+        ]
+        .map(|names| text_or_empty(names.iter().find_map(|name| fields.get(*name))));
         let same = templates.iter().filter(|template| match id.is_empty() {
             true => !name.is_empty() && template.name == name,
             false => template.id == id,
         });
         Self {
             same: same.collect(),
-            version: word(["Version", "version"]),
+            version,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::node_groups::{AUTOSCALER, LaunchTemplateVersion, NODE_TEMPLATE, NodeG
 use super::{instance_requirements, node_class, scale_down, unsupported_fields};
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::text;
+use crate::migrate::field_mapping::{take_text, text, text_or_empty};
 use crate::migrate::format_units::duration;
 use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
@@ -20,6 +20,8 @@ use jiff::SignedDuration;
 
 /// The most characters of a pool's name.
 const NAME_MAX: usize = 63;
+/// The valid characters of a name besides letters and digits.
+const PUNCTUATION: [char; 3] = ['-', '_', '.'];
 
 /// Flags that a group can override, by the suffix of the tag.
 const OPTIONS: [(&str, &str); 7] = [
@@ -74,7 +76,7 @@ const KNOWN: [&str; 8] = [
 
 /// The data shared by all groups of an autoscaler.
 pub(super) struct ImportContext<'a> {
-    pub(super) said: &'a FlagValues,
+    pub(super) flags: &'a FlagValues,
     pub(super) clusters: &'a [String],
     pub(super) templates: &'a [LaunchTemplateVersion],
     /// Keys of startup taints.
@@ -107,15 +109,18 @@ pub(super) fn label(group: &NodeGroup) -> String {
 
 /// Removes invalid characters from a name.
 pub(super) fn plain(name: &str) -> String {
-    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let name: String = name
+    let valid: String = name
         .chars()
-        .map(|c| if fine(c) { c } else { '-' })
+        .map(
+            |c| match c.is_ascii_alphanumeric() || PUNCTUATION.contains(&c) {
+                true => c,
+                false => '-',
+            },
+        )
         .collect();
-    let edge = |c: char| !c.is_ascii_alphanumeric();
-    let name = name.trim_matches(edge);
+    let name = valid.trim_matches(PUNCTUATION);
     let name: String = name.chars().take(NAME_MAX).collect();
-    match name.trim_end_matches(edge) {
+    match name.trim_end_matches(PUNCTUATION) {
         "" => "group".to_owned(),
         name => name.to_owned(),
     }
@@ -127,10 +132,10 @@ pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<Co
     let launched = LaunchSource::of(&group, context.templates);
     let mut losses = DroppedFields::of(of.as_str());
     let options = options(&group, &mut losses);
-    let flags = context.said.with(options);
+    let flags = context.flags.with(options);
     let fault = launched.fault(&group);
     let ruled = instance_requirements::rules(&mut group, launched.data.as_ref(), &mut losses);
-    let class = node_class::build(&mut group, &launched, (&of, &name), context.clusters);
+    let class = node_class::build(&mut group, &launched, &of, &name, context.clusters);
     let mut body = HclBody::default();
     if !context.clusters.is_empty() {
         body.set("clusters", context.clusters.to_vec());
@@ -150,7 +155,7 @@ pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<Co
     sizes(&mut group, context, &mut body, &mut losses);
     let (why, rules) = match ruled {
         Ok(rules) => (fault, rules),
-        Err(why) => (Some(why), Vec::new()),
+        Err(error) => (Some(error.to_string()), Vec::new()),
     };
     let mut marks = HclBody::default();
     marks.items.extend(rules.into_iter().map(HclItem::Block));
@@ -214,7 +219,7 @@ pub(super) fn unknown(name: &str, context: &ImportContext<'_>) -> ConvertedBlock
         body.set("limits", serde_json::json!({ "nodes": maximum }));
     }
     let mut losses = DroppedFields::of(called(name));
-    behave(context.said, HclBody::default(), &mut body, &mut losses);
+    behave(context.flags, HclBody::default(), &mut body, &mut losses);
     let mut pool = built(&called(name), "pool", &plain(name), body);
     pool.losses = losses.all;
     pool.leave_out(
@@ -286,14 +291,13 @@ fn sizes(
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
-    let whole = |value: Option<Value>| value.as_ref().and_then(Value::as_i64);
-    let (minimum, maximum) = (whole(group.take("MinSize")), whole(group.take("MaxSize")));
-    let configured = context.sizes.get(&group.name).copied();
-    let (minimum, maximum) = match configured {
-        Some((minimum, maximum)) => (Some(minimum), Some(maximum)),
+    let [minimum, maximum, age] = ["MinSize", "MaxSize", "MaxInstanceLifetime"]
+        .map(|field| group.take(field).as_ref().and_then(Value::as_i64));
+    let (minimum, maximum) = match context.sizes.get(&group.name) {
+        Some((minimum, maximum)) => (Some(*minimum), Some(*maximum)),
         None => (minimum, maximum),
     };
-    let unit = group.take("DesiredCapacityType").as_ref().and_then(text);
+    let unit = take_text(&mut group.fields, "DesiredCapacityType");
     let limits = match (maximum, unit.as_deref()) {
         (None, _) => Err("the input has no maximum size; set the number of nodes"),
         (Some(_), _) if is_weighed(group) => {
@@ -315,7 +319,7 @@ fn sizes(
                    fixed size";
         losses.add(format!("MinSize={minimum}"), why);
     }
-    let age = whole(group.take("MaxInstanceLifetime")).filter(|seconds| *seconds > 0);
+    let age = age.filter(|seconds| *seconds > 0);
     // Without a maximum lifetime, nodes do not expire.
     body.set("expire_after", duration(age.map(SignedDuration::from_secs)));
 }
@@ -341,8 +345,7 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
             continue;
         };
         let parts = tag.value.rsplit_once(':');
-        let known = |effect: &str| EFFECTS.iter().any(|(_, name)| *name == effect);
-        match parts.filter(|(_, effect)| known(effect)) {
+        match parts.filter(|(_, effect)| EFFECTS.iter().any(|(_, ours)| ours == effect)) {
             Some((value, effect)) => all.push(GroupTaint {
                 key: key.to_owned(),
                 value: value.to_owned(),
@@ -357,12 +360,11 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
     }
     let managed = group.managed("taints").and_then(Value::as_array);
     for taint in managed.into_iter().flatten() {
-        let word = |name: &str| taint.get(name).and_then(text).unwrap_or_default();
-        let effect = word("effect");
+        let effect = text_or_empty(taint.get("effect"));
         let known = EFFECTS.iter().find(|(theirs, _)| *theirs == effect);
         all.push(GroupTaint {
-            key: word("key"),
-            value: word("value"),
+            key: text_or_empty(taint.get("key")),
+            value: text_or_empty(taint.get("value")),
             effect: known.map_or(effect.as_str(), |(_, ours)| ours).to_owned(),
         });
     }
@@ -453,9 +455,8 @@ fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
 
 /// Returns the name of a cluster from the key of a tag.
 pub(super) fn cluster_of(key: &str) -> Option<&str> {
-    let name = key
-        .strip_prefix(AUTOSCALER)
-        .filter(|name| *name != "enabled");
-    let name = name.or_else(|| key.strip_prefix("kubernetes.io/cluster/"));
-    name.filter(|name| !name.is_empty() && !name.contains('/'))
+    key.strip_prefix(AUTOSCALER)
+        .filter(|name| *name != "enabled")
+        .or_else(|| key.strip_prefix("kubernetes.io/cluster/"))
+        .filter(|name| !name.is_empty() && !name.contains('/'))
 }

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 use super::flags::FlagValues;
-use crate::migrate::dropped::{DroppedField, DroppedFields};
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::format_units::duration;
 use crate::migrate::hcl::HclBody;
 
@@ -23,18 +23,19 @@ const SAFE: [&str; 3] = [
 ];
 
 /// Converts the timeouts of a pool.
-pub(super) fn timeouts(values: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
-    let mut set = |name: &'static str, flags: &[&str]| {
-        let mut lengths = flags
-            .iter()
-            .filter_map(|flag| values.duration(flag, losses));
-        if let Some(length) = lengths.next() {
+pub(super) fn timeouts(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
+    for (name, given) in [
+        ("registration_timeout", &["max-node-provision-time"][..]),
+        (
+            "initialization_timeout",
+            &["max-node-startup-time", "max-node-start-up-time"],
+        ),
+    ] {
+        let length = given.iter().find_map(|flag| flags.duration(flag, losses));
+        if let Some(length) = length {
             body.set(name, duration(Some(length)));
         }
-    };
-    set("registration_timeout", &["max-node-provision-time"]);
-    let started = ["max-node-startup-time", "max-node-start-up-time"];
-    set("initialization_timeout", &started);
+    }
 }
 
 /// Converts the flags on unready nodes, if given.
@@ -101,12 +102,9 @@ fn percent(flags: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option
         percent = percent.max(1);
     }
     if (f64::from(percent) - exact).abs() > 1e-6 {
-        losses.all.push(DroppedField {
-            of: flags.of.clone(),
-            path: flags.told("scale-down-utilization-threshold"),
-            why: format!("only whole percentages are supported; {percent} is used"),
-            missing: false,
-        });
+        let why = format!("only whole percentages are supported; {percent} is used");
+        let path = flags.told("scale-down-utilization-threshold");
+        flags.drop_flag(path, why, losses);
     }
     Some(i64::from(percent))
 }
@@ -122,13 +120,8 @@ fn safety(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     }
     body.set("safety", "conservative");
     for name in off {
-        losses.all.push(DroppedField {
-            of: flags.of.clone(),
-            path: flags.told(name),
-            why: "safety covers all three flags; \"standard\" would also move the pods of the \
-                  other flags"
-                .to_owned(),
-            missing: false,
-        });
+        let why = "safety covers all three flags; \"standard\" would also move the pods of the \
+                   other flags";
+        flags.drop_flag(flags.told(name), why.to_owned(), losses);
     }
 }
