@@ -77,6 +77,14 @@ impl HclBody {
         }
     }
 
+    /// Inserts items before the first block.
+    pub(crate) fn insert_before_blocks(&mut self, more: HclBody) {
+        let mut items = self.items.iter();
+        let place = items.position(|item| matches!(item, HclItem::Block(_)));
+        let place = place.unwrap_or(self.items.len());
+        self.items.splice(place..place, more.items);
+    }
+
     /// Removes and returns an argument.
     pub(crate) fn take(&mut self, name: &str) -> Option<HclValue> {
         let place = self.items.iter().position(|item| match item {

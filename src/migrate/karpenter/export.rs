@@ -19,22 +19,37 @@ use crate::model::node_class::NodeClass;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{CoolDown, Pool};
 
+/// Why a budget cannot be exported.
+#[derive(Debug, Error)]
+enum BudgetError {
+    #[error("Karpenter budgets limit concurrent disruptions, not a rate")]
+    Rate,
+    #[error("in Karpenter, budgets do not apply to expiration")]
+    Expiration,
+    #[error("Karpenter schedules are in UTC")]
+    TimeZone,
+    #[error("Karpenter schedules have no day 7; write 0 for Sunday")]
+    Weekday,
+    #[error("Karpenter budget durations are hours and minutes")]
+    Duration,
+}
+
 /// Why a configuration cannot be exported.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExportError {
     /// The configuration does not have the cluster.
-    #[error("the configuration has no cluster {wanted:?}; it has {there}")]
+    #[error("the configuration has no cluster {wanted:?}; it has {names}")]
     NoCluster {
         /// The requested cluster.
         wanted: String,
         /// The clusters of the configuration.
-        there: String,
+        names: String,
     },
     /// The configuration has several clusters and none was chosen.
-    #[error("the configuration has several clusters: choose one of {there} with --cluster")]
+    #[error("the configuration has several clusters: choose one of {names} with --cluster")]
     Several {
         /// The clusters of the configuration.
-        there: String,
+        names: String,
     },
 }
 
@@ -93,23 +108,26 @@ fn note(loss: &DroppedField) -> String {
 }
 
 fn chosen<'a>(config: &'a Config, wanted: Option<&str>) -> Result<&'a Cluster, ExportError> {
-    let names = config.clusters.iter().map(|cluster| cluster.name.as_str());
-    let names = match config.clusters.len() {
-        0 => "none".to_owned(),
-        _ => names.collect::<Vec<&str>>().join(", "),
+    let clusters = config.clusters.as_slice();
+    let names: Vec<&str> = clusters
+        .iter()
+        .map(|cluster| cluster.name.as_str())
+        .collect();
+    let names = match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
     };
-    match (wanted, config.clusters.as_slice()) {
+    match (wanted, clusters) {
         (None, [only]) => Ok(only),
-        (None, []) => Err(ExportError::NoCluster {
-            wanted: "*".to_owned(),
-            there: names,
-        }),
-        (None, _) => Err(ExportError::Several { there: names }),
-        (Some(wanted), all) => {
-            let found = all.iter().find(|cluster| cluster.name.as_str() == wanted);
+        (None, [_, ..]) => Err(ExportError::Several { names }),
+        (wanted, _) => {
+            let wanted = wanted.unwrap_or("*");
+            let found = clusters
+                .iter()
+                .find(|cluster| cluster.name.as_str() == wanted);
             found.ok_or_else(|| ExportError::NoCluster {
                 wanted: wanted.to_owned(),
-                there: names,
+                names,
             })
         }
     }
@@ -180,7 +198,7 @@ fn budgets(body: &mut HclBody, path: &str, losses: &mut DroppedFields) -> Option
         let budget_path = format!("{path}.disruption.budget[{index}]");
         match budget(&mut block.body, &budget_path, losses) {
             Ok(object) => exported.push(Value::Object(object)),
-            Err(why) => losses.add(budget_path, why),
+            Err(error) => losses.add(budget_path, error.to_string()),
         }
     }
     // No budget would mean the default of 10%.
@@ -194,12 +212,12 @@ fn budget(
     body: &mut HclBody,
     path: &str,
     losses: &mut DroppedFields,
-) -> Result<Map<String, Value>, String> {
+) -> Result<Map<String, Value>, BudgetError> {
     let mut object = Map::new();
     let nodes = body.take_value("nodes").unwrap_or_default();
     if body.take("rate").is_some() {
         if nodes == "100%" {
-            return Err("Karpenter budgets limit concurrent disruptions, not a rate".to_owned());
+            return Err(BudgetError::Rate);
         }
         losses.add(format!("{path}.rate"), "Karpenter budgets have no rate");
     }
@@ -208,16 +226,16 @@ fn budget(
         let before = reasons.len();
         reasons.retain(|reason| reason != "expired");
         if reasons.is_empty() {
-            return Err("in Karpenter, budgets do not apply to expiration".to_owned());
+            return Err(BudgetError::Expiration);
         }
         if reasons.len() < before {
-            let why = "in Karpenter, budgets do not apply to expiration";
+            let why = BudgetError::Expiration.to_string();
             losses.add(format!("{path}.reasons: expired"), why);
         }
         body.set("reasons", reasons);
     }
     if body.take("timezone").is_some() {
-        return Err("Karpenter schedules are in UTC".to_owned());
+        return Err(BudgetError::TimeZone);
     }
     if body.items.iter().any(|item| match item {
         HclItem::Argument("schedule", HclValue::Value(Value::String(expression))) => {
@@ -229,7 +247,7 @@ fn budget(
         }
         _ => false,
     }) {
-        return Err("Karpenter schedules have no day 7; write 0 for Sunday".to_owned());
+        return Err(BudgetError::Weekday);
     }
     let duration = body.take_value("duration");
     if duration
@@ -237,7 +255,7 @@ fn budget(
         .and_then(Value::as_str)
         .is_some_and(|text| text.ends_with('s'))
     {
-        return Err("Karpenter budget durations are hours and minutes".to_owned());
+        return Err(BudgetError::Duration);
     }
     if let Some(duration) = duration {
         body.set("duration", duration);

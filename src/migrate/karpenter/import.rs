@@ -233,27 +233,19 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
     let taints = pool::taints(&objects.pools);
     let clusters = &options.clusters;
     let mut built: Vec<ConvertedBlock> = Vec::new();
-    built.extend(
-        objects
-            .classes
-            .into_iter()
-            .map(|class| node_class::build(class, clusters)),
-    );
-    built.extend(
-        objects
-            .pools
-            .into_iter()
-            .map(|pool| pool::build(pool, clusters)),
-    );
-    built.extend(
-        objects
-            .overlays
-            .into_iter()
-            .map(|overlay| overlay::build(overlay, clusters)),
-    );
-    let buffers = objects.buffers.into_iter();
-    let templates = &objects.templates;
-    built.extend(buffers.map(|buffer| buffer::build(buffer, templates, &taints, clusters)));
+    for class in objects.classes {
+        built.push(node_class::build(class, clusters));
+    }
+    for pool in objects.pools {
+        built.push(pool::build(pool, clusters));
+    }
+    for overlay in objects.overlays {
+        built.push(overlay::build(overlay, clusters));
+    }
+    for buffer in objects.buffers {
+        let templates = &objects.templates;
+        built.push(buffer::build(buffer, templates, &taints, clusters));
+    }
     let mut imported = finish(built, clusters, objects.lost)?;
     imported.skipped = objects.skipped.into_iter().collect();
     imported.notes = objects.notes;
@@ -550,21 +542,22 @@ fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
 /// Returns a block with comments on its dropped fields, or the block as a comment.
 fn show(converted: &ConvertedBlock, body: &mut HclBody) {
     let mut block = converted.block.clone();
-    let said = |at: usize| converted.losses[..at].contains(&converted.losses[at]);
-    let told = (0..converted.losses.len()).filter(|at| !said(*at));
-    let notes = told.map(|at| {
-        let loss = &converted.losses[at];
-        let dropped = DroppedField {
-            of: String::new(),
-            ..loss.clone()
-        };
-        HclItem::Comment(one_line(&format!("import: {dropped}")))
-    });
-    let at = block.body.items.iter();
-    let at = at
+    let mut notes = Vec::new();
+    for (index, loss) in converted.losses.iter().enumerate() {
+        if !converted.losses[..index].contains(loss) {
+            let loss = DroppedField {
+                of: String::new(),
+                ..loss.clone()
+            };
+            notes.push(HclItem::Comment(one_line(&format!("import: {loss}"))));
+        }
+    }
+    let items = &mut block.body.items;
+    let comments = items
+        .iter()
         .take_while(|item| matches!(item, HclItem::Comment(_)))
         .count();
-    block.body.items.splice(at..at, notes);
+    items.splice(comments..comments, notes);
     let item = HclItem::Block(block);
     if !converted.left_out {
         body.items.push(item);

@@ -10,23 +10,19 @@ use crate::model::overlay::{Overlay, PriceAdjustment};
 use crate::model::pool::{
     Budget, BudgetNodes, Consolidation, Disruption, Limits, OnBlocked, Pool, Safety,
 };
-use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use crate::model::taint::{Taint, Toleration, TolerationOperator};
 
 // Node classes as HCL blocks.
 pub(super) mod node_class;
 
 /// A map of strings.
 fn map<'a>(items: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
-    let items = items.into_iter();
     Value::Object(
         items
+            .into_iter()
             .map(|(key, value)| (key.clone(), Value::from(value.as_str())))
             .collect(),
     )
-}
-
-fn effect(effect: Effect) -> &'static str {
-    effect.as_str()
 }
 
 /// Limits, including `nodes`.
@@ -68,8 +64,8 @@ pub(super) fn pool(pool: &Pool) -> HclBody {
         ("taint", &pool.taints),
         ("startup_taint", &pool.startup_taints),
     ] {
-        for item in taints {
-            taint(kind, item, &mut body);
+        for taint in taints {
+            self::taint(kind, taint, &mut body);
         }
     }
     disruption(pool, &defaults.disruption, &mut body);
@@ -133,7 +129,7 @@ fn ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
 
 fn taint(kind: &'static str, taint: &Taint, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    inner.set("effect", effect(taint.effect));
+    inner.set("effect", taint.effect.as_str());
     if !taint.value.is_empty() {
         inner.set("value", taint.value.as_str());
     }
@@ -189,10 +185,9 @@ fn disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
         OnBlocked::Force => inner.set("on_blocked", "force"),
     }
     if disruption.budgets != defaults.budgets {
-        disruption
-            .budgets
-            .iter()
-            .for_each(|item| budget(item, &mut inner));
+        for budget in &disruption.budgets {
+            self::budget(budget, &mut inner);
+        }
     }
     for window in &disruption.windows {
         let mut when = HclBody::default();
@@ -247,9 +242,9 @@ pub(super) fn overlay(overlay: &Overlay) -> HclBody {
         body.set(name, adjustment(price));
     }
     if !overlay.capacity.is_empty() {
-        let each = overlay.capacity.iter();
-        let each = each.map(|(name, amount)| (name.as_str(), *amount));
-        body.set("capacity", quantities(each));
+        let amounts = overlay.capacity.iter();
+        let amounts = amounts.map(|(name, amount)| (name.as_str(), *amount));
+        body.set("capacity", quantities(amounts));
     }
     requirements::blocks(&overlay.requirements, &mut body);
     body
@@ -300,16 +295,16 @@ pub(super) fn buffer_pod(pod: &BufferPod) -> HclBody {
     if !pod.node_selector.is_empty() {
         inner.set("node_selector", map(&pod.node_selector));
     }
-    for item in &pod.tolerations {
-        toleration(item, &mut inner);
+    for toleration in &pod.tolerations {
+        self::toleration(toleration, &mut inner);
     }
     inner
 }
 
 fn toleration(toleration: &Toleration, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    if let Some(item) = toleration.effect {
-        inner.set("effect", effect(item));
+    if let Some(effect) = toleration.effect {
+        inner.set("effect", effect.as_str());
     }
     if toleration.operator == TolerationOperator::Equal {
         inner.set("value", toleration.value.as_str());

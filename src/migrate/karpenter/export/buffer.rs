@@ -38,8 +38,8 @@ pub(super) fn buffer(buffer: &Buffer) -> Vec<ExportedDocument> {
         spec.insert("podTemplateRef".to_owned(), json!({ "name": buffer.name }));
     }
     if let Some(mut block) = body.take_blocks("scalable").pop() {
-        let mut field = |name: &str| block.body.take_value(name).unwrap_or_default();
-        let (kind, name) = (field("kind"), field("name"));
+        let [kind, name] =
+            ["kind", "name"].map(|name| block.body.take_value(name).unwrap_or_default());
         let scaled = json!({ "apiGroup": "apps", "kind": kind, "name": name });
         spec.insert("scalableRef".to_owned(), scaled);
     }
@@ -103,12 +103,13 @@ fn pod_template(buffer: &Buffer, namespace: &str) -> Map<String, Value> {
 /// Limits of resources that cannot be overcommitted. Kubernetes requires them with the requests.
 /// Source: `ValidateResourceRequirements` of Kubernetes' core validation.
 fn limits(requests: &Value) -> Option<Value> {
-    let amounts = requests.as_object()?.iter();
-    let exclusive = amounts.filter(|(name, _)| {
-        let native = !name.contains('/') || name.contains("kubernetes.io/");
-        !native || name.starts_with("hugepages-")
-    });
-    let limits: Map<String, Value> = exclusive
+    let limits: Map<String, Value> = requests
+        .as_object()?
+        .iter()
+        .filter(|(name, _)| {
+            let native = !name.contains('/') || name.contains("kubernetes.io/");
+            !native || name.starts_with("hugepages-")
+        })
         .map(|(name, amount)| (name.clone(), amount.clone()))
         .collect();
     (!limits.is_empty()).then_some(Value::Object(limits))

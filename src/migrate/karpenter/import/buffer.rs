@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::super::field_tables::BUFFER;
 use super::{ConvertedBlock, Object, fields};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, text};
-use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
+use crate::migrate::field_mapping::{take, take_text, text};
+use crate::migrate::hcl::{HclBlock, HclBody, HclItem, HclValue};
 use crate::migrate::{field_mapping, format_units};
 use crate::model::labels::POOL;
 use crate::model::quantity::Resources;
@@ -38,8 +38,7 @@ pub(super) fn build(
     let mut left_out = None;
     if let Some(named) = named {
         let mut named = fields(Some(named), "spec.podTemplateRef", &mut losses);
-        let name = take(&mut named, "name").as_ref().and_then(text);
-        let name = name.unwrap_or_default();
+        let name = take_text(&mut named, "name").unwrap_or_default();
         for (field, _) in named.iter().filter(|(_, value)| !value.is_null()) {
             losses.add(format!("spec.podTemplateRef.{field}"), "unknown field");
         }
@@ -143,14 +142,14 @@ fn pod(
         if tolerations.ends_with(taints) {
             tolerations.truncate(tolerations.len() - taints.len());
         }
-        let mut reference = HclBody::default();
-        reference.refer("pool", "pool", pool);
-        let at = body.items.iter().position(|item| match item {
+        let place = body.items.iter().position(|item| match item {
             HclItem::Argument(name, _) => *name != "clusters",
             _ => true,
         });
-        let at = at.unwrap_or(body.items.len());
-        body.items.splice(at..at, reference.items);
+        let reference = HclValue::Reference("pool", pool.clone());
+        let place = place.unwrap_or(body.items.len());
+        body.items
+            .insert(place, HclItem::Argument("pool", reference));
     }
     if !selector.is_empty() {
         inner.set("node_selector", Value::Object(selector));
@@ -212,37 +211,37 @@ const TOLERATION: [&str; 5] = ["effect", "key", "operator", "tolerationSeconds",
 
 fn tolerate(toleration: &Value, path: &str, body: &mut HclBody, losses: &mut DroppedFields) {
     // Without the field it would tolerate more.
-    let known = |(name, value): &(&String, &Value)| {
-        value.is_null() || (TOLERATION.contains(&name.as_str()) && text(value).is_some())
-    };
-    let unknown = toleration
-        .as_object()
-        .map(|fields| fields.iter().find(|field| !known(field)));
-    if let Some(Some((name, _))) = unknown {
+    let fields = toleration.as_object().into_iter().flatten();
+    let unknown = fields
+        .filter(|(_, value)| !value.is_null())
+        .find(|(name, value)| !TOLERATION.contains(&name.as_str()) || text(value).is_none());
+    if let Some((name, _)) = unknown {
         losses.add(path, format!("unknown {name}"));
         return;
     }
-    let field = |name: &str| toleration.get(name).and_then(text);
-    let Some(key) = field("key").filter(|key| !key.is_empty()) else {
+    let [key, operator, effect, value, seconds] =
+        ["key", "operator", "effect", "value", "tolerationSeconds"]
+            .map(|name| toleration.get(name).and_then(text));
+    let Some(key) = key.filter(|key| !key.is_empty()) else {
         losses.add(
             path,
             "it tolerates all taints; a buffer needs the taints by name",
         );
         return;
     };
-    let operator = field("operator").unwrap_or_else(|| "Equal".to_owned());
+    let operator = operator.unwrap_or_else(|| "Equal".to_owned());
     if !matches!(operator.as_str(), "Equal" | "Exists") {
         losses.add(path, format!("Outrigger has no operator {operator:?}"));
         return;
     }
     let mut inner = HclBody::default();
-    if let Some(effect) = field("effect").filter(|field| !field.is_empty()) {
+    if let Some(effect) = effect.filter(|effect| !effect.is_empty()) {
         inner.set("effect", effect);
     }
     if operator == "Equal" {
-        inner.set("value", field("value").unwrap_or_default());
+        inner.set("value", value.unwrap_or_default());
     }
-    if field("tolerationSeconds").is_some() {
+    if seconds.is_some() {
         losses.add(
             format!("{path}.tolerationSeconds"),
             "virtual pods are not evicted",

@@ -7,7 +7,7 @@ use super::super::placeholders;
 use super::{ConvertedBlock, Object};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{self, take};
-use crate::migrate::hcl::{HclBody, HclItem};
+use crate::migrate::hcl::HclBody;
 
 pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let (mut body, mut losses) = object.start(clusters);
@@ -25,19 +25,16 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         }
     }
     lone_ids(&mut spec, &mut losses);
-    let none = matches!(spec.get("networkInterfaces"), Some(Value::Array(all)) if all.is_empty());
+    let is_empty =
+        matches!(spec.get("networkInterfaces"), Some(Value::Array(all)) if all.is_empty());
     let kubelet = take(&mut spec, "kubelet");
     field_mapping::import(NODE_CLASS, &mut spec, "spec", &mut body, &mut losses);
-    let blocks = body.items.iter();
-    let first_block = blocks
-        .take_while(|item| !matches!(item, HclItem::Block(_)))
-        .count();
-    let mut between = HclBody::default();
     // An empty list only disables EFA.
-    if none {
-        between.set("efa", false);
+    if is_empty {
+        let mut arguments = HclBody::default();
+        arguments.set("efa", false);
+        body.insert_before_blocks(arguments);
     }
-    body.items.splice(first_block..first_block, between.items);
     match kubelet {
         Some(Value::Object(kubelet)) => settings(kubelet, &mut body, &mut losses),
         Some(_) => losses.add("spec.kubelet", "the value is not an object"),

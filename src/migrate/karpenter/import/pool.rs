@@ -8,8 +8,8 @@ use super::super::field_tables::POOL;
 use super::super::{placeholders, requirements};
 use super::{ConvertedBlock, Object, Objects};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{self, take, text};
-use crate::migrate::hcl::{HclBody, HclItem};
+use crate::migrate::field_mapping::{self, take, text, text_or_empty};
+use crate::migrate::hcl::HclBody;
 
 /// The path of the reference to the node class.
 const CLASS: &str = "template.spec.nodeClassRef";
@@ -53,22 +53,18 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     settle_budgets(&mut spec);
     let requirements = take(&mut spec, "template.spec.requirements");
     let mut rules = HclBody::default();
-    let earlier = object.of.starts_with("Provisioner/");
-    let path = match earlier {
+    let is_provisioner = object.of.starts_with("Provisioner/");
+    let path = match is_provisioner {
         true => "spec.requirements",
         false => "spec.template.spec.requirements",
     };
-    let ruled = requirements.map_or(Ok(()), |requirement| {
-        requirements::import(&requirement, path, &mut rules, &mut losses)
+    let imported = requirements.map_or(Ok(()), |requirements| {
+        requirements::import(&requirements, path, &mut rules, &mut losses)
     });
     field_mapping::import(POOL, &mut spec, "spec", &mut body, &mut losses);
-    let blocks = body.items.iter();
-    let first_block = blocks
-        .take_while(|item| !matches!(item, HclItem::Block(_)))
-        .count();
-    body.items.splice(first_block..first_block, rules.items);
+    body.insert_before_blocks(rules);
     let mut built = object.built("pool", body, losses);
-    for loss in built.losses.iter_mut().filter(|_| earlier) {
+    for loss in built.losses.iter_mut().filter(|_| is_provisioner) {
         // A Provisioner has no template.
         for within in ["spec.template.spec.", "spec.template.metadata."] {
             if let Some(rest) = loss.path.strip_prefix(within) {
@@ -79,7 +75,8 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let classless = class
         .is_none()
         .then(|| "nodeClassRef does not reference an EC2NodeClass".to_owned());
-    if let Some(why) = ruled.err().or(classless) {
+    let fault = imported.err().map(|error| error.to_string());
+    if let Some(why) = fault.or(classless) {
         built.leave_out(why);
     }
     built
@@ -183,21 +180,18 @@ fn settle_budgets(spec: &mut Map<String, Value>) {
 
 /// Returns the taints of each pool, as tolerations.
 pub(super) fn taints(pools: &[Object]) -> BTreeMap<String, Vec<Value>> {
-    let each = pools.iter().map(|pool| {
-        let taints = pool.spec.get("template").and_then(|spec| spec.get("spec"));
-        let taints = taints
-            .and_then(|taint| taint.get("taints"))
-            .and_then(Value::as_array);
+    let tolerations = pools.iter().map(|pool| {
+        let template = pool.spec.get("template");
+        let taints = template.and_then(|template| template.get("spec")?.get("taints")?.as_array());
         let taints = taints.into_iter().flatten().map(|taint| {
-            let field = |name: &str| taint.get(name).and_then(text).unwrap_or_default();
             json!({
-                "key": field("key"),
+                "key": text_or_empty(taint.get("key")),
                 "operator": "Equal",
-                "value": field("value"),
-                "effect": field("effect"),
+                "value": text_or_empty(taint.get("value")),
+                "effect": text_or_empty(taint.get("effect")),
             })
         });
         (pool.name.clone(), taints.collect())
     });
-    each.collect()
+    tolerations.collect()
 }

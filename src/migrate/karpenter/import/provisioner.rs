@@ -112,8 +112,13 @@ fn leaving(
     const UNDERUTILIZED: &str = "WhenEmptyOrUnderutilized";
     rename_policy(provisioner, "deprovisioning.consolidationPolicy");
     let age = seconds(provisioner, "ttlSecondsUntilExpired", losses).map(|(_, length)| length);
-    let words = ("expireAfter", "ttlSecondsUntilExpired");
-    let age = later(provisioner, words, age, losses);
+    let age = later(
+        provisioner,
+        "expireAfter",
+        "ttlSecondsUntilExpired",
+        age,
+        losses,
+    );
     let age = age.unwrap_or_else(|| "Never".to_owned());
     put(new, "template.spec.expireAfter", Value::from(age));
 
@@ -124,8 +129,13 @@ fn leaving(
         value.as_bool()
     });
     let policy = enabled.map(|on| if on { UNDERUTILIZED } else { EMPTY });
-    let words = ("consolidationPolicy", "consolidation.enabled");
-    let policy = later(provisioner, words, policy.map(str::to_owned), losses);
+    let policy = later(
+        provisioner,
+        "consolidationPolicy",
+        "consolidation.enabled",
+        policy.map(str::to_owned),
+        losses,
+    );
     let policy = policy.filter(|policy| {
         let known = POLICIES.iter().any(|(theirs, _)| theirs == policy);
         if !known {
@@ -143,8 +153,13 @@ fn leaving(
         }
         policy == EMPTY
     });
-    let words = ("consolidateAfter", "ttlSecondsAfterEmpty");
-    let after = later(provisioner, words, empty.map(|(_, length)| length), losses);
+    let after = later(
+        provisioner,
+        "consolidateAfter",
+        "ttlSecondsAfterEmpty",
+        empty.map(|(_, length)| length),
+        losses,
+    );
     let after = after.or_else(|| (policy == EMPTY).then(|| "Never".to_owned()));
     put(new, "disruption.consolidationPolicy", Value::from(policy));
     if let Some(after) = after {
@@ -190,7 +205,8 @@ fn seconds(
 /// Returns a field of the block with a newer name, unless the `older` field is set.
 fn later(
     provisioner: &mut Map<String, Value>,
-    (field, older): (&str, &str),
+    field: &str,
+    older: &str,
     older_value: Option<String>,
     losses: &mut DroppedFields,
 ) -> Option<String> {
@@ -204,8 +220,10 @@ fn later(
         return older_value;
     };
     let length = parse_go(&text);
-    let same = |said: &str| said == text || (length.is_some() && length == parse_go(said));
-    if older_value.as_deref().is_some_and(|said| !same(said)) {
+    if older_value
+        .as_deref()
+        .is_some_and(|older| older != text && (length.is_none() || length != parse_go(older)))
+    {
         losses.add(path, format!("{older} has a different value"));
     }
     older_value.or(Some(text))
@@ -239,31 +257,34 @@ fn listed(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) -> V
 
 /// Returns the requirements of a Provisioner, including separate lists and API defaults, and the
 /// labels of the defaults.
-fn rules(value: Option<Value>, from_lists: Vec<Value>) -> (Value, Vec<&'static str>) {
+fn rules(requirements: Option<Value>, from_lists: Vec<Value>) -> (Value, Vec<&'static str>) {
     const FAMILY: &str = "karpenter.k8s.aws/instance-family";
     const CATEGORY: &str = "karpenter.k8s.aws/instance-category";
     const GENERATION: &str = "karpenter.k8s.aws/instance-generation";
-    let mut all = match value {
+    let mut all = match requirements {
         None => Vec::new(),
         Some(Value::Array(all)) => all,
         Some(other) => return (other, Vec::new()),
     };
     all.extend(from_lists);
     let known = keys(&all);
-    let mut added = Vec::new();
-    let mut add = |key: &'static str, operator: &str, values: &[&str]| {
-        all.push(json!({ "key": key, "operator": operator, "values": values }));
-        added.push(key);
-    };
-    for (key, value) in [(OS, "linux"), (ARCH, "amd64"), (CAPACITY_TYPE, "on-demand")] {
-        if !known.contains(key) {
-            add(key, "In", &[value]);
-        }
-    }
+    let mut defaults = vec![
+        (OS, "In", &["linux"][..]),
+        (ARCH, "In", &["amd64"]),
+        (CAPACITY_TYPE, "In", &["on-demand"]),
+    ];
+    defaults.retain(|(key, ..)| !known.contains(*key));
     let shaped = [INSTANCE_TYPE, FAMILY, CATEGORY, GENERATION];
     if !shaped.iter().any(|key| known.contains(*key)) {
-        add(CATEGORY, "In", &["c", "m", "r"]);
-        add(GENERATION, "Gt", &["2"]);
+        defaults.extend([
+            (CATEGORY, "In", &["c", "m", "r"][..]),
+            (GENERATION, "Gt", &["2"]),
+        ]);
+    }
+    let mut added = Vec::new();
+    for (key, operator, values) in defaults {
+        all.push(json!({ "key": key, "operator": operator, "values": values }));
+        added.push(key);
     }
     (Value::Array(all), added)
 }
@@ -282,6 +303,12 @@ fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
     }
 }
 
+/// Removes and returns a label with the prefix of early versions.
+fn take_label(provisioner: &mut Map<String, Value>, name: &str) -> Option<Value> {
+    let labels = provisioner.get_mut("labels")?.as_object_mut()?;
+    labels.shift_remove(&format!("node.k8s.aws/{name}"))
+}
+
 /// Creates a `provider` from the labels and the cluster name that described nodes before `provider`
 /// existed. Source: Karpenter 0.3.3.
 fn labelled(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) {
@@ -295,15 +322,10 @@ fn labelled(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) {
         let profile = format!("KarpenterNodeInstanceProfile-{name}");
         provider.insert("instanceProfile".to_owned(), Value::from(profile));
     }
-    let mut labels = provisioner.get_mut("labels").and_then(Value::as_object_mut);
-    let mut label = |name: &str| {
-        let key = format!("node.k8s.aws/{name}");
-        labels.as_mut()?.shift_remove(&key)
-    };
-    if let Some(value) = label("capacity-type") {
+    if let Some(value) = take_label(provisioner, "capacity-type") {
         provider.insert("capacityTypes".to_owned(), value);
     }
-    if label("launch-template-name").is_some() {
+    if take_label(provisioner, "launch-template-name").is_some() {
         losses.add("spec.labels.node.k8s.aws/launch-template-name", TEMPLATES);
     }
     for (kind, selector) in [
@@ -311,10 +333,10 @@ fn labelled(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) {
         ("security-group", "securityGroupSelector"),
     ] {
         let mut tags = cluster.as_deref().map(cluster_tag).unwrap_or_default();
-        if let Some(name) = label(&format!("{kind}-name")) {
+        if let Some(name) = take_label(provisioner, &format!("{kind}-name")) {
             tags.insert("Name".to_owned(), name);
         }
-        let tag = label(&format!("{kind}-tag-key"));
+        let tag = take_label(provisioner, &format!("{kind}-tag-key"));
         match tag.as_ref().map(text) {
             Some(Some(tag)) => drop(tags.insert(tag, Value::from("*"))),
             Some(None) => losses.add(

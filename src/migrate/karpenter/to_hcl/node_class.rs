@@ -9,7 +9,7 @@ use crate::model::labels::Labels;
 use crate::model::node_class::bootstrap::Bootstrap;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::image::ImageTerm;
-use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal};
+use crate::model::node_class::kubelet::KubeletSettings;
 use crate::model::node_class::network::{
     ConnectionTracking, NetworkInterface, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm,
     SubnetTerm,
@@ -74,8 +74,7 @@ pub(in super::super) fn node_class(class: &NodeClass, tags: &Labels) -> HclBody 
     }
     if let Some(nested) = class.nested_virtualization {
         let mut inner = HclBody::default();
-        let word = if nested { "enabled" } else { "disabled" };
-        inner.set("nested_virtualization", word);
+        inner.set("nested_virtualization", enabled_or_disabled(nested));
         body.block("cpu_options", None, inner);
     }
     kubelet(&class.kubelet, &mut body);
@@ -215,15 +214,20 @@ fn disk(device: &BlockDevice, body: &mut HclBody) {
     body.block("block_device", Some(&device.name), inner);
 }
 
+/// Returns the keyword of a setting.
+fn enabled_or_disabled(yes: bool) -> &'static str {
+    if yes { "enabled" } else { "disabled" }
+}
+
 fn metadata(options: MetadataOptions, body: &mut HclBody) {
     let defaults = MetadataOptions::default();
     let mut inner = HclBody::default();
-    let able = |yes: bool| if yes { "enabled" } else { "disabled" };
+
     if options.endpoint != defaults.endpoint {
-        inner.set("http_endpoint", able(options.endpoint));
+        inner.set("http_endpoint", enabled_or_disabled(options.endpoint));
     }
     if options.ipv6 != defaults.ipv6 {
-        inner.set("http_protocol_ipv6", able(options.ipv6));
+        inner.set("http_protocol_ipv6", enabled_or_disabled(options.ipv6));
     }
     if options.hop_limit != defaults.hop_limit {
         inner.set("http_put_response_hop_limit", options.hop_limit);
@@ -304,9 +308,9 @@ fn kubelet(settings: &KubeletSettings, body: &mut HclBody) {
         inner.set("cpu_cfs_quota", quota);
     }
     if !settings.extra.is_empty() {
-        let each = settings.extra.iter();
-        let each = each.map(|(name, value)| (name.clone(), value.clone()));
-        inner.set("extra", Value::Object(each.collect()));
+        let fields = settings.extra.iter();
+        let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
+        inner.set("extra", Value::Object(fields.collect()));
     }
     if !inner.is_empty() {
         body.block("kubelet", None, inner);
@@ -315,39 +319,32 @@ fn kubelet(settings: &KubeletSettings, body: &mut HclBody) {
 
 /// Kubelet reservations and eviction thresholds.
 fn kept(settings: &KubeletSettings, body: &mut HclBody) {
-    let reserved =
-        |(name, reserved): (&String, &Reserved)| (name.clone(), Value::from(&*reserved.text));
-    let signal = |signal: &Signal| signal.as_str().to_owned();
-    let hard = settings.eviction_hard.iter();
-    let soft = settings.eviction_soft.iter();
+    let mut maps: Vec<(&'static str, Map<String, Value>)> = Vec::new();
+    for (argument, reserved) in [
+        ("system_reserved", &settings.system_reserved),
+        ("kube_reserved", &settings.kube_reserved),
+    ] {
+        let amounts = reserved.iter();
+        let amounts = amounts.map(|(name, amount)| (name.clone(), Value::from(&*amount.text)));
+        maps.push((argument, amounts.collect()));
+    }
+    for (argument, thresholds) in [
+        ("eviction_hard", &settings.eviction_hard),
+        ("eviction_soft", &settings.eviction_soft),
+    ] {
+        let texts = thresholds.iter().map(|(signal, threshold)| {
+            let text = Value::from(threshold.text());
+            (signal.as_str().to_owned(), text)
+        });
+        maps.push((argument, texts.collect()));
+    }
     let periods = settings.eviction_soft_grace_period.iter();
-    let maps: [(&'static str, Map<String, Value>); 5] = [
-        (
-            "system_reserved",
-            settings.system_reserved.iter().map(reserved).collect(),
-        ),
-        (
-            "kube_reserved",
-            settings.kube_reserved.iter().map(reserved).collect(),
-        ),
-        (
-            "eviction_hard",
-            hard.map(|(name, threshold)| (signal(name), Value::from(threshold.text())))
-                .collect(),
-        ),
-        (
-            "eviction_soft",
-            soft.map(|(name, threshold)| (signal(name), Value::from(threshold.text())))
-                .collect(),
-        ),
-        (
-            "eviction_soft_grace_period",
-            periods
-                .map(|(name, length)| (signal(name), Value::from(duration(Some(*length)))))
-                .collect(),
-        ),
-    ];
-    for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
-        body.set(name, Value::Object(map));
+    let periods = periods.map(|(signal, length)| {
+        let text = Value::from(duration(Some(*length)));
+        (signal.as_str().to_owned(), text)
+    });
+    maps.push(("eviction_soft_grace_period", periods.collect()));
+    for (argument, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
+        body.set(argument, Value::Object(map));
     }
 }
