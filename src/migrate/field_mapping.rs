@@ -99,9 +99,7 @@ fn import_one(
         (FieldKind::Block(rows), Value::Object(mut object)) => {
             let mut inner = HclBody::default();
             import(rows, &mut object, path, &mut inner, losses);
-            if !inner.is_empty() {
-                body.block(name, None, inner);
-            }
+            body.block_unless_empty(name, inner);
         }
         (FieldKind::Blocks(label, rows), Value::Array(items)) => {
             for (index, item) in items.into_iter().enumerate() {

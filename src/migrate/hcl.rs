@@ -44,6 +44,27 @@ impl HclBody {
         self.items.push(HclItem::Argument(name, term));
     }
 
+    /// Sets an argument if it has a value.
+    pub(crate) fn set_some(&mut self, name: &'static str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(name, value);
+        }
+    }
+
+    /// Sets an argument unless its value is an empty string, list or map.
+    pub(crate) fn set_unless_empty(&mut self, name: &'static str, value: impl Into<Value>) {
+        let value = value.into();
+        let is_empty = match &value {
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(items) => items.is_empty(),
+            _ => false,
+        };
+        if !is_empty {
+            self.set(name, value);
+        }
+    }
+
     pub(crate) fn refer(&mut self, name: &'static str, kind: &'static str, to: &str) {
         let term = HclValue::Reference(kind, to.to_owned());
         self.items.push(HclItem::Argument(name, term));
@@ -53,11 +74,18 @@ impl HclBody {
         self.items.push(HclItem::Comment(text.into()));
     }
 
-    /// Adds a block and returns its body.
+    /// Adds a block.
     pub(crate) fn block(&mut self, kind: &'static str, label: Option<&str>, body: HclBody) {
         let label = label.map(str::to_owned);
         self.items
             .push(HclItem::Block(HclBlock { kind, label, body }));
+    }
+
+    /// Adds a block unless it is empty.
+    pub(crate) fn block_unless_empty(&mut self, kind: &'static str, body: HclBody) {
+        if !body.is_empty() {
+            self.block(kind, None, body);
+        }
     }
 
     /// Returns the body of the first block of this type.
@@ -72,8 +100,7 @@ impl HclBody {
     pub(crate) fn add_within(&mut self, kind: &'static str, more: HclBody) {
         match self.inner(kind) {
             Some(inner) => inner.items.extend(more.items),
-            None if more.is_empty() => {}
-            None => self.block(kind, None, more),
+            None => self.block_unless_empty(kind, more),
         }
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::flags::{FlagError, FlagValues};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::format_units::duration;
-use crate::migrate::hcl::{HclBlock, HclBody};
+use crate::migrate::hcl::HclBody;
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
 /// The placeholder for the name of the cluster.
@@ -40,9 +40,7 @@ pub(super) fn cluster(
         None => losses.miss("region", "not found in AWS_REGION or in the ARN of a group"),
     }
     let limits = limits(flags, &mut losses);
-    if !limits.is_empty() {
-        body.set("limits", Value::Object(limits));
-    }
+    body.set_unless_empty("limits", Value::Object(limits));
     if let Some(unready) = flags.number("max-total-unready-percentage", &mut losses) {
         // A percentage above 100 has no effect.
         body.set("max_unready", format!("{:.0}%", unready.min(100.0)));
@@ -65,16 +63,10 @@ pub(super) fn cluster(
     if of.name.is_none() {
         losses.miss("name", "the input has no cluster name; use --cluster");
     }
+    let label = of.name.as_deref().unwrap_or(NAMELESS).to_owned();
     ConvertedBlock {
-        of: flags.of.clone(),
         left_out: of.name.is_none() || of.region.is_none(),
-        block: HclBlock {
-            kind: "cluster",
-            label: Some(of.name.clone().unwrap_or_else(|| NAMELESS.to_owned())),
-            body,
-        },
-        losses: losses.all,
-        words: ItemNoun::Ours,
+        ..ConvertedBlock::new("cluster", Some(label), body, losses, ItemNoun::Ours)
     }
 }
 
@@ -159,18 +151,6 @@ pub(super) fn scheduler(flags: &FlagValues) -> ConvertedBlock {
         .filter(|name| !name.is_empty())
         .collect();
     names.dedup();
-    if !names.is_empty() {
-        body.set("schedulers", names);
-    }
-    ConvertedBlock {
-        of: flags.of.clone(),
-        block: HclBlock {
-            kind: "scheduler",
-            label: None,
-            body,
-        },
-        left_out: false,
-        losses: losses.all,
-        words: ItemNoun::Ours,
-    }
+    body.set_unless_empty("schedulers", names);
+    ConvertedBlock::new("scheduler", None, body, losses, ItemNoun::Ours)
 }

@@ -8,7 +8,7 @@ use super::unsupported_fields;
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::FieldKind::{ByHand, Flag, Text, Whole};
 use crate::migrate::field_mapping::{self, FieldMapping, row, take, take_text, text, texts};
-use crate::migrate::hcl::{HclBlock, HclBody};
+use crate::migrate::hcl::HclBody;
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
 /// A volume of a launch template.
@@ -96,9 +96,7 @@ pub(super) fn build(
         ));
     }
     let user_data = user_data(group, launched, &mut data, &mut losses);
-    if !clusters.is_empty() {
-        body.set("clusters", clusters.to_vec());
-    }
+    body.set_unless_empty("clusters", clusters.to_vec());
     let image = image(group, &mut data, &mut losses);
     let is_own = image.as_ref().is_some_and(|(_, is_own)| *is_own);
     if is_own {
@@ -125,17 +123,8 @@ pub(super) fn build(
         "LaunchTemplateData",
         &mut losses,
     );
-    ConvertedBlock {
-        of: of.to_owned(),
-        block: HclBlock {
-            kind: "node_class",
-            label: Some(name.to_owned()),
-            body,
-        },
-        losses: losses.all,
-        left_out: false,
-        words: ItemNoun::Ours,
-    }
+    let label = Some(name.to_owned());
+    ConvertedBlock::new("node_class", label, body, losses, ItemNoun::Ours)
 }
 
 /// Converts the metadata options. In EC2, the image and the account determine unset options.
@@ -159,9 +148,7 @@ fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut Drop
     }
     let mut inner = HclBody::default();
     field_mapping::import(METADATA, &mut options, path, &mut inner, losses);
-    if !inner.is_empty() {
-        body.block("metadata_options", None, inner);
-    }
+    body.block_unless_empty("metadata_options", inner);
 }
 
 /// Converts the role or instance profile. IAM names are unique without their paths.
@@ -191,9 +178,7 @@ fn arguments(
 ) {
     let first = data.get("NetworkInterfaces").and_then(|data| data.get(0));
     let public = first.and_then(|interface| interface.get("AssociatePublicIpAddress"));
-    if let Some(public) = public.and_then(Value::as_bool) {
-        body.set("associate_public_ip", public);
-    }
+    body.set_some("associate_public_ip", public.and_then(Value::as_bool));
     let mut tags = Map::new();
     let specifications = take(data, "TagSpecifications");
     let of_template = specifications
@@ -211,9 +196,7 @@ fn arguments(
             tags.insert(key, Value::from(value));
         }
     }
-    if !tags.is_empty() {
-        body.set("tags", Value::Object(tags));
-    }
+    body.set_unless_empty("tags", Value::Object(tags));
     let monitoring = take(data, "Monitoring");
     if monitoring.is_some_and(|options| options.get("Enabled") == Some(&Value::Bool(true))) {
         body.set("detailed_monitoring", true);

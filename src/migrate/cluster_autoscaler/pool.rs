@@ -12,7 +12,7 @@ use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{take_text, text, text_or_empty};
 use crate::migrate::format_units::duration;
-use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
+use crate::migrate::hcl::{HclBody, HclItem};
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 use crate::model::labels::{ARCH, INSTANCE_TYPE, OS, POOL, REGION, ZONE, normalized, restriction};
 use crate::model::quantity::parse_whole;
@@ -137,9 +137,7 @@ pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<Co
     let ruled = instance_requirements::rules(&mut group, launched.data.as_ref(), &mut losses);
     let class = node_class::build(&mut group, &launched, &of, &name, context.clusters);
     let mut body = HclBody::default();
-    if !context.clusters.is_empty() {
-        body.set("clusters", context.clusters.to_vec());
-    }
+    body.set_unless_empty("clusters", context.clusters.to_vec());
     body.refer("node_class", "node_class", &name);
     if let Some(weight) = context
         .weights
@@ -149,9 +147,7 @@ pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<Co
         body.set("weight", *weight);
     }
     let labels = labels(&group, &mut losses);
-    if !labels.is_empty() {
-        body.set("labels", Value::Object(labels));
-    }
+    body.set_unless_empty("labels", Value::Object(labels));
     sizes(&mut group, context, &mut body, &mut losses);
     let (why, rules) = match ruled {
         Ok(rules) => (fault, rules),
@@ -163,10 +159,9 @@ pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<Co
     behave(&flags, marks, &mut body, &mut losses);
     let overlay = overlay(&group, &name, context.clusters, &mut losses);
     rest(&group, &mut losses);
-    let mut pool = built(&of, "pool", &name, body);
-    pool.losses = losses.all;
-    let mut all = vec![class, pool];
-    all.extend(overlay.map(|body| built(&of, "overlay", &name, body)));
+    let mut all = vec![class, built("pool", &name, body, losses)];
+    let overlay = overlay.map(|body| built("overlay", &name, body, DroppedFields::of(of)));
+    all.extend(overlay);
     if let Some(why) = why {
         leave_out(&mut all, &why);
     }
@@ -195,33 +190,20 @@ fn leave_out(all: &mut [ConvertedBlock], why: &str) {
     }
 }
 
-fn built(of: &str, kind: &'static str, name: &str, body: HclBody) -> ConvertedBlock {
-    ConvertedBlock {
-        of: of.to_owned(),
-        block: HclBlock {
-            kind,
-            label: Some(name.to_owned()),
-            body,
-        },
-        losses: Vec::new(),
-        left_out: false,
-        words: ItemNoun::Ours,
-    }
+fn built(kind: &'static str, name: &str, body: HclBody, losses: DroppedFields) -> ConvertedBlock {
+    ConvertedBlock::new(kind, Some(name.to_owned()), body, losses, ItemNoun::Ours)
 }
 
 /// Builds the commented pool of a group that is named but not part of the input.
 pub(super) fn unknown(name: &str, context: &ImportContext<'_>) -> ConvertedBlock {
     let mut body = HclBody::default();
-    if !context.clusters.is_empty() {
-        body.set("clusters", context.clusters.to_vec());
-    }
+    body.set_unless_empty("clusters", context.clusters.to_vec());
     if let Some((_, maximum)) = context.sizes.get(name) {
         body.set("limits", serde_json::json!({ "nodes": maximum }));
     }
     let mut losses = DroppedFields::of(called(name));
     behave(context.flags, HclBody::default(), &mut body, &mut losses);
-    let mut pool = built(&called(name), "pool", &plain(name), body);
-    pool.losses = losses.all;
+    let mut pool = built("pool", &plain(name), body, losses);
     pool.leave_out(
         "the input does not describe the group; pass the output of aws autoscaling \
          describe-auto-scaling-groups with --asg",
@@ -380,9 +362,7 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
         let kind = if leaves { "startup_taint" } else { "taint" };
         let mut inner = HclBody::default();
         inner.set("effect", taint.effect);
-        if !taint.value.is_empty() {
-            inner.set("value", taint.value);
-        }
+        inner.set_unless_empty("value", taint.value);
         body.block(kind, Some(&taint.key), inner);
     }
 }
@@ -420,9 +400,7 @@ fn overlay(
         return None;
     }
     let mut body = HclBody::default();
-    if !clusters.is_empty() {
-        body.set("clusters", clusters.to_vec());
-    }
+    body.set_unless_empty("clusters", clusters.to_vec());
     body.set("capacity", Value::Object(capacity));
     let mut inner = HclBody::default();
     inner.set("in", vec![name]);

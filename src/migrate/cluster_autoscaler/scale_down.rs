@@ -32,9 +32,7 @@ pub(super) fn timeouts(flags: &FlagValues, body: &mut HclBody, losses: &mut Drop
         ),
     ] {
         let length = given.iter().find_map(|flag| flags.duration(flag, losses));
-        if let Some(length) = length {
-            body.set(name, duration(Some(length)));
-        }
+        body.set_some(name, length.map(|length| duration(Some(length))));
     }
 }
 
@@ -73,9 +71,8 @@ pub(super) fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclB
     }
     body.set("consolidate_after", duration(after));
     safety(flags, &mut body, losses);
-    if let Some(percent) = percent.filter(|percent| *percent > 0) {
-        body.set("utilization_threshold", percent);
-    }
+    let threshold = percent.filter(|percent| *percent > 0);
+    body.set_some("utilization_threshold", threshold);
     let eviction = flags.duration("max-pod-eviction-time", losses);
     let graceful = flags.count("max-graceful-termination-sec", losses);
     let graceful = SignedDuration::from_secs(graceful.unwrap_or(GRACEFUL_S));

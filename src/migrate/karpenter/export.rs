@@ -257,9 +257,7 @@ fn budget(
     {
         return Err(BudgetError::Duration);
     }
-    if let Some(duration) = duration {
-        body.set("duration", duration);
-    }
+    body.set_some("duration", duration);
     field_mapping::export(super::field_tables::BUDGET, body, path, &mut object, losses);
     Ok(object)
 }

@@ -188,6 +188,23 @@ pub(crate) enum ItemNoun {
 }
 
 impl ConvertedBlock {
+    /// Creates a block of the object that has the dropped fields.
+    pub(crate) fn new(
+        kind: &'static str,
+        label: Option<String>,
+        body: HclBody,
+        losses: DroppedFields,
+        words: ItemNoun,
+    ) -> Self {
+        Self {
+            of: losses.of,
+            block: HclBlock { kind, label, body },
+            losses: losses.all,
+            left_out: false,
+            words,
+        }
+    }
+
     /// Turns the block into a comment.
     pub(crate) fn leave_out(&mut self, why: impl Into<String>) {
         self.left_out = true;
@@ -459,9 +476,7 @@ impl Object {
     /// Returns the body and the list of its dropped fields.
     fn start(&mut self, clusters: &[String]) -> (HclBody, DroppedFields) {
         let mut body = HclBody::default();
-        if !clusters.is_empty() {
-            body.set("clusters", clusters.to_vec());
-        }
+        body.set_unless_empty("clusters", clusters.to_vec());
         let mut losses = DroppedFields::of(self.of.clone());
         losses.all = std::mem::take(&mut self.lost);
         (body, losses)
@@ -473,17 +488,8 @@ impl Object {
             commented.comment(line.as_str());
         }
         commented.items.extend(body.items);
-        ConvertedBlock {
-            of: self.of,
-            block: HclBlock {
-                kind,
-                label: Some(self.name),
-                body: commented,
-            },
-            losses: losses.all,
-            left_out: false,
-            words: ItemNoun::Karpenters,
-        }
+        let words = ItemNoun::Karpenters;
+        ConvertedBlock::new(kind, Some(self.name), commented, losses, words)
     }
 }
 

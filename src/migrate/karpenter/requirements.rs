@@ -148,9 +148,7 @@ fn group(
                 inner.set(name, number);
             }
         }
-        if let Some(min_values) = first.requirement.min_values {
-            inner.set("min_values", min_values);
-        }
+        inner.set_some("min_values", first.requirement.min_values);
     } else {
         let all = more.iter().fold(first.requirement.clone(), |all, entry| {
             all.intersection(&entry.requirement)
@@ -194,15 +192,9 @@ fn spell(requirement: &Requirement, body: &mut HclBody) -> bool {
     } else if !bounded {
         body.set("exists", true);
     }
-    if let Some(low) = low {
-        body.set("gte", low);
-    }
-    if let Some(high) = high {
-        body.set("lte", high);
-    }
-    if let Some(min_values) = requirement.min_values {
-        body.set("min_values", min_values);
-    }
+    body.set_some("gte", low);
+    body.set_some("lte", high);
+    body.set_some("min_values", requirement.min_values);
     let names = excluded.is_some_and(|values| !values.is_empty());
     !names || bounded || requirement.allows_absence()
 }

@@ -1,5 +1,6 @@
 //! Converts a configuration to blocks, without arguments that have their default value.
 
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::requirements;
@@ -46,18 +47,10 @@ pub(super) fn pool(pool: &Pool) -> HclBody {
     if pool.weight > 0 {
         body.set("weight", pool.weight);
     }
-    if let Some(replicas) = pool.replicas {
-        body.set("replicas", replicas);
-    }
-    if !pool.labels.is_empty() {
-        body.set("labels", map(&pool.labels));
-    }
-    if !pool.annotations.is_empty() {
-        body.set("annotations", map(&pool.annotations));
-    }
-    if let Some(limits) = limits(&pool.limits) {
-        body.set("limits", limits);
-    }
+    body.set_some("replicas", pool.replicas);
+    body.set_unless_empty("labels", map(&pool.labels));
+    body.set_unless_empty("annotations", map(&pool.annotations));
+    body.set_some("limits", limits(&pool.limits));
     ages(pool, &defaults, &mut body);
     requirements::blocks(&pool.requirements, &mut body);
     for (kind, taints) in [
@@ -84,42 +77,23 @@ pub(super) fn pool(pool: &Pool) -> HclBody {
 }
 
 fn ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
-    for (name, value, default) in [
-        ("expire_after", pool.expire_after, defaults.expire_after),
-        (
-            "expire_hard_after",
-            pool.expire_hard_after,
-            defaults.expire_hard_after,
-        ),
-        (
-            "termination_grace_period",
-            pool.termination_grace_period,
-            defaults.termination_grace_period,
-        ),
-    ] {
-        if value != default {
-            body.set(name, duration(value));
-        }
-    }
-    for (name, value, default) in [
-        (
-            "launch_timeout",
-            pool.launch_timeout,
-            defaults.launch_timeout,
-        ),
-        (
-            "registration_timeout",
-            pool.registration_timeout,
-            defaults.registration_timeout,
-        ),
-        (
-            "initialization_timeout",
-            pool.initialization_timeout,
-            defaults.initialization_timeout,
-        ),
-    ] {
-        if value != default {
-            body.set(name, duration(Some(value)));
+    const AGES: [(&str, fn(&Pool) -> Option<SignedDuration>); 6] = [
+        ("expire_after", |pool| pool.expire_after),
+        ("expire_hard_after", |pool| pool.expire_hard_after),
+        ("termination_grace_period", |pool| {
+            pool.termination_grace_period
+        }),
+        ("launch_timeout", |pool| Some(pool.launch_timeout)),
+        ("registration_timeout", |pool| {
+            Some(pool.registration_timeout)
+        }),
+        ("initialization_timeout", |pool| {
+            Some(pool.initialization_timeout)
+        }),
+    ];
+    for (name, age) in AGES {
+        if age(pool) != age(defaults) {
+            body.set(name, duration(age(pool)));
         }
     }
     if pool.repair.is_empty() {
@@ -130,9 +104,7 @@ fn ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
 fn taint(kind: &'static str, taint: &Taint, body: &mut HclBody) {
     let mut inner = HclBody::default();
     inner.set("effect", taint.effect.as_str());
-    if !taint.value.is_empty() {
-        inner.set("value", taint.value.as_str());
-    }
+    inner.set_unless_empty("value", taint.value.as_str());
     body.block(kind, Some(&taint.key), inner);
 }
 
@@ -155,9 +127,7 @@ fn disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
         if disruption.spot_to_spot_min_types != defaults.spot_to_spot_min_types {
             inner.set("spot_to_spot_min_types", disruption.spot_to_spot_min_types);
         }
-        if let Some(threshold) = disruption.utilization_threshold {
-            inner.set("utilization_threshold", threshold);
-        }
+        inner.set_some("utilization_threshold", disruption.utilization_threshold);
     }
     if disruption.safety == Safety::Conservative {
         inner.set("safety", "conservative");
@@ -194,9 +164,7 @@ fn disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
         when.set("action", if window.allows { "allow" } else { "deny" });
         inner.block("window", None, when);
     }
-    if !inner.is_empty() {
-        body.block("disruption", None, inner);
-    }
+    body.block_unless_empty("disruption", inner);
 }
 
 fn budget(budget: &Budget, body: &mut HclBody) {
@@ -208,16 +176,10 @@ fn budget(budget: &Budget, body: &mut HclBody) {
             BudgetNodes::Percent(percent) => format!("{percent}%"),
         },
     );
-    if let Some(rate) = budget.rate {
-        inner.set("rate", rate.to_string());
-    }
-    if !budget.reasons.is_empty() {
-        let reasons = budget
-            .reasons
-            .iter()
-            .map(|reason| reason.as_str().to_owned());
-        inner.set("reasons", reasons.collect::<Vec<String>>());
-    }
+    inner.set_some("rate", budget.rate.map(|rate| rate.to_string()));
+    let reasons = budget.reasons.iter();
+    let reasons: Vec<&str> = reasons.map(|reason| reason.as_str()).collect();
+    inner.set_unless_empty("reasons", reasons);
     if let Some(window) = &budget.during {
         inner.set("schedule", window.expression());
         inner.set("duration", duration(Some(window.duration())));
@@ -241,11 +203,9 @@ pub(super) fn overlay(overlay: &Overlay) -> HclBody {
         };
         body.set(name, adjustment(price));
     }
-    if !overlay.capacity.is_empty() {
-        let amounts = overlay.capacity.iter();
-        let amounts = amounts.map(|(name, amount)| (name.as_str(), *amount));
-        body.set("capacity", quantities(amounts));
-    }
+    let capacity = overlay.capacity.iter();
+    let capacity = capacity.map(|(name, amount)| (name.as_str(), *amount));
+    body.set_unless_empty("capacity", quantities(capacity));
     requirements::blocks(&overlay.requirements, &mut body);
     body
 }
@@ -256,12 +216,8 @@ pub(super) fn buffer(buffer: &Buffer) -> HclBody {
     if let Some(pool) = &buffer.pool {
         body.refer("pool", "pool", pool.as_str());
     }
-    if let Some(replicas) = buffer.replicas {
-        body.set("replicas", replicas);
-    }
-    if let Some(percentage) = buffer.percentage {
-        body.set("percentage", percentage);
-    }
+    body.set_some("replicas", buffer.replicas);
+    body.set_some("percentage", buffer.percentage);
     if !buffer.limits.is_empty() {
         let each = buffer.limits.iter();
         let amount = each.map(|(name, amount)| (name.as_str(), *amount));
@@ -292,9 +248,7 @@ pub(super) fn buffer(buffer: &Buffer) -> HclBody {
 pub(super) fn buffer_pod(pod: &BufferPod) -> HclBody {
     let mut inner = HclBody::default();
     inner.set("requests", requests(&pod.requests));
-    if !pod.node_selector.is_empty() {
-        inner.set("node_selector", map(&pod.node_selector));
-    }
+    inner.set_unless_empty("node_selector", map(&pod.node_selector));
     for toleration in &pod.tolerations {
         self::toleration(toleration, &mut inner);
     }
@@ -303,9 +257,7 @@ pub(super) fn buffer_pod(pod: &BufferPod) -> HclBody {
 
 fn toleration(toleration: &Toleration, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    if let Some(effect) = toleration.effect {
-        inner.set("effect", effect.as_str());
-    }
+    inner.set_some("effect", toleration.effect.map(|effect| effect.as_str()));
     if toleration.operator == TolerationOperator::Equal {
         inner.set("value", toleration.value.as_str());
     }

@@ -81,13 +81,9 @@ fn scalable(
         let why = "only workloads of the API group apps are supported";
         losses.add("spec.scalableRef.apiGroup", why);
     }
-    if let Some(kind) = take(&mut scaled, "kind") {
-        inner.set("kind", kind);
-    }
+    inner.set_some("kind", take(&mut scaled, "kind"));
     inner.set("namespace", namespace);
-    if let Some(name) = take(&mut scaled, "name") {
-        inner.set("name", name);
-    }
+    inner.set_some("name", take(&mut scaled, "name"));
     for name in scaled.keys() {
         losses.add(format!("spec.scalableRef.{name}"), "unknown field");
     }
@@ -151,9 +147,7 @@ fn pod(
         body.items
             .insert(place, HclItem::Argument("pool", reference));
     }
-    if !selector.is_empty() {
-        inner.set("node_selector", Value::Object(selector));
-    }
+    inner.set_unless_empty("node_selector", Value::Object(selector));
     for (index, toleration) in tolerations.iter().enumerate() {
         tolerate(
             toleration,
@@ -235,9 +229,7 @@ fn tolerate(toleration: &Value, path: &str, body: &mut HclBody, losses: &mut Dro
         return;
     }
     let mut inner = HclBody::default();
-    if let Some(effect) = effect.filter(|effect| !effect.is_empty()) {
-        inner.set("effect", effect);
-    }
+    inner.set_unless_empty("effect", effect.unwrap_or_default());
     if operator == "Equal" {
         inner.set("value", value.unwrap_or_default());
     }

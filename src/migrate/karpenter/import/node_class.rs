@@ -92,10 +92,6 @@ fn settings(mut kubelet: Map<String, Value>, body: &mut HclBody, losses: &mut Dr
     let mut inner = HclBody::default();
     field_mapping::import(KUBELET, &mut known, "spec.kubelet", &mut inner, losses);
     kubelet.retain(|_, value| !value.is_null());
-    if !kubelet.is_empty() {
-        inner.set("extra", Value::Object(kubelet));
-    }
-    if !inner.is_empty() {
-        body.block("kubelet", None, inner);
-    }
+    inner.set_unless_empty("extra", Value::Object(kubelet));
+    body.block_unless_empty("kubelet", inner);
 }

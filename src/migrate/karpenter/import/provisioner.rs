@@ -28,10 +28,10 @@ const OPENED: [&str; 4] = ["consolidation", "deprovisioning", "limits", "provide
 
 /// Converts a Provisioner, with its inline node class if it has one.
 pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
-    let mut provisioner = std::mem::take(&mut object.spec);
+    let mut spec = std::mem::take(&mut object.spec);
     let mut losses = DroppedFields::of(object.of.clone());
     if version == "v1alpha3" {
-        labelled(&mut provisioner, &mut losses);
+        labelled(&mut spec, &mut losses);
     }
     let mut new = Map::new();
     for (from, to) in [
@@ -42,13 +42,13 @@ pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
         ("limits.resources", "limits"),
         ("weight", "weight"),
     ] {
-        if let Some(value) = take(&mut provisioner, from) {
+        if let Some(value) = take(&mut spec, from) {
             put(&mut new, to, value);
         }
     }
-    leaving(&mut provisioner, &mut new, &mut losses);
-    let listed = listed(&mut provisioner, &mut losses);
-    let (rules, added) = rules(take(&mut provisioner, "requirements"), listed);
+    leaving(&mut spec, &mut new, &mut losses);
+    let listed = listed(&mut spec, &mut losses);
+    let (rules, added) = rules(take(&mut spec, "requirements"), listed);
     if !added.is_empty() {
         let added = added.join(", ");
         object
@@ -56,8 +56,8 @@ pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
             .push(format!("v1alpha5 adds default requirements for {added}."));
     }
     put(&mut new, "template.spec.requirements", rules);
-    refuse_version(&mut provisioner, "spec", &mut losses);
-    if let Some(mut settings) = take(&mut provisioner, "kubeletConfiguration") {
+    refuse_version(&mut spec, "spec", &mut losses);
+    if let Some(mut settings) = take(&mut spec, "kubeletConfiguration") {
         let own_settings = settings.as_object_mut();
         if own_settings.is_some_and(|all| take(all, "containerRuntime").is_some()) {
             let why = "containerd is the only runtime";
@@ -65,15 +65,15 @@ pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
         }
         all.kubelets.insert(object.name.clone(), settings);
     }
-    let named = take(&mut provisioner, "providerRef.name").and_then(|value| {
+    let named = take(&mut spec, "providerRef.name").and_then(|value| {
         let name = text(&value);
         if name.is_none() {
             losses.add("spec.providerRef.name", "the value is not a string");
         }
         name
     });
-    if provisioner.get("provider").is_some_and(Value::is_object)
-        && let Some(Value::Object(provider)) = take(&mut provisioner, "provider")
+    if spec.get("provider").is_some_and(Value::is_object)
+        && let Some(Value::Object(provider)) = take(&mut spec, "provider")
     {
         let class = inline(&object, provider);
         all.classes.push(class);
@@ -82,9 +82,9 @@ pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
     let reference = json!({ "kind": "EC2NodeClass", "name": name });
     put(&mut new, "template.spec.nodeClassRef", reference);
     for field in ["providerRef.apiVersion", "providerRef.kind"] {
-        take(&mut provisioner, field);
+        take(&mut spec, field);
     }
-    leftovers(&provisioner, "spec", &mut losses);
+    leftovers(&spec, "spec", &mut losses);
     object.spec = new;
     object.lost.extend(losses.all);
     all.pools.push(object);
@@ -104,25 +104,19 @@ fn leftovers(rest: &Map<String, Value>, path: &str, losses: &mut DroppedFields) 
 
 /// Converts the disruption settings of a Provisioner. Settings that are not set are disabled.
 fn leaving(
-    provisioner: &mut Map<String, Value>,
+    spec: &mut Map<String, Value>,
     new: &mut Map<String, Value>,
     losses: &mut DroppedFields,
 ) {
     const EMPTY: &str = "WhenEmpty";
     const UNDERUTILIZED: &str = "WhenEmptyOrUnderutilized";
-    rename_policy(provisioner, "deprovisioning.consolidationPolicy");
-    let age = seconds(provisioner, "ttlSecondsUntilExpired", losses).map(|(_, length)| length);
-    let age = later(
-        provisioner,
-        "expireAfter",
-        "ttlSecondsUntilExpired",
-        age,
-        losses,
-    );
+    rename_policy(spec, "deprovisioning.consolidationPolicy");
+    let age = seconds(spec, "ttlSecondsUntilExpired", losses).map(|(_, length)| length);
+    let age = later(spec, "expireAfter", "ttlSecondsUntilExpired", age, losses);
     let age = age.unwrap_or_else(|| "Never".to_owned());
     put(new, "template.spec.expireAfter", Value::from(age));
 
-    let enabled = said(provisioner, "consolidation.enabled", losses).and_then(|(path, value)| {
+    let enabled = said(spec, "consolidation.enabled", losses).and_then(|(path, value)| {
         if !value.is_boolean() {
             losses.add(path, "the value is not a bool");
         }
@@ -130,7 +124,7 @@ fn leaving(
     });
     let policy = enabled.map(|on| if on { UNDERUTILIZED } else { EMPTY });
     let policy = later(
-        provisioner,
+        spec,
         "consolidationPolicy",
         "consolidation.enabled",
         policy.map(str::to_owned),
@@ -146,7 +140,7 @@ fn leaving(
     });
     let policy = policy.unwrap_or_else(|| EMPTY.to_owned());
 
-    let empty = seconds(provisioner, "ttlSecondsAfterEmpty", losses).filter(|(path, _)| {
+    let empty = seconds(spec, "ttlSecondsAfterEmpty", losses).filter(|(path, _)| {
         if policy != EMPTY {
             let why = "it applies only to empty nodes, but consolidation covers all nodes";
             losses.add(path.as_str(), why);
@@ -154,7 +148,7 @@ fn leaving(
         policy == EMPTY
     });
     let after = later(
-        provisioner,
+        spec,
         "consolidateAfter",
         "ttlSecondsAfterEmpty",
         empty.map(|(_, length)| length),
@@ -170,12 +164,12 @@ fn leaving(
 /// Removes a field from the spec, or from the `deprovisioning` block of an early proposal. Returns
 /// the field with its path.
 fn said(
-    provisioner: &mut Map<String, Value>,
+    spec: &mut Map<String, Value>,
     field: &str,
     losses: &mut DroppedFields,
 ) -> Option<(String, Value)> {
     let within = format!("deprovisioning.{field}");
-    let (value, other) = (take(provisioner, field), take(provisioner, &within));
+    let (value, other) = (take(spec, field), take(spec, &within));
     match (value, other) {
         (Some(value), other) => {
             if other.is_some_and(|other| other != value) {
@@ -190,11 +184,11 @@ fn said(
 
 /// Returns a duration in whole seconds, with the path of its field.
 fn seconds(
-    provisioner: &mut Map<String, Value>,
+    spec: &mut Map<String, Value>,
     field: &str,
     losses: &mut DroppedFields,
 ) -> Option<(String, String)> {
-    let (path, value) = said(provisioner, field, losses)?;
+    let (path, value) = said(spec, field, losses)?;
     let seconds = value.as_i64().map(|number| format!("{number}s"));
     if seconds.is_none() {
         losses.add(path.as_str(), "the value is not an integer");
@@ -204,14 +198,14 @@ fn seconds(
 
 /// Returns a field of the block with a newer name, unless the `older` field is set.
 fn later(
-    provisioner: &mut Map<String, Value>,
+    spec: &mut Map<String, Value>,
     field: &str,
     older: &str,
     older_value: Option<String>,
     losses: &mut DroppedFields,
 ) -> Option<String> {
     let path = format!("deprovisioning.{field}");
-    let Some(value) = take(provisioner, &path) else {
+    let Some(value) = take(spec, &path) else {
         return older_value;
     };
     let path = format!("spec.{path}");
@@ -230,10 +224,10 @@ fn later(
 }
 
 /// Returns the requirements of separate lists.
-fn listed(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
+fn listed(spec: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
     let mut all = Vec::new();
     for (field, key) in LISTS {
-        let values = match take(provisioner, field) {
+        let values = match take(spec, field) {
             None => continue,
             Some(Value::String(one)) if one.is_empty() => continue,
             Some(one @ Value::String(_)) => json!([one]),
@@ -290,12 +284,12 @@ fn rules(requirements: Option<Value>, from_lists: Vec<Value>) -> (Value, Vec<&'s
 }
 
 /// Returns the inline node class of a Provisioner.
-fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
-    let mut losses = DroppedFields::of(provisioner.of.clone());
+fn inline(spec: &Object, mut provider: Map<String, Value>) -> Object {
+    let mut losses = DroppedFields::of(spec.of.clone());
     aws(&mut provider, "spec.provider", &mut losses);
     Object {
-        of: provisioner.of.clone(),
-        name: provisioner.name.clone(),
+        of: spec.of.clone(),
+        name: spec.name.clone(),
         namespace: String::new(),
         spec: provider,
         about: Vec::new(),
@@ -304,17 +298,17 @@ fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
 }
 
 /// Removes and returns a label with the prefix of early versions.
-fn take_label(provisioner: &mut Map<String, Value>, name: &str) -> Option<Value> {
-    let labels = provisioner.get_mut("labels")?.as_object_mut()?;
+fn take_label(spec: &mut Map<String, Value>, name: &str) -> Option<Value> {
+    let labels = spec.get_mut("labels")?.as_object_mut()?;
     labels.shift_remove(&format!("node.k8s.aws/{name}"))
 }
 
 /// Creates a `provider` from the labels and the cluster name that described nodes before `provider`
 /// existed. Source: Karpenter 0.3.3.
-fn labelled(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) {
+fn labelled(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let mut provider = Map::new();
     let mut cluster = None;
-    if let Some(block) = take(provisioner, "cluster") {
+    if let Some(block) = take(spec, "cluster") {
         losses.add("spec.cluster", OWN_BLOCK);
         cluster = block.get("name").and_then(text);
     }
@@ -322,10 +316,10 @@ fn labelled(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) {
         let profile = format!("KarpenterNodeInstanceProfile-{name}");
         provider.insert("instanceProfile".to_owned(), Value::from(profile));
     }
-    if let Some(value) = take_label(provisioner, "capacity-type") {
+    if let Some(value) = take_label(spec, "capacity-type") {
         provider.insert("capacityTypes".to_owned(), value);
     }
-    if take_label(provisioner, "launch-template-name").is_some() {
+    if take_label(spec, "launch-template-name").is_some() {
         losses.add("spec.labels.node.k8s.aws/launch-template-name", TEMPLATES);
     }
     for (kind, selector) in [
@@ -333,10 +327,10 @@ fn labelled(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) {
         ("security-group", "securityGroupSelector"),
     ] {
         let mut tags = cluster.as_deref().map(cluster_tag).unwrap_or_default();
-        if let Some(name) = take_label(provisioner, &format!("{kind}-name")) {
+        if let Some(name) = take_label(spec, &format!("{kind}-name")) {
             tags.insert("Name".to_owned(), name);
         }
-        let tag = take_label(provisioner, &format!("{kind}-tag-key"));
+        let tag = take_label(spec, &format!("{kind}-tag-key"));
         match tag.as_ref().map(text) {
             Some(Some(tag)) => drop(tags.insert(tag, Value::from("*"))),
             Some(None) => losses.add(
@@ -349,10 +343,10 @@ fn labelled(provisioner: &mut Map<String, Value>, losses: &mut DroppedFields) {
             provider.insert(selector.to_owned(), Value::Object(tags));
         }
     }
-    if provisioner.get("labels") == Some(&json!({})) {
-        provisioner.shift_remove("labels");
+    if spec.get("labels") == Some(&json!({})) {
+        spec.shift_remove("labels");
     }
     if !provider.is_empty() {
-        provisioner.insert("provider".to_owned(), Value::Object(provider));
+        spec.insert("provider".to_owned(), Value::Object(provider));
     }
 }

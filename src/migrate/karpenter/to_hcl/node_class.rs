@@ -1,6 +1,6 @@
 //! Converts node classes to blocks.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::map;
 use crate::migrate::format_units::duration;
@@ -33,15 +33,9 @@ pub(in super::super) fn node_class(class: &NodeClass, tags: &Labels) -> HclBody 
         Some(NodeIdentity::Profile(name)) => body.set("instance_profile", name.as_str()),
         None => {}
     }
-    if let Some(public) = class.public_ip {
-        body.set("associate_public_ip", public);
-    }
-    if let Some(count) = class.ip_prefix_count {
-        body.set("ip_prefix_count", count);
-    }
-    if !tags.is_empty() {
-        body.set("tags", map(tags));
-    }
+    body.set_some("associate_public_ip", class.public_ip);
+    body.set_some("ip_prefix_count", class.ip_prefix_count);
+    body.set_unless_empty("tags", map(tags));
     if class.detailed_monitoring {
         body.set("detailed_monitoring", true);
     }
@@ -51,15 +45,13 @@ pub(in super::super) fn node_class(class: &NodeClass, tags: &Labels) -> HclBody 
     if class.network_interfaces.as_ref().is_some_and(Vec::is_empty) {
         body.set("efa", false);
     }
-    if let Some(context) = &class.context {
-        body.set("context", context.as_str());
-    }
+    body.set_some("context", class.context.as_deref());
     if class.reserved_enis > 0 {
         body.set("reserved_enis", class.reserved_enis);
     }
-    if let Some(per_mille) = class.vm_overhead_per_mille {
-        body.set("vm_memory_overhead_percent", f64::from(per_mille) / 10.0);
-    }
+    let overhead = class.vm_overhead_per_mille;
+    let overhead = overhead.map(|per_mille| f64::from(per_mille) / 10.0);
+    body.set_some("vm_memory_overhead_percent", overhead);
     terms(class, &mut body);
     class
         .block_devices
@@ -84,9 +76,7 @@ pub(in super::super) fn node_class(class: &NodeClass, tags: &Labels) -> HclBody 
         inner.comment("the secrets are in the referenced source");
         body.block("bootstrap", Some(class.bootstrap.as_str()), inner);
     }
-    if !class.user_data.is_empty() {
-        body.set("user_data", class.user_data.as_str());
-    }
+    body.set_unless_empty("user_data", class.user_data.as_str());
     body
 }
 
@@ -99,13 +89,9 @@ fn block<'a>(
 ) {
     let mut inner = HclBody::default();
     for (name, value) in arguments {
-        if let Some(value) = value {
-            inner.set(name, value);
-        }
+        inner.set_some(name, value);
     }
-    if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
-        inner.set("tags", map(tags));
-    }
+    inner.set_unless_empty("tags", map(tags.into_iter().flatten()));
     body.block(kind, None, inner);
 }
 
@@ -183,31 +169,14 @@ fn disk(device: &BlockDevice, body: &mut HclBody) {
         let text = crate::migrate::format_units::disk(bytes);
         inner.set("volume_size", text.unwrap_or_else(|| bytes.to_string()));
     }
-    if let Some(kind) = &device.volume_type {
-        inner.set("volume_type", kind.as_str());
-    }
-    for (name, amount) in [("iops", device.iops), ("throughput", device.throughput)] {
-        if let Some(amount) = amount {
-            inner.set(name, amount);
-        }
-    }
-    if let Some(encrypted) = device.encrypted {
-        inner.set("encrypted", encrypted);
-    }
-    for (name, text) in [
-        ("kms_key_id", &device.kms_key_id),
-        ("snapshot_id", &device.snapshot_id),
-    ] {
-        if let Some(text) = text {
-            inner.set(name, text.as_str());
-        }
-    }
-    if let Some(rate) = device.initialization_rate {
-        inner.set("volume_initialization_rate", rate);
-    }
-    if let Some(gone) = device.delete_on_termination {
-        inner.set("delete_on_termination", gone);
-    }
+    inner.set_some("volume_type", device.volume_type.as_deref());
+    inner.set_some("iops", device.iops);
+    inner.set_some("throughput", device.throughput);
+    inner.set_some("encrypted", device.encrypted);
+    inner.set_some("kms_key_id", device.kms_key_id.as_deref());
+    inner.set_some("snapshot_id", device.snapshot_id.as_deref());
+    inner.set_some("volume_initialization_rate", device.initialization_rate);
+    inner.set_some("delete_on_termination", device.delete_on_termination);
     if device.root_volume {
         inner.set("root_volume", true);
     }
@@ -240,9 +209,7 @@ fn metadata(options: MetadataOptions, body: &mut HclBody) {
         };
         inner.set("http_tokens", word);
     }
-    if !inner.is_empty() {
-        body.block("metadata_options", None, inner);
-    }
+    body.block_unless_empty("metadata_options", inner);
 }
 
 fn interface(interface: NetworkInterface, body: &mut HclBody) {
@@ -274,59 +241,39 @@ fn tracking(tracking: ConnectionTracking, body: &mut HclBody) {
 
 fn kubelet(settings: &KubeletSettings, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    for (name, number) in [
-        ("max_pods", settings.max_pods),
-        ("pods_per_core", settings.pods_per_core),
-    ] {
-        if let Some(number) = number {
-            inner.set(name, number);
-        }
-    }
-    if !settings.cluster_dns.is_empty() {
-        let all = settings.cluster_dns.iter().map(ToString::to_string);
-        inner.set("cluster_dns", all.collect::<Vec<String>>());
-    }
+    inner.set_some("max_pods", settings.max_pods);
+    inner.set_some("pods_per_core", settings.pods_per_core);
+    let addresses = settings.cluster_dns.iter().map(ToString::to_string);
+    inner.set_unless_empty("cluster_dns", addresses.collect::<Vec<String>>());
     kept(settings, &mut inner);
-    if let Some(seconds) = settings.eviction_max_pod_grace_period {
-        inner.set("eviction_max_pod_grace_period", seconds);
-    }
-    for (name, percent) in [
-        (
-            "image_gc_high_threshold_percent",
-            settings.image_gc_high_threshold_percent,
-        ),
-        (
-            "image_gc_low_threshold_percent",
-            settings.image_gc_low_threshold_percent,
-        ),
-    ] {
-        if let Some(percent) = percent {
-            inner.set(name, percent);
-        }
-    }
-    if let Some(quota) = settings.cpu_cfs_quota {
-        inner.set("cpu_cfs_quota", quota);
-    }
-    if !settings.extra.is_empty() {
-        let fields = settings.extra.iter();
-        let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
-        inner.set("extra", Value::Object(fields.collect()));
-    }
-    if !inner.is_empty() {
-        body.block("kubelet", None, inner);
-    }
+    inner.set_some(
+        "eviction_max_pod_grace_period",
+        settings.eviction_max_pod_grace_period,
+    );
+    inner.set_some(
+        "image_gc_high_threshold_percent",
+        settings.image_gc_high_threshold_percent,
+    );
+    inner.set_some(
+        "image_gc_low_threshold_percent",
+        settings.image_gc_low_threshold_percent,
+    );
+    inner.set_some("cpu_cfs_quota", settings.cpu_cfs_quota);
+    let extra = settings.extra.iter();
+    let extra = extra.map(|(name, value)| (name.clone(), value.clone()));
+    inner.set_unless_empty("extra", Value::Object(extra.collect()));
+    body.block_unless_empty("kubelet", inner);
 }
 
 /// Kubelet reservations and eviction thresholds.
 fn kept(settings: &KubeletSettings, body: &mut HclBody) {
-    let mut maps: Vec<(&'static str, Map<String, Value>)> = Vec::new();
     for (argument, reserved) in [
         ("system_reserved", &settings.system_reserved),
         ("kube_reserved", &settings.kube_reserved),
     ] {
         let amounts = reserved.iter();
         let amounts = amounts.map(|(name, amount)| (name.clone(), Value::from(&*amount.text)));
-        maps.push((argument, amounts.collect()));
+        body.set_unless_empty(argument, Value::Object(amounts.collect()));
     }
     for (argument, thresholds) in [
         ("eviction_hard", &settings.eviction_hard),
@@ -336,15 +283,13 @@ fn kept(settings: &KubeletSettings, body: &mut HclBody) {
             let text = Value::from(threshold.text());
             (signal.as_str().to_owned(), text)
         });
-        maps.push((argument, texts.collect()));
+        body.set_unless_empty(argument, Value::Object(texts.collect()));
     }
     let periods = settings.eviction_soft_grace_period.iter();
     let periods = periods.map(|(signal, length)| {
         let text = Value::from(duration(Some(*length)));
         (signal.as_str().to_owned(), text)
     });
-    maps.push(("eviction_soft_grace_period", periods.collect()));
-    for (argument, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
-        body.set(argument, Value::Object(map));
-    }
+    let periods = Value::Object(periods.collect());
+    body.set_unless_empty("eviction_soft_grace_period", periods);
 }
