@@ -262,13 +262,13 @@ fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
         .max(0)
 }
 
-fn threshold(threshold: &Threshold, of: i64) -> i64 {
+fn threshold(threshold: &Threshold, total: i64) -> i64 {
     match threshold {
         Threshold::Share(ALL..) => 0,
         Threshold::Share(share) => {
-            let kept =
-                (i128::from(of) * i128::from(*share) + i128::from(ALL) - 1) / i128::from(ALL);
-            i64::try_from(kept).unwrap_or(of)
+            let reserved =
+                (i128::from(total) * i128::from(*share) + i128::from(ALL) - 1) / i128::from(ALL);
+            i64::try_from(reserved).unwrap_or(total)
         }
         Threshold::Amount(amount, _) => (*amount).max(0),
     }

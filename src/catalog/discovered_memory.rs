@@ -20,13 +20,13 @@ pub struct DiscoveredMemory {
 impl DiscoveredMemory {
     /// Stores the capacity in bytes that a registered node of this type and image reports. Returns
     /// true if the value is lower than the stored value, or is the first.
-    pub fn observe(&mut self, of: &TypeName, image: &str, bytes: i64) -> bool {
+    pub fn observe(&mut self, type_name: &TypeName, image: &str, bytes: i64) -> bool {
         if bytes <= 0 {
             return false;
         }
         let known = self
             .by_type
-            .get_mut(of)
+            .get_mut(type_name)
             .and_then(|by_image| by_image.get_mut(image));
         match known {
             Some(known) if *known <= bytes => return false,
@@ -34,7 +34,7 @@ impl DiscoveredMemory {
             None if self.count >= KNOWN_MAX => return false,
             None => {
                 self.count += 1;
-                let by_image = self.by_type.entry(of.clone()).or_default();
+                let by_image = self.by_type.entry(type_name.clone()).or_default();
                 by_image.insert(image.to_owned(), bytes);
             }
         }
@@ -42,8 +42,8 @@ impl DiscoveredMemory {
     }
 
     /// The smallest memory that nodes of this type and image have reported, in bytes.
-    pub fn get(&self, of: &TypeName, image: &str) -> Option<i64> {
-        self.by_type.get(of)?.get(image).copied()
+    pub fn get(&self, type_name: &TypeName, image: &str) -> Option<i64> {
+        self.by_type.get(type_name)?.get(image).copied()
     }
 
     /// Removes values of images that are no longer used.

@@ -156,8 +156,8 @@ fn set_capacity(instance_type: &mut InstanceType, name: &str, amount: i64) {
         }
     }
     if name.starts_with(HUGE_PAGES) {
-        let more = amount.saturating_sub(before);
-        let memory = instance_type.allocatable.memory.saturating_sub(more);
+        let added = amount.saturating_sub(before);
+        let memory = instance_type.allocatable.memory.saturating_sub(added);
         instance_type.allocatable.memory = memory.clamp(0, instance_type.capacity.memory);
     }
 }

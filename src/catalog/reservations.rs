@@ -35,8 +35,11 @@ impl Catalog {
         reservations: impl IntoIterator<Item = (TypeName, Zone, Reservation)>,
     ) -> Self {
         let mut by_type: BTreeMap<TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
-        for (of, zone, reservation) in reservations {
-            by_type.entry(of).or_default().push((zone, reservation));
+        for (type_name, zone, reservation) in reservations {
+            by_type
+                .entry(type_name)
+                .or_default()
+                .push((zone, reservation));
         }
         let changed = self.types().filter_map(|it| {
             let reservations = by_type.remove(&it.name).unwrap_or_default();
@@ -73,11 +76,11 @@ pub(super) fn reserved(
     let offered: Vec<Offering> = offered.collect();
     instance_type.offerings.extend(offered);
     instance_type::sort(&mut instance_type.offerings);
-    let kept = instance_type
+    let requirements = instance_type
         .requirements
         .iter()
         .filter(|(key, _)| !OF_OFFERINGS.contains(key));
-    let mut requirements: Requirements = kept
+    let mut requirements: Requirements = requirements
         .map(|(key, requirement)| (key, requirement.clone()))
         .collect();
     type_labels::complete(&mut requirements, &instance_type.offerings);

@@ -176,8 +176,8 @@ pub(crate) fn status(status: &BufferStatus) -> Value {
         }
         if let Some(since) = source.since {
             // The API stores whole seconds.
-            let at = format!("{since:.0}");
-            condition.insert("lastTransitionTime".to_owned(), json!(at));
+            let seconds = format!("{since:.0}");
+            condition.insert("lastTransitionTime".to_owned(), json!(seconds));
         }
         Value::Object(condition)
     });

@@ -1,6 +1,7 @@
 //! Scheduling constraints of a pod: node affinity, pod affinity, topology spread, groups.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use thiserror::Error;
 
@@ -50,13 +51,9 @@ pub(super) fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Re
     let Some(required) = &spec.affinity.node_affinity.required else {
         return Vec::new();
     };
-    let mut terms = Vec::new();
-    for term in few(&required.node_selector_terms, WHAT, defects) {
-        match selector::term(term) {
-            Ok(requirements) => terms.extend(requirements),
-            Err(why) => defects.push(format!("{WHAT}: {why}")),
-        }
-    }
+    let terms = &required.node_selector_terms;
+    let terms = convert_terms(terms, WHAT, defects, selector::term);
+    let terms: Vec<Requirements> = terms.into_iter().flatten().collect();
     if terms.is_empty() && defects.is_empty() {
         defects.push(format!("{WHAT} selects no node at all"));
     }
@@ -84,14 +81,7 @@ pub(super) fn pods(
     what: &str,
     defects: &mut Vec<String>,
 ) -> Vec<PodTerm> {
-    let mut read = Vec::new();
-    for term in few(terms, what, defects) {
-        match pod_term(term, meta) {
-            Ok(term) => read.push(term),
-            Err(why) => defects.push(format!("{what}: {why}")),
-        }
-    }
-    read
+    convert_terms(terms, what, defects, |term| pod_term(term, meta))
 }
 
 /// Preferred pod affinity or anti-affinity. Invalid preferences are ignored.
@@ -168,14 +158,10 @@ pub(super) fn spread(
     defects: &mut Vec<String>,
 ) -> Vec<TopologySpread> {
     const WHAT: &str = "the topology spread constraints";
-    let mut read = Vec::new();
-    for constraint in few(&spec.topology_spread_constraints, WHAT, defects) {
-        match spread_constraint(constraint, pod_labels) {
-            Ok(constraint) => read.push(constraint),
-            Err(why) => defects.push(format!("{WHAT}: {why}")),
-        }
-    }
-    read
+    let constraints = &spec.topology_spread_constraints;
+    convert_terms(constraints, WHAT, defects, |constraint| {
+        spread_constraint(constraint, pod_labels)
+    })
 }
 
 fn spread_constraint(
@@ -223,13 +209,25 @@ fn honors(name: &'static str, policy: &str, default: bool) -> Result<bool, Const
     }
 }
 
-/// The terms up to the maximum number. More terms are a defect.
-fn few<'a, T>(terms: &'a [T], what: &str, defects: &mut Vec<String>) -> &'a [T] {
+/// Converts the terms up to the maximum number. More terms and invalid terms are defects.
+fn convert_terms<T, U, E: fmt::Display>(
+    terms: &[T],
+    what: &str,
+    defects: &mut Vec<String>,
+    convert: impl Fn(&T) -> Result<U, E>,
+) -> Vec<U> {
     let count = terms.len();
     if count > TERMS_MAX {
         defects.push(format!("{what}: {count} terms are more than are weighed"));
     }
-    &terms[..count.min(TERMS_MAX)]
+    let mut all = Vec::new();
+    for term in &terms[..count.min(TERMS_MAX)] {
+        match convert(term) {
+            Ok(term) => all.push(term),
+            Err(why) => defects.push(format!("{what}: {why}")),
+        }
+    }
+    all
 }
 
 /// The group that must be scheduled together: of Volcano, of the coscheduling plugin, or of Kueue.

@@ -42,10 +42,10 @@ pub(super) fn pod(mut pod: json::Pod) -> Pod {
 }
 
 /// Converts a pod template. The pod has the name of its owner.
-pub(super) fn template(of: &Meta, template: json::PodTemplate) -> Pod {
+pub(super) fn template(owner: &Meta, template: json::PodTemplate) -> Pod {
     let meta = Meta {
-        namespace: of.namespace.clone(),
-        name: of.name.clone(),
+        namespace: owner.namespace.clone(),
+        name: owner.name.clone(),
         ..template.metadata
     };
     build(meta, template.spec, PodStatus::default())
@@ -55,17 +55,27 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let mut defects = Vec::new();
     let requests = requests::requests(&spec, &status, &mut defects);
     let node_affinity = place::node_affinity(&spec, &mut defects);
-    let (near, away) = (
+    let (affinity_terms, anti_affinity_terms) = (
         &spec.affinity.pod_affinity,
         &spec.affinity.pod_anti_affinity,
     );
-    let affinity = place::pods(&near.required, &meta, "the pod affinity", &mut defects);
-    let anti_affinity = place::pods(&away.required, &meta, "the pod anti-affinity", &mut defects);
+    let affinity = place::pods(
+        &affinity_terms.required,
+        &meta,
+        "the pod affinity",
+        &mut defects,
+    );
+    let anti_affinity = place::pods(
+        &anti_affinity_terms.required,
+        &meta,
+        "the pod anti-affinity",
+        &mut defects,
+    );
     let spread = place::spread(&spec, &meta.labels, &mut defects);
     let tolerations = tolerations(&spec, &mut defects);
     let host_ports = host_ports(&spec, &mut defects);
-    let preferred_affinity = place::preferred_pods(&near.preferred, &meta);
-    let preferred_anti_affinity = place::preferred_pods(&away.preferred, &meta);
+    let preferred_affinity = place::preferred_pods(&affinity_terms.preferred, &meta);
+    let preferred_anti_affinity = place::preferred_pods(&anti_affinity_terms.preferred, &meta);
     let volume_claims = volume_claims(&meta.name, &spec.volumes);
     let gang = place::gang(&meta);
     let grace = spec.termination_grace_period_seconds;
@@ -259,15 +269,13 @@ fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, St
             defects.push(format!("the host port {}", port.host_port));
             continue;
         };
-        let protocol = if port.protocol.is_empty() {
-            "TCP"
-        } else {
-            &port.protocol
+        let protocol = match port.protocol.as_str() {
+            "" => "TCP",
+            protocol => protocol,
         };
-        let address = if port.host_ip == "0.0.0.0" {
-            ""
-        } else {
-            &port.host_ip
+        let address = match port.host_ip.as_str() {
+            "0.0.0.0" => "",
+            address => address,
         };
         ports.insert((protocol.to_owned(), address.to_owned(), number));
     }

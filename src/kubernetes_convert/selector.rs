@@ -124,20 +124,16 @@ fn of_label(expression: &Expression) -> Result<Requirement, SelectorError> {
 /// Converts an expression about the node name, the only supported field. Source: Kubernetes,
 /// `NodeSelectorTerm.matchFields`.
 fn of_name(expression: &Expression) -> Result<Requirement, SelectorError> {
-    let Expression {
-        key,
-        operator,
-        values,
-    } = expression;
+    let Expression { key, values, .. } = expression;
     if key != "metadata.name" {
         return Err(SelectorError::Field { key: key.clone() });
     }
-    match (operator.as_str(), values.as_slice()) {
+    match (expression.operator.as_str(), values.as_slice()) {
         ("In", [name]) => Ok(Requirement::is_in([name.as_str()])),
         ("NotIn", [name]) => Ok(Requirement::not_in([name.as_str()])),
         ("In" | "NotIn", _) => Err(SelectorError::FieldValues { key: key.clone() }),
-        _ => Err(SelectorError::FieldOperator {
-            operator: operator.clone(),
+        (operator, _) => Err(SelectorError::FieldOperator {
+            operator: operator.to_owned(),
             key: key.clone(),
         }),
     }

@@ -76,9 +76,9 @@ pub(crate) fn import(
             let field_path = joined(path, row.field);
             match row.name.split_once('.') {
                 Some((block, name)) => {
-                    let mut more = HclBody::default();
-                    import_one(row, name, value, &field_path, &mut more, losses);
-                    body.add_within(block, more);
+                    let mut nested = HclBody::default();
+                    import_one(row, name, value, &field_path, &mut nested, losses);
+                    body.add_within(block, nested);
                 }
                 None => import_one(row, row.name, value, &field_path, body, losses),
             }

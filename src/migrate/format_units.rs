@@ -1,7 +1,7 @@
 //! Formats quantities, durations and prices in the largest unit that fits.
 
 use jiff::SignedDuration;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::config::schema::duration_text;
 use crate::model::overlay::PriceAdjustment;
@@ -33,10 +33,11 @@ pub(crate) fn quantity(name: &str, amount: i64) -> Value {
 
 /// Formats a map of quantities.
 pub(crate) fn quantities<'a>(all: impl IntoIterator<Item = (&'a str, i64)>) -> Value {
-    let each = all.into_iter();
+    let amounts = all.into_iter();
     Value::Object(
-        each.map(|(name, amount)| (name.to_owned(), quantity(name, amount)))
-            .collect::<Map<String, Value>>(),
+        amounts
+            .map(|(name, amount)| (name.to_owned(), quantity(name, amount)))
+            .collect(),
     )
 }
 
@@ -68,8 +69,8 @@ pub(crate) fn adjustment(adjustment: PriceAdjustment) -> Value {
         PriceAdjustment::Absolute(price) => Value::from(price.usd_per_h()),
         PriceAdjustment::Difference(millionths) => Value::from(signed(millionths, 6)),
         PriceAdjustment::Share(ppm) => {
-            let more = i64::from(ppm) - 1_000_000;
-            Value::from(format!("{}%", signed(more, 4)))
+            let difference = i64::from(ppm) - 1_000_000;
+            Value::from(format!("{}%", signed(difference, 4)))
         }
     }
 }

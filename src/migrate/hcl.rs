@@ -3,9 +3,9 @@
 // HCL literals: quotes, escapes, heredocs.
 pub(crate) mod literal;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::migrate::hcl::literal::{key, list_or_map, quoted, spelled};
+use crate::migrate::hcl::literal::{entries, key, list_or_map, quoted, spelled};
 
 /// The value of an argument.
 #[derive(Clone, Debug, PartialEq)]
@@ -222,9 +222,9 @@ impl PrintedHcl {
         let short = match block.body.items.as_slice() {
             [] => Some(format!("{head} {{}}")),
             [HclItem::Argument(name, term)] if depth > 0 => {
-                let one = format!("{head} {{ {name} = {} }}", one_line(term));
-                let fits = depth * 2 + one.chars().count() <= COLUMNS && !one.contains('\n');
-                fits.then_some(one)
+                let line = format!("{head} {{ {name} = {} }}", one_line(term));
+                let fits = depth * 2 + line.chars().count() <= COLUMNS && !line.contains('\n');
+                fits.then_some(line)
             }
             _ => None,
         };
@@ -238,10 +238,10 @@ impl PrintedHcl {
     }
 
     fn argument(&mut self, depth: usize, name: &str, term: &HclValue) {
-        let one = format!("{name} = {}", one_line(term));
+        let line = format!("{name} = {}", one_line(term));
         let value = match term {
             HclValue::Value(value) => value,
-            HclValue::Reference(..) => return self.put(depth, &one),
+            HclValue::Reference(..) => return self.put(depth, &line),
         };
         if let Value::String(text) = value {
             // A value of several lines keeps its own indent.
@@ -251,8 +251,8 @@ impl PrintedHcl {
             self.line += 1 + spelled.matches('\n').count();
             return;
         }
-        if depth * 2 + one.chars().count() <= COLUMNS {
-            return self.put(depth, &one);
+        if depth * 2 + line.chars().count() <= COLUMNS {
+            return self.put(depth, &line);
         }
         match value {
             Value::Object(items) => self.broken(depth, name, ('{', '}'), entries(items)),
@@ -260,7 +260,7 @@ impl PrintedHcl {
                 let items = items.iter().map(|item| format!("{},", list_or_map(item)));
                 self.broken(depth, name, ('[', ']'), items.collect());
             }
-            _ => self.put(depth, &one),
+            _ => self.put(depth, &line),
         }
     }
 
@@ -272,12 +272,6 @@ impl PrintedHcl {
         }
         self.put(depth, &marks.1.to_string());
     }
-}
-
-fn entries(items: &Map<String, Value>) -> Vec<String> {
-    let each = items.iter();
-    each.map(|(name, item)| format!("{} = {}", key(name), list_or_map(item)))
-        .collect()
 }
 
 fn one_line(term: &HclValue) -> String {

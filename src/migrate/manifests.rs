@@ -123,7 +123,7 @@ fn flatten(
     value: Value,
     file: &str,
     place: &str,
-    of: Option<(&str, &str)>,
+    default: Option<(&str, &str)>,
     all: &mut Vec<Manifest>,
 ) -> Result<(), DocumentError> {
     let Value::Object(mut object) = value else {
@@ -133,15 +133,15 @@ fn flatten(
     let api = api.as_ref().and_then(Value::as_str);
     let kind = kind.as_ref().and_then(Value::as_str);
     let (Some(api), Some(kind)) = (
-        api.or(of.map(|(api, _)| api)),
-        kind.or(of.map(|(_, kind)| kind)),
+        api.or(default.map(|(api, _)| api)),
+        kind.or(default.map(|(_, kind)| kind)),
     ) else {
         return Err(no_object(file, place));
     };
     if let Some(single) = kind.strip_suffix("List")
         && let Some(Value::Array(_) | Value::Null) = object.get("items")
     {
-        let of = Some((api, single)).filter(|_| !single.is_empty());
+        let default = Some((api, single)).filter(|_| !single.is_empty());
         let items = match take(&mut object, "items") {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
@@ -149,7 +149,7 @@ fn flatten(
         for (index, item) in items.into_iter().enumerate() {
             if !item.is_null() {
                 let place = format!("{place}, items[{index}]");
-                flatten(item, file, &place, of, all)?;
+                flatten(item, file, &place, default, all)?;
             }
         }
         return Ok(());

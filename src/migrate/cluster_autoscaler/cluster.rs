@@ -30,12 +30,12 @@ pub(super) struct ClusterLocation {
 /// Builds the cluster block, with the dropped flags that belong to no pool.
 pub(super) fn cluster(
     flags: &FlagValues,
-    of: &ClusterLocation,
+    location: &ClusterLocation,
     mut losses: DroppedFields,
 ) -> ConvertedBlock {
     let mut body = HclBody::default();
     body.comment("The cluster is only observed until mode is \"manage\".");
-    match &of.region {
+    match &location.region {
         Some(region) => body.set("region", region.as_str()),
         None => losses.miss("region", "not found in AWS_REGION or in the ARN of a group"),
     }
@@ -45,7 +45,7 @@ pub(super) fn cluster(
         // A percentage above 100 has no effect.
         body.set("max_unready", format!("{:.0}%", unready.min(100.0)));
     }
-    match (&of.eks, &of.name) {
+    match (&location.eks, &location.name) {
         (Some(eks), name) => {
             let mut inner = HclBody::default();
             if Some(eks) != name.as_ref() {
@@ -60,12 +60,12 @@ pub(super) fn cluster(
     }
     let disruption = disruption(flags, &mut losses);
     body.block("disruption", None, disruption);
-    if of.name.is_none() {
+    if location.name.is_none() {
         losses.miss("name", "the input has no cluster name; use --cluster");
     }
-    let label = of.name.as_deref().unwrap_or(NAMELESS).to_owned();
+    let label = location.name.as_deref().unwrap_or(NAMELESS).to_owned();
     ConvertedBlock {
-        left_out: of.name.is_none() || of.region.is_none(),
+        left_out: location.name.is_none() || location.region.is_none(),
         ..ConvertedBlock::new("cluster", Some(label), body, losses, ItemNoun::Ours)
     }
 }

@@ -95,22 +95,18 @@ pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
         }
     }
     let file = file.name.clone();
-    match found.len() {
-        1 => {}
-        0 => {
-            let kinds: Vec<&str> = others.skipped.keys().map(String::as_str).collect();
-            let contents = match kinds.is_empty() {
-                true => "there is no object".to_owned(),
-                false => format!("there is only {}", kinds.join(", ")),
-            };
-            return Err(ProgramError::None { file, contents });
-        }
-        _ => {
-            let all = found.into_iter().map(|one| one.of).collect();
-            return Err(ProgramError::Several { file, all });
-        }
+    if found.len() > 1 {
+        let all = found.into_iter().map(|program| program.of).collect();
+        return Err(ProgramError::Several { file, all });
     }
-    let program = found.pop().unwrap_or_default();
+    let Some(program) = found.pop() else {
+        let kinds: Vec<&str> = others.skipped.keys().map(String::as_str).collect();
+        let contents = match kinds.is_empty() {
+            true => "there is no object".to_owned(),
+            false => format!("there is only {}", kinds.join(", ")),
+        };
+        return Err(ProgramError::None { file, contents });
+    };
     Ok(Deployment {
         priorities: others.priorities,
         skipped: others.skipped,

@@ -99,9 +99,10 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
     let mut needless: Vec<(&str, Vec<&str>)> = Vec::new();
     for flag in given {
         let Some(row) = rows.get(flag.name.as_str()) else {
-            let near = nearest(&flag.name, rows.keys().copied());
-            let near = near.map_or_else(String::new, |near| format!(": did you mean --{near}?"));
-            losses.add(told(&flag), format!("unknown flag{near}"));
+            let suggestion = nearest(&flag.name, rows.keys().copied());
+            let suggestion =
+                suggestion.map_or_else(String::new, |name| format!(": did you mean --{name}?"));
+            losses.add(told(&flag), format!("unknown flag{suggestion}"));
             continue;
         };
         match (row.fate, &flag.value) {

@@ -57,11 +57,10 @@ pub fn import(
     let rows: BTreeMap<&str, bool> = flags::table()
         .map(|row| (row.name, !row.is_switch))
         .collect();
-    let (given, unmanaged_pods) =
-        command_line::flags(&program.words, |name| rows.get(name).copied());
+    let (given, positional) = command_line::flags(&program.words, |name| rows.get(name).copied());
     let (flags, mut losses, mut notes) = flags::sort(&program.of, given);
-    for unmanaged_pod in unmanaged_pods {
-        let word: String = unmanaged_pod.chars().take(PATTERN_LENGTH_MAX).collect();
+    for argument in positional {
+        let word: String = argument.chars().take(PATTERN_LENGTH_MAX).collect();
         losses.add(word, "not a flag");
     }
     let sizes = sizes(&flags, &mut losses);
@@ -103,18 +102,15 @@ pub fn import(
         cluster::cluster(&flags, &place, losses),
         cluster::scheduler(&flags),
     ];
-    built.extend(
-        selected
-            .into_iter()
-            .flat_map(|group| pool::build(group, &context)),
-    );
+    for group in selected {
+        built.extend(pool::build(group, &context));
+    }
     built.extend(unknown);
     let mut imported = finish(built, &clusters, Vec::new())?;
     imported.skipped = program.skipped.into_iter().collect();
     if !others.is_empty() {
-        imported
-            .skipped
-            .push(("AutoScalingGroup".to_owned(), others.len()));
+        let kind = "AutoScalingGroup".to_owned();
+        imported.skipped.push((kind, others.len()));
     }
     imported.notes = notes;
     Ok(imported)
@@ -143,12 +139,9 @@ fn specs(flags: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpe
             .strip_prefix("asg:tag=")
             .filter(|tags| !tags.is_empty())
         else {
-            let path = format!("--node-group-auto-discovery={list}");
-            losses.add(
-                path,
-                "the format is not asg:tag=KEY,KEY=VALUE; only AWS Auto Scaling groups are \
-                 supported",
-            );
+            let why = "the format is not asg:tag=KEY,KEY=VALUE; only AWS Auto Scaling groups are \
+                       supported";
+            losses.add(format!("--node-group-auto-discovery={list}"), why);
             continue;
         };
         let tags = tags.split(',').map(|tag| match tag.split_once('=') {
@@ -186,7 +179,7 @@ fn whereabouts(
     options: &ImportOptions,
 ) -> ClusterLocation {
     let given = match options.clusters.as_slice() {
-        [one] if !one.contains('*') => Some(one.as_str()),
+        [name] if !name.contains('*') => Some(name.as_str()),
         _ => None,
     };
     let eks = groups.iter().find_map(|group| {
@@ -210,13 +203,11 @@ fn whereabouts(
         arn.as_str()?.split(':').nth(3)
     });
     let mut regions = program.region.as_deref().into_iter().chain(arns);
+    let name = names.find(|name| name_fault(name).is_none());
+    let region = regions.find(|region| name_fault(region).is_none());
     ClusterLocation {
-        name: names
-            .find(|name| name_fault(name).is_none())
-            .map(str::to_owned),
-        region: regions
-            .find(|region| name_fault(region).is_none())
-            .map(str::to_owned),
+        name: name.map(str::to_owned),
+        region: region.map(str::to_owned),
         eks: eks.map(str::to_owned),
     }
 }
@@ -228,28 +219,25 @@ fn expanders(flags: &FlagValues, losses: &mut DroppedFields, notes: &mut Vec<Str
     };
     for (index, expander) in all.split(',').map(str::trim).enumerate() {
         let path = format!("--expander={expander}");
-        match expander {
-            "priority" if index == 0 => {}
+        let why = match expander {
+            "priority" if index == 0 => continue,
             "priority" => {
-                let why = "it only chooses among the results of the expanders before it; a weight \
-                           would override the cost";
-                losses.add(path, why);
+                "it only chooses among the results of the expanders before it; a weight would \
+                 override the cost"
             }
-            "least-waste" | "most-pods" | "price" | "random" => notes.push(format!(
-                "{}: not needed {path} (Outrigger launches the cheapest type of all pools)",
-                flags.of
-            )),
+            "least-waste" | "most-pods" | "price" | "random" => {
+                let of = &flags.of;
+                let why = "Outrigger launches the cheapest type of all pools";
+                notes.push(format!("{of}: not needed {path} ({why})"));
+                continue;
+            }
             "least-nodes" => {
-                let why = "node_overhead_price in the scheduler block results in fewer, larger \
-                           nodes";
-                losses.add(path, why);
+                "node_overhead_price in the scheduler block results in fewer, larger nodes"
             }
-            "grpc" => {
-                let why = "external expanders are not supported; use weight and overlay";
-                losses.add(path, why);
-            }
-            _ => losses.add(path, "unknown expander"),
-        }
+            "grpc" => "external expanders are not supported; use weight and overlay",
+            _ => "unknown expander",
+        };
+        losses.add(path, why);
     }
 }
 

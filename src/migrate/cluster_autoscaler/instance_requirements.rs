@@ -240,7 +240,7 @@ fn types(
         }
     }
     let attributes = match overrides {
-        [one] => one.get(ATTRIBUTES),
+        [entry] => entry.get(ATTRIBUTES),
         _ => None,
     };
     let attributes = attributes.or_else(|| data?.get(ATTRIBUTES));
@@ -373,14 +373,14 @@ fn accelerators(attributes: &mut Map<String, Value>, rules: &mut Rules) {
 /// Reports attributes without a requirement.
 fn rest(attributes: &Map<String, Value>, losses: &mut DroppedFields) {
     for (name, value) in attributes {
-        let both = value.as_array().is_some_and(|all| all.len() == 2);
+        let has_two = value.as_array().is_some_and(|all| all.len() == 2);
         let empty = match value {
             Value::Object(items) => items.is_empty(),
             Value::Array(items) => items.is_empty(),
             other => other.is_null(),
         };
         // `current` and `previous` together are all generations.
-        let is_unset_value = empty || (name == "InstanceGenerations" && both);
+        let is_unset_value = empty || (name == "InstanceGenerations" && has_two);
         if !is_unset_value {
             let why = match name.as_str() {
                 "BaselineEbsBandwidthMbps" => {

@@ -183,9 +183,9 @@ fn version(group: &NodeGroup, family: &str, losses: &mut DroppedFields) -> Strin
     };
     let pinned = release
         .split_once('-')
-        .and_then(|(first, rest)| match family {
+        .and_then(|(first, suffix)| match family {
             // The release is the Kubernetes version and the build date.
-            "al2" | "al2023" => is_date(rest).then(|| format!("v{rest}")),
+            "al2" | "al2023" => is_date(suffix).then(|| format!("v{suffix}")),
             // The release is the version and the commit of the build.
             "bottlerocket" => is_version(first).then(|| first.to_owned()),
             _ => None,

@@ -80,11 +80,11 @@ const SECRETS: [&str; 3] = ["--token", "K3S_TOKEN", "RKE2_TOKEN"];
 pub(super) fn build(
     group: &mut NodeGroup,
     launched: &LaunchSource,
-    of: &str,
+    source: &str,
     name: &str,
     clusters: &[String],
 ) -> ConvertedBlock {
-    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(of));
+    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(source));
     let mut data = launched.data.clone().unwrap_or_default();
     // The launch template of the user has more data than the one that EKS created.
     for (name, value) in launched.given.iter().flatten() {

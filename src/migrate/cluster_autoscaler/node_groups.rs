@@ -126,6 +126,14 @@ impl NodeGroup {
         found.map(|tag| tag.value.as_str())
     }
 
+    /// Returns the tags about nodes of this kind, with the rest of their keys.
+    pub(super) fn node_tags(&self, kind: &str) -> impl Iterator<Item = (&str, &Tag)> {
+        self.tags.iter().filter_map(move |tag| {
+            let name = tag.key.strip_prefix(NODE_TEMPLATE)?.strip_prefix(kind)?;
+            Some((name, tag))
+        })
+    }
+
     /// Removes and returns a field that is not empty.
     pub(super) fn take(&mut self, field: &str) -> Option<Value> {
         take(&mut self.fields, field)

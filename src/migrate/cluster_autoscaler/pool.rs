@@ -128,14 +128,14 @@ pub(super) fn plain(name: &str) -> String {
 
 /// Converts a group to a pool, a node class and overlays for its devices.
 pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<ConvertedBlock> {
-    let (of, name) = (called(&group.name), label(&group));
+    let (source, name) = (called(&group.name), label(&group));
     let launched = LaunchSource::of(&group, context.templates);
-    let mut losses = DroppedFields::of(of.as_str());
+    let mut losses = DroppedFields::of(source.as_str());
     let options = options(&group, &mut losses);
     let flags = context.flags.with(options);
     let fault = launched.fault(&group);
     let ruled = instance_requirements::rules(&mut group, launched.data.as_ref(), &mut losses);
-    let class = node_class::build(&mut group, &launched, &of, &name, context.clusters);
+    let class = node_class::build(&mut group, &launched, &source, &name, context.clusters);
     let mut body = HclBody::default();
     body.set_unless_empty("clusters", context.clusters.to_vec());
     body.refer("node_class", "node_class", &name);
@@ -160,7 +160,7 @@ pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<Co
     let overlay = overlay(&group, &name, context.clusters, &mut losses);
     rest(&group, &mut losses);
     let mut all = vec![class, built("pool", &name, body, losses)];
-    let overlay = overlay.map(|body| built("overlay", &name, body, DroppedFields::of(of)));
+    let overlay = overlay.map(|body| built("overlay", &name, body, DroppedFields::of(source)));
     all.extend(overlay);
     if let Some(why) = why {
         leave_out(&mut all, &why);
@@ -214,13 +214,7 @@ pub(super) fn unknown(name: &str, context: &ImportContext<'_>) -> ConvertedBlock
 /// Returns the flags that a group overrides.
 fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::new();
-    for tag in &group.tags {
-        let Some(option) = tag.key.strip_prefix(NODE_TEMPLATE) else {
-            continue;
-        };
-        let Some(option) = option.strip_prefix("autoscaling-options/") else {
-            continue;
-        };
+    for (option, tag) in group.node_tags("autoscaling-options/") {
         let path = format!("Tags.{}={}", tag.key, tag.value);
         match OPTIONS.iter().find(|(suffix, _)| *suffix == option) {
             Some((_, flag)) if LOST.contains(flag) => {
@@ -237,9 +231,8 @@ fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static s
 
 /// Converts the labels of the group's tags and of EKS, except labels that nodes have by default.
 fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
-    let start = format!("{NODE_TEMPLATE}label/");
-    let tags = group.tags.iter();
-    let tags = tags.filter_map(|tag| Some((tag.key.strip_prefix(&start)?, tag.value.clone())));
+    let tags = group.node_tags("label/");
+    let tags = tags.map(|(key, tag)| (key, tag.value.clone()));
     let managed = group.managed("labels").and_then(Value::as_object);
     let managed = managed.into_iter().flatten();
     let managed = managed.filter_map(|(key, value)| Some((key.as_str(), text(value)?)));
@@ -320,12 +313,8 @@ fn is_weighed(group: &NodeGroup) -> bool {
 
 /// Converts taints and startup taints.
 fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mut DroppedFields) {
-    let start = format!("{NODE_TEMPLATE}taint/");
     let mut all: Vec<GroupTaint> = Vec::new();
-    for tag in &group.tags {
-        let Some(key) = tag.key.strip_prefix(&start) else {
-            continue;
-        };
+    for (key, tag) in group.node_tags("taint/") {
         let parts = tag.value.rsplit_once(':');
         match parts.filter(|(_, effect)| EFFECTS.iter().any(|(_, ours)| ours == effect)) {
             Some((value, effect)) => all.push(GroupTaint {
@@ -382,12 +371,8 @@ fn overlay(
     clusters: &[String],
     losses: &mut DroppedFields,
 ) -> Option<HclBody> {
-    let start = format!("{NODE_TEMPLATE}resources/");
     let mut capacity = Map::new();
-    for tag in &group.tags {
-        let Some(resource) = tag.key.strip_prefix(&start) else {
-            continue;
-        };
+    for (resource, tag) in group.node_tags("resources/") {
         match parse_whole(&tag.value) {
             _ if KNOWN.contains(&resource) => {}
             Ok(_) => {

@@ -154,18 +154,15 @@ fn pool(pool: &Pool) -> ExportedDocument {
     let mut spec = Map::new();
     // Fields are in the usual order.
     put(&mut spec, "template", json!({}));
-    match body.take("node_class") {
-        Some(HclValue::Reference(_, class)) => {
-            let class = json!({ "group": EC2, "kind": "EC2NodeClass", "name": class });
-            put(&mut spec, "template.spec.nodeClassRef", class);
-        }
+    let class = match body.take("node_class") {
+        Some(HclValue::Reference(_, class)) => class,
         _ => {
-            let blank =
-                json!({ "group": EC2, "kind": "EC2NodeClass", "name": placeholders::NODE_CLASS });
-            put(&mut spec, "template.spec.nodeClassRef", blank);
             losses.miss(format!("{path}.node_class"), "required in a NodePool");
+            placeholders::NODE_CLASS.to_owned()
         }
-    }
+    };
+    let reference = json!({ "group": EC2, "kind": "EC2NodeClass", "name": class });
+    put(&mut spec, "template.spec.nodeClassRef", reference);
     let rules = requirements::export(&mut body);
     put(&mut spec, "template.spec.requirements", rules);
     let budgets = budgets(&mut body, &path, &mut losses);

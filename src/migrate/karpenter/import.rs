@@ -293,7 +293,7 @@ pub(crate) fn finish(
 }
 
 /// Converts an object to `v1` and stores it by kind.
-fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
+fn sort(document: Manifest, objects: &mut Objects) -> Result<(), ImportError> {
     let place = (document.group.as_str(), document.kind.as_str());
     let known = matches!(
         place,
@@ -307,7 +307,7 @@ fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
             "" => document.kind,
             group => format!("{}.{group}", document.kind),
         };
-        *all.skipped.entry(kind).or_default() += 1;
+        *objects.skipped.entry(kind).or_default() += 1;
         return Ok(());
     }
     if document.name.is_empty() {
@@ -317,22 +317,22 @@ fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
         });
     }
     let (kind, version) = (document.kind.clone(), document.version.clone());
-    let mut object = object(document, &mut all.notes);
+    let mut object = object(document, &mut objects.notes);
     match (kind.as_str(), version.as_str()) {
-        ("NodePool", "v1") => all.pools.push(object),
-        ("NodePool", "v1beta1") => v1_conversion::pool(object, all),
+        ("NodePool", "v1") => objects.pools.push(object),
+        ("NodePool", "v1beta1") => v1_conversion::pool(object, objects),
         ("Provisioner", "v1alpha3" | "v1alpha4" | "v1alpha5") => {
-            provisioner::convert(object, &version, all);
+            provisioner::convert(object, &version, objects);
         }
-        ("EC2NodeClass", "v1") => all.classes.push(object),
-        ("EC2NodeClass", "v1beta1") => all.classes.push(v1_conversion::node_class(object)),
-        ("AWSNodeTemplate", "v1alpha1") => all.classes.push(v1_conversion::template(object)),
-        ("NodeOverlay", "v1alpha1") => all.overlays.push(object),
-        ("CapacityBuffer", "v1alpha1" | "v1beta1") => all.buffers.push(object),
+        ("EC2NodeClass", "v1") => objects.classes.push(object),
+        ("EC2NodeClass", "v1beta1") => objects.classes.push(v1_conversion::node_class(object)),
+        ("AWSNodeTemplate", "v1alpha1") => objects.classes.push(v1_conversion::template(object)),
+        ("NodeOverlay", "v1alpha1") => objects.overlays.push(object),
+        ("CapacityBuffer", "v1alpha1" | "v1beta1") => objects.buffers.push(object),
         ("PodTemplate", _) => {
             // A PodTemplate becomes part of its buffers.
-            all.lost.append(&mut object.lost);
-            all.templates.push(object);
+            objects.lost.append(&mut object.lost);
+            objects.templates.push(object);
         }
         _ => {
             let mut losses = DroppedFields::of(object.of);
@@ -340,7 +340,7 @@ fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
                 "spec",
                 format!("the version {version} of {kind} is not supported"),
             );
-            all.lost.extend(losses.all);
+            objects.lost.extend(losses.all);
         }
     }
     Ok(())
@@ -389,8 +389,8 @@ fn fields(value: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<S
 }
 
 fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
-    let of = format!("{}/{}", document.kind, document.name);
-    let mut losses = DroppedFields::of(of.clone());
+    let source = format!("{}/{}", document.kind, document.name);
+    let mut losses = DroppedFields::of(source.clone());
     let mut rest = document.rest;
     // A PodTemplate has `template` instead of `spec`.
     let name = match document.kind.as_str() {
@@ -401,10 +401,10 @@ fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
     for key in rest.keys() {
         losses.add(key.as_str(), "unknown field");
     }
-    let described = described(&of, document.metadata, &mut losses);
+    let described = described(&source, document.metadata, &mut losses);
     notes.extend(described.notes);
     Object {
-        of,
+        of: source,
         name: document.name,
         namespace: match document.namespace.as_str() {
             "" => "default".to_owned(),
@@ -418,7 +418,7 @@ fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
 
 /// Reads the description from an object's metadata. Other metadata does not affect nodes. Metadata
 /// that users and their tools have written is noted.
-fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields) -> Described {
+fn described(source: &str, metadata: Map<String, Value>, losses: &mut DroppedFields) -> Described {
     let mut described = Described::default();
     for (field, value) in metadata {
         let path = format!("metadata.{field}");
@@ -452,13 +452,13 @@ fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields)
         let count = others.len();
         if count > 0 {
             others.truncate(KEYS);
-            let more = count.saturating_sub(KEYS);
-            let more = match more {
+            let omitted = count.saturating_sub(KEYS);
+            let ending = match omitted {
                 0 => String::new(),
-                more => format!(" and {more} more"),
+                omitted => format!(" and {omitted} more"),
             };
             let keys = others.join(", ");
-            let note = format!("{of}: {path} is not imported: {keys}{more}");
+            let note = format!("{source}: {path} is not imported: {keys}{ending}");
             described.notes.push(note);
         }
     }

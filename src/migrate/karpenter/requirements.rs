@@ -131,11 +131,11 @@ fn group(
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) -> Result<(), RequirementsError> {
-    let [first, more @ ..] = entries else {
+    let [first, others @ ..] = entries else {
         return Ok(());
     };
     let mut inner = HclBody::default();
-    if more.is_empty() {
+    if others.is_empty() {
         // A single entry is kept as written.
         match (first.argument, first.values.as_slice()) {
             ("exists", _) => {
@@ -150,7 +150,7 @@ fn group(
         }
         inner.set_some("min_values", first.requirement.min_values);
     } else {
-        let all = more.iter().fold(first.requirement.clone(), |all, entry| {
+        let all = others.iter().fold(first.requirement.clone(), |all, entry| {
             all.intersection(&entry.requirement)
         });
         if all.is_impossible() {
@@ -232,7 +232,7 @@ pub(super) fn export(body: &mut HclBody) -> Value {
 }
 
 fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
-    let word = match value {
+    let operator = match value {
         Value::Bool(false) => "DoesNotExist",
         _ => {
             let found = OPERATORS.iter().find(|(_, ours, _)| *ours == name);
@@ -244,7 +244,7 @@ fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
         Value::Number(number) => vec![number.to_string()],
         _ => Vec::new(),
     };
-    (word, values)
+    (operator, values)
 }
 
 /// Returns the labels of a list of requirements.

@@ -218,14 +218,11 @@ pub(super) fn buffer(buffer: &Buffer) -> HclBody {
     }
     body.set_some("replicas", buffer.replicas);
     body.set_some("percentage", buffer.percentage);
-    if !buffer.limits.is_empty() {
-        let each = buffer.limits.iter();
-        let amount = each.map(|(name, amount)| (name.as_str(), *amount));
-        body.set("limits", quantities(amount));
-    }
-    if let Some(window) = &buffer.during {
-        body.set("during", window.expression());
-    }
+    let limits = buffer.limits.iter();
+    let limits = limits.map(|(name, amount)| (name.as_str(), *amount));
+    body.set_unless_empty("limits", quantities(limits));
+    let window = buffer.during.as_ref();
+    body.set_some("during", window.map(|window| window.expression()));
     if let Some(pod) = &buffer.pod {
         body.block("pod", None, buffer_pod(pod));
     }

@@ -27,7 +27,7 @@ const LISTS: [(&str, &str); 7] = [
 const OPENED: [&str; 4] = ["consolidation", "deprovisioning", "limits", "providerRef"];
 
 /// Converts a Provisioner, with its inline node class if it has one.
-pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
+pub(super) fn convert(mut object: Object, version: &str, objects: &mut Objects) {
     let mut spec = std::mem::take(&mut object.spec);
     let mut losses = DroppedFields::of(object.of.clone());
     if version == "v1alpha3" {
@@ -63,7 +63,7 @@ pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
             let why = "containerd is the only runtime";
             losses.add("spec.kubeletConfiguration.containerRuntime", why);
         }
-        all.kubelets.insert(object.name.clone(), settings);
+        objects.kubelets.insert(object.name.clone(), settings);
     }
     let named = take(&mut spec, "providerRef.name").and_then(|value| {
         let name = text(&value);
@@ -76,7 +76,7 @@ pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
         && let Some(Value::Object(provider)) = take(&mut spec, "provider")
     {
         let class = inline(&object, provider);
-        all.classes.push(class);
+        objects.classes.push(class);
     }
     let name = named.unwrap_or_else(|| object.name.clone());
     let reference = json!({ "kind": "EC2NodeClass", "name": name });
@@ -87,7 +87,7 @@ pub(super) fn convert(mut object: Object, version: &str, all: &mut Objects) {
     leftovers(&spec, "spec", &mut losses);
     object.spec = new;
     object.lost.extend(losses.all);
-    all.pools.push(object);
+    objects.pools.push(object);
 }
 
 /// Reports the fields that were not converted.
@@ -169,16 +169,16 @@ fn said(
     losses: &mut DroppedFields,
 ) -> Option<(String, Value)> {
     let within = format!("deprovisioning.{field}");
-    let (value, other) = (take(spec, field), take(spec, &within));
-    match (value, other) {
-        (Some(value), other) => {
-            if other.is_some_and(|other| other != value) {
+    let (value, nested) = (take(spec, field), take(spec, &within));
+    match (value, nested) {
+        (Some(value), nested) => {
+            if nested.is_some_and(|nested| nested != value) {
                 let why = format!("spec.{field} has a different value");
                 losses.add(format!("spec.{within}"), why);
             }
             Some((format!("spec.{field}"), value))
         }
-        (None, other) => Some((format!("spec.{within}"), other?)),
+        (None, nested) => Some((format!("spec.{within}"), nested?)),
     }
 }
 

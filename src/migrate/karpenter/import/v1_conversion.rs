@@ -19,15 +19,15 @@ pub(super) const TEMPLATES: &str =
 pub(super) const OWN_BLOCK: &str = "clusters have their own block";
 
 /// A NodePool of `v1beta1`.
-pub(super) fn pool(mut object: Object, all: &mut Objects) {
+pub(super) fn pool(mut object: Object, objects: &mut Objects) {
     if let Some(age) = take(&mut object.spec, "disruption.expireAfter") {
         put(&mut object.spec, "template.spec.expireAfter", age);
     }
     rename_policy(&mut object.spec, "disruption.consolidationPolicy");
     if let Some(settings) = take(&mut object.spec, "template.spec.kubelet") {
-        all.kubelets.insert(object.name.clone(), settings);
+        objects.kubelets.insert(object.name.clone(), settings);
     }
-    all.pools.push(object);
+    objects.pools.push(object);
 }
 
 /// Renames the consolidation policy to its name in `v1`.
@@ -142,7 +142,7 @@ fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut DroppedField
 }
 
 /// The default metadata options of earlier versions.
-fn hops(spec: &mut Map<String, Value>, each: bool) {
+fn hops(spec: &mut Map<String, Value>, is_complete: bool) {
     let given = spec.get("metadataOptions").is_some_and(Value::is_object);
     let options = spec.entry("metadataOptions").or_insert_with(|| json!({}));
     if options.is_null() {
@@ -152,7 +152,7 @@ fn hops(spec: &mut Map<String, Value>, each: bool) {
         return;
     };
     // Either the API set each default, or EC2 did, which does not require tokens.
-    if each || !given {
+    if is_complete || !given {
         options.entry("httpPutResponseHopLimit").or_insert(json!(2));
     } else {
         options.entry("httpTokens").or_insert(json!("optional"));

@@ -193,9 +193,9 @@ fn trial(patterns: &[String], built: &[ConvertedBlock]) -> String {
     names.retain(|name| !labels.contains(&name));
     names.sort();
     names.dedup();
-    let each = names.iter().map(|name| {
+    let clusters = names.iter().map(|name| {
         let name = crate::migrate::hcl::literal::quoted(name);
         format!("cluster {name} {{\n  region = \"us-east-1\"\n  eks {{}}\n}}\n")
     });
-    each.collect()
+    clusters.collect()
 }

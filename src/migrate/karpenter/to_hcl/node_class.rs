@@ -202,12 +202,12 @@ fn metadata(options: MetadataOptions, body: &mut HclBody) {
         inner.set("http_put_response_hop_limit", options.hop_limit);
     }
     if options.tokens_required != defaults.tokens_required {
-        let word = if options.tokens_required {
+        let keyword = if options.tokens_required {
             "required"
         } else {
             "optional"
         };
-        inner.set("http_tokens", word);
+        inner.set("http_tokens", keyword);
     }
     body.block_unless_empty("metadata_options", inner);
 }
