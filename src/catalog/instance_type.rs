@@ -62,17 +62,9 @@ pub fn offerings<'a>(
 
 /// Sorts offerings in the order of an instance type.
 pub fn sort(offerings: &mut [Offering]) {
-    fn order(offering: &Offering) -> impl Ord {
-        let reservation = offering
-            .reservation
-            .as_ref()
-            .map(|reservation| &reservation.id);
-        (
-            offering.price,
-            &offering.zone,
-            offering.capacity_type,
-            reservation,
-        )
+    fn order(it: &Offering) -> impl Ord {
+        let reservation = it.reservation.as_ref().map(|it| &it.id);
+        (it.price, &it.zone, it.capacity_type, reservation)
     }
     offerings.sort_by(|a, b| order(a).cmp(&order(b)));
 }

@@ -99,13 +99,10 @@ impl NodeClassSupply {
             None if region.shapes.is_empty() || region.sold.is_empty() => {
                 Err(NotReady::NoInstanceTypes)
             }
-            None => Ok(class_catalog(
-                region,
-                base,
-                class,
-                Some(resolved),
-                observations,
-            )),
+            None => {
+                let resolved = Some(resolved);
+                Ok(class_catalog(region, base, class, resolved, observations))
+            }
         };
         Self { supply }
     }
@@ -128,9 +125,8 @@ impl Classes {
     pub fn tell(&mut self, supplies: Arc<ClassSupplies>) {
         self.catalogs.retain(|name, _| supplies.contains_key(name));
         for (name, class) in supplies.iter() {
-            if let Ok(class_catalog) = &class.supply {
-                self.catalogs
-                    .insert(name.clone(), Arc::clone(&class_catalog.catalog));
+            if let Ok(ClassCatalog { catalog, .. }) = &class.supply {
+                self.catalogs.insert(name.clone(), Arc::clone(catalog));
             }
         }
         self.supplies = Some(supplies);
@@ -157,12 +153,8 @@ impl Classes {
 
     /// Reason why a class cannot launch nodes. `None` if it can, or if the provider has no classes.
     pub fn fault(&self, class: &NodeClassName) -> Option<String> {
-        match self
-            .supplies
-            .as_ref()?
-            .get(class)
-            .map(|class| &class.supply)
-        {
+        let class_supply = self.supplies.as_ref()?.get(class);
+        match class_supply.map(|class| &class.supply) {
             Some(Ok(_)) => None,
             Some(Err(why)) => Some(format!(
                 "node class {:?} is not ready: {why}",
@@ -205,7 +197,8 @@ pub fn class_catalog(
 ) -> ClassCatalog {
     let mut zone_ids = region.zone_ids.clone();
     let mut reservations: BTreeMap<&TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
-    for subnet in resolved.iter().flat_map(|resolved| &resolved.subnets) {
+    let subnets = resolved.map(|resolved| &resolved.subnets);
+    for subnet in subnets.into_iter().flatten() {
         zone_ids.insert(subnet.zone.clone(), subnet.zone_id.clone());
     }
     for reservation in resolved.iter().flat_map(|resolved| &resolved.reservations) {
@@ -216,8 +209,7 @@ pub fn class_catalog(
     let terms = Terms {
         region,
         class,
-        zones: resolved
-            .map(|resolved| resolved.subnets.iter().map(|subnet| &subnet.zone).collect()),
+        zones: subnets.map(|subnets| subnets.iter().map(|subnet| &subnet.zone).collect()),
         images: resolved.map(|resolved| &resolved.images[..]),
         zone_ids: &zone_ids,
         group,
@@ -315,10 +307,8 @@ impl Terms<'_> {
     fn observed_memory(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
         let estimate = capacity::memory(shape, self.class);
         let sold = i64::from(shape.memory_mib) << 20;
-        let reported = self
-            .observations
-            .memory
-            .get(&shape.name.as_str().into(), &image.id);
+        let memory = self.observations.memory;
+        let reported = memory.get(&shape.name.as_str().into(), &image.id);
         reported.filter(|bytes| (estimate / 2..=sold).contains(bytes))
     }
 }
@@ -337,10 +327,7 @@ pub fn is_compatible(
     let nests =
         class.nested_virtualization != Some(true) || shape.nested_virtualization.unwrap_or(true);
     let tracks = class.connection_tracking.is_none()
-        || shape
-            .hypervisor
-            .as_deref()
-            .is_none_or(|hypervisor| hypervisor == "nitro");
+        || shape.hypervisor.as_deref().is_none_or(|it| it == "nitro");
     let joins = group.is_none_or(|group| {
         let strategy = match group.strategy {
             PlacementGroupStrategy::Cluster => "cluster",

@@ -199,6 +199,22 @@ pub(crate) fn take_text(object: &mut Map<String, Value>, field: &str) -> Option<
     take(object, field).as_ref().and_then(text)
 }
 
+/// Removes a field by its path and returns it; empty if it is not an object.
+pub(crate) fn take_object(object: &mut Map<String, Value>, field: &str) -> Map<String, Value> {
+    match take(object, field) {
+        Some(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// Removes a field by its path and returns it; empty if it is not a list.
+pub(crate) fn take_list(object: &mut Map<String, Value>, field: &str) -> Vec<Value> {
+    match take(object, field) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
 /// The most GiB of a volume in Karpenter.
 const GIB_MAX: i64 = 59_000;
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::take;
+use crate::migrate::field_mapping::{take, take_list, take_object};
 
 /// The most bytes of all files together.
 pub(crate) const BYTES_MAX: usize = 64 << 20;
@@ -142,10 +142,7 @@ fn flatten(
         && let Some(Value::Array(_) | Value::Null) = object.get("items")
     {
         let default = Some((api, single)).filter(|_| !single.is_empty());
-        let items = match take(&mut object, "items") {
-            Some(Value::Array(items)) => items,
-            _ => Vec::new(),
-        };
+        let items = take_list(&mut object, "items");
         for (index, item) in items.into_iter().enumerate() {
             if !item.is_null() {
                 let place = format!("{place}, items[{index}]");
@@ -154,10 +151,7 @@ fn flatten(
         }
         return Ok(());
     }
-    let mut metadata = match take(&mut object, "metadata") {
-        Some(Value::Object(metadata)) => metadata,
-        _ => Map::new(),
-    };
+    let mut metadata = take_object(&mut object, "metadata");
     // A value that is not a string is kept, so that it is reported.
     let [name, namespace] = ["name", "namespace"].map(|field| match metadata.get(field) {
         Some(Value::String(text)) => {

@@ -59,11 +59,7 @@ struct Rules {
 
 impl Rules {
     fn add(&mut self, key: &str, name: &'static str, value: impl Into<Value>) {
-        let found = self
-            .blocks
-            .iter_mut()
-            .find(|block| block.label.as_deref() == Some(key));
-        if let Some(block) = found {
+        if let Some(block) = self.block_mut(key) {
             block.body.set(name, value);
             return;
         }
@@ -76,14 +72,17 @@ impl Rules {
         });
     }
 
+    /// Returns the requirement on a label.
+    fn block_mut(&mut self, key: &str) -> Option<&mut HclBlock> {
+        let mut blocks = self.blocks.iter_mut();
+        blocks.find(|block| block.label.as_deref() == Some(key))
+    }
+
     /// Adds a value to a requirement.
     fn note(&mut self, key: &str, text: &str) {
-        let mut blocks = self.blocks.iter_mut();
-        if let Some(block) = blocks.find(|block| block.label.as_deref() == Some(key)) {
-            block
-                .body
-                .items
-                .insert(0, HclItem::Comment(text.to_owned()));
+        if let Some(block) = self.block_mut(key) {
+            let comment = HclItem::Comment(text.to_owned());
+            block.body.items.insert(0, comment);
         }
     }
 }
@@ -135,10 +134,11 @@ pub(super) fn rules(
     losses: &mut DroppedFields,
 ) -> Result<Vec<HclBlock>, InstanceTypesError> {
     let mut rules = Rules::default();
-    let mixed = match group.fields.get("MixedInstancesPolicy") {
-        Some(Value::Object(mixed)) => mixed.clone(),
-        _ => Map::new(),
-    };
+    let mixed = group.fields.get("MixedInstancesPolicy");
+    let mixed = mixed
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     let capacity = capacity(group, &mixed, data, losses);
     match reserved(group, data, &capacity) {
         Some((capacity, note)) => {

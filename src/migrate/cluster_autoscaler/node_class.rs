@@ -7,7 +7,9 @@ use super::node_groups::NodeGroup;
 use super::unsupported_fields;
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::FieldKind::{ByHand, Flag, Text, Whole};
-use crate::migrate::field_mapping::{self, FieldMapping, row, take, take_text, text, texts};
+use crate::migrate::field_mapping::{
+    self, FieldMapping, row, take, take_object, take_text, text, texts,
+};
 use crate::migrate::hcl::HclBody;
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
@@ -129,10 +131,7 @@ pub(super) fn build(
 
 /// Converts the metadata options. In EC2, the image and the account determine unset options.
 fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
-    let mut options = match take(data, "MetadataOptions") {
-        Some(Value::Object(options)) => options,
-        _ => Map::new(),
-    };
+    let mut options = take_object(data, "MetadataOptions");
     let path = "LaunchTemplateData.MetadataOptions";
     if take(&mut options, "InstanceMetadataTags").is_some_and(|tags| tags == "enabled") {
         let why = "instance tags in the metadata service are not supported";
@@ -264,10 +263,7 @@ fn network(
         );
         add_terms(body, "capacity_reservation", "id", &[id]);
     }
-    let mut placement = match take(data, "Placement") {
-        Some(Value::Object(placement)) => placement,
-        _ => Map::new(),
-    };
+    let mut placement = take_object(data, "Placement");
     let by_group = take_text(&mut group.fields, "PlacementGroup");
     let id = take_text(&mut placement, "GroupId");
     let name = take_text(&mut placement, "GroupName");

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::{take, text, text_or_empty};
+use crate::migrate::field_mapping::{take, take_list, text, text_or_empty};
 use crate::migrate::manifests::{self, BYTES_MAX};
 
 /// The most groups and launch templates. An account has hundreds of them in a region.
@@ -238,10 +238,7 @@ fn group(item: Value) -> Option<NodeGroup> {
         return None;
     };
     let name = take(&mut fields, "AutoScalingGroupName")?;
-    let tags = match take(&mut fields, "Tags") {
-        Some(Value::Array(tags)) => tags,
-        _ => Vec::new(),
-    };
+    let tags = take_list(&mut fields, "Tags");
     let tags = tags.iter().filter_map(|tag| {
         Some(Tag {
             key: text(tag.get("Key")?)?,

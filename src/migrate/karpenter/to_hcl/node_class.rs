@@ -146,19 +146,12 @@ fn terms(class: &NodeClass, body: &mut HclBody) {
             }
         }
     }
-    match &class.placement_group {
-        Some(PlacementGroupTerm::Id(id)) => {
-            block("placement_group", [("id", Some(id.as_str()))], None, body);
-        }
-        Some(PlacementGroupTerm::Name(name)) => {
-            block(
-                "placement_group",
-                [("name", Some(name.as_str()))],
-                None,
-                body,
-            );
-        }
-        None => {}
+    if let Some(group) = &class.placement_group {
+        let argument = match group {
+            PlacementGroupTerm::Id(id) => ("id", Some(id.as_str())),
+            PlacementGroupTerm::Name(name) => ("name", Some(name.as_str())),
+        };
+        block("placement_group", [argument], None, body);
     }
 }
 
@@ -202,10 +195,9 @@ fn metadata(options: MetadataOptions, body: &mut HclBody) {
         inner.set("http_put_response_hop_limit", options.hop_limit);
     }
     if options.tokens_required != defaults.tokens_required {
-        let keyword = if options.tokens_required {
-            "required"
-        } else {
-            "optional"
+        let keyword = match options.tokens_required {
+            true => "required",
+            false => "optional",
         };
         inner.set("http_tokens", keyword);
     }
@@ -216,10 +208,9 @@ fn interface(interface: NetworkInterface, body: &mut HclBody) {
     let mut inner = HclBody::default();
     inner.set("network_card_index", interface.card);
     inner.set("device_index", interface.device);
-    let kind = if interface.efa_only {
-        "efa-only"
-    } else {
-        "interface"
+    let kind = match interface.efa_only {
+        true => "efa-only",
+        false => "interface",
     };
     inner.set("interface_type", kind);
     body.block("network_interface", None, inner);
