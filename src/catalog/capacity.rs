@@ -115,19 +115,19 @@ pub fn allocatable(
         }
     }
     let hard = &class.kubelet.eviction_hard;
-    let memory_kept = hard
-        .get(&Signal::MemoryAvailable)
-        .map_or(EVICTION_MEMORY, |hard_threshold| {
-            threshold(hard_threshold, memory(shape, class))
-        });
+    let memory_kept = match hard.get(&Signal::MemoryAvailable) {
+        Some(limit) => threshold(limit, memory(shape, class)),
+        None => EVICTION_MEMORY,
+    };
     let share = Threshold::Share(EVICTION_DISK);
     let disk_kept = threshold(hard.get(&Signal::NodefsAvailable).unwrap_or(&share), disk);
-    allocatable.cpu_milli = allocatable.cpu_milli.max(0);
-    allocatable.memory = allocatable.memory.saturating_sub(memory_kept).max(0);
-    allocatable.ephemeral_storage = allocatable
-        .ephemeral_storage
-        .saturating_sub(disk_kept)
-        .max(0);
+    for (amount, kept) in [
+        (&mut allocatable.cpu_milli, 0),
+        (&mut allocatable.memory, memory_kept),
+        (&mut allocatable.ephemeral_storage, disk_kept),
+    ] {
+        *amount = amount.saturating_sub(kept).max(0);
+    }
     allocatable
 }
 

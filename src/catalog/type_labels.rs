@@ -49,7 +49,11 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
     let (family, size) = shape.name.split_once('.').unzip();
     let (category, generation) = lineage(&shape.name).unzip();
     let flex = family.is_some_and(|family| family.contains("-flex"));
+    let cpu_manufacturer = shape.cpu_manufacturer.as_deref().map(kebab);
     let nvme_gb = shape.disk_gb.filter(|_| shape.nvme);
+    let numbers = [shape.clock_mhz, shape.ebs_mbps, shape.network_mbps, nvme_gb];
+    let [clock_mhz, ebs_mbps, network_mbps, nvme_gb] =
+        numbers.map(|number| number.map(|number| number.to_string()));
     let encryption = shape.encryption_in_transit.map(|yes| yes.to_string());
     let mut all = vec![
         ("instance-category", category.map(str::to_owned)),
@@ -59,24 +63,12 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
         ("instance-capability-flex", Some(flex.to_string())),
         ("instance-cpu", Some(shape.vcpu.to_string())),
         ("instance-memory", Some(shape.memory_mib.to_string())),
-        (
-            "instance-cpu-manufacturer",
-            shape.cpu_manufacturer.as_deref().map(kebab),
-        ),
-        (
-            "instance-cpu-sustained-clock-speed-mhz",
-            shape.clock_mhz.map(|mhz| mhz.to_string()),
-        ),
+        ("instance-cpu-manufacturer", cpu_manufacturer),
+        ("instance-cpu-sustained-clock-speed-mhz", clock_mhz),
         ("instance-hypervisor", shape.hypervisor.clone()),
-        (
-            "instance-ebs-bandwidth",
-            shape.ebs_mbps.map(|mbps| mbps.to_string()),
-        ),
-        (
-            "instance-network-bandwidth",
-            shape.network_mbps.map(|mbps| mbps.to_string()),
-        ),
-        ("instance-local-nvme", nvme_gb.map(|gb| gb.to_string())),
+        ("instance-ebs-bandwidth", ebs_mbps),
+        ("instance-network-bandwidth", network_mbps),
+        ("instance-local-nvme", nvme_gb),
         ("instance-encryption-in-transit-supported", encryption),
         ("nitro-sandbox", shape.enclaves.map(|yes| yes.to_string())),
     ];
@@ -99,12 +91,10 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
         _ => None,
     };
     if let Some((name, manufacturer, count)) = accelerator {
+        let manufacturer = kebab(manufacturer);
         all.extend([
             ("instance-accelerator-name", name.map(kebab)),
-            (
-                "instance-accelerator-manufacturer",
-                Some(kebab(manufacturer)),
-            ),
+            ("instance-accelerator-manufacturer", Some(manufacturer)),
             ("instance-accelerator-count", Some(count.to_string())),
         ]);
     }
