@@ -242,13 +242,13 @@ impl Catalog {
     /// Returns true if the offerings have fewer values of a label than its `min_values`. All values
     /// of each type count, in whichever zone it is launched.
     pub fn falls_short(&self, wanted: &Requirements, offerings: &[OfferingKey]) -> bool {
-        wanted.iter().any(|(key, own)| {
+        wanted.iter().any(|(key, requirement)| {
             let types = offerings.iter();
-            let types = types.filter_map(|own| self.get(own.instance_type.as_str()));
+            let types = types.filter_map(|offering| self.get(offering.instance_type.as_str()));
             let values = types.filter_map(|it| it.requirements.get(key)?.values());
             let values: BTreeSet<&String> = values.flatten().collect();
-            let least = own.min_values.unwrap_or(0);
-            u32::try_from(values.len()).is_ok_and(|found| found < least)
+            let min_values = requirement.min_values.unwrap_or(0);
+            u32::try_from(values.len()).is_ok_and(|found| found < min_values)
         })
     }
 

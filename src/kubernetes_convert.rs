@@ -88,12 +88,12 @@ pub(crate) fn attachments(
     all: impl Iterator<Item = json::VolumeAttachment>,
     node: &str,
 ) -> Vec<Attachment> {
-    let own = all.filter(|own| own.spec.node_name == node);
-    own.map(|own| Attachment {
-        name: own.metadata.name,
-        volume: own.spec.source.persistent_volume_name,
-    })
-    .collect()
+    all.filter(|attachment| attachment.spec.node_name == node)
+        .map(|attachment| Attachment {
+            name: attachment.metadata.name,
+            volume: attachment.spec.source.persistent_volume_name,
+        })
+        .collect()
 }
 
 /// A pod that cannot be parsed: only its name is known, and the reason.
@@ -144,18 +144,16 @@ fn node_claim(owners: Vec<json::OwnerReference>) -> Option<String> {
 
 /// Conditions of a node that have a transition time, up to a maximum number.
 fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
-    let all = all.into_iter().filter_map(|own| {
-        let (status, since) = (
-            ConditionStatus::parse(&own.status)?,
-            own.last_transition_time?,
-        );
-        Some(NodeCondition {
-            kind: own.kind,
-            status,
-            since,
+    all.into_iter()
+        .filter_map(|condition| {
+            Some(NodeCondition {
+                status: ConditionStatus::parse(&condition.status)?,
+                since: condition.last_transition_time?,
+                kind: condition.kind,
+            })
         })
-    });
-    all.take(CONDITIONS_MAX).collect()
+        .take(CONDITIONS_MAX)
+        .collect()
 }
 
 /// Converts a taint. `None` for an effect that kube-scheduler does not know.

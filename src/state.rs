@@ -204,8 +204,8 @@ impl State {
 
     fn see(&mut self) {
         let plain = self.plain.as_ref().unwrap_or(&self.catalog);
-        let catalogs = (plain, &self.catalog);
-        self.overlaid = PoolCatalogs::of_classes(catalogs, &self.cluster, &self.classes);
+        self.overlaid =
+            PoolCatalogs::of_classes(plain, &self.catalog, &self.cluster, &self.classes);
     }
 
     /// Returns the catalog of a pool for planning. List prices are in `catalog`.

@@ -103,42 +103,49 @@ pub fn allocatable(
     class: &NodeClass,
     observed_memory: Option<i64>,
 ) -> Resources {
-    let mut left = capacity(shape, class, observed_memory);
-    let disk = left.ephemeral_storage;
-    for kept in [kube_reserved(shape, class), system_reserved(class)] {
-        let own = |name: &str| kept.get(name).copied().unwrap_or(0);
-        left.cpu_milli = left.cpu_milli.saturating_sub(own("cpu"));
-        left.memory = left.memory.saturating_sub(own("memory"));
-        left.ephemeral_storage = left
-            .ephemeral_storage
-            .saturating_sub(own("ephemeral-storage"));
+    let mut allocatable = capacity(shape, class, observed_memory);
+    let disk = allocatable.ephemeral_storage;
+    for reserved in [kube_reserved(shape, class), system_reserved(class)] {
+        for (name, amount) in [
+            ("cpu", &mut allocatable.cpu_milli),
+            ("memory", &mut allocatable.memory),
+            ("ephemeral-storage", &mut allocatable.ephemeral_storage),
+        ] {
+            *amount = amount.saturating_sub(reserved.get(name).copied().unwrap_or(0));
+        }
     }
-    let hard = |signal: Signal| class.kubelet.eviction_hard.get(&signal);
-    let memory_kept = hard(Signal::MemoryAvailable)
-        .map_or(EVICTION_MEMORY, |own| threshold(own, memory(shape, class)));
+    let hard = &class.kubelet.eviction_hard;
+    let memory_kept = match hard.get(&Signal::MemoryAvailable) {
+        Some(limit) => threshold(limit, memory(shape, class)),
+        None => EVICTION_MEMORY,
+    };
     let share = Threshold::Share(EVICTION_DISK);
-    let disk_kept = threshold(hard(Signal::NodefsAvailable).unwrap_or(&share), disk);
-    left.cpu_milli = left.cpu_milli.max(0);
-    left.memory = left.memory.saturating_sub(memory_kept).max(0);
-    left.ephemeral_storage = left.ephemeral_storage.saturating_sub(disk_kept).max(0);
-    left
+    let disk_kept = threshold(hard.get(&Signal::NodefsAvailable).unwrap_or(&share), disk);
+    for (amount, kept) in [
+        (&mut allocatable.cpu_milli, 0),
+        (&mut allocatable.memory, memory_kept),
+        (&mut allocatable.ephemeral_storage, disk_kept),
+    ] {
+        *amount = amount.saturating_sub(kept).max(0);
+    }
+    allocatable
 }
 
 /// Maximum number of pods on a node. The VPC network plugin gives each pod an address of a network
 /// interface. Without it, addresses come from an overlay network. Address prefixes are not counted:
 /// users who enable them set the number of pods themselves. Source: spec §4.3.
 pub fn pods(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
-    let most = match class.kubelet.max_pods {
-        Some(own) => own.into(),
+    let maximum = match class.kubelet.max_pods {
+        Some(max_pods) => max_pods.into(),
         None if is_bare(class) || class.family.windows_build().is_some() => PODS,
         None => eni_pods(shape, class, class.reserved_enis),
     };
-    let per_core = class
-        .kubelet
-        .pods_per_core
-        .filter(|pods_per_core| *pods_per_core > 0);
-    let per_core = per_core.filter(|_| class.family != AmiFamily::Bottlerocket);
-    per_core.map_or(most, |own| most.min(i64::from(own) * i64::from(shape.vcpu)))
+    match class.kubelet.pods_per_core {
+        Some(per_core) if per_core > 0 && class.family != AmiFamily::Bottlerocket => {
+            maximum.min(i64::from(per_core) * i64::from(shape.vcpu))
+        }
+        _ => maximum,
+    }
 }
 
 /// Reservations of the kubelet: `cpu` in thousandths of a core, the rest in bytes.
@@ -168,11 +175,11 @@ pub fn kube_reserved(shape: &InstanceTypeSpec, class: &NodeClass) -> BTreeMap<St
 /// Reservations for the system, in the same units: the values of the node class, or the defaults of
 /// Talos.
 pub fn system_reserved(class: &NodeClass) -> BTreeMap<String, i64> {
-    let own = &class.kubelet.system_reserved;
-    if own.is_empty() && matches!(class.bootstrap, Bootstrap::Talos { .. }) {
+    let reserved = &class.kubelet.system_reserved;
+    if reserved.is_empty() && matches!(class.bootstrap, Bootstrap::Talos { .. }) {
         return TALOS.map(|(name, amount)| (name.to_owned(), amount)).into();
     }
-    amounts(own).collect()
+    amounts(reserved).collect()
 }
 
 /// Returns true if nodes join a cluster other than EKS. Their images have no EKS settings, and
@@ -181,9 +188,10 @@ fn is_bare(class: &NodeClass) -> bool {
     class.bootstrap != Bootstrap::Eks
 }
 
-fn amounts(kept: &BTreeMap<String, Reserved>) -> impl Iterator<Item = (String, i64)> {
-    kept.iter()
-        .map(|(name, own)| (name.clone(), own.amount.max(0)))
+fn amounts(reserved: &BTreeMap<String, Reserved>) -> impl Iterator<Item = (String, i64)> {
+    reserved
+        .iter()
+        .map(|(name, reserved)| (name.clone(), reserved.amount.max(0)))
 }
 
 /// Memory left after firmware, hypervisor and kernel.
@@ -201,9 +209,10 @@ pub fn memory(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
 /// available to pods. Two pods use the host network and need no address. Adapters without an
 /// address replace an interface on the card that pods use.
 fn eni_pods(shape: &InstanceTypeSpec, class: &NodeClass, reserved: u32) -> i64 {
-    let taken = layout(class).filter(|own| own.efa_only && own.card == 0);
+    let efa_interfaces =
+        layout(class).filter(|interface| interface.efa_only && interface.card == 0);
     let enis = i64::from(shape.card_enis) - i64::from(reserved);
-    match enis - count(taken) {
+    match enis - count(efa_interfaces) {
         ..=0 => 0,
         enis => enis * (i64::from(shape.ips_per_eni) - 1) + 2,
     }
@@ -213,7 +222,7 @@ fn eni_pods(shape: &InstanceTypeSpec, class: &NodeClass, reserved: u32) -> i64 {
 /// none (spec §10, 36).
 fn adapters(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     match &class.network_interfaces {
-        Some(_) => count(layout(class).filter(|own| own.efa_only)),
+        Some(_) => count(layout(class).filter(|interface| interface.efa_only)),
         None => shape.efa_max.into(),
     }
 }
@@ -231,7 +240,7 @@ fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     if let (true, Some(gb)) = (class.raid0, shape.disk_gb) {
         return i64::from(gb) * GB;
     }
-    let (root, family) = match class.family {
+    let (root, default) = match class.family {
         AmiFamily::Al2 | AmiFamily::Al2023 => ("/dev/xvda", ROOT_VOLUME),
         // The first volume has only the operating system.
         AmiFamily::Bottlerocket => ("/dev/xvdb", ROOT_VOLUME),
@@ -240,28 +249,26 @@ fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
         }
         AmiFamily::Custom => ("", ROOT_VOLUME),
     };
-    let mut devices = class.block_devices.iter();
-    let marked = devices
-        .find(|device| device.root_volume)
-        .and_then(|device| device.size);
-    let device = || match class.family {
-        AmiFamily::Custom => class.block_devices.last(),
-        _ => class
-            .block_devices
-            .iter()
-            .find(|block_device| block_device.name == root),
+    let devices = &class.block_devices;
+    let marked = devices.iter().find(|device| device.root_volume);
+    let named = match class.family {
+        AmiFamily::Custom => devices.last(),
+        _ => devices.iter().find(|device| device.name == root),
     };
-    let own = marked.or_else(|| device().and_then(|device| device.size));
-    own.unwrap_or(family).max(0)
+    marked
+        .and_then(|device| device.size)
+        .or_else(|| named.and_then(|device| device.size))
+        .unwrap_or(default)
+        .max(0)
 }
 
-fn threshold(own: &Threshold, of: i64) -> i64 {
-    match own {
+fn threshold(threshold: &Threshold, total: i64) -> i64 {
+    match threshold {
         Threshold::Share(ALL..) => 0,
         Threshold::Share(share) => {
-            let kept =
-                (i128::from(of) * i128::from(*share) + i128::from(ALL) - 1) / i128::from(ALL);
-            i64::try_from(kept).unwrap_or(of)
+            let reserved =
+                (i128::from(total) * i128::from(*share) + i128::from(ALL) - 1) / i128::from(ALL);
+            i64::try_from(reserved).unwrap_or(total)
         }
         Threshold::Amount(amount, _) => (*amount).max(0),
     }

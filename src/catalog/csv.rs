@@ -83,13 +83,15 @@ pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Regio
             let name = shape.name;
             return Err(CatalogError::RepeatedLine { line, name, first });
         }
-        let own = TypeName::from(shape.name.as_str());
+        let type_name = TypeName::from(shape.name.as_str());
         if let Some(price) = read_price(&row)? {
-            region.list.insert(own.clone(), price);
+            region.list.insert(type_name.clone(), price);
         }
         let zones = read_zones(&row, name)?;
-        region.sold.insert(own.clone(), zones.into_iter().collect());
-        region.shapes.insert(own, Arc::new(shape));
+        region
+            .sold
+            .insert(type_name.clone(), zones.into_iter().collect());
+        region.shapes.insert(type_name, Arc::new(shape));
     }
     if region.shapes.is_empty() {
         return Err(CatalogError::Empty);
@@ -152,14 +154,13 @@ fn read_header(line: usize, text: &str) -> Result<Header<'_>, CatalogError> {
             return Err(CatalogError::RepeatedColumn { line, column });
         }
     }
-    let missing = |column| CatalogError::MissingColumn { line, column };
-    for column in REQUIRED {
-        if !places.contains_key(column) {
-            return Err(missing(column));
-        }
-    }
-    if !places.contains_key("card_enis") && !places.contains_key("enis") {
-        return Err(missing("card_enis"));
+    let has_enis = places.contains_key("card_enis") || places.contains_key("enis");
+    let missing = REQUIRED
+        .into_iter()
+        .find(|column| !places.contains_key(column))
+        .or((!has_enis).then_some("card_enis"));
+    if let Some(column) = missing {
+        return Err(CatalogError::MissingColumn { line, column });
     }
     let width = places.len();
     Ok(Header { places, width })
@@ -246,11 +247,13 @@ fn read_shape(row: &CsvRow<'_>) -> Result<InstanceTypeSpec, CatalogError> {
     let name = row
         .name("type")
         .ok_or_else(|| row.wrong("type", "a name"))?;
-    let is_metal = |name: &str| name.contains(".metal");
+
     let by_default = row.flag("ebs_by_default")?.unwrap_or(true);
     Ok(InstanceTypeSpec {
         spot: row.flag("spot")?.unwrap_or(false),
-        bare_metal: row.flag("bare_metal")?.unwrap_or_else(|| is_metal(&name)),
+        bare_metal: row
+            .flag("bare_metal")?
+            .unwrap_or_else(|| name.contains(".metal")),
         cpu_manufacturer: row.name("cpu_manufacturer"),
         clock_mhz: row.number("clock_mhz")?,
         hypervisor: has_hypervisor.then(|| row.text("hypervisor").to_owned()),

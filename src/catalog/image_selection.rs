@@ -21,19 +21,19 @@ pub fn select(found: Vec<Image>) -> Vec<Image> {
         let variants = image.variants.iter().map(|variant| Some(*variant));
         let all = image.variants.is_empty().then_some(None);
         for variant in variants.chain(all) {
-            let own = best.entry((image.arch, variant)).or_insert(image);
-            if merit(image) > merit(own) {
-                *own = image;
+            let best_image = best.entry((image.arch, variant)).or_insert(image);
+            if merit(image) > merit(best_image) {
+                *best_image = image;
             }
         }
     }
     let mut chosen: BTreeMap<&str, Image> = BTreeMap::new();
     for ((_, variant), image) in best {
-        let own = chosen.entry(&image.id).or_insert_with(|| Image {
+        let selected = chosen.entry(&image.id).or_insert_with(|| Image {
             variants: Vec::new(),
             ..image.clone()
         });
-        own.variants.extend(variant);
+        selected.variants.extend(variant);
     }
     let mut chosen: Vec<Image> = chosen.into_values().collect();
     chosen.sort_by(|one, other| {

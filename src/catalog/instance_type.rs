@@ -19,14 +19,15 @@ const PRICE_UNITS: f64 = 1e6;
 /// in any order. `observed_memory` is the memory that its nodes have reported.
 pub fn instance_type(
     shape: &InstanceTypeSpec,
-    (region, class): (&str, &NodeClass),
+    region: &str,
+    class: &NodeClass,
     observed_memory: Option<i64>,
     mut offerings: Vec<Offering>,
 ) -> InstanceType {
     sort(&mut offerings);
     InstanceType {
         name: TypeName::from(shape.name.as_str()),
-        requirements: type_labels::requirements(shape, (region, class.family), &offerings),
+        requirements: type_labels::requirements(shape, region, class.family, &offerings),
         capacity: capacity::capacity(shape, class, observed_memory),
         allocatable: capacity::allocatable(shape, class, observed_memory),
         offerings,
@@ -61,9 +62,9 @@ pub fn offerings<'a>(
 
 /// Sorts offerings in the order of an instance type.
 pub fn sort(offerings: &mut [Offering]) {
-    fn order(own: &Offering) -> impl Ord {
-        let reservation = own.reservation.as_ref().map(|reservation| &reservation.id);
-        (own.price, &own.zone, own.capacity_type, reservation)
+    fn order(it: &Offering) -> impl Ord {
+        let reservation = it.reservation.as_ref().map(|it| &it.id);
+        (it.price, &it.zone, it.capacity_type, reservation)
     }
     offerings.sort_by(|a, b| order(a).cmp(&order(b)));
 }

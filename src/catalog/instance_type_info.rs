@@ -141,8 +141,8 @@ impl InstanceTypeSpec {
 
     /// Sets the network cards. Pods use the card with index `default`.
     pub fn set_cards(&mut self, default: u32, cards: Vec<NetworkCard>) {
-        let own = cards.iter().find(|card| card.index == default);
-        self.card_enis = own.map_or(0, |card| card.enis);
+        let default_card = cards.iter().find(|card| card.index == default);
+        self.card_enis = default_card.map_or(0, |card| card.enis);
         self.cards = cards;
     }
 

@@ -151,27 +151,34 @@ fn quantity_text(quantity: &Value) -> Option<String> {
     }
 }
 
+/// Returns the value of the only requirement on a label.
+fn single_value<'a>(
+    raw: &RawType,
+    place: &str,
+    offering: &'a RawOffering,
+    key: &str,
+) -> Result<&'a str, CatalogError> {
+    let mut named = offering
+        .requirements
+        .iter()
+        .filter(|it| labels::normalized(&it.key) == key);
+    match (named.next(), named.next()) {
+        (Some(it), None) if it.operator == "In" && it.values.len() == 1 => {
+            Ok(it.values[0].as_str())
+        }
+        _ => {
+            let text = format!("wants one requirement on {key}, In a single value");
+            Err(wrong(raw, place, text))
+        }
+    }
+}
+
 fn read_offering(
     raw: &RawType,
     place: &str,
     offering: &RawOffering,
 ) -> Result<Offering, CatalogError> {
-    let value = |key: &str| {
-        let mut named = offering
-            .requirements
-            .iter()
-            .filter(|it| labels::normalized(&it.key) == key);
-        match (named.next(), named.next()) {
-            (Some(it), None) if it.operator == "In" && it.values.len() == 1 => {
-                Ok(it.values[0].as_str())
-            }
-            _ => {
-                let text = format!("wants one requirement on {key}, In a single value");
-                Err(wrong(raw, place, text))
-            }
-        }
-    };
-    let spelling = value(labels::CAPACITY_TYPE)?;
+    let spelling = single_value(raw, place, offering, labels::CAPACITY_TYPE)?;
     let capacity_type = CapacityType::parse(spelling).ok_or_else(|| {
         let names = CapacityType::NAMES.join(", ");
         wrong(
@@ -184,14 +191,16 @@ fn read_offering(
         .ok_or_else(|| wrong(raw, place, format!("has the price {}", offering.price)))?;
     let reservation = match capacity_type {
         CapacityType::Reserved => {
-            let id = value(labels::RESERVATION_ID)?;
-            let own = Reservation::new(id, offering.reservation_capacity);
-            Some(Box::new(own))
+            let id = single_value(raw, place, offering, labels::RESERVATION_ID)?;
+            Some(Box::new(Reservation::new(
+                id,
+                offering.reservation_capacity,
+            )))
         }
         CapacityType::Spot | CapacityType::OnDemand => None,
     };
     Ok(Offering {
-        zone: Zone::from(value(labels::ZONE)?),
+        zone: Zone::from(single_value(raw, place, offering, labels::ZONE)?),
         capacity_type,
         price,
         available: offering.available,
@@ -201,25 +210,23 @@ fn read_offering(
 
 fn requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
     let mut all = Requirements::default();
-    let mut set = |key: &str, value: &str| all.add(key, Requirement::is_in([value]));
-    let resource = |name: &str| {
+    let [cpu, memory] = ["cpu", "memory"].map(|name| {
         let quantity = raw.resources.get(name).and_then(quantity_text);
         quantity.unwrap_or_default()
-    };
-    let cpu = resource("cpu");
-    set(labels::INSTANCE_TYPE, &raw.name);
-    set(labels::ARCH, &raw.architecture);
-    set(&format!("{PREFIX}instance-cpu"), &cpu);
-    set(&format!("{PREFIX}instance-memory"), &resource("memory"));
-    set(&format!("{PREFIX}instance-family"), family(&raw.name));
-    set(
-        &format!("{PREFIX}instance-size"),
-        size(&raw.name).unwrap_or(&cpu),
-    );
-    all.add(
-        labels::OS,
-        Requirement::is_in(raw.operating_systems.iter().cloned()),
-    );
+    });
+    all.add(labels::INSTANCE_TYPE, Requirement::is_in([&*raw.name]));
+    all.add(labels::ARCH, Requirement::is_in([&*raw.architecture]));
+    for (name, value) in [
+        ("cpu", cpu.as_str()),
+        ("memory", &memory),
+        ("family", family(&raw.name)),
+        ("size", size(&raw.name).unwrap_or(&cpu)),
+    ] {
+        let key = format!("{PREFIX}instance-{name}");
+        all.add(&key, Requirement::is_in([value]));
+    }
+    let systems = raw.operating_systems.iter().cloned();
+    all.add(labels::OS, Requirement::is_in(systems));
     type_labels::complete(&mut all, offerings);
     all
 }

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use thiserror::Error;
+
 use crate::catalog::discovered_memory::DiscoveredMemory;
 use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::catalog::region::Region;
@@ -24,8 +26,19 @@ use crate::model::reservation::Reservation;
 /// Maximum number of characters in the reason why a class is not ready.
 const FAULT_MAX: usize = 800;
 
-/// Reason why a class is not ready at startup.
-const UNASKED: &str = "not read from AWS yet";
+/// Reason why a class cannot launch nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotReady {
+    /// The provider has not resolved the class yet.
+    #[error("not read from AWS yet")]
+    Unresolved,
+    /// The instance types of the region are unknown.
+    #[error("Unavailable: the instance types of the region have not been read yet")]
+    NoInstanceTypes,
+    /// A condition of the class is not met: its cause and message, up to a maximum length.
+    #[error("{0}")]
+    Condition(String),
+}
 
 /// The instance types with a node class applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,51 +52,59 @@ pub struct ClassCatalog {
     pub found: Option<Arc<ResolvedNodeClass>>,
 }
 
+/// What is known of a region besides its offerings.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionObservations<'a> {
+    /// Memory that nodes have reported.
+    pub memory: &'a DiscoveredMemory,
+    /// IDs of zones with an active zonal shift, in which nothing is launched.
+    pub shifted_zones: &'a BTreeSet<String>,
+}
+
 /// The supply of a class for its pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeClassSupply {
-    /// Instance types and images, or the reason why the class cannot launch nodes. The reason has a
-    /// maximum length.
-    pub supply: Result<ClassCatalog, String>,
+    /// Instance types and images, or the reason why the class cannot launch nodes.
+    pub supply: Result<ClassCatalog, NotReady>,
 }
 
 impl NodeClassSupply {
     /// The supply of a class that the provider has not resolved yet.
     pub fn unasked() -> Self {
         Self {
-            supply: Err(UNASKED.to_owned()),
+            supply: Err(NotReady::Unresolved),
         }
     }
 
     /// Returns true if the provider has not resolved the class yet.
     pub fn is_unasked(&self) -> bool {
-        self.supply.as_ref().err().is_some_and(|own| own == UNASKED)
+        self.supply == Err(NotReady::Unresolved)
     }
 
     /// Returns the result of [`class_catalog`], or the condition of the class that is not met.
     pub fn new(
-        (region, base): (&Region, &Arc<Catalog>),
+        region: &Region,
+        base: &Arc<Catalog>,
         class: &NodeClass,
         resolved: &ResolvedNodeClass,
-        with: (&DiscoveredMemory, &BTreeSet<String>),
+        observations: RegionObservations<'_>,
     ) -> Self {
-        let fault = match resolved.unmet() {
-            Some(own) => {
-                let cause = own.cause.map_or(own.kind.as_str(), |cause| cause.as_str());
-                Some(format!("{cause}: {}", own.message))
+        let supply = match resolved.unmet() {
+            Some(condition) => {
+                let kind = condition.kind.as_str();
+                let cause = condition.cause.map_or(kind, |cause| cause.as_str());
+                let text = format!("{cause}: {}", condition.message);
+                Err(NotReady::Condition(text.chars().take(FAULT_MAX).collect()))
             }
-            None if region.shapes.is_empty() || region.sold.is_empty() => Some(
-                "Unavailable: the instance types of the region have not been read yet".to_owned(),
-            ),
-            None => None,
+            None if region.shapes.is_empty() || region.sold.is_empty() => {
+                Err(NotReady::NoInstanceTypes)
+            }
+            None => {
+                let resolved = Some(resolved);
+                Ok(class_catalog(region, base, class, resolved, observations))
+            }
         };
-        let bounded = |text: String| text.chars().take(FAULT_MAX).collect();
-        Self {
-            supply: match fault {
-                Some(text) => Err(bounded(text)),
-                None => Ok(class_catalog((region, base), class, Some(resolved), with)),
-            },
-        }
+        Self { supply }
     }
 }
 
@@ -94,27 +115,27 @@ pub type ClassSupplies = BTreeMap<NodeClassName, NodeClassSupply>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
     /// `None` until the first report of the provider.
-    told: Option<Arc<ClassSupplies>>,
+    supplies: Option<Arc<ClassSupplies>>,
     /// The last catalog of each class while it was ready. In-flight nodes still use it.
     catalogs: BTreeMap<NodeClassName, Arc<Catalog>>,
 }
 
 impl Classes {
     /// Stores the provider's report about all classes.
-    pub fn tell(&mut self, told: Arc<ClassSupplies>) {
-        self.catalogs.retain(|name, _| told.contains_key(name));
-        for (name, own) in told.iter() {
-            if let Ok(own) = &own.supply {
-                self.catalogs.insert(name.clone(), Arc::clone(&own.catalog));
+    pub fn tell(&mut self, supplies: Arc<ClassSupplies>) {
+        self.catalogs.retain(|name, _| supplies.contains_key(name));
+        for (name, class) in supplies.iter() {
+            if let Ok(ClassCatalog { catalog, .. }) = &class.supply {
+                self.catalogs.insert(name.clone(), Arc::clone(catalog));
             }
         }
-        self.told = Some(told);
+        self.supplies = Some(supplies);
     }
 
     /// Returns true if at least one class has not been resolved yet.
     pub fn awaits(&self) -> bool {
-        let told = self.told.as_ref();
-        told.is_some_and(|all| all.values().any(NodeClassSupply::is_unasked))
+        let supplies = self.supplies.as_ref();
+        supplies.is_some_and(|all| all.values().any(NodeClassSupply::is_unasked))
     }
 
     /// The current catalog of a class, or the last one while it was ready. `None` if there was
@@ -126,13 +147,14 @@ impl Classes {
     /// Resolved resources that instances of a class are compared with. `None` if the class is not
     /// ready or not resolved: then drift is unknown.
     pub fn found(&self, class: &NodeClassName) -> Option<(&ResolvedNodeClass, &ClassCatalog)> {
-        let own = self.told.as_ref()?.get(class)?.supply.as_ref().ok()?;
-        Some((own.found.as_deref()?, own))
+        let class_catalog = self.supplies.as_ref()?.get(class)?.supply.as_ref().ok()?;
+        Some((class_catalog.found.as_deref()?, class_catalog))
     }
 
     /// Reason why a class cannot launch nodes. `None` if it can, or if the provider has no classes.
     pub fn fault(&self, class: &NodeClassName) -> Option<String> {
-        match self.told.as_ref()?.get(class).map(|own| &own.supply) {
+        let class_supply = self.supplies.as_ref()?.get(class);
+        match class_supply.map(|class| &class.supply) {
             Some(Ok(_)) => None,
             Some(Err(why)) => Some(format!(
                 "node class {:?} is not ready: {why}",
@@ -147,14 +169,16 @@ impl Classes {
 
     /// Reservations of all classes.
     pub fn reservations(&self) -> Vec<(TypeName, Zone, Reservation)> {
-        let all = self
+        let reserved = self
             .catalogs
             .values()
             .flat_map(|catalog| catalog.reserved());
-        let all = all.map(|(name, zone, own)| ((name, zone, own.id.clone()), own));
-        let all: BTreeMap<_, Reservation> = all.collect();
-        let all = all.into_iter();
-        all.map(|((name, zone, _), own)| (name, zone, own))
+        let by_key: BTreeMap<_, Reservation> = reserved
+            .map(|(name, zone, reservation)| ((name, zone, reservation.id.clone()), reservation))
+            .collect();
+        by_key
+            .into_iter()
+            .map(|((name, zone, _), reservation)| (name, zone, reservation))
             .collect()
     }
 }
@@ -163,33 +187,33 @@ impl Classes {
 /// class does not change are shared with it.
 ///
 /// If `resolved` is `None`, AWS has not been queried, as in an offline plan. The class then has
-/// subnets in all zones and an image for every type. `shifted` are IDs of zones with an active
-/// zonal shift, in which nothing is launched.
+/// subnets in all zones and an image for every type.
 pub fn class_catalog(
-    (region, base): (&Region, &Arc<Catalog>),
+    region: &Region,
+    base: &Arc<Catalog>,
     class: &NodeClass,
     resolved: Option<&ResolvedNodeClass>,
-    (memory, shifted): (&DiscoveredMemory, &BTreeSet<String>),
+    observations: RegionObservations<'_>,
 ) -> ClassCatalog {
     let mut zone_ids = region.zone_ids.clone();
     let mut reservations: BTreeMap<&TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
-    for own in resolved.iter().flat_map(|own| &own.subnets) {
-        zone_ids.insert(own.zone.clone(), own.zone_id.clone());
+    let subnets = resolved.map(|resolved| &resolved.subnets);
+    for subnet in subnets.into_iter().flatten() {
+        zone_ids.insert(subnet.zone.clone(), subnet.zone_id.clone());
     }
-    for own in resolved.iter().flat_map(|own| &own.reservations) {
-        let all = reservations.entry(&own.instance_type).or_default();
-        all.push((own.zone.clone(), own.reservation.clone()));
+    for reservation in resolved.iter().flat_map(|resolved| &resolved.reservations) {
+        let all = reservations.entry(&reservation.instance_type).or_default();
+        all.push((reservation.zone.clone(), reservation.reservation.clone()));
     }
-    let group = resolved.and_then(|own| own.placement_group.as_ref());
+    let group = resolved.and_then(|resolved| resolved.placement_group.as_ref());
     let terms = Terms {
         region,
         class,
-        zones: resolved.map(|own| own.subnets.iter().map(|subnet| &subnet.zone).collect()),
-        images: resolved.map(|own| &own.images[..]),
+        zones: subnets.map(|subnets| subnets.iter().map(|subnet| &subnet.zone).collect()),
+        images: resolved.map(|resolved| &resolved.images[..]),
         zone_ids: &zone_ids,
         group,
-        memory,
-        shifted,
+        observations,
     };
     let mut own_images = BTreeMap::new();
     let mut changed = Vec::new();
@@ -201,9 +225,9 @@ pub fn class_catalog(
             own_images.insert(name.clone(), image.id.clone());
         }
         let reserved = reservations.remove(name).unwrap_or_default();
-        let own = terms.instance_type(shape, image, reserved);
-        if base.get(name.as_str()) != Some(&own) {
-            changed.push(own);
+        let instance_type = terms.instance_type(shape, image, reserved);
+        if base.get(name.as_str()) != Some(&instance_type) {
+            changed.push(instance_type);
         }
     }
     let catalog = if changed.is_empty() && zone_ids == region.zone_ids {
@@ -214,7 +238,7 @@ pub fn class_catalog(
     ClassCatalog {
         catalog,
         images: own_images,
-        found: resolved.map(|own| Arc::new(lasting(own))),
+        found: resolved.map(|resolved| Arc::new(lasting(resolved))),
     }
 }
 
@@ -240,8 +264,7 @@ struct Terms<'a> {
     images: Option<&'a [Image]>,
     zone_ids: &'a BTreeMap<Zone, String>,
     group: Option<&'a PlacementGroup>,
-    memory: &'a DiscoveredMemory,
-    shifted: &'a BTreeSet<String>,
+    observations: RegionObservations<'a>,
 }
 
 impl Terms<'_> {
@@ -252,26 +275,31 @@ impl Terms<'_> {
         image: Option<Option<&Image>>,
         mut reservations: Vec<(Zone, Reservation)>,
     ) -> InstanceType {
-        let has_zone = |zone: &Zone| self.zones.as_ref().is_none_or(|own| own.contains(zone));
-        let offerings = self.region.offerings(shape, has_zone);
+        let offerings = self.region.offerings(shape, |zone| self.has_zone(zone));
         let observed_memory = image
             .flatten()
             .and_then(|image| self.observed_memory(shape, image));
-        let place = (self.region.name.as_str(), self.class);
-        let mut own = instance_type::instance_type(shape, place, observed_memory, offerings);
-        reservations.retain(|(zone, _)| has_zone(zone));
+        let region = self.region.name.as_str();
+        let mut instance_type =
+            instance_type::instance_type(shape, region, self.class, observed_memory, offerings);
+        reservations.retain(|(zone, _)| self.has_zone(zone));
         if !reservations.is_empty() {
-            own = reservations::reserved(&own, reservations);
+            instance_type = reservations::reserved(&instance_type, reservations);
         }
-        type_labels::place(&mut own, self.zone_ids, self.group);
+        type_labels::place(&mut instance_type, self.zone_ids, self.group);
         let usable = image.is_none_or(|image| image.is_some())
             && is_compatible(shape, self.class, self.group);
-        for offering in &mut own.offerings {
+        for offering in &mut instance_type.offerings {
             let id = self.zone_ids.get(&offering.zone);
-            let is_shifted = id.is_some_and(|id| self.shifted.contains(id));
+            let is_shifted = id.is_some_and(|id| self.observations.shifted_zones.contains(id));
             offering.available = usable && !is_shifted;
         }
-        own
+        instance_type
+    }
+
+    /// Returns true if the class has subnets in a zone.
+    fn has_zone(&self, zone: &Zone) -> bool {
+        self.zones.as_ref().is_none_or(|zones| zones.contains(zone))
     }
 
     /// Memory that nodes of this type and image have reported. A report below half of the estimate,
@@ -279,8 +307,9 @@ impl Terms<'_> {
     fn observed_memory(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
         let estimate = capacity::memory(shape, self.class);
         let sold = i64::from(shape.memory_mib) << 20;
-        let own = self.memory.get(&shape.name.as_str().into(), &image.id);
-        own.filter(|own| (estimate / 2..=sold).contains(own))
+        let memory = self.observations.memory;
+        let reported = memory.get(&shape.name.as_str().into(), &image.id);
+        reported.filter(|bytes| (estimate / 2..=sold).contains(bytes))
     }
 }
 
@@ -298,15 +327,15 @@ pub fn is_compatible(
     let nests =
         class.nested_virtualization != Some(true) || shape.nested_virtualization.unwrap_or(true);
     let tracks = class.connection_tracking.is_none()
-        || shape.hypervisor.as_deref().is_none_or(|own| own == "nitro");
-    let strategy = |group: &PlacementGroup| match group.strategy {
-        PlacementGroupStrategy::Cluster => "cluster",
-        PlacementGroupStrategy::Partition(_) => "partition",
-        PlacementGroupStrategy::Spread => "spread",
-    };
+        || shape.hypervisor.as_deref().is_none_or(|it| it == "nitro");
     let joins = group.is_none_or(|group| {
+        let strategy = match group.strategy {
+            PlacementGroupStrategy::Cluster => "cluster",
+            PlacementGroupStrategy::Partition(_) => "partition",
+            PlacementGroupStrategy::Spread => "spread",
+        };
         let supported = shape.placement.as_ref();
-        supported.is_none_or(|own| own.iter().any(|own| own == strategy(group)))
+        supported.is_none_or(|strategies| strategies.iter().any(|name| name == strategy))
     });
     runs && nests && tracks && joins && has_interfaces(shape, class)
 }
@@ -316,10 +345,13 @@ fn has_interfaces(shape: &InstanceTypeSpec, class: &NodeClass) -> bool {
     let Some(layout) = &class.network_interfaces else {
         return true;
     };
-    let card_of = |index: u32| shape.cards.iter().find(|card| card.index == index);
-    let enis = |index: u32| card_of(index).map_or(0, |card| card.enis);
-    let fits = shape.cards.is_empty() || layout.iter().all(|own| own.device < enis(own.card));
-    let adapters = layout.iter().filter(|own| own.efa_only).count();
+    let fits = shape.cards.is_empty()
+        || layout.iter().all(|interface| {
+            let mut cards = shape.cards.iter();
+            let card = cards.find(|card| card.index == interface.card);
+            interface.device < card.map_or(0, |card| card.enis)
+        });
+    let adapters = layout.iter().filter(|interface| interface.efa_only).count();
     let adapters = u32::try_from(adapters).unwrap_or(u32::MAX);
     shape.ena != Some(false) && fits && adapters <= shape.efa_max
 }

@@ -31,7 +31,7 @@ impl PoolCatalogs {
         let different = cluster.pools.iter().filter_map(|pool| {
             match overlaid(plain, &cluster.overlays, pool) {
                 Cow::Borrowed(_) => None,
-                Cow::Owned(own) => Some((pool.name.clone(), Arc::new(own))),
+                Cow::Owned(catalog) => Some((pool.name.clone(), Arc::new(catalog))),
             }
         });
         Self {
@@ -40,9 +40,10 @@ impl PoolCatalogs {
         }
     }
 
-    /// Applies node classes, then overlays. Pools whose catalog equals `paid` are not stored.
+    /// Applies node classes, then overlays. Pools whose catalog equals `current` are not stored.
     pub fn of_classes(
-        (plain, paid): (&Arc<Catalog>, &Arc<Catalog>),
+        plain: &Arc<Catalog>,
+        current: &Arc<Catalog>,
         cluster: &Cluster,
         classes: &Classes,
     ) -> Self {
@@ -52,17 +53,16 @@ impl PoolCatalogs {
             let base = class
                 .and_then(|class| classes.catalog(class))
                 .unwrap_or(plain);
-            let own = match overlaid(base, &cluster.overlays, pool) {
-                Cow::Borrowed(_) if Arc::ptr_eq(base, paid) || base == paid => None,
+            let catalog = match overlaid(base, &cluster.overlays, pool) {
+                Cow::Borrowed(_) if Arc::ptr_eq(base, current) || base == current => None,
                 Cow::Borrowed(_) => Some(Arc::clone(base)),
-                Cow::Owned(own) => Some(Arc::new(own)),
+                Cow::Owned(catalog) => Some(Arc::new(catalog)),
             };
-            if let Some(own) = own {
-                all.by_pool.insert(pool.name.clone(), own);
-            }
-            if let Some(fault) = class.and_then(|class| classes.fault(class)) {
-                all.faults.insert(pool.name.clone(), fault);
-            }
+            let name = &pool.name;
+            all.by_pool
+                .extend(catalog.map(|catalog| (name.clone(), catalog)));
+            let fault = class.and_then(|class| classes.fault(class));
+            all.faults.extend(fault.map(|fault| (name.clone(), fault)));
         }
         all
     }
@@ -107,7 +107,7 @@ fn changed(
     overlays: &[Overlay],
     labels: &Requirements,
 ) -> Option<InstanceType> {
-    let mut own: Option<InstanceType> = None;
+    let mut copy: Option<InstanceType> = None;
     let mut priced = vec![false; plain.offerings.len()];
     let mut amounts: BTreeSet<&str> = BTreeSet::new();
     for overlay in overlays {
@@ -120,42 +120,45 @@ fn changed(
         if covered.is_empty() {
             continue;
         }
-        let own = own.get_or_insert_with(|| plain.clone());
+        let instance_type = copy.get_or_insert_with(|| plain.clone());
         if let Some(adjustment) = overlay.price {
             for place in covered {
                 if !std::mem::replace(&mut priced[place], true) {
-                    let price = &mut own.offerings[place].price;
+                    let price = &mut instance_type.offerings[place].price;
                     *price = adjustment.apply(*price);
                 }
             }
         }
         for (name, amount) in &overlay.capacity {
             if amounts.insert(name) {
-                set_capacity(own, name, *amount);
+                set_capacity(instance_type, name, *amount);
             }
         }
     }
-    let mut own = own?;
-    instance_type::sort(&mut own.offerings);
-    (own != *plain).then_some(own)
+    let mut instance_type = copy?;
+    instance_type::sort(&mut instance_type.offerings);
+    (instance_type != *plain).then_some(instance_type)
 }
 
 /// Sets a resource of the allocatable capacity and keeps the reservations. Huge pages are
 /// subtracted from the memory available to pods.
-fn set_capacity(own: &mut InstanceType, name: &str, amount: i64) {
-    let before = own.capacity.get(name);
-    let kept = before - own.allocatable.get(name);
-    let left = amount.saturating_sub(kept).max(0);
-    for (side, amount) in [(&mut own.capacity, amount), (&mut own.allocatable, left)] {
+fn set_capacity(instance_type: &mut InstanceType, name: &str, amount: i64) {
+    let before = instance_type.capacity.get(name);
+    let reserved = before - instance_type.allocatable.get(name);
+    let allocatable = amount.saturating_sub(reserved).max(0);
+    for (side, amount) in [
+        (&mut instance_type.capacity, amount),
+        (&mut instance_type.allocatable, allocatable),
+    ] {
         match amount {
             0 => drop(side.extended.remove(name)),
             _ => drop(side.extended.insert(name.to_owned(), amount)),
         }
     }
     if name.starts_with(HUGE_PAGES) {
-        let more = amount.saturating_sub(before);
-        let memory = own.allocatable.memory.saturating_sub(more);
-        own.allocatable.memory = memory.clamp(0, own.capacity.memory);
+        let added = amount.saturating_sub(before);
+        let memory = instance_type.allocatable.memory.saturating_sub(added);
+        instance_type.allocatable.memory = memory.clamp(0, instance_type.capacity.memory);
     }
 }
 

@@ -134,16 +134,18 @@ impl Region {
     /// stored.
     pub fn set_list_prices(
         &mut self,
-        (shared, metal): (&ListPrices, &ListPrices),
+        shared: &ListPrices,
+        metal: &ListPrices,
         at: Timestamp,
     ) -> bool {
-        let paid = |all: &ListPrices| all.iter().any(|(_, price)| is_paid(*price));
-        if !paid(shared) || !paid(metal) {
-            return false;
+        for prices in [shared, metal] {
+            if !prices.iter().any(|(_, price)| is_paid(*price)) {
+                return false;
+            }
         }
-        let all = shared.iter().chain(metal);
-        let all = all.filter(|(_, price)| is_paid(*price)).cloned();
-        self.list.extend(all);
+        let prices = shared.iter().chain(metal);
+        let paid = prices.filter(|(_, price)| is_paid(*price));
+        self.list.extend(paid.cloned());
         self.source = PriceSource::Fetched { at };
         true
     }
@@ -152,17 +154,18 @@ impl Region {
     /// offerings without a price are not available (spec §10, 47). Returns true if the prices were
     /// stored.
     pub fn set_spot_prices(&mut self, prices: &[(TypeName, Zone, Price)], at: Timestamp) -> bool {
-        let paid = || prices.iter().filter(|(_, _, price)| is_paid(*price));
-        if paid().next().is_none() {
+        let paid = prices.iter().filter(|(_, _, price)| is_paid(*price));
+        let mut paid = paid.peekable();
+        if paid.peek().is_none() {
             return false;
         }
-        let own = self.spot.get_or_insert_with(|| SpotPrices {
+        let spot = self.spot.get_or_insert_with(|| SpotPrices {
             at,
             by_type: BTreeMap::new(),
         });
-        own.at = at;
-        for (name, zone, price) in paid() {
-            let by_zone = own.by_type.entry(name.clone()).or_default();
+        spot.at = at;
+        for (name, zone, price) in paid {
+            let by_zone = spot.by_type.entry(name.clone()).or_default();
             by_zone.insert(zone.clone(), *price);
         }
         true
@@ -181,10 +184,10 @@ impl Region {
         let prices = zones.map(|zone| {
             let spot = match &self.spot {
                 None => list.map(instance_type::spot_guess),
-                Some(own) => own
+                Some(spot) => spot
                     .by_type
                     .get(shape.name.as_str())
-                    .and_then(|own| own.get(zone))
+                    .and_then(|by_zone| by_zone.get(zone))
                     .copied(),
             };
             let spot = spot.filter(|_| shape.spot);
@@ -198,10 +201,10 @@ impl Region {
         let plain = capacity::plain();
         let types = self.shapes.values().map(|shape| {
             let offerings = self.offerings(shape, |_| true);
-            let mut own =
-                instance_type::instance_type(shape, (&self.name, &plain), None, offerings);
-            type_labels::place(&mut own, &self.zone_ids, None);
-            own
+            let mut instance_type =
+                instance_type::instance_type(shape, &self.name, &plain, None, offerings);
+            type_labels::place(&mut instance_type, &self.zone_ids, None);
+            instance_type
         });
         Catalog::new(types).with_zone_ids(self.zone_ids.clone())
     }
@@ -212,10 +215,10 @@ fn is_paid(price: Price) -> bool {
     price.usd_per_h() > 0.0
 }
 
-fn replace<K: Ord, V: PartialEq>(own: &mut BTreeMap<K, V>, new: BTreeMap<K, V>) -> bool {
-    if new.is_empty() || *own == new {
+fn replace<K: Ord, V: PartialEq>(current: &mut BTreeMap<K, V>, new: BTreeMap<K, V>) -> bool {
+    if new.is_empty() || *current == new {
         return false;
     }
-    *own = new;
+    *current = new;
     true
 }

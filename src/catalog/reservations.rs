@@ -19,8 +19,8 @@ impl Catalog {
             .flat_map(|it| {
                 let name = it.name.clone();
                 let reserved = it.offerings.iter().filter_map(move |offering| {
-                    let own = offering.reservation.as_deref()?;
-                    Some((name.clone(), offering.zone.clone(), own.clone()))
+                    let reservation = offering.reservation.as_deref()?;
+                    Some((name.clone(), offering.zone.clone(), reservation.clone()))
                 });
                 reserved.collect::<Vec<_>>()
             })
@@ -35,13 +35,16 @@ impl Catalog {
         reservations: impl IntoIterator<Item = (TypeName, Zone, Reservation)>,
     ) -> Self {
         let mut by_type: BTreeMap<TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
-        for (of, zone, reservation) in reservations {
-            by_type.entry(of).or_default().push((zone, reservation));
+        for (type_name, zone, reservation) in reservations {
+            by_type
+                .entry(type_name)
+                .or_default()
+                .push((zone, reservation));
         }
         let changed = self.types().filter_map(|it| {
-            let own = by_type.remove(&it.name).unwrap_or_default();
+            let reservations = by_type.remove(&it.name).unwrap_or_default();
             let has = it.offerings.iter().any(|it| it.reservation.is_some());
-            (has || !own.is_empty()).then(|| reserved(it, own))
+            (has || !reservations.is_empty()).then(|| reserved(it, reservations))
         });
         let changed: Vec<InstanceType> = changed.collect();
         self.with(changed)
@@ -53,11 +56,12 @@ pub(super) fn reserved(
     plain: &InstanceType,
     reservations: Vec<(Zone, Reservation)>,
 ) -> InstanceType {
-    let mut own = plain.clone();
-    own.offerings
+    let mut instance_type = plain.clone();
+    instance_type
+        .offerings
         .retain(|offering| offering.reservation.is_none());
     let offered = reservations.into_iter().map(|(zone, reservation)| {
-        let list = own.offerings.iter().find(|offering| {
+        let list = instance_type.offerings.iter().find(|offering| {
             offering.zone == zone && offering.capacity_type == CapacityType::OnDemand
         });
         let list = list.map_or(0.0, |offering| offering.price.usd_per_h());
@@ -70,27 +74,29 @@ pub(super) fn reserved(
         }
     });
     let offered: Vec<Offering> = offered.collect();
-    own.offerings.extend(offered);
-    instance_type::sort(&mut own.offerings);
-    let kept = own
+    instance_type.offerings.extend(offered);
+    instance_type::sort(&mut instance_type.offerings);
+    let requirements = instance_type
         .requirements
         .iter()
         .filter(|(key, _)| !OF_OFFERINGS.contains(key));
-    let mut requirements: Requirements = kept.map(|(key, own)| (key, own.clone())).collect();
-    type_labels::complete(&mut requirements, &own.offerings);
-    own.requirements = requirements;
-    own
+    let mut requirements: Requirements = requirements
+        .map(|(key, requirement)| (key, requirement.clone()))
+        .collect();
+    type_labels::complete(&mut requirements, &instance_type.offerings);
+    instance_type.requirements = requirements;
+    instance_type
 }
 
 /// Returns all reservations of a catalog.
 pub(super) fn all(catalog: &Catalog) -> BTreeMap<ReservationId, Reservation> {
     let mut all: BTreeMap<ReservationId, Reservation> = BTreeMap::new();
     let offerings = catalog.types().flat_map(|it| &it.offerings);
-    for own in offerings.filter_map(|offering| offering.reservation.as_deref()) {
-        match all.get_mut(&own.id) {
-            Some(known) if known.left <= own.left => {}
-            Some(known) => known.clone_from(own),
-            None => drop(all.insert(own.id.clone(), own.clone())),
+    for reservation in offerings.filter_map(|offering| offering.reservation.as_deref()) {
+        match all.get_mut(&reservation.id) {
+            Some(known) if known.left <= reservation.left => {}
+            Some(known) => known.clone_from(reservation),
+            None => drop(all.insert(reservation.id.clone(), reservation.clone())),
         }
     }
     all

@@ -29,9 +29,9 @@ fn get<'a>(catalog: &'a Catalog, name: &str) -> &'a InstanceType {
 
 /// A label of a type: its value, `-` if it is absent, `?` if it is not defined.
 fn label(it: &InstanceType, key: &str) -> String {
-    let own = key.strip_prefix("aws/");
-    let key = own.map_or(key.to_owned(), |own| {
-        format!("karpenter.k8s.aws/instance-{own}")
+    let name = key.strip_prefix("aws/");
+    let key = name.map_or(key.to_owned(), |name| {
+        format!("karpenter.k8s.aws/instance-{name}")
     });
     let Some(requirement) = it.requirements.get(&key) else {
         return "?".into();
@@ -360,19 +360,19 @@ fn what_is_reserved_is_offered_beside_the_rest() {
     };
     let all = [("m5.large", 3), ("a1.medium", 2), ("unknown", 1)];
     let all = all.map(|(of, count)| (of.into(), "eu-a".into(), left(count)));
-    let own = plain.with_reservations(all);
-    let counted: Vec<u32> = own.reservations().values().map(|it| it.left).collect();
+    let reserved = plain.with_reservations(all);
+    let counted: Vec<u32> = reserved.reservations().values().map(|it| it.left).collect();
     assert_eq!(counted, [2], "the least is believed");
-    let it = get(&own, "m5.large");
+    let it = get(&reserved, "m5.large");
     assert_eq!(label(it, labels::CAPACITY_TYPE), "on-demand reserved spot");
     let first = it.offerings.first().expect("an offering");
     assert_eq!(first.capacity_type, CapacityType::Reserved);
     assert!((first.price.usd_per_h() * 1e7 - 0.096).abs() < 1e-9);
-    assert_eq!(own.offering(&first.key(&it.name)), Some(first));
+    assert_eq!(reserved.offering(&first.key(&it.name)), Some(first));
     let id = it.requirements.get(labels::RESERVATION_ID);
     let id = id.expect("defined");
     assert!(id.suits(None) && id.suits(Some("cr-1")));
-    let gone = own.with_reservations([]);
+    let gone = reserved.with_reservations([]);
     assert_eq!((&gone, gone.reservations().len()), (&plain, 0));
 }
 
@@ -385,8 +385,8 @@ fn a_kwok_list_may_have_reservations() {
     let end = end.replacen("{\"key\": \"karpenter.sh/capacity-type\"", id, 1);
     let text = format!("{start}0.0, \"ReservationCapacity\": 3,{end}");
     let catalog = parse("types.json", &text).expect("a catalog");
-    let own: Vec<_> = catalog.reservations().values().collect();
-    assert_eq!(own, [&Reservation::new("cr-1", 3)]);
+    let reservations: Vec<_> = catalog.reservations().values().collect();
+    assert_eq!(reservations, [&Reservation::new("cr-1", 3)]);
 }
 
 const KWOK: &str = r#"[

@@ -17,68 +17,24 @@ const PARTITIONS_MAX: u32 = 100;
 /// family.
 pub fn requirements(
     shape: &InstanceTypeSpec,
-    (region, family): (&str, AmiFamily),
+    region: &str,
+    family: AmiFamily,
     offerings: &[Offering],
 ) -> Requirements {
     let mut all = Requirements::default();
     system(&mut all, shape, family);
-    let mut set = |key: &str, value: &str| all.add(key, Requirement::is_in([value]));
-    set(labels::INSTANCE_TYPE, &shape.name);
-    set(labels::ARCH, shape.arch.as_str());
-    set(labels::REGION, region);
-    let mut aws = |name: &str, value: Option<&str>| {
-        if let Some(value) = value {
-            set(&format!("{}{name}", labels::AWS_PREFIX), value);
-        }
-    };
-    let number = |amount: Option<u32>| amount.map(|amount| amount.to_string());
-    let family = shape.name.split_once('.');
-    let lineage = lineage(&shape.name);
-    aws("instance-category", lineage.map(|(category, _)| category));
-    aws(
-        "instance-generation",
-        lineage.map(|(_, generation)| generation),
-    );
-    aws("instance-family", family.map(|(family, _)| family));
-    aws("instance-size", family.map(|(_, size)| size));
-    let flex = family.is_some_and(|(family, _)| family.contains("-flex"));
-    aws("instance-capability-flex", Some(yes_or_no(flex)));
-    aws("instance-cpu", Some(&shape.vcpu.to_string()));
-    aws("instance-memory", Some(&shape.memory_mib.to_string()));
-    let cpu_manufacturer = shape.cpu_manufacturer.as_deref().map(kebab);
-    aws("instance-cpu-manufacturer", cpu_manufacturer.as_deref());
-    aws(
-        "instance-cpu-sustained-clock-speed-mhz",
-        number(shape.clock_mhz).as_deref(),
-    );
-    aws("instance-hypervisor", shape.hypervisor.as_deref());
-    aws("instance-ebs-bandwidth", number(shape.ebs_mbps).as_deref());
-    aws(
-        "instance-network-bandwidth",
-        number(shape.network_mbps).as_deref(),
-    );
-    let nvme_gb = shape.disk_gb.filter(|_| shape.nvme);
-    aws("instance-local-nvme", number(nvme_gb).as_deref());
-    let encryption = shape.encryption_in_transit.map(yes_or_no);
-    aws("instance-encryption-in-transit-supported", encryption);
-    aws("nitro-sandbox", shape.enclaves.map(yes_or_no));
-    // With several kinds of GPU, no GPU label is set (spec §10, 39).
-    if let [gpu] = &shape.gpus[..] {
-        aws("instance-gpu-name", Some(&kebab(&gpu.name)));
-        aws("instance-gpu-manufacturer", Some(&kebab(&gpu.manufacturer)));
-        aws("instance-gpu-count", Some(&gpu.count.to_string()));
-        aws("instance-gpu-memory", Some(&gpu.memory_mib.to_string()));
+    for (key, value) in [
+        (labels::INSTANCE_TYPE, shape.name.as_str()),
+        (labels::ARCH, shape.arch.as_str()),
+        (labels::REGION, region),
+    ] {
+        all.add(key, Requirement::is_in([value]));
     }
-    let accelerator = match (&shape.neurons[..], &shape.accelerators[..]) {
-        ([own], _) => Some((own.name.as_deref(), "aws", own.devices)),
-        ([], [own]) => Some((Some(own.name.as_str()), &*own.manufacturer, own.count)),
-        _ => None,
-    };
-    if let Some((name, manufacturer, count)) = accelerator {
-        aws("instance-accelerator-name", name.map(kebab).as_deref());
-        let manufacturer = kebab(manufacturer);
-        aws("instance-accelerator-manufacturer", Some(&manufacturer));
-        aws("instance-accelerator-count", Some(&count.to_string()));
+    for (name, value) in shape_labels(shape) {
+        if let Some(value) = value {
+            let key = format!("{}{name}", labels::AWS_PREFIX);
+            all.add(&key, Requirement::is_in([value]));
+        }
     }
     all.add(
         "karpenter.k8s.aws/instance-tenancy",
@@ -88,14 +44,71 @@ pub fn requirements(
     all
 }
 
+/// Returns the labels that follow from the specification, without their prefix, and their values.
+fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)> {
+    let (family, size) = shape.name.split_once('.').unzip();
+    let (category, generation) = lineage(&shape.name).unzip();
+    let flex = family.is_some_and(|family| family.contains("-flex"));
+    let cpu_manufacturer = shape.cpu_manufacturer.as_deref().map(kebab);
+    let nvme_gb = shape.disk_gb.filter(|_| shape.nvme);
+    let numbers = [shape.clock_mhz, shape.ebs_mbps, shape.network_mbps, nvme_gb];
+    let [clock_mhz, ebs_mbps, network_mbps, nvme_gb] =
+        numbers.map(|number| number.map(|number| number.to_string()));
+    let encryption = shape.encryption_in_transit.map(|yes| yes.to_string());
+    let mut all = vec![
+        ("instance-category", category.map(str::to_owned)),
+        ("instance-generation", generation.map(str::to_owned)),
+        ("instance-family", family.map(str::to_owned)),
+        ("instance-size", size.map(str::to_owned)),
+        ("instance-capability-flex", Some(flex.to_string())),
+        ("instance-cpu", Some(shape.vcpu.to_string())),
+        ("instance-memory", Some(shape.memory_mib.to_string())),
+        ("instance-cpu-manufacturer", cpu_manufacturer),
+        ("instance-cpu-sustained-clock-speed-mhz", clock_mhz),
+        ("instance-hypervisor", shape.hypervisor.clone()),
+        ("instance-ebs-bandwidth", ebs_mbps),
+        ("instance-network-bandwidth", network_mbps),
+        ("instance-local-nvme", nvme_gb),
+        ("instance-encryption-in-transit-supported", encryption),
+        ("nitro-sandbox", shape.enclaves.map(|yes| yes.to_string())),
+    ];
+    // With several kinds of GPU, no GPU label is set (spec §10, 39).
+    if let [gpu] = &shape.gpus[..] {
+        all.extend([
+            ("instance-gpu-name", Some(kebab(&gpu.name))),
+            ("instance-gpu-manufacturer", Some(kebab(&gpu.manufacturer))),
+            ("instance-gpu-count", Some(gpu.count.to_string())),
+            ("instance-gpu-memory", Some(gpu.memory_mib.to_string())),
+        ]);
+    }
+    let accelerator = match (&shape.neurons[..], &shape.accelerators[..]) {
+        ([neuron], _) => Some((neuron.name.as_deref(), "aws", neuron.devices)),
+        ([], [accelerator]) => Some((
+            Some(accelerator.name.as_str()),
+            &*accelerator.manufacturer,
+            accelerator.count,
+        )),
+        _ => None,
+    };
+    if let Some((name, manufacturer, count)) = accelerator {
+        let manufacturer = kebab(manufacturer);
+        all.extend([
+            ("instance-accelerator-name", name.map(kebab)),
+            ("instance-accelerator-manufacturer", Some(manufacturer)),
+            ("instance-accelerator-count", Some(count.to_string())),
+        ]);
+    }
+    all
+}
+
 /// Adds the operating systems. Windows does not support Arm, so such a type has none.
 pub fn system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamily) {
-    let own = match (family.windows_build(), shape.arch) {
+    let os = match (family.windows_build(), shape.arch) {
         (None, _) => Requirement::is_in(["linux"]),
         (Some(_), Arch::Amd64) => Requirement::is_in(["windows"]),
         (Some(_), Arch::Arm64) => Requirement::impossible(),
     };
-    all.add(labels::OS, own);
+    all.add(labels::OS, os);
     let build = family
         .windows_build()
         .map(|build| Requirement::is_in([build]));
@@ -106,17 +119,17 @@ pub fn system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamil
 /// Adds the known IDs of the zones of a type, and the placement group of its nodes. Every partition
 /// is possible: the launch selects one.
 pub fn place(
-    own: &mut InstanceType,
+    instance_type: &mut InstanceType,
     zone_ids: &BTreeMap<Zone, String>,
     group: Option<&PlacementGroup>,
 ) {
-    let zones = own.offerings.iter().map(|it| &it.zone);
+    let zones = instance_type.offerings.iter().map(|it| &it.zone);
     let ids: BTreeSet<&str> = zones
         .filter_map(|zone| zone_ids.get(zone).map(String::as_str))
         .collect();
     if !ids.is_empty() {
         let ids = Requirement::is_in(ids);
-        own.requirements.add(labels::ZONE_ID, ids);
+        instance_type.requirements.add(labels::ZONE_ID, ids);
     }
     let (id, partition) = match group {
         None => (Requirement::does_not_exist(), Requirement::does_not_exist()),
@@ -124,7 +137,7 @@ pub fn place(
             let partition = match group.strategy {
                 PlacementGroupStrategy::Partition(count) => {
                     let count = count.min(PARTITIONS_MAX);
-                    Requirement::is_in((1..=count).map(|own| own.to_string()))
+                    Requirement::is_in((1..=count).map(|number| number.to_string()))
                 }
                 PlacementGroupStrategy::Cluster | PlacementGroupStrategy::Spread => {
                     Requirement::does_not_exist()
@@ -133,8 +146,11 @@ pub fn place(
             (Requirement::is_in([group.id.as_str()]), partition)
         }
     };
-    own.requirements.add(labels::PLACEMENT_GROUP_ID, id);
-    own.requirements
+    instance_type
+        .requirements
+        .add(labels::PLACEMENT_GROUP_ID, id);
+    instance_type
+        .requirements
         .add(labels::PLACEMENT_GROUP_PARTITION, partition);
 }
 
@@ -181,8 +197,4 @@ fn split_while(text: &str, keep: fn(char) -> bool) -> Option<(&str, &str)> {
 /// Converts a name from EC2 to a label value: `RTX PRO 4500` becomes `rtx-pro-4500`.
 fn kebab(name: &str) -> String {
     name.to_lowercase().replace(' ', "-")
-}
-
-fn yes_or_no(yes: bool) -> &'static str {
-    if yes { "true" } else { "false" }
 }

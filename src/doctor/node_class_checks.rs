@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::Catalog;
 use crate::catalog::discovered_memory::DiscoveredMemory;
-use crate::catalog::node_class::NodeClassSupply;
+use crate::catalog::node_class::{NodeClassSupply, RegionObservations};
 use crate::catalog::region::Region;
 use crate::doctor::codes::DoctorCode;
 use crate::doctor::options::{DoctorRun, LIMIT};
@@ -217,12 +217,14 @@ async fn launch(
         let why = "not tried: some resources of the node class are missing";
         return Check::skipped("launch", why, None);
     };
-    let nowhere = BTreeSet::new();
-    let known = (&DiscoveredMemory::default(), &nowhere);
+    let observations = RegionObservations {
+        memory: &DiscoveredMemory::default(),
+        shifted_zones: &BTreeSet::new(),
+    };
     let ready = LaunchableClass {
         class: class.clone(),
         hash: node_class_hash(Some(class)),
-        supply: NodeClassSupply::new((&seen.region, &seen.base), class, &resolved, known),
+        supply: NodeClassSupply::new(&seen.region, &seen.base, class, &resolved, observations),
         resolved,
     };
     let mut requests = dry_run::requests(own, home, &ready);

@@ -148,8 +148,10 @@ async fn read(
                 templates.insert(key.clone(), stored);
             }
             let stored = templates.get(&key).cloned();
-            let shape =
-                stored.map(|own| own.and_then(|own| shape(own).map_err(Unresolved::failed)));
+            let shape = stored.map(|stored| {
+                let shape = shape(stored?);
+                shape.map_err(|error| Unresolved::failed(error.to_string()))
+            });
             match shape {
                 Some(Ok((pod, generation))) => {
                     buffer.pod = Some(pod);

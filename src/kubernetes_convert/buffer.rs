@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use thiserror::Error;
 
 use super::{key, pod};
 use crate::kubernetes_convert::api_types::{Meta, PodTemplate};
@@ -19,6 +20,21 @@ const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
 
 /// Maximum percentage of a workload, as in the configuration.
 const PERCENTAGE_MAX: u32 = 10_000;
+
+/// Reason why a buffer or its PodTemplate is invalid.
+#[derive(Debug, Error)]
+pub(crate) enum BufferError {
+    #[error("its limit of {0} is no quantity")]
+    Limit(String),
+    #[error("its podTemplateRef has no name")]
+    NoTemplateName,
+    #[error("it wants one of podTemplateRef and scalableRef")]
+    NoReference,
+    #[error("its scalableRef is a {0}, whose pods are not known")]
+    Scalable(String),
+    #[error("its PodTemplate cannot be read: {0}")]
+    Template(String),
+}
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -105,7 +121,7 @@ pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Decl
     let key = key(metadata);
     let (buffer, template) = match wanted(&key, spec) {
         Ok((buffer, template)) => (Ok(buffer), template),
-        Err(why) => (Err(Unresolved::failed(why)), None),
+        Err(why) => (Err(Unresolved::failed(why.to_string())), None),
     };
     let object = BufferObject {
         key,
@@ -122,9 +138,9 @@ pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Decl
 
 /// Parses a status. `None` if it is invalid.
 fn read_status(status: Value) -> Option<BufferStatus> {
-    let own: Option<BufferStatusJson> = serde_json::from_value(status).ok()?;
-    let own = own.unwrap_or_default();
-    let conditions = own.conditions.into_iter().map(|condition| Condition {
+    let status: Option<BufferStatusJson> = serde_json::from_value(status).ok()?;
+    let status = status.unwrap_or_default();
+    let conditions = status.conditions.into_iter().map(|condition| Condition {
         kind: condition.kind,
         status: condition.status,
         reason: condition.reason,
@@ -133,62 +149,66 @@ fn read_status(status: Value) -> Option<BufferStatus> {
         since: condition.last_transition_time,
     });
     Some(BufferStatus {
-        template: own.pod_template_ref.map(|pod_template| pod_template.name),
-        template_generation: own.pod_template_generation,
-        replicas: own.replicas,
-        strategy: own.provisioning_strategy,
+        template: status
+            .pod_template_ref
+            .map(|pod_template| pod_template.name),
+        template_generation: status.pod_template_generation,
+        replicas: status.replicas,
+        strategy: status.provisioning_strategy,
         conditions: conditions.collect(),
     })
 }
 
 /// The status as JSON. Missing values are null, so that a merge patch removes them.
-pub(crate) fn status(own: &BufferStatus) -> Value {
-    let conditions = own.conditions.iter().map(|own| {
+pub(crate) fn status(status: &BufferStatus) -> Value {
+    let conditions = status.conditions.iter().map(|source| {
         let mut condition = Map::new();
         for (field, text) in [
-            ("type", &own.kind),
-            ("status", &own.status),
-            ("reason", &own.reason),
-            ("message", &own.message),
+            ("type", &source.kind),
+            ("status", &source.status),
+            ("reason", &source.reason),
+            ("message", &source.message),
         ] {
             condition.insert(field.to_owned(), json!(text));
         }
-        if let Some(generation) = own.observed_generation {
+        if let Some(generation) = source.observed_generation {
             condition.insert("observedGeneration".to_owned(), json!(generation));
         }
-        if let Some(at) = own.since {
+        if let Some(since) = source.since {
             // The API stores whole seconds.
-            let at = format!("{at:.0}");
-            condition.insert("lastTransitionTime".to_owned(), json!(at));
+            let seconds = format!("{since:.0}");
+            condition.insert("lastTransitionTime".to_owned(), json!(seconds));
         }
         Value::Object(condition)
     });
     json!({
-        "podTemplateRef": own.template.as_ref().map(|name| json!({ "name": name })),
-        "podTemplateGeneration": own.template_generation,
-        "replicas": own.replicas,
-        "provisioningStrategy": own.strategy,
+        "podTemplateRef": status.template.as_ref().map(|name| json!({ "name": name })),
+        "podTemplateGeneration": status.template_generation,
+        "replicas": status.replicas,
+        "provisioningStrategy": status.strategy,
         "conditions": conditions.collect::<Vec<_>>(),
     })
 }
 
 /// Returns the buffer of a spec and the PodTemplate that it names, or an error.
-fn wanted(own: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<ObjectKey>), String> {
-    let ObjectKey { namespace, name } = own.clone();
-    let count = |count: i64, most: u32| u32::try_from(count.max(0)).unwrap_or(most).min(most);
+fn wanted(
+    key: &ObjectKey,
+    spec: BufferSpecJson,
+) -> Result<(Buffer, Option<ObjectKey>), BufferError> {
+    let ObjectKey { namespace, name } = key.clone();
     let mut limits = Vec::new();
     for (name, quantity) in spec.limits.iter().flat_map(|limit| limit.iter()) {
         let mut amounts = Resources::default();
         let read = amounts.set(name, &quantity.0);
-        read.map_err(|_| format!("its limit of {name} is no quantity"))?;
+        read.map_err(|_| BufferError::Limit(name.clone()))?;
         limits.push((name.clone(), amounts.get(name)));
     }
     let mut buffer = Buffer {
         name: format!("{namespace}/{name}"),
-        replicas: spec.replicas.map(|replica| count(replica, PODS_MAX)),
+        replicas: spec.replicas.map(|replicas| bounded(replicas, PODS_MAX)),
         percentage: spec
             .percentage
-            .map(|percentage| count(percentage, PERCENTAGE_MAX)),
+            .map(|percentage| bounded(percentage, PERCENTAGE_MAX)),
         limits,
         ..Buffer::default()
     };
@@ -196,30 +216,32 @@ fn wanted(own: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<Objec
         (Some(template), None) if is_name(&template.name) => {
             Some(ObjectKey::new(namespace.as_str(), template.name))
         }
-        (Some(_), None) => return Err("its podTemplateRef has no name".to_owned()),
-        (None, Some(own)) => {
-            buffer.scalable = Some(scalable(own, namespace)?);
+        (Some(_), None) => return Err(BufferError::NoTemplateName),
+        (None, Some(reference)) => {
+            buffer.scalable = Some(scalable(reference, namespace)?);
             None
         }
-        _ => return Err("it wants one of podTemplateRef and scalableRef".to_owned()),
+        _ => return Err(BufferError::NoReference),
     };
     Ok((buffer, template))
 }
 
-fn scalable(own: Named, namespace: String) -> Result<Scalable, String> {
-    let kind = own.kind.unwrap_or_default();
-    let group = own.api_group.unwrap_or_default();
-    let known = ScalableKind::parse(&kind).filter(|_| group.is_empty() || group == "apps");
-    let Some(known) = known else {
-        return Err(format!(
-            "its scalableRef is a {kind}, whose pods are not known"
-        ));
-    };
-    Ok(Scalable {
-        kind: known,
-        namespace,
-        name: own.name,
-    })
+/// Returns a count within 0 and the maximum.
+fn bounded(count: i64, maximum: u32) -> u32 {
+    u32::try_from(count.max(0)).unwrap_or(maximum).min(maximum)
+}
+
+fn scalable(reference: Named, namespace: String) -> Result<Scalable, BufferError> {
+    let kind = reference.kind.unwrap_or_default();
+    let group = reference.api_group.unwrap_or_default();
+    match ScalableKind::parse(&kind).filter(|_| group.is_empty() || group == "apps") {
+        Some(kind) => Ok(Scalable {
+            kind,
+            namespace,
+            name: reference.name,
+        }),
+        None => Err(BufferError::Scalable(kind)),
+    }
 }
 
 /// Returns true if the name may be part of a URL path.
@@ -227,16 +249,16 @@ fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name
             .chars()
-            .all(|own| own.is_ascii_alphanumeric() || own == '-' || own == '.')
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
         && name.starts_with(|name: char| name != '.')
 }
 
 /// Converts a PodTemplate to the pods of a buffer, with its generation, or returns an error.
-pub(crate) fn shape(stored: StoredPodTemplate) -> Result<(BufferPod, i64), String> {
+pub(crate) fn shape(stored: StoredPodTemplate) -> Result<(BufferPod, i64), BufferError> {
     let generation = stored.metadata.generation;
     let pod = pod::template(&stored.metadata, stored.template);
     if let Some(defect) = pod.defects.first() {
-        return Err(format!("its PodTemplate cannot be read: {defect}"));
+        return Err(BufferError::Template(defect.clone()));
     }
     let pod = BufferPod {
         requests: pod.requests,

@@ -59,10 +59,10 @@ pub fn parse(text: &str) -> Result<Vec<WatchedObject>, StateError> {
             return Err(StateError::NoKind);
         };
         if let Some(items) = document.items {
-            let of = kind.strip_suffix("List").unwrap_or_default();
+            let item_kind = kind.strip_suffix("List").unwrap_or_default();
             is_empty &= items.0.is_empty();
             for (index, item) in items.0.into_iter().enumerate() {
-                objects.extend(read(item, of, index)?);
+                objects.extend(read(item, item_kind, index)?);
             }
         } else if !kind.ends_with("List") {
             is_empty = false;
@@ -127,13 +127,13 @@ impl<'de> Deserialize<'de> for Items {
     }
 }
 
-fn read(item: Item, of: &str, index: usize) -> Result<Option<WatchedObject>, StateError> {
+fn read(item: Item, item_kind: &str, index: usize) -> Result<Option<WatchedObject>, StateError> {
     let value = match item {
         Item::Read(object) => return object,
         Item::Unnamed(value) => value,
     };
     let what = match value {
-        Value::Object(_) => return object(of, value, index),
+        Value::Object(_) => return object(item_kind, value, index),
         Value::Null => "null",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
@@ -183,13 +183,10 @@ fn convert<T: Convert + DeserializeOwned>(
 /// Converts a pod, even an invalid one. It is identified by its name, or by its index if it has
 /// none.
 fn pod(value: Value, index: usize) -> WatchedObject {
-    let text = |field: &str| {
-        value["metadata"][field]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let (namespace, name) = (text("namespace"), text("name"));
+    let [namespace, name] = ["namespace", "name"].map(|field| {
+        let text = value["metadata"][field].as_str();
+        text.unwrap_or_default().to_owned()
+    });
     if name.is_empty() {
         let place = format!("(item {index})");
         return broken_pod(&namespace, &place, "it has no metadata.name");

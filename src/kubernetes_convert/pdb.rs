@@ -28,18 +28,18 @@ pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
         spec.max_unavailable.as_ref(),
         &mut defects,
     );
-    let mut count = |name: &str, number: i64| {
-        if number < 0 {
+    for (name, count) in [
+        ("disruptionsAllowed", status.disruptions_allowed),
+        ("expectedPods", status.expected_pods),
+        ("currentHealthy", status.current_healthy),
+        ("desiredHealthy", status.desired_healthy),
+    ] {
+        if count < 0 {
             defects.push(format!(
-                "its {name}, {number}, is below zero, and counts as none"
+                "its {name}, {count}, is below zero, and counts as none"
             ));
         }
-        number.max(0)
-    };
-    let allowed = count("disruptionsAllowed", status.disruptions_allowed);
-    let expected_pods = count("expectedPods", status.expected_pods);
-    let current_healthy = count("currentHealthy", status.current_healthy);
-    let desired_healthy = count("desiredHealthy", status.desired_healthy);
+    }
     let unready_may_go = match spec.unhealthy_pod_eviction_policy.as_str() {
         "AlwaysAllow" => true,
         "" | "IfHealthyBudget" => false,
@@ -51,15 +51,19 @@ pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
         }
     };
     defects.truncate(DEFECTS);
-    let seen = status.observed_generation >= read.metadata.generation;
+    let is_observed = status.observed_generation >= read.metadata.generation;
     Pdb {
         selector,
         min_available,
         max_unavailable,
-        disruptions_allowed: if seen { allowed } else { 0 },
-        expected_pods,
-        current_healthy,
-        desired_healthy,
+        disruptions_allowed: if is_observed {
+            status.disruptions_allowed.max(0)
+        } else {
+            0
+        },
+        expected_pods: status.expected_pods.max(0),
+        current_healthy: status.current_healthy.max(0),
+        desired_healthy: status.desired_healthy.max(0),
         unready_may_go,
         defects: defects.iter().map(|defect| pod::clip(defect)).collect(),
         key: key(read.metadata),
@@ -70,7 +74,10 @@ pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
 fn bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<Bound> {
     let read = read?;
     let bound = match read {
-        Value::Number(number) => number.as_i64().filter(|own| *own >= 0).map(Bound::Count),
+        Value::Number(number) => number
+            .as_i64()
+            .filter(|count| *count >= 0)
+            .map(Bound::Count),
         Value::String(text) => text.strip_suffix('%').and_then(percent),
         _ => None,
     };
@@ -83,7 +90,7 @@ fn bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<
 }
 
 fn percent(digits: &str) -> Option<Bound> {
-    let plain = digits.bytes().all(|own| own.is_ascii_digit());
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| plain).map(Bound::Percent)
 }
 

@@ -1,10 +1,15 @@
 //! Scheduling constraints of a pod: node affinity, pod affinity, topology spread, groups.
 
+use std::collections::BTreeSet;
+use std::fmt;
+
+use thiserror::Error;
+
 use crate::kubernetes_convert::api_types::{
     GROUP_COUNT, GROUPS, LabelSelector, Meta, PodAffinityTerm, PodSpec, PreferredNode,
     PreferredPods, SpreadConstraint,
 };
-use crate::kubernetes_convert::selector;
+use crate::kubernetes_convert::selector::{self, SelectorError};
 use crate::model::affinity::{Gang, PodTerm, Preferred, TopologySpread};
 use crate::model::labels::Labels;
 use crate::model::requirement::Requirements;
@@ -18,6 +23,23 @@ const NAMESPACES_MAX: usize = 1000;
 /// Maximum length of names of Kubernetes objects.
 const NAME_CHARS: usize = 253;
 
+/// Reason why a constraint is invalid.
+#[derive(Debug, Error)]
+enum ConstraintError {
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
+    #[error("a {0} has no topologyKey")]
+    NoTopologyKey(&'static str),
+    #[error("{0} namespaces are more than are weighed")]
+    TooManyNamespaces(usize),
+    #[error("{name} {number} is no count from 1 on")]
+    NotPositive { name: &'static str, number: i64 },
+    #[error("the {name} {policy:?}")]
+    Policy { name: &'static str, policy: String },
+    #[error("whenUnsatisfiable {0:?}")]
+    WhenUnsatisfiable(String),
+}
+
 /// Pod label with its PodGroup, if the scheduler runs the coscheduling plugin.
 const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
 /// Pod label with its group, if Kueue manages it.
@@ -29,13 +51,9 @@ pub(super) fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Re
     let Some(required) = &spec.affinity.node_affinity.required else {
         return Vec::new();
     };
-    let mut terms = Vec::new();
-    for term in few(&required.node_selector_terms, WHAT, defects) {
-        match selector::term(term) {
-            Ok(requirements) => terms.extend(requirements),
-            Err(why) => defects.push(format!("{WHAT}: {why}")),
-        }
-    }
+    let terms = &required.node_selector_terms;
+    let terms = convert_terms(terms, WHAT, defects, selector::term);
+    let terms: Vec<Requirements> = terms.into_iter().flatten().collect();
     if terms.is_empty() && defects.is_empty() {
         defects.push(format!("{WHAT} selects no node at all"));
     }
@@ -43,13 +61,13 @@ pub(super) fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Re
 }
 
 /// Preferred node affinity. Invalid preferences are ignored.
-pub(super) fn preferred_nodes(wishes: &[PreferredNode]) -> Vec<Preferred<Requirements>> {
-    wishes
+pub(super) fn preferred_nodes(preferences: &[PreferredNode]) -> Vec<Preferred<Requirements>> {
+    preferences
         .iter()
-        .filter_map(|own| {
+        .filter_map(|preference| {
             Some(Preferred {
-                weight: weight(own.weight)?,
-                term: selector::term(&own.preference).ok()??,
+                weight: weight(preference.weight)?,
+                term: selector::term(&preference.preference).ok()??,
             })
         })
         .take(TERMS_MAX)
@@ -59,28 +77,24 @@ pub(super) fn preferred_nodes(wishes: &[PreferredNode]) -> Vec<Preferred<Require
 /// Required pod affinity or anti-affinity. `what` names it in defects.
 pub(super) fn pods(
     terms: &[PodAffinityTerm],
-    own: &Meta,
+    meta: &Meta,
     what: &str,
     defects: &mut Vec<String>,
 ) -> Vec<PodTerm> {
-    let mut read = Vec::new();
-    for term in few(terms, what, defects) {
-        match pod_term(term, own) {
-            Ok(term) => read.push(term),
-            Err(why) => defects.push(format!("{what}: {why}")),
-        }
-    }
-    read
+    convert_terms(terms, what, defects, |term| pod_term(term, meta))
 }
 
 /// Preferred pod affinity or anti-affinity. Invalid preferences are ignored.
-pub(super) fn preferred_pods(wishes: &[PreferredPods], own: &Meta) -> Vec<Preferred<PodTerm>> {
-    wishes
+pub(super) fn preferred_pods(
+    preferences: &[PreferredPods],
+    meta: &Meta,
+) -> Vec<Preferred<PodTerm>> {
+    preferences
         .iter()
-        .filter_map(|wish| {
+        .filter_map(|preference| {
             Some(Preferred {
-                weight: weight(wish.weight)?,
-                term: pod_term(&wish.pod_affinity_term, own).ok()?,
+                weight: weight(preference.weight)?,
+                term: pod_term(&preference.pod_affinity_term, meta).ok()?,
             })
         })
         .take(TERMS_MAX)
@@ -93,22 +107,25 @@ fn weight(weight: i64) -> Option<i32> {
     (weight > 0).then_some(weight)
 }
 
-fn pod_term(term: &PodAffinityTerm, own: &Meta) -> Result<PodTerm, String> {
+fn pod_term(term: &PodAffinityTerm, meta: &Meta) -> Result<PodTerm, ConstraintError> {
     if term.topology_key.is_empty() {
-        return Err("a term has no topologyKey".to_owned());
+        return Err(ConstraintError::NoTopologyKey("term"));
     }
     let count = term.namespaces.len();
     if count > NAMESPACES_MAX {
-        return Err(format!("{count} namespaces are more than are weighed"));
+        return Err(ConstraintError::TooManyNamespaces(count));
     }
-    let keys = (&term.match_label_keys[..], &term.mismatch_label_keys[..]);
-    let selector = selected(term.label_selector.as_ref(), keys, &own.labels)?;
+    let selector = selected(
+        term.label_selector.as_ref(),
+        &term.match_label_keys,
+        &term.mismatch_label_keys,
+        &meta.labels,
+    )?;
     let by_labels = term.namespace_selector.as_ref().map(selector::selector);
     let namespace_selector = by_labels.transpose()?;
-    let mut namespaces: std::collections::BTreeSet<String> =
-        term.namespaces.iter().cloned().collect();
+    let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
     if namespaces.is_empty() && namespace_selector.is_none() {
-        namespaces.insert(own.namespace.clone());
+        namespaces.insert(meta.namespace.clone());
     }
     Ok(PodTerm {
         selector,
@@ -122,91 +139,118 @@ fn pod_term(term: &PodAffinityTerm, own: &Meta) -> Result<PodTerm, String> {
 /// keys.
 fn selected(
     selector: Option<&LabelSelector>,
-    keys: (&[String], &[String]),
-    own: &Labels,
-) -> Result<Option<Selector>, String> {
+    matched: &[String],
+    mismatched: &[String],
+    pod_labels: &Labels,
+) -> Result<Option<Selector>, SelectorError> {
     let Some(selector) = selector else {
         return Ok(None);
     };
     let mut read = selector::selector(selector)?;
-    selector::merge(&mut read, keys, own)?;
+    selector::merge(&mut read, matched, mismatched, pod_labels)?;
     Ok(Some(read))
 }
 
 /// Topology spread constraints.
 pub(super) fn spread(
     spec: &PodSpec,
-    own: &Labels,
+    pod_labels: &Labels,
     defects: &mut Vec<String>,
 ) -> Vec<TopologySpread> {
     const WHAT: &str = "the topology spread constraints";
-    let mut read = Vec::new();
-    for constraint in few(&spec.topology_spread_constraints, WHAT, defects) {
-        match spread_constraint(constraint, own) {
-            Ok(constraint) => read.push(constraint),
-            Err(why) => defects.push(format!("{WHAT}: {why}")),
-        }
-    }
-    read
+    let constraints = &spec.topology_spread_constraints;
+    convert_terms(constraints, WHAT, defects, |constraint| {
+        spread_constraint(constraint, pod_labels)
+    })
 }
 
 fn spread_constraint(
     constraint: &SpreadConstraint,
-    own: &Labels,
-) -> Result<TopologySpread, String> {
-    let positive = |name: &str, number: i64| {
-        let positive = u32::try_from(number).ok().filter(|number| *number > 0);
-        positive.ok_or_else(|| format!("{name} {number} is no count from 1 on"))
-    };
-    let honors = |name: &str, policy: &str, default: bool| match policy {
-        "" => Ok(default),
-        "Honor" => Ok(true),
-        "Ignore" => Ok(false),
-        other => Err(format!("the {name} {other:?}")),
-    };
+    pod_labels: &Labels,
+) -> Result<TopologySpread, ConstraintError> {
     if constraint.topology_key.is_empty() {
-        return Err("a constraint has no topologyKey".to_owned());
+        return Err(ConstraintError::NoTopologyKey("constraint"));
     }
-    let keys = (&constraint.match_label_keys[..], &[][..]);
+    let matched = &constraint.match_label_keys;
+    let affinity_policy = &constraint.node_affinity_policy;
     Ok(TopologySpread {
-        selector: selected(constraint.label_selector.as_ref(), keys, own)?,
+        selector: selected(constraint.label_selector.as_ref(), matched, &[], pod_labels)?,
         topology_key: constraint.topology_key.clone(),
         max_skew: positive("maxSkew", constraint.max_skew)?,
         min_domains: positive("minDomains", constraint.min_domains.unwrap_or(1))?,
-        honors_affinity: honors("nodeAffinityPolicy", &constraint.node_affinity_policy, true)?,
+        honors_affinity: honors("nodeAffinityPolicy", affinity_policy, true)?,
         honors_taints: honors("nodeTaintsPolicy", &constraint.node_taints_policy, false)?,
         is_hard: match constraint.when_unsatisfiable.as_str() {
             "" | "DoNotSchedule" => true,
             "ScheduleAnyway" => false,
-            other => return Err(format!("whenUnsatisfiable {other:?}")),
+            other => return Err(ConstraintError::WhenUnsatisfiable(other.to_owned())),
         },
     })
 }
 
-/// The terms up to the maximum number. More terms are a defect.
-fn few<'a, T>(terms: &'a [T], what: &str, defects: &mut Vec<String>) -> &'a [T] {
+/// Returns the value of a field that counts from 1.
+fn positive(name: &'static str, number: i64) -> Result<u32, ConstraintError> {
+    u32::try_from(number)
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or(ConstraintError::NotPositive { name, number })
+}
+
+/// Returns true if a node inclusion policy is `Honor`, or if it is unset and the default is true.
+fn honors(name: &'static str, policy: &str, default: bool) -> Result<bool, ConstraintError> {
+    match policy {
+        "" => Ok(default),
+        "Honor" => Ok(true),
+        "Ignore" => Ok(false),
+        _ => Err(ConstraintError::Policy {
+            name,
+            policy: policy.to_owned(),
+        }),
+    }
+}
+
+/// Converts the terms up to the maximum number. More terms and invalid terms are defects.
+fn convert_terms<T, U, E: fmt::Display>(
+    terms: &[T],
+    what: &str,
+    defects: &mut Vec<String>,
+    convert: impl Fn(&T) -> Result<U, E>,
+) -> Vec<U> {
     let count = terms.len();
     if count > TERMS_MAX {
         defects.push(format!("{what}: {count} terms are more than are weighed"));
     }
-    &terms[..count.min(TERMS_MAX)]
+    let mut all = Vec::new();
+    for term in &terms[..count.min(TERMS_MAX)] {
+        match convert(term) {
+            Ok(term) => all.push(term),
+            Err(why) => defects.push(format!("{what}: {why}")),
+        }
+    }
+    all
 }
 
 /// The group that must be scheduled together: of Volcano, of the coscheduling plugin, or of Kueue.
 /// Only Kueue sets the number of pods in the pod itself.
 pub(super) fn gang(meta: &Meta) -> Option<Gang> {
-    let annotated = |key: &str| meta.annotations.0.get(key);
-    let name = GROUPS.iter().find_map(|key| annotated(key));
+    let annotations = &meta.annotations.0;
+    let name = GROUPS.iter().find_map(|key| annotations.get(*key));
     let name = name.or_else(|| meta.labels.get(POD_GROUP));
-    let named = |name: &String| (!name.is_empty()).then(|| name.chars().take(NAME_CHARS).collect());
-    if let Some(name) = name.and_then(named) {
+    if let Some(name) = name.and_then(|name| gang_name(name)) {
         return Some(Gang { name, least: None });
     }
-    let count = annotated(GROUP_COUNT).and_then(|count| count.parse().ok());
+    let count = annotations
+        .get(GROUP_COUNT)
+        .and_then(|count| count.parse().ok());
     Some(Gang {
-        name: meta.labels.get(KUEUE_GROUP).and_then(named)?,
+        name: gang_name(meta.labels.get(KUEUE_GROUP)?)?,
         least: count.filter(|count| *count > 0),
     })
+}
+
+/// Returns the name of a group up to the maximum length. `None` if it is empty.
+fn gang_name(name: &str) -> Option<String> {
+    (!name.is_empty()).then(|| name.chars().take(NAME_CHARS).collect())
 }
 
 #[cfg(test)]

@@ -42,10 +42,10 @@ pub(super) fn pod(mut pod: json::Pod) -> Pod {
 }
 
 /// Converts a pod template. The pod has the name of its owner.
-pub(super) fn template(of: &Meta, template: json::PodTemplate) -> Pod {
+pub(super) fn template(owner: &Meta, template: json::PodTemplate) -> Pod {
     let meta = Meta {
-        namespace: of.namespace.clone(),
-        name: of.name.clone(),
+        namespace: owner.namespace.clone(),
+        name: owner.name.clone(),
         ..template.metadata
     };
     build(meta, template.spec, PodStatus::default())
@@ -55,17 +55,27 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let mut defects = Vec::new();
     let requests = requests::requests(&spec, &status, &mut defects);
     let node_affinity = place::node_affinity(&spec, &mut defects);
-    let (near, away) = (
+    let (affinity_terms, anti_affinity_terms) = (
         &spec.affinity.pod_affinity,
         &spec.affinity.pod_anti_affinity,
     );
-    let affinity = place::pods(&near.required, &meta, "the pod affinity", &mut defects);
-    let anti_affinity = place::pods(&away.required, &meta, "the pod anti-affinity", &mut defects);
+    let affinity = place::pods(
+        &affinity_terms.required,
+        &meta,
+        "the pod affinity",
+        &mut defects,
+    );
+    let anti_affinity = place::pods(
+        &anti_affinity_terms.required,
+        &meta,
+        "the pod anti-affinity",
+        &mut defects,
+    );
     let spread = place::spread(&spec, &meta.labels, &mut defects);
     let tolerations = tolerations(&spec, &mut defects);
     let host_ports = host_ports(&spec, &mut defects);
-    let preferred_affinity = place::preferred_pods(&near.preferred, &meta);
-    let preferred_anti_affinity = place::preferred_pods(&away.preferred, &meta);
+    let preferred_affinity = place::preferred_pods(&affinity_terms.preferred, &meta);
+    let preferred_anti_affinity = place::preferred_pods(&anti_affinity_terms.preferred, &meta);
     let volume_claims = volume_claims(&meta.name, &spec.volumes);
     let gang = place::gang(&meta);
     let grace = spec.termination_grace_period_seconds;
@@ -121,9 +131,10 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
 
 /// Reason of a condition, if the condition has this status.
 fn condition<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> Option<&'a str> {
-    let own = all.iter().find(|own| own.kind == kind);
-    own.filter(|own| own.status == value)
-        .map(|own| own.reason.as_str())
+    all.iter()
+        .find(|condition| condition.kind == kind)
+        .filter(|condition| condition.status == value)
+        .map(|condition| condition.reason.as_str())
 }
 
 /// Whether the scheduler has reported that the pod is unschedulable, and otherwise why it has not
@@ -143,16 +154,16 @@ fn scheduling(spec: &PodSpec, status: &PodStatus) -> (bool, Option<HeldBack>) {
 
 /// Status of the `Ready` condition.
 fn ready(status: &PodStatus) -> Option<bool> {
-    let says = |value| condition(&status.conditions, "Ready", value).is_some();
-    says("True")
-        .then_some(true)
-        .or(says("False").then_some(false))
+    [("True", true), ("False", false)]
+        .into_iter()
+        .find(|(value, _)| condition(&status.conditions, "Ready", value).is_some())
+        .map(|(_, ready)| ready)
 }
 
 /// Names of the volumes that store their data on the node.
 fn local_volumes(volumes: &[PodVolume]) -> Vec<String> {
     let local = volumes.iter().filter(|volume| is_local(volume));
-    local.map(|own| own.name.clone()).collect()
+    local.map(|volume| volume.name.clone()).collect()
 }
 
 /// Names of the volume claims of a pod. The claim of a generic ephemeral volume has the names of
@@ -177,7 +188,7 @@ fn is_local(volume: &PodVolume) -> bool {
         || volume
             .empty_dir
             .as_ref()
-            .is_some_and(|own| own.medium != "Memory")
+            .is_some_and(|empty_dir| empty_dir.medium != "Memory")
 }
 
 /// The owner that is its controller.
@@ -207,8 +218,8 @@ fn name(name: String) -> Option<NodeName> {
 /// period.
 fn deletion_asked(gone: Option<Timestamp>, grace_seconds: i64) -> Option<Timestamp> {
     let gone = gone?;
-    let asked = gone.checked_sub(SignedDuration::from_secs(grace_seconds));
-    Some(asked.unwrap_or(gone))
+    let requested = gone.checked_sub(SignedDuration::from_secs(grace_seconds));
+    Some(requested.unwrap_or(gone))
 }
 
 fn tolerations(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Toleration> {
@@ -244,7 +255,7 @@ fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, St
         .init_containers
         .iter()
         .filter(|it| it.restart_policy == "Always");
-    let mut taken = BTreeSet::new();
+    let mut ports = BTreeSet::new();
     for port in spec
         .containers
         .iter()
@@ -258,19 +269,17 @@ fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, St
             defects.push(format!("the host port {}", port.host_port));
             continue;
         };
-        let protocol = if port.protocol.is_empty() {
-            "TCP"
-        } else {
-            &port.protocol
+        let protocol = match port.protocol.as_str() {
+            "" => "TCP",
+            protocol => protocol,
         };
-        let address = if port.host_ip == "0.0.0.0" {
-            ""
-        } else {
-            &port.host_ip
+        let address = match port.host_ip.as_str() {
+            "0.0.0.0" => "",
+            address => address,
         };
-        taken.insert((protocol.to_owned(), address.to_owned(), number));
+        ports.insert((protocol.to_owned(), address.to_owned(), number));
     }
-    taken
+    ports
 }
 
 #[cfg(test)]

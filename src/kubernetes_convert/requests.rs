@@ -26,15 +26,15 @@ pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<Str
     let mut sidecars = Resources::default();
     let mut init_peak = Resources::default();
     for container in &spec.init_containers {
-        let mut asked = asked(&container.resources, defects);
+        let mut requested = asked(&container.resources, defects);
         if container.restart_policy == "Always" {
-            sum.add(&asked);
-            sidecars.add(&asked);
-            asked = sidecars.clone();
+            sum.add(&requested);
+            sidecars.add(&requested);
+            requested = sidecars.clone();
         } else {
-            asked.add(&sidecars);
+            requested.add(&sidecars);
         }
-        init_peak.raise_to(&asked);
+        init_peak.raise_to(&requested);
     }
     sum.raise_to(&init_peak);
     override_by_pod(&mut sum, &spec.resources, defects);
@@ -56,20 +56,20 @@ fn effective(
     let Some(given) = given else {
         return asked(&container.resources, defects);
     };
-    let mut most = if infeasible {
+    let mut total = if infeasible {
         Resources::default()
     } else {
         asked(&container.resources, defects)
     };
-    most.raise_to(&read(&given.resources.requests, defects));
-    most.raise_to(&read(&given.allocated_resources, defects));
-    most
+    total.raise_to(&read(&given.resources.requests, defects));
+    total.raise_to(&read(&given.allocated_resources, defects));
+    total
 }
 
 /// Requests, with limits as the default. The API server sets this default in pods, and not in the
 /// templates of DaemonSets.
 fn asked(resources: &ContainerResources, defects: &mut Vec<String>) -> Resources {
-    let mut asked = read(&resources.requests, defects);
+    let mut requested = read(&resources.requests, defects);
     let missing: BTreeMap<_, _> = resources
         .limits
         .iter()
@@ -77,32 +77,35 @@ fn asked(resources: &ContainerResources, defects: &mut Vec<String>) -> Resources
         .map(|(name, quantity)| (name.clone(), quantity.clone()))
         .collect();
     if !missing.is_empty() {
-        asked.add(&read(&missing, defects));
+        requested.add(&read(&missing, defects));
     }
-    asked
+    requested
 }
 
 /// Requests at pod level override the sum of the containers.
-fn override_by_pod(sum: &mut Resources, whole: &ContainerResources, defects: &mut Vec<String>) {
-    if whole.requests.is_empty() && whole.limits.is_empty() {
+fn override_by_pod(
+    sum: &mut Resources,
+    pod_resources: &ContainerResources,
+    defects: &mut Vec<String>,
+) {
+    if pod_resources.requests.is_empty() && pod_resources.limits.is_empty() {
         return;
     }
-    let named = |name: &str| {
-        let asked = whole.requests.contains_key(name);
-        // A limit without a request becomes the request, if no container requests the resource.
-        asked || (whole.limits.contains_key(name) && sum.get(name) == 0)
-    };
-    let names: Vec<String> = whole
+    let names: Vec<String> = pod_resources
         .requests
         .keys()
-        .chain(whole.limits.keys())
+        .chain(pod_resources.limits.keys())
         .filter(|name| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"))
-        .filter(|name| named(name))
+        // A limit without a request becomes the request, if no container requests the resource.
+        .filter(|name| {
+            pod_resources.requests.contains_key(*name)
+                || (pod_resources.limits.contains_key(*name) && sum.get(name) == 0)
+        })
         .cloned()
         .collect();
-    let asked = asked(whole, defects);
+    let requested = asked(pod_resources, defects);
     for name in names {
-        let amount = asked.get(&name);
+        let amount = requested.get(&name);
         match name.as_str() {
             "cpu" => sum.cpu_milli = amount,
             "memory" => sum.memory = amount,

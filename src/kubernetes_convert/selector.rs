@@ -1,5 +1,7 @@
 //! Converts node selector terms and label selectors to requirements.
 
+use thiserror::Error;
+
 use crate::kubernetes_convert::api_types::{Expression, LabelSelector, NodeSelectorTerm};
 use crate::model::labels::{Labels, NODE_NAME};
 use crate::model::requirement::{Operator, Requirement, Requirements};
@@ -9,9 +11,35 @@ use crate::model::selector::Selector;
 const EXPRESSIONS_MAX: usize = 100;
 const VALUES_MAX: usize = 1000;
 
+/// Reason why a selector or term is invalid.
+#[derive(Debug, Error)]
+pub(super) enum SelectorError {
+    #[error("{count} {items} are more than are weighed")]
+    TooMany { count: usize, items: &'static str },
+    #[error("the label {key:?}: {count} values are more than are weighed")]
+    TooManyValues { key: String, count: usize },
+    #[error("the label {key:?}: {why}")]
+    Label { key: String, why: String },
+    #[error("the operator {operator:?} of {key:?}")]
+    LabelOperator { operator: String, key: String },
+    #[error("the field {key:?}")]
+    Field { key: String },
+    #[error("the field {key:?}: exactly one value is wanted")]
+    FieldValues { key: String },
+    #[error("the operator {operator:?} of the field {key:?}")]
+    FieldOperator { operator: String, key: String },
+}
+
+impl SelectorError {
+    fn label(key: &str, why: &(impl ToString + ?Sized)) -> Self {
+        let (key, why) = (key.to_owned(), why.to_string());
+        Self::Label { key, why }
+    }
+}
+
 /// Converts a node selector term. The node name is one of the labels. `None` if it selects no node,
 /// because it is empty or contradictory. Returns an error if it is invalid.
-pub(super) fn term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, String> {
+pub(super) fn term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, SelectorError> {
     let mut requirements = Requirements::default();
     for expression in bounded(&term.match_expressions)? {
         requirements.add(&expression.key, of_node(expression)?);
@@ -19,85 +47,101 @@ pub(super) fn term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, Stri
     for expression in bounded(&term.match_fields)? {
         requirements.add(NODE_NAME, of_name(expression)?);
     }
-    let useful =
-        !requirements.is_empty() && requirements.iter().all(|(_, own)| !own.is_impossible());
+    let useful = !requirements.is_empty()
+        && requirements
+            .iter()
+            .all(|(_, requirement)| !requirement.is_impossible());
     Ok(useful.then_some(requirements))
 }
 
-fn bounded(expressions: &[Expression]) -> Result<&[Expression], String> {
-    let count = expressions.len();
-    if count > EXPRESSIONS_MAX {
-        return Err(format!("{count} expressions are more than are weighed"));
-    }
-    match expressions
-        .iter()
-        .find(|expression| expression.values.len() > VALUES_MAX)
-    {
-        Some(long) => Err(format!(
-            "the label {:?}: {} values are more than are weighed",
-            long.key,
-            long.values.len()
-        )),
+fn bounded(expressions: &[Expression]) -> Result<&[Expression], SelectorError> {
+    check_count(expressions.len(), "expressions")?;
+    let mut all = expressions.iter();
+    match all.find(|expression| expression.values.len() > VALUES_MAX) {
+        Some(long) => Err(SelectorError::TooManyValues {
+            key: long.key.clone(),
+            count: long.values.len(),
+        }),
         None => Ok(expressions),
     }
 }
 
-/// Converts an expression about a node label.
-fn of_node(expression: &Expression) -> Result<Requirement, String> {
-    let bound = || match expression.values.as_slice() {
-        [one] => one.parse::<i64>().map_err(|_| "one integer is wanted"),
-        _ => Err("exactly one value is wanted"),
-    };
-    // Unlike pools, pods may compare with negative numbers.
-    let bounds = match expression.operator.as_str() {
-        "Gt" => bound().map(|number| number.checked_add(1).map(|low| (Some(low), None))),
-        "Lt" => bound().map(|number| number.checked_sub(1).map(|high| (None, Some(high)))),
-        _ => return of_label(expression),
-    };
-    match bounds {
-        Ok(Some((low, high))) => Ok(Requirement::between(low, high)),
-        Ok(None) => Ok(Requirement::impossible()),
-        Err(why) => Err(format!("the label {:?}: {why}", expression.key)),
+/// Returns an error if there are more items than the maximum number of expressions.
+fn check_count(count: usize, items: &'static str) -> Result<(), SelectorError> {
+    match count > EXPRESSIONS_MAX {
+        true => Err(SelectorError::TooMany { count, items }),
+        false => Ok(()),
     }
 }
 
+/// Converts an expression about a node label.
+fn of_node(expression: &Expression) -> Result<Requirement, SelectorError> {
+    let is_minimum = match expression.operator.as_str() {
+        "Gt" => true,
+        "Lt" => false,
+        _ => return of_label(expression),
+    };
+    let [number] = expression.values.as_slice() else {
+        let why = "exactly one value is wanted";
+        return Err(SelectorError::label(&expression.key, why));
+    };
+    let number = number
+        .parse::<i64>()
+        .map_err(|_| SelectorError::label(&expression.key, "one integer is wanted"))?;
+    // Unlike pools, pods may compare with negative numbers.
+    let bound = match is_minimum {
+        true => number.checked_add(1),
+        false => number.checked_sub(1),
+    };
+    Ok(match bound {
+        None => Requirement::impossible(),
+        bound if is_minimum => Requirement::between(bound, None),
+        bound => Requirement::between(None, bound),
+    })
+}
+
 /// Converts an expression about a label of any object.
-fn of_label(expression: &Expression) -> Result<Requirement, String> {
+fn of_label(expression: &Expression) -> Result<Requirement, SelectorError> {
     let Expression { key, values, .. } = expression;
     let operator = match expression.operator.as_str() {
         "In" => Operator::In,
         "NotIn" if values.is_empty() => {
-            return Err(format!("the label {key:?}: NotIn wants at least one value"));
+            return Err(SelectorError::label(key, "NotIn wants at least one value"));
         }
         "NotIn" => Operator::NotIn,
         "Exists" => Operator::Exists,
         "DoesNotExist" => Operator::DoesNotExist,
-        other => return Err(format!("the operator {other:?} of {key:?}")),
+        _ => {
+            return Err(SelectorError::LabelOperator {
+                operator: expression.operator.clone(),
+                key: key.clone(),
+            });
+        }
     };
-    Requirement::from_operator(operator, values).map_err(|why| format!("the label {key:?}: {why}"))
+    Requirement::from_operator(operator, values).map_err(|why| SelectorError::label(key, &why))
 }
 
 /// Converts an expression about the node name, the only supported field. Source: Kubernetes,
 /// `NodeSelectorTerm.matchFields`.
-fn of_name(expression: &Expression) -> Result<Requirement, String> {
+fn of_name(expression: &Expression) -> Result<Requirement, SelectorError> {
     let Expression { key, values, .. } = expression;
     if key != "metadata.name" {
-        return Err(format!("the field {key:?}"));
+        return Err(SelectorError::Field { key: key.clone() });
     }
     match (expression.operator.as_str(), values.as_slice()) {
         ("In", [name]) => Ok(Requirement::is_in([name.as_str()])),
         ("NotIn", [name]) => Ok(Requirement::not_in([name.as_str()])),
-        ("In" | "NotIn", _) => Err(format!("the field {key:?}: exactly one value is wanted")),
-        (other, _) => Err(format!("the operator {other:?} of the field {key:?}")),
+        ("In" | "NotIn", _) => Err(SelectorError::FieldValues { key: key.clone() }),
+        (operator, _) => Err(SelectorError::FieldOperator {
+            operator: operator.to_owned(),
+            key: key.clone(),
+        }),
     }
 }
 
 /// Converts a label selector exactly. Returns an error if it is invalid.
-pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, String> {
-    let count = selector.match_labels.len();
-    if count > EXPRESSIONS_MAX {
-        return Err(format!("{count} labels are more than are weighed"));
-    }
+pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, SelectorError> {
+    check_count(selector.match_labels.len(), "labels")?;
     let mut selected = Selector::of_labels(&selector.match_labels);
     for expression in bounded(&selector.match_expressions)? {
         selected.and(&expression.key, of_label(expression)?);
@@ -110,17 +154,17 @@ pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, String> {
 /// are ignored.
 pub(super) fn merge(
     selector: &mut Selector,
-    (matched, mismatched): (&[String], &[String]),
-    own: &Labels,
-) -> Result<(), String> {
-    let count = matched.len() + mismatched.len();
-    if count > EXPRESSIONS_MAX {
-        return Err(format!("{count} label keys are more than are weighed"));
-    }
-    for (key, value) in matched.iter().filter_map(|key| own.get_key_value(key)) {
+    matched: &[String],
+    mismatched: &[String],
+    pod_labels: &Labels,
+) -> Result<(), SelectorError> {
+    check_count(matched.len() + mismatched.len(), "label keys")?;
+    let matched = matched.iter();
+    for (key, value) in matched.filter_map(|key| pod_labels.get_key_value(key)) {
         selector.and(key, Requirement::is_in([value.as_str()]));
     }
-    for (key, value) in mismatched.iter().filter_map(|key| own.get_key_value(key)) {
+    let mismatched = mismatched.iter();
+    for (key, value) in mismatched.filter_map(|key| pod_labels.get_key_value(key)) {
         selector.and(key, Requirement::not_in([value.as_str()]));
     }
     Ok(())
@@ -129,7 +173,7 @@ pub(super) fn merge(
 /// Converts the selector of a disruption budget, and reports invalid parts. An invalid selector is
 /// reduced to its labels, or to all pods if there are too many. It then selects more pods, so every
 /// protected pod remains protected.
-pub(super) fn protecting(from: &LabelSelector) -> (Selector, Option<String>) {
+pub(super) fn protecting(from: &LabelSelector) -> (Selector, Option<SelectorError>) {
     match selector(from) {
         Ok(selector) => (selector, None),
         Err(why) => {
@@ -295,7 +339,7 @@ mod tests {
         for (json, matched, mismatched, expect) in cases {
             let json = serde_json::from_str(json).expect("a selector");
             let mut read = selector(&json).expect("it can be read");
-            merge(&mut read, (&keys(matched), &keys(mismatched)), &own).expect("few keys");
+            merge(&mut read, &keys(matched), &keys(mismatched), &own).expect("few keys");
             let got: String = pods
                 .iter()
                 .map(|pod| if read.matches(pod) { 'y' } else { 'n' })

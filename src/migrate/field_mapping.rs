@@ -1,6 +1,7 @@
 //! Converts the fields of a Karpenter object to an HCL body and back, by means of field tables.
 
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use crate::migrate::dropped::{DroppedFields, joined};
 use crate::migrate::hcl::{HclBody, HclItem};
@@ -70,67 +71,62 @@ pub(crate) fn import(
         if matches!(row.shape, FieldKind::ByHand) {
             continue;
         }
-        let value = take(object, row.field);
-        let empty = |own: &Value| matches!(row.shape, FieldKind::Filled) && *own == "";
-        if let Some(value) = value.filter(|value| !empty(value)) {
-            let at = joined(path, row.field);
+        let is_optional = matches!(row.shape, FieldKind::Filled);
+        if let Some(value) = take(object, row.field).filter(|value| !is_optional || *value != "") {
+            let field_path = joined(path, row.field);
             match row.name.split_once('.') {
                 Some((block, name)) => {
-                    let mut more = HclBody::default();
-                    import_one(row, name, value, &at, &mut more, losses);
-                    body.add_within(block, more);
+                    let mut nested = HclBody::default();
+                    import_one(row, name, value, &field_path, &mut nested, losses);
+                    body.add_within(block, nested);
                 }
-                None => import_one(row, row.name, value, &at, body, losses),
+                None => import_one(row, row.name, value, &field_path, body, losses),
             }
         }
     }
-    leftovers(rows, object, ("", path), losses);
+    report_unknown(rows, object, "", path, losses);
 }
 
 fn import_one(
     row: &FieldMapping,
     name: &'static str,
     value: Value,
-    at: &str,
+    path: &str,
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
     match (&row.shape, value) {
         (FieldKind::Block(rows), Value::Object(mut object)) => {
             let mut inner = HclBody::default();
-            import(rows, &mut object, at, &mut inner, losses);
-            if !inner.is_empty() {
-                body.block(name, None, inner);
-            }
+            import(rows, &mut object, path, &mut inner, losses);
+            body.block_unless_empty(name, inner);
         }
         (FieldKind::Blocks(label, rows), Value::Array(items)) => {
             for (index, item) in items.into_iter().enumerate() {
-                let at = format!("{at}[{index}]");
+                let item_path = format!("{path}[{index}]");
                 let Value::Object(mut object) = item else {
-                    losses.add(at, "the value is not an object");
+                    losses.add(item_path, "the value is not an object");
                     continue;
                 };
-                let label = label.map(|field| {
-                    let value = take(&mut object, field);
-                    value.as_ref().and_then(text).unwrap_or_default()
-                });
+                let label = label.map(|field| take_text(&mut object, field).unwrap_or_default());
                 let mut inner = HclBody::default();
-                import(rows, &mut object, &at, &mut inner, losses);
+                import(rows, &mut object, &item_path, &mut inner, losses);
                 body.block(name, label.as_deref(), inner);
             }
         }
         (shape, value) => match ours(shape, &value) {
             Ok(value) => body.set(name, value),
-            Err(why) => losses.add(at, why),
+            Err(error) => losses.add(path, error.to_string()),
         },
     }
 }
 
 /// Reports the fields that no row has converted.
-fn leftovers(
+fn report_unknown(
     rows: &[FieldMapping],
     object: &Map<String, Value>,
-    (within, path): (&str, &str),
+    within: &str,
+    path: &str,
     losses: &mut DroppedFields,
 ) {
     for (key, value) in object {
@@ -142,7 +138,7 @@ fn leftovers(
                     .iter()
                     .any(|row| row.field.starts_with(&format!("{step}."))) =>
             {
-                leftovers(rows, inner, (&step, path), losses);
+                report_unknown(rows, inner, &step, path, losses);
             }
             _ if rows
                 .iter()
@@ -187,82 +183,129 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     }
 }
 
+/// Returns a scalar as a string; empty if it is missing or not a scalar.
+pub(crate) fn text_or_empty(value: Option<&Value>) -> String {
+    value.and_then(text).unwrap_or_default()
+}
+
+/// Returns the scalars of a list as strings; empty if the value is not a list.
+pub(crate) fn texts(value: Option<&Value>) -> Vec<String> {
+    let items = value.and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(text).collect()
+}
+
+/// Removes a field by its path and returns it as a string.
+pub(crate) fn take_text(object: &mut Map<String, Value>, field: &str) -> Option<String> {
+    take(object, field).as_ref().and_then(text)
+}
+
+/// Removes a field by its path and returns it; empty if it is not an object.
+pub(crate) fn take_object(object: &mut Map<String, Value>, field: &str) -> Map<String, Value> {
+    match take(object, field) {
+        Some(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// Removes a field by its path and returns it; empty if it is not a list.
+pub(crate) fn take_list(object: &mut Map<String, Value>, field: &str) -> Vec<Value> {
+    match take(object, field) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+/// The most GiB of a volume in Karpenter.
+const GIB_MAX: i64 = 59_000;
+
+/// Why a value cannot be converted.
+#[derive(Debug, Error)]
+enum ValueError {
+    #[error("the value is not {0}")]
+    Not(&'static str),
+    #[error("Outrigger has no equivalent of {0:?}")]
+    UnknownToOutrigger(String),
+    #[error("Karpenter has no equivalent of {0:?}")]
+    UnknownToKarpenter(String),
+    #[error("Karpenter durations are whole seconds")]
+    SubSecond,
+    #[error("Karpenter cannot express this duration")]
+    Duration,
+    #[error("Karpenter volumes have at most {GIB_MAX}Gi")]
+    VolumeSize,
+}
+
+/// Returns a scalar as a string, or the error that the value is not `expected`.
+fn scalar(value: &Value, expected: &'static str) -> Result<String, ValueError> {
+    text(value).ok_or(ValueError::Not(expected))
+}
+
+/// Returns an integer.
+fn integer(value: &Value) -> Result<i64, ValueError> {
+    const EXPECTED: &str = "an integer; expressions are not supported";
+    value.as_i64().ok_or(ValueError::Not(EXPECTED))
+}
+
+/// Converts a Karpenter keyword to ours.
+fn our_keyword(words: Words, value: &Value) -> Result<Value, ValueError> {
+    let text = scalar(value, "a string")?;
+    match words.iter().find(|(theirs, _)| *theirs == text) {
+        Some((_, ours)) => Ok(Value::from(*ours)),
+        None => Err(ValueError::UnknownToOutrigger(text)),
+    }
+}
+
 type Words = &'static [(&'static str, &'static str)];
 
 /// Converts a Karpenter value to a value of an argument.
-fn ours(shape: &FieldKind, value: &Value) -> Result<Value, String> {
-    let texts = |what: &str| text(value).ok_or_else(|| format!("the value is not {what}"));
-    let word = |words: Words, value: &Value| {
-        let text = text(value).ok_or("the value is not a string")?;
-        let found = words.iter().find(|(theirs, _)| *theirs == text);
-        let found = found.map(|(_, ours)| Value::from(*ours));
-        found.ok_or_else(|| format!("Outrigger has no equivalent of {text:?}"))
-    };
-    let whole = || {
-        value
-            .as_i64()
-            .ok_or("the value is not an integer; expressions are not supported".to_owned())
-    };
-    match shape {
-        FieldKind::Text | FieldKind::Filled | FieldKind::Size => texts("a string").map(Value::from),
-        FieldKind::Allowance => texts("a number").map(plain),
-        FieldKind::Flag => value
-            .as_bool()
-            .map(Value::from)
-            .ok_or("the value is not a bool".to_owned()),
-        FieldKind::Whole => whole().map(Value::from),
+fn ours(shape: &FieldKind, value: &Value) -> Result<Value, ValueError> {
+    Ok(match shape {
+        FieldKind::Text | FieldKind::Filled | FieldKind::Size => scalar(value, "a string")?.into(),
+        FieldKind::Allowance => plain(scalar(value, "a number")?),
+        FieldKind::Flag => value.as_bool().ok_or(ValueError::Not("a bool"))?.into(),
+        FieldKind::Whole => integer(value)?.into(),
         FieldKind::Number => {
-            let number = texts("a number")?.parse().ok().map(number);
-            number.ok_or_else(|| "the value is not a number".to_owned())
+            let parsed = scalar(value, "a number")?.parse();
+            number(parsed.map_err(|_| ValueError::Not("a number"))?)
         }
-        FieldKind::Words(words) => word(words, value),
+        FieldKind::Words(words) => our_keyword(words, value)?,
         FieldKind::SomeOf(words) => {
-            let items = value.as_array().ok_or("the value is not a list")?;
-            let items: Result<Vec<Value>, String> =
-                items.iter().map(|item| word(words, item)).collect();
-            items.map(Value::Array)
+            let items = value.as_array().ok_or(ValueError::Not("a list"))?;
+            let items = items.iter().map(|item| our_keyword(words, item));
+            Value::Array(items.collect::<Result<_, _>>()?)
         }
-        FieldKind::Duration => match texts("a duration")?.as_str() {
-            "Never" => Ok(Value::from("never")),
-            text => Ok(Value::from(text)),
+        FieldKind::Duration => match scalar(value, "a duration")?.as_str() {
+            "Never" => Value::from("never"),
+            text => Value::from(text),
         },
-        FieldKind::Seconds => whole().map(|seconds| Value::from(format!("{seconds}s"))),
+        FieldKind::Seconds => Value::from(format!("{}s", integer(value)?)),
         FieldKind::Texts => {
-            let items = value.as_array().ok_or("the value is not a list")?;
+            let items = value.as_array().ok_or(ValueError::Not("a list"))?;
             let items: Option<Vec<String>> = items.iter().map(text).collect();
-            items
-                .map(Value::from)
-                .ok_or("the value is not a list of strings".to_owned())
+            items.ok_or(ValueError::Not("a list of strings"))?.into()
         }
         FieldKind::Map | FieldKind::Quantities => {
-            let items = value.as_object().ok_or("the value is not a map")?;
-            let amounts = matches!(shape, FieldKind::Quantities);
-            let items: Option<Map<String, Value>> = items
-                .iter()
-                .map(|(key, item)| {
-                    let text = text(item)?;
-                    let item = if amounts {
-                        plain(text)
-                    } else {
-                        Value::from(text)
-                    };
-                    Some((key.clone(), item))
-                })
-                .collect();
-            items
-                .map(Value::Object)
-                .ok_or("the value is not a map of strings".to_owned())
+            let items = value.as_object().ok_or(ValueError::Not("a map"))?;
+            let items = items.iter().map(|(key, item)| {
+                let item = match shape {
+                    FieldKind::Quantities => plain(text(item)?),
+                    _ => Value::from(text(item)?),
+                };
+                Some((key.clone(), item))
+            });
+            let items: Option<Map<String, Value>> = items.collect();
+            Value::Object(items.ok_or(ValueError::Not("a map of strings"))?)
         }
-        FieldKind::Block(_) | FieldKind::ByHand => Err("the value is not an object".to_owned()),
-        FieldKind::Blocks(..) => Err("the value is not a list".to_owned()),
-    }
+        FieldKind::Block(_) | FieldKind::ByHand => return Err(ValueError::Not("an object")),
+        FieldKind::Blocks(..) => return Err(ValueError::Not("a list")),
+    })
 }
 
 /// Converts a string to an integer if it is one.
 fn plain(text: String) -> Value {
-    let whole = text.parse::<i64>().ok();
-    let whole = whole.filter(|own| own.to_string() == text);
-    whole.map_or(Value::from(text), Value::from)
+    let number = text.parse::<i64>().ok();
+    let number = number.filter(|number| number.to_string() == text);
+    number.map_or(Value::from(text), Value::from)
 }
 
 /// Converts a float to an integer if it has no fraction.
@@ -300,14 +343,14 @@ fn export_one(
     object: &mut Map<String, Value>,
     losses: &mut DroppedFields,
 ) {
-    let at = joined(path, row.name);
+    let path = joined(path, row.name);
     match &row.shape {
         FieldKind::ByHand => {}
         FieldKind::Block(rows) => {
             if let Some(mut block) = body.take_blocks(name).pop() {
                 let mut inner = Map::new();
-                export(rows, &mut block.body, &at, &mut inner, losses);
-                report_rest(&block.body, &at, losses);
+                export(rows, &mut block.body, &path, &mut inner, losses);
+                report_rest(&block.body, &path, losses);
                 put(object, row.field, Value::Object(inner));
             }
         }
@@ -318,9 +361,9 @@ fn export_one(
                 if let (Some(field), Some(label)) = (label, block.label) {
                     put(&mut inner, field, Value::from(label));
                 }
-                let at = format!("{at}[{index}]");
-                export(rows, &mut block.body, &at, &mut inner, losses);
-                report_rest(&block.body, &at, losses);
+                let item_path = format!("{path}[{index}]");
+                export(rows, &mut block.body, &item_path, &mut inner, losses);
+                report_rest(&block.body, &item_path, losses);
                 items.push(Value::Object(inner));
             }
             if !items.is_empty() {
@@ -331,7 +374,7 @@ fn export_one(
             if let Some(value) = body.take_value(name) {
                 match theirs(shape, value) {
                     Ok(value) => put(object, row.field, value),
-                    Err(why) => losses.add(at, why),
+                    Err(error) => losses.add(path, error.to_string()),
                 }
             }
         }
@@ -368,52 +411,54 @@ fn why_not(name: &str) -> &'static str {
 }
 
 /// Converts a value of an argument to a Karpenter value.
-fn theirs(shape: &FieldKind, value: Value) -> Result<Value, String> {
-    let word = |words: Words, value: &Value| {
-        let text = value.as_str().unwrap_or_default();
-        let found = words.iter().find(|(_, ours)| *ours == text);
-        let found = found.map(|(theirs, _)| Value::from(*theirs));
-        found.ok_or_else(|| format!("Karpenter has no equivalent of {text:?}"))
-    };
-    let duration = || {
-        let text = value.as_str().unwrap_or_default().to_owned();
-        match text.ends_with("ms") {
-            true => Err("Karpenter durations are whole seconds".to_owned()),
-            false => Ok(text),
-        }
-    };
-    match shape {
+fn theirs(shape: &FieldKind, value: Value) -> Result<Value, ValueError> {
+    Ok(match shape {
         // Karpenter does not accept exponents.
-        FieldKind::Number => value
-            .as_f64()
-            .map(|number| Value::from(number.to_string()))
-            .ok_or_else(|| "the value is not a number".to_owned()),
-        FieldKind::Size => size(&value),
-        FieldKind::Allowance => Ok(text(&value).map_or(value, Value::from)),
-        FieldKind::Words(words) => word(words, &value),
+        FieldKind::Number => {
+            let number = value.as_f64().ok_or(ValueError::Not("a number"))?;
+            Value::from(number.to_string())
+        }
+        FieldKind::Size => size(&value)?,
+        FieldKind::Allowance => text(&value).map_or(value, Value::from),
+        FieldKind::Words(words) => their_keyword(words, &value)?,
         FieldKind::SomeOf(words) => {
             let items = value.as_array().into_iter().flatten();
-            let items: Result<Vec<Value>, String> = items.map(|item| word(words, item)).collect();
-            items.map(Value::Array)
+            let items = items.map(|item| their_keyword(words, item));
+            Value::Array(items.collect::<Result<_, _>>()?)
         }
-        FieldKind::Duration => match duration()?.as_str() {
-            "never" => Ok(Value::from("Never")),
-            text => Ok(Value::from(text)),
+        FieldKind::Duration => match whole_seconds(&value)? {
+            "never" => Value::from("Never"),
+            text => Value::from(text),
         },
         FieldKind::Seconds => {
-            let text = duration()?;
-            let length = crate::model::duration::parse_go(&text);
-            let length = length.ok_or("Karpenter cannot express this duration")?;
-            Ok(Value::from(length.as_secs()))
+            let length = crate::model::duration::parse_go(whole_seconds(&value)?);
+            Value::from(length.ok_or(ValueError::Duration)?.as_secs())
         }
-        _ => Ok(value),
+        _ => value,
+    })
+}
+
+/// Converts one of our keywords to Karpenter's.
+fn their_keyword(words: Words, value: &Value) -> Result<Value, ValueError> {
+    let text = value.as_str().unwrap_or_default();
+    match words.iter().find(|(_, ours)| *ours == text) {
+        Some((theirs, _)) => Ok(Value::from(*theirs)),
+        None => Err(ValueError::UnknownToKarpenter(text.to_owned())),
+    }
+}
+
+/// Returns a duration, or an error if it has a fraction of a second.
+fn whole_seconds(value: &Value) -> Result<&str, ValueError> {
+    let text = value.as_str().unwrap_or_default();
+    match text.ends_with("ms") {
+        true => Err(ValueError::SubSecond),
+        false => Ok(text),
     }
 }
 
 /// Converts a size to a unit that Karpenter accepts. EC2 always rounds up to GiB.
-fn size(value: &Value) -> Result<Value, String> {
+fn size(value: &Value) -> Result<Value, ValueError> {
     const GIB: i64 = 1 << 30;
-    const GIB_MAX: i64 = 59_000;
     let text = text(value).unwrap_or_default();
     let Ok(bytes) = text.parse::<i64>() else {
         return Ok(Value::from(text));
@@ -421,6 +466,6 @@ fn size(value: &Value) -> Result<Value, String> {
     let gib = bytes / GIB + i64::from(bytes % GIB > 0);
     match gib <= GIB_MAX {
         true => Ok(Value::from(format!("{gib}Gi"))),
-        false => Err(format!("Karpenter volumes have at most {GIB_MAX}Gi")),
+        false => Err(ValueError::VolumeSize),
     }
 }

@@ -1,7 +1,7 @@
 //! Formats quantities, durations and prices in the largest unit that fits.
 
 use jiff::SignedDuration;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::config::schema::duration_text;
 use crate::model::overlay::PriceAdjustment;
@@ -33,10 +33,11 @@ pub(crate) fn quantity(name: &str, amount: i64) -> Value {
 
 /// Formats a map of quantities.
 pub(crate) fn quantities<'a>(all: impl IntoIterator<Item = (&'a str, i64)>) -> Value {
-    let each = all.into_iter();
+    let amounts = all.into_iter();
     Value::Object(
-        each.map(|(name, amount)| (name.to_owned(), quantity(name, amount)))
-            .collect::<Map<String, Value>>(),
+        amounts
+            .map(|(name, amount)| (name.to_owned(), quantity(name, amount)))
+            .collect(),
     )
 }
 
@@ -46,9 +47,9 @@ pub(crate) fn requests(all: &Resources) -> Value {
 }
 
 /// Formats a duration, or `never`.
-pub(crate) fn duration(own: Option<SignedDuration>) -> String {
-    own.map_or("never".to_owned(), |own| {
-        duration_text(i64::try_from(own.as_millis()).unwrap_or(i64::MAX))
+pub(crate) fn duration(length: Option<SignedDuration>) -> String {
+    length.map_or("never".to_owned(), |length| {
+        duration_text(i64::try_from(length.as_millis()).unwrap_or(i64::MAX))
     })
 }
 
@@ -58,18 +59,18 @@ pub(crate) fn disk(bytes: i64) -> Option<String> {
     const MOST: [(&str, i64, i64); 2] = [("Gi", GIB, 59_000), ("G", GIGA, 64_000)];
     let (name, unit, _) = MOST
         .iter()
-        .find(|(_, unit, most)| bytes % unit == 0 && (1..=*most).contains(&(bytes / unit)))?;
+        .find(|(_, unit, maximum)| bytes % unit == 0 && (1..=*maximum).contains(&(bytes / unit)))?;
     Some(format!("{}{name}", bytes / unit))
 }
 
 /// Formats a price adjustment.
-pub(crate) fn adjustment(own: PriceAdjustment) -> Value {
-    match own {
+pub(crate) fn adjustment(adjustment: PriceAdjustment) -> Value {
+    match adjustment {
         PriceAdjustment::Absolute(price) => Value::from(price.usd_per_h()),
         PriceAdjustment::Difference(millionths) => Value::from(signed(millionths, 6)),
         PriceAdjustment::Share(ppm) => {
-            let more = i64::from(ppm) - 1_000_000;
-            Value::from(format!("{}%", signed(more, 4)))
+            let difference = i64::from(ppm) - 1_000_000;
+            Value::from(format!("{}%", signed(difference, 4)))
         }
     }
 }

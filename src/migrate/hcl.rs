@@ -3,9 +3,9 @@
 // HCL literals: quotes, escapes, heredocs.
 pub(crate) mod literal;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::migrate::hcl::literal::{key, list_or_map, quoted, spelled};
+use crate::migrate::hcl::literal::{entries, key, list_or_map, quoted, spelled};
 
 /// The value of an argument.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +44,27 @@ impl HclBody {
         self.items.push(HclItem::Argument(name, term));
     }
 
+    /// Sets an argument if it has a value.
+    pub(crate) fn set_some(&mut self, name: &'static str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(name, value);
+        }
+    }
+
+    /// Sets an argument unless its value is an empty string, list or map.
+    pub(crate) fn set_unless_empty(&mut self, name: &'static str, value: impl Into<Value>) {
+        let value = value.into();
+        let is_empty = match &value {
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(items) => items.is_empty(),
+            _ => false,
+        };
+        if !is_empty {
+            self.set(name, value);
+        }
+    }
+
     pub(crate) fn refer(&mut self, name: &'static str, kind: &'static str, to: &str) {
         let term = HclValue::Reference(kind, to.to_owned());
         self.items.push(HclItem::Argument(name, term));
@@ -53,11 +74,18 @@ impl HclBody {
         self.items.push(HclItem::Comment(text.into()));
     }
 
-    /// Adds a block and returns its body.
+    /// Adds a block.
     pub(crate) fn block(&mut self, kind: &'static str, label: Option<&str>, body: HclBody) {
         let label = label.map(str::to_owned);
         self.items
             .push(HclItem::Block(HclBlock { kind, label, body }));
+    }
+
+    /// Adds a block unless it is empty.
+    pub(crate) fn block_unless_empty(&mut self, kind: &'static str, body: HclBody) {
+        if !body.is_empty() {
+            self.block(kind, None, body);
+        }
     }
 
     /// Returns the body of the first block of this type.
@@ -71,16 +99,23 @@ impl HclBody {
     /// Returns the body of the only block of this type, and creates the block if needed.
     pub(crate) fn add_within(&mut self, kind: &'static str, more: HclBody) {
         match self.inner(kind) {
-            Some(own) => own.items.extend(more.items),
-            None if more.is_empty() => {}
-            None => self.block(kind, None, more),
+            Some(inner) => inner.items.extend(more.items),
+            None => self.block_unless_empty(kind, more),
         }
+    }
+
+    /// Inserts items before the first block.
+    pub(crate) fn insert_before_blocks(&mut self, more: HclBody) {
+        let mut items = self.items.iter();
+        let place = items.position(|item| matches!(item, HclItem::Block(_)));
+        let place = place.unwrap_or(self.items.len());
+        self.items.splice(place..place, more.items);
     }
 
     /// Removes and returns an argument.
     pub(crate) fn take(&mut self, name: &str) -> Option<HclValue> {
         let place = self.items.iter().position(|item| match item {
-            HclItem::Argument(own, _) => *own == name,
+            HclItem::Argument(argument, _) => *argument == name,
             _ => false,
         })?;
         match self.items.remove(place) {
@@ -99,15 +134,15 @@ impl HclBody {
 
     /// Removes and returns all blocks of a type.
     pub(crate) fn take_blocks(&mut self, kind: &str) -> Vec<HclBlock> {
-        let (mut taken, mut rest) = (Vec::new(), Vec::new());
+        let (mut blocks, mut rest) = (Vec::new(), Vec::new());
         for item in std::mem::take(&mut self.items) {
             match item {
-                HclItem::Block(block) if block.kind == kind => taken.push(block),
+                HclItem::Block(block) if block.kind == kind => blocks.push(block),
                 other => rest.push(other),
             }
         }
         self.items = rest;
-        taken
+        blocks
     }
 
     /// Returns whether the body is empty.
@@ -131,9 +166,9 @@ const COLUMNS: usize = 100;
 impl PrintedHcl {
     /// Prints a body.
     pub(crate) fn of(body: &HclBody) -> Self {
-        let mut own = Self::default();
-        own.body(body, &mut Vec::new());
-        own
+        let mut printed = Self::default();
+        printed.body(body, &mut Vec::new());
+        printed
     }
 
     /// Returns the position of the innermost item on a line.
@@ -187,9 +222,9 @@ impl PrintedHcl {
         let short = match block.body.items.as_slice() {
             [] => Some(format!("{head} {{}}")),
             [HclItem::Argument(name, term)] if depth > 0 => {
-                let one = format!("{head} {{ {name} = {} }}", one_line(term));
-                let fits = depth * 2 + one.chars().count() <= COLUMNS && !one.contains('\n');
-                fits.then_some(one)
+                let line = format!("{head} {{ {name} = {} }}", one_line(term));
+                let fits = depth * 2 + line.chars().count() <= COLUMNS && !line.contains('\n');
+                fits.then_some(line)
             }
             _ => None,
         };
@@ -203,10 +238,10 @@ impl PrintedHcl {
     }
 
     fn argument(&mut self, depth: usize, name: &str, term: &HclValue) {
-        let one = format!("{name} = {}", one_line(term));
+        let line = format!("{name} = {}", one_line(term));
         let value = match term {
             HclValue::Value(value) => value,
-            HclValue::Reference(..) => return self.put(depth, &one),
+            HclValue::Reference(..) => return self.put(depth, &line),
         };
         if let Value::String(text) = value {
             // A value of several lines keeps its own indent.
@@ -216,8 +251,8 @@ impl PrintedHcl {
             self.line += 1 + spelled.matches('\n').count();
             return;
         }
-        if depth * 2 + one.chars().count() <= COLUMNS {
-            return self.put(depth, &one);
+        if depth * 2 + line.chars().count() <= COLUMNS {
+            return self.put(depth, &line);
         }
         match value {
             Value::Object(items) => self.broken(depth, name, ('{', '}'), entries(items)),
@@ -225,7 +260,7 @@ impl PrintedHcl {
                 let items = items.iter().map(|item| format!("{},", list_or_map(item)));
                 self.broken(depth, name, ('[', ']'), items.collect());
             }
-            _ => self.put(depth, &one),
+            _ => self.put(depth, &line),
         }
     }
 
@@ -237,12 +272,6 @@ impl PrintedHcl {
         }
         self.put(depth, &marks.1.to_string());
     }
-}
-
-fn entries(items: &Map<String, Value>) -> Vec<String> {
-    let each = items.iter();
-    each.map(|(name, item)| format!("{} = {}", key(name), list_or_map(item)))
-        .collect()
 }
 
 fn one_line(term: &HclValue) -> String {

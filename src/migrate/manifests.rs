@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::take;
+use crate::migrate::field_mapping::{take, take_list, take_object};
 
 /// The most bytes of all files together.
 pub(crate) const BYTES_MAX: usize = 64 << 20;
@@ -70,17 +70,14 @@ pub(crate) struct Documents {
 /// error.
 pub(crate) fn read(files: &[SourceFile]) -> Result<Documents, DocumentError> {
     let (mut all, mut bytes) = (Documents::default(), 0_usize);
-    for file in files {
-        bytes = bytes.saturating_add(file.text.len());
-        let too_much = || DocumentError::TooMuch {
-            file: file.name.clone(),
-        };
+    for SourceFile { name, text, .. } in files {
+        bytes = bytes.saturating_add(text.len());
         if bytes > BYTES_MAX {
-            return Err(too_much());
+            return Err(DocumentError::TooMuch { file: name.clone() });
         }
-        let documents = parse(&file.text).map_err(|why| DocumentError::Malformed {
-            file: file.name.clone(),
-            why,
+        let documents = parse(text).map_err(|error| DocumentError::Malformed {
+            file: name.clone(),
+            why: error.to_string(),
         })?;
         for (index, value) in documents.into_iter().enumerate() {
             if value.is_null() {
@@ -91,22 +88,23 @@ pub(crate) fn read(files: &[SourceFile]) -> Result<Documents, DocumentError> {
                 continue;
             }
             let place = format!("document {}", index + 1);
-            let flat = flatten(value, (&file.name, &place), None, &mut all.objects);
-            flat.map_err(|place| DocumentError::NoObject {
-                file: file.name.clone(),
-                place,
-            })?;
+            flatten(value, name, &place, None, &mut all.objects)?;
             if all.objects.len() > OBJECTS_MAX {
-                return Err(too_much());
+                return Err(DocumentError::TooMuch { file: name.clone() });
             }
         }
     }
     Ok(all)
 }
 
+/// The message of the YAML parser, up to a maximum length.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub(crate) struct ParseError(String);
+
 /// Parses the documents of a file. JSON is parsed separately: YAML does not allow tabs or
 /// concatenated objects.
-pub(crate) fn parse(text: &str) -> Result<Vec<Value>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Value>, ParseError> {
     if text.trim_start().starts_with('{') {
         let all = serde_json::Deserializer::from_str(text).into_iter();
         if let Ok(all) = all.collect() {
@@ -116,69 +114,72 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Value>, String> {
     serde_saphyr::from_multiple(text).map_err(|error| {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
-        first.chars().take(MESSAGE_MAX).collect()
+        ParseError(first.chars().take(MESSAGE_MAX).collect())
     })
 }
 
-/// Adds an object, or the elements of a list. Elements of a typed list can omit their kind. `Err`
-/// has the position of a document that is not an object.
+/// Adds an object, or the elements of a list. Elements of a typed list can omit their kind.
 fn flatten(
     value: Value,
-    (file, place): (&str, &str),
-    of: Option<(&str, &str)>,
+    file: &str,
+    place: &str,
+    default: Option<(&str, &str)>,
     all: &mut Vec<Manifest>,
-) -> Result<(), String> {
+) -> Result<(), DocumentError> {
     let Value::Object(mut object) = value else {
-        return Err(place.to_owned());
+        return Err(no_object(file, place));
     };
-    let mut word = |name: &str, otherwise: Option<&str>| {
-        let own = take(&mut object, name);
-        let own = own.as_ref().and_then(Value::as_str).or(otherwise);
-        own.map(str::to_owned)
+    let [api, kind] = ["apiVersion", "kind"].map(|name| take(&mut object, name));
+    let api = api.as_ref().and_then(Value::as_str);
+    let kind = kind.as_ref().and_then(Value::as_str);
+    let (Some(api), Some(kind)) = (
+        api.or(default.map(|(api, _)| api)),
+        kind.or(default.map(|(_, kind)| kind)),
+    ) else {
+        return Err(no_object(file, place));
     };
-    let kind = word("kind", of.map(|(_, kind)| kind)).ok_or(place)?;
-    let api = word("apiVersion", of.map(|(api, _)| api)).ok_or(place)?;
     if let Some(single) = kind.strip_suffix("List")
         && let Some(Value::Array(_) | Value::Null) = object.get("items")
     {
-        let of = Some((api.as_str(), single)).filter(|_| !single.is_empty());
-        let items = match take(&mut object, "items") {
-            Some(Value::Array(items)) => items,
-            _ => Vec::new(),
-        };
+        let default = Some((api, single)).filter(|_| !single.is_empty());
+        let items = take_list(&mut object, "items");
         for (index, item) in items.into_iter().enumerate() {
             if !item.is_null() {
                 let place = format!("{place}, items[{index}]");
-                flatten(item, (file, &place), of, all)?;
+                flatten(item, file, &place, default, all)?;
             }
         }
         return Ok(());
     }
-    let mut metadata = match take(&mut object, "metadata") {
-        Some(Value::Object(metadata)) => metadata,
-        _ => Map::new(),
-    };
+    let mut metadata = take_object(&mut object, "metadata");
     // A value that is not a string is kept, so that it is reported.
-    let mut text = |name: &str| match metadata.get(name) {
+    let [name, namespace] = ["name", "namespace"].map(|field| match metadata.get(field) {
         Some(Value::String(text)) => {
             let text = text.clone();
-            metadata.shift_remove(name);
+            metadata.shift_remove(field);
             text
         }
         _ => String::new(),
-    };
-    let (name, namespace) = (text("name"), text("namespace"));
+    });
     take(&mut object, "status");
-    let (group, version) = api.rsplit_once('/').unwrap_or(("", &api));
+    let (group, version) = api.rsplit_once('/').unwrap_or(("", api));
     all.push(Manifest {
         file: file.to_owned(),
         group: group.to_owned(),
         version: version.to_owned(),
-        kind,
+        kind: kind.to_owned(),
         namespace,
         name,
         metadata,
         rest: object,
     });
     Ok(())
+}
+
+/// Returns the error that a document is not an object.
+fn no_object(file: &str, place: &str) -> DocumentError {
+    DocumentError::NoObject {
+        file: file.to_owned(),
+        place: place.to_owned(),
+    }
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::flags::FlagValues;
+use super::flags::{FlagError, FlagValues};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::format_units::duration;
-use crate::migrate::hcl::{HclBlock, HclBody};
+use crate::migrate::hcl::HclBody;
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
 /// The placeholder for the name of the cluster.
@@ -29,25 +29,23 @@ pub(super) struct ClusterLocation {
 
 /// Builds the cluster block, with the dropped flags that belong to no pool.
 pub(super) fn cluster(
-    said: &FlagValues,
-    of: &ClusterLocation,
+    flags: &FlagValues,
+    location: &ClusterLocation,
     mut losses: DroppedFields,
 ) -> ConvertedBlock {
     let mut body = HclBody::default();
     body.comment("The cluster is only observed until mode is \"manage\".");
-    match &of.region {
+    match &location.region {
         Some(region) => body.set("region", region.as_str()),
         None => losses.miss("region", "not found in AWS_REGION or in the ARN of a group"),
     }
-    let limits = limits(said, &mut losses);
-    if !limits.is_empty() {
-        body.set("limits", Value::Object(limits));
-    }
-    if let Some(unready) = said.number("max-total-unready-percentage", &mut losses) {
+    let limits = limits(flags, &mut losses);
+    body.set_unless_empty("limits", Value::Object(limits));
+    if let Some(unready) = flags.number("max-total-unready-percentage", &mut losses) {
         // A percentage above 100 has no effect.
         body.set("max_unready", format!("{:.0}%", unready.min(100.0)));
     }
-    match (&of.eks, &of.name) {
+    match (&location.eks, &location.name) {
         (Some(eks), name) => {
             let mut inner = HclBody::default();
             if Some(eks) != name.as_ref() {
@@ -60,78 +58,76 @@ pub(super) fn cluster(
             losses.miss("eks or kubeconfig", why);
         }
     }
-    let disruption = disruption(said, &mut losses);
+    let disruption = disruption(flags, &mut losses);
     body.block("disruption", None, disruption);
-    if of.name.is_none() {
+    if location.name.is_none() {
         losses.miss("name", "the input has no cluster name; use --cluster");
     }
+    let label = location.name.as_deref().unwrap_or(NAMELESS).to_owned();
     ConvertedBlock {
-        of: said.of.clone(),
-        left_out: of.name.is_none() || of.region.is_none(),
-        block: HclBlock {
-            kind: "cluster",
-            label: Some(of.name.clone().unwrap_or_else(|| NAMELESS.to_owned())),
-            body,
-        },
-        losses: losses.all,
-        words: ItemNoun::Ours,
+        left_out: location.name.is_none() || location.region.is_none(),
+        ..ConvertedBlock::new("cluster", Some(label), body, losses, ItemNoun::Ours)
     }
 }
 
 /// Converts the limits of the cluster.
-fn limits(said: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
+fn limits(flags: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
     let mut limits = Map::new();
-    let nodes = said.count("max-nodes-total", losses);
+    let nodes = flags.count("max-nodes-total", losses);
     if let Some(nodes) = nodes.filter(|node| *node > 0) {
         limits.insert("nodes".to_owned(), Value::from(nodes));
     }
     for (flag, resource, unit) in [("cores-total", "cpu", ""), ("memory-total", "memory", "Gi")] {
-        let Some((least, most)) = said.parsed(flag, losses, bounds) else {
+        let Some((minimum, maximum)) = flags.parsed(flag, losses, bounds) else {
             continue;
         };
-        if least > 0 {
+        if minimum > 0 {
             let why = "clusters have no minimum size; use replicas in a pool";
-            losses.add(format!("{}: the minimum", said.told(flag)), why);
+            losses.add(format!("{}: the minimum", flags.told(flag)), why);
         }
-        let most = match unit {
-            "" => Value::from(most),
-            unit => Value::from(format!("{most}{unit}")),
+        let maximum = match unit {
+            "" => Value::from(maximum),
+            unit => Value::from(format!("{maximum}{unit}")),
         };
-        limits.insert(resource.to_owned(), most);
+        limits.insert(resource.to_owned(), maximum);
     }
     limits
 }
 
 /// Parses `MIN:MAX`.
-pub(super) fn bounds(text: &str) -> Result<(i64, i64), String> {
-    let both = text.split_once(':').and_then(|(least, most)| {
-        let (least, most) = (least.trim().parse().ok()?, most.trim().parse().ok()?);
-        (0 <= least && least <= most).then_some((least, most))
+pub(super) fn bounds(text: &str) -> Result<(i64, i64), FlagError> {
+    let bounds = text.split_once(':').and_then(|(minimum, maximum)| {
+        let (minimum, maximum) = (minimum.trim().parse().ok()?, maximum.trim().parse().ok()?);
+        (0 <= minimum && minimum <= maximum).then_some((minimum, maximum))
     });
-    both.ok_or_else(|| "the format is not MIN:MAX".to_owned())
+    bounds.ok_or(FlagError::Range)
 }
 
 /// Converts the parallelism and the delays of scale-down. Defaults of the autoscaler are
 /// written explicitly.
-fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
+fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody {
     let mut body = HclBody::default();
-    let mut budget = |flags: &[&str], untold: i64, reasons: &[&str]| {
-        let mut counts = flags.iter().filter_map(|flag| said.count(flag, losses));
+    for (names, default, reasons) in [
+        (
+            &["max-scale-down-parallelism", "max-empty-bulk-delete"][..],
+            LEAVING,
+            &["empty", "underutilized"][..],
+        ),
+        (&["max-drain-parallelism"], DRAINED, &["underutilized"]),
+    ] {
+        let count = names.iter().find_map(|name| flags.count(name, losses));
         let mut inner = HclBody::default();
-        inner.set("nodes", counts.next().unwrap_or(untold));
+        inner.set("nodes", count.unwrap_or(default));
         inner.set("reasons", reasons.to_vec());
         body.block("budget", None, inner);
-    };
-    let all = ["max-scale-down-parallelism", "max-empty-bulk-delete"];
-    budget(&all, LEAVING, &["empty", "underutilized"]);
-    budget(&["max-drain-parallelism"], DRAINED, &["underutilized"]);
+    }
     let mut inner = HclBody::default();
     for (argument, flag, default) in [
         ("after_launch", "scale-down-delay-after-add", "10m"),
         ("after_end", "scale-down-delay-after-delete", ""),
         ("after_failure", "scale-down-delay-after-failure", "3m"),
     ] {
-        match said.duration(flag, losses) {
+        match flags.duration(flag, losses) {
             Some(length) => inner.set(argument, duration(Some(length))),
             None if default.is_empty() => {}
             None => inner.set(argument, default),
@@ -142,29 +138,19 @@ fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
 }
 
 /// Converts the batching of pods. The default priority cutoff is written explicitly.
-pub(super) fn scheduler(said: &FlagValues) -> ConvertedBlock {
-    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(said.of.as_str()));
-    let cutoff = said.parsed("expendable-pods-priority-cutoff", &mut losses, |text| {
-        let number = text.trim().parse::<i64>();
-        number.map_err(|_| "the value is not a number".to_owned())
+pub(super) fn scheduler(flags: &FlagValues) -> ConvertedBlock {
+    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(flags.of.as_str()));
+    let cutoff = flags.parsed("expendable-pods-priority-cutoff", &mut losses, |text| {
+        text.trim().parse::<i64>().map_err(|_| FlagError::Number)
     });
     body.set("priority_cutoff", cutoff.unwrap_or(CUTOFF));
-    let names = said.list("allowed-scheduler-names").iter();
-    let names = names.flat_map(|name| name.split(',')).map(str::trim);
-    let mut names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    let names = flags.list("allowed-scheduler-names").iter();
+    let mut names: Vec<&str> = names
+        .flat_map(|name| name.split(','))
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .collect();
     names.dedup();
-    if !names.is_empty() {
-        body.set("schedulers", names);
-    }
-    ConvertedBlock {
-        of: said.of.clone(),
-        block: HclBlock {
-            kind: "scheduler",
-            label: None,
-            body,
-        },
-        left_out: false,
-        losses: losses.all,
-        words: ItemNoun::Ours,
-    }
+    body.set_unless_empty("schedulers", names);
+    ConvertedBlock::new("scheduler", None, body, losses, ItemNoun::Ours)
 }

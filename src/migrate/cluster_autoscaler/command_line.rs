@@ -39,14 +39,14 @@ pub(super) fn flags(
     words: &[String],
     takes_value: impl Fn(&str) -> Option<bool>,
 ) -> (Vec<FlagValue>, Vec<String>) {
-    let (mut all, mut unmanaged_pods) = (Vec::new(), Vec::new());
+    let (mut all, mut positional) = (Vec::new(), Vec::new());
     let mut rest = words.iter().peekable();
     while let Some(word) = rest.next() {
         if word == "--" {
             break;
         }
         let Some(flag) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
-            unmanaged_pods.push(word.clone());
+            positional.push(word.clone());
             continue;
         };
         if let Some((name, value)) = flag.split_once('=') {
@@ -65,7 +65,7 @@ pub(super) fn flags(
             .cloned();
         all.push(FlagValue { name, value });
     }
-    (all, unmanaged_pods)
+    (all, positional)
 }
 
 /// Names can have underscores instead of dashes.
@@ -99,14 +99,14 @@ mod tests {
             "leader-elect" => Some(false),
             _ => None,
         };
-        let check = |text: &str, expect: &[(&str, Option<&str>)], unmanaged_pods: &[&str]| {
+        let check = |text: &str, expect: &[(&str, Option<&str>)], positional: &[&str]| {
             let (found, left) = flags(&split(text), takes);
             let own = |(name, value): &(&str, Option<&str>)| FlagValue {
                 name: (*name).to_owned(),
                 value: value.map(str::to_owned),
             };
             assert_eq!(found, expect.iter().map(own).collect::<Vec<_>>(), "{text}");
-            assert_eq!(left, unmanaged_pods, "{text}");
+            assert_eq!(left, positional, "{text}");
         };
         check("-v=4 --v 5", &[("v", Some("4")), ("v", Some("5"))], &[]);
         check("--cut -10", &[("cut", Some("-10"))], &[]);

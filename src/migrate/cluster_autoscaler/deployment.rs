@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::command_line::split;
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{take, take_text, text, texts};
 use crate::migrate::manifests::{self, BYTES_MAX, DocumentError, Manifest};
 
 /// The name of the program, which is also the end of its image names.
@@ -36,14 +36,14 @@ pub enum ProgramError {
     Documents(#[from] DocumentError),
     /// No object runs the autoscaler.
     #[error(
-        "cannot find Cluster Autoscaler in {file}: {there}; give its Deployment, or a file with \
+        "cannot find Cluster Autoscaler in {file}: {contents}; give its Deployment, or a file with \
          its flags"
     )]
     None {
         /// The file.
         file: String,
         /// The other objects of the file.
-        there: String,
+        contents: String,
     },
     /// Several objects run the autoscaler.
     #[error("several objects in {file} run Cluster Autoscaler: {}; give one", all.join(", "))]
@@ -82,45 +82,41 @@ pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
             ..Deployment::default()
         });
     }
-    let (mut found, mut own) = (Vec::new(), Deployment::default());
+    let (mut found, mut others) = (Vec::new(), Deployment::default());
     for document in read(file)? {
         let (kind, name) = (document.kind.clone(), document.name.clone());
         if kind == "ConfigMap" && name == PRIORITIES.0 {
-            own.priorities = priorities(document);
+            others.priorities = priorities(document);
             continue;
         }
         match program(document) {
             Some(program) => found.push(program),
-            None => *own.skipped.entry(kind).or_default() += 1,
+            None => *others.skipped.entry(kind).or_default() += 1,
         }
     }
     let file = file.name.clone();
-    match found.len() {
-        1 => {}
-        0 => {
-            let kinds: Vec<&str> = own.skipped.keys().map(String::as_str).collect();
-            let there = match kinds.is_empty() {
-                true => "there is no object".to_owned(),
-                false => format!("there is only {}", kinds.join(", ")),
-            };
-            return Err(ProgramError::None { file, there });
-        }
-        _ => {
-            let all = found.into_iter().map(|one| one.of).collect();
-            return Err(ProgramError::Several { file, all });
-        }
+    if found.len() > 1 {
+        let all = found.into_iter().map(|program| program.of).collect();
+        return Err(ProgramError::Several { file, all });
     }
-    let program = found.pop().unwrap_or_default();
+    let Some(program) = found.pop() else {
+        let kinds: Vec<&str> = others.skipped.keys().map(String::as_str).collect();
+        let contents = match kinds.is_empty() {
+            true => "there is no object".to_owned(),
+            false => format!("there is only {}", kinds.join(", ")),
+        };
+        return Err(ProgramError::None { file, contents });
+    };
     Ok(Deployment {
-        priorities: own.priorities,
-        skipped: own.skipped,
+        priorities: others.priorities,
+        skipped: others.skipped,
         ..program
     })
 }
 
 /// Reads the objects of a file. Detects templates, to give a better error.
 fn read(file: &SourceFile) -> Result<Vec<Manifest>, DocumentError> {
-    let all = manifests::read(std::slice::from_ref(file)).map(|own| own.objects);
+    let all = manifests::read(std::slice::from_ref(file)).map(|documents| documents.objects);
     all.map_err(|error| match error {
         DocumentError::Malformed { file: name, why } if file.text.contains("{{") => {
             let why = format!("{why}; the file is a template; give the output of helm template");
@@ -158,11 +154,16 @@ fn is_name(word: &str) -> bool {
 /// Returns the arguments of the program in a shell command.
 fn after_name(words: Vec<String>) -> Vec<String> {
     let name = words.iter().position(|word| is_name(word));
-    let rest = words.into_iter().skip(name.map_or(0, |at| at + 1));
-    let ends = |word: &String| {
-        word.starts_with(['|', ';', '&', '>', '<']) || word.starts_with("2>") || word == "1>"
-    };
-    rest.take_while(|word| !ends(word)).collect()
+    words
+        .into_iter()
+        .skip(name.map_or(0, |index| index + 1))
+        .take_while(|word| !ends_command(word))
+        .collect()
+}
+
+/// Returns whether a word ends a shell command or redirects its streams.
+fn ends_command(word: &str) -> bool {
+    word.starts_with(['|', ';', '&', '>', '<']) || word.starts_with("2>") || word == "1>"
 }
 
 /// Returns the autoscaler that an object runs, if any.
@@ -170,9 +171,8 @@ fn program(mut document: Manifest) -> Option<Deployment> {
     let (_, path) = KINDS.iter().find(|(kind, _)| *kind == document.kind)?;
     let containers = take(&mut document.rest, &format!("{path}.containers"))?;
     let of = format!("{}/{}", document.kind, document.name);
-    let containers = containers.as_array()?.iter();
-    let mut found = containers.filter_map(|own| container(own.as_object()?));
-    let (words, region) = found.next()?;
+    let mut containers = containers.as_array()?.iter();
+    let (words, region) = containers.find_map(|item| container(item.as_object()?))?;
     Some(Deployment {
         of,
         words,
@@ -182,17 +182,17 @@ fn program(mut document: Manifest) -> Option<Deployment> {
 }
 
 /// Returns the arguments of the autoscaler in a container, and the region from its environment.
-fn container(own: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> {
-    let list = |name: &str| {
-        let items = own.get(name).and_then(Value::as_array);
-        items.into_iter().flatten().filter_map(text)
-    };
-    let mut words: Vec<String> = list("command").chain(list("args")).collect();
-    let image = own.get("image").and_then(Value::as_str).unwrap_or_default();
+fn container(container: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> {
+    let mut words = texts(container.get("command"));
+    words.extend(texts(container.get("args")));
+    let image = container
+        .get("image")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let image = image.split(['@', ':']).next().unwrap_or_default();
     // The program can be run by a shell.
     let script = words.iter().find(|word| {
-        word.contains(char::is_whitespace) && split(word).iter().any(|own| is_name(own))
+        word.contains(char::is_whitespace) && split(word).iter().any(|part| is_name(part))
     });
     if let Some(script) = script {
         words = split(script);
@@ -200,10 +200,10 @@ fn container(own: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> 
     if !words.iter().any(|word| is_name(word)) && !image.ends_with(PROGRAM) {
         return None;
     }
-    let environment = environment(own);
-    let mut left = PUT_IN_MAX;
+    let environment = environment(container);
+    let mut expandable = PUT_IN_MAX;
     for word in &mut words {
-        *word = expanded(word, &environment, &mut left);
+        *word = expanded(word, &environment, &mut expandable);
     }
     let region = REGION
         .iter()
@@ -213,17 +213,19 @@ fn container(own: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> 
 
 /// Expands variables in a word like Kubernetes: once, from left to right. `$$` is an escaped
 /// `$`. Unknown variables are kept, and so are all variables beyond the size limit.
-fn expanded(word: &str, environment: &BTreeMap<String, String>, left: &mut usize) -> String {
+fn expanded(word: &str, environment: &BTreeMap<String, String>, expandable: &mut usize) -> String {
     let (mut out, mut rest) = (String::new(), word);
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
-        let named = after.strip_prefix('(').and_then(|own| own.split_once(')'));
+        let named = after
+            .strip_prefix('(')
+            .and_then(|tail| tail.split_once(')'));
         rest = match (named, after.strip_prefix('$')) {
             (Some((name, after)), _) => {
                 let value = environment.get(name);
-                match value.filter(|value| value.len() <= *left) {
+                match value.filter(|value| value.len() <= *expandable) {
                     Some(value) => {
-                        *left -= value.len();
+                        *expandable -= value.len();
                         out.push_str(value);
                     }
                     None => out.extend(["$(", name, ")"]),
@@ -241,19 +243,20 @@ fn expanded(word: &str, environment: &BTreeMap<String, String>, left: &mut usize
 }
 
 /// Returns the environment variables of a container that have a literal value.
-fn environment(own: &Map<String, Value>) -> BTreeMap<String, String> {
-    let items = own.get("env").and_then(Value::as_array);
+fn environment(container: &Map<String, Value>) -> BTreeMap<String, String> {
+    let items = container.get("env").and_then(Value::as_array);
     let items = items.into_iter().flatten();
-    let each = items.filter_map(|item| {
-        let value = text(item.get("value")?)?;
-        Some((item.get("name")?.as_str()?.to_owned(), value))
-    });
-    each.collect()
+    items
+        .filter_map(|item| {
+            let value = text(item.get("value")?)?;
+            Some((item.get("name")?.as_str()?.to_owned(), value))
+        })
+        .collect()
 }
 
 fn priorities(mut document: Manifest) -> Option<String> {
     match take(&mut document.rest, "data") {
-        Some(Value::Object(mut data)) => take(&mut data, PRIORITIES.1).as_ref().and_then(text),
+        Some(Value::Object(mut data)) => take_text(&mut data, PRIORITIES.1),
         _ => None,
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
+use thiserror::Error;
 
 use super::command_line::FlagValue;
 use crate::config::value::nearest;
@@ -13,6 +14,19 @@ use crate::model::duration::parse_go;
 const TABLE: &str = include_str!("flags.tsv");
 /// The most characters of a flag in a message.
 const TOLD_MAX: usize = 80;
+
+/// Why the value of a flag is invalid.
+#[derive(Debug, Error)]
+pub(super) enum FlagError {
+    #[error("the format is not MIN:MAX")]
+    Range,
+    #[error("the value is not a bool")]
+    Bool,
+    #[error("the value is not a duration")]
+    Duration,
+    #[error("the value is not a number")]
+    Number,
+}
 
 /// The fate of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +58,10 @@ pub(super) struct FlagRow {
 pub(super) fn table() -> impl Iterator<Item = FlagRow> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| {
-        let mut cells = line.split('\t');
-        let mut next = || cells.next();
-        let (name, takes, default, fate, what) = (next()?, next()?, next()?, next()?, next()?);
+        let cells: Vec<&str> = line.split('\t').collect();
+        let [name, takes, default, fate, what, ..] = cells[..] else {
+            return None;
+        };
         Some(FlagRow {
             name,
             is_switch: takes == "switch",
@@ -70,23 +85,24 @@ pub(super) struct FlagValues {
     /// The values of the converted flags, by name.
     values: BTreeMap<&'static str, Vec<String>>,
     /// The values of a group that override flags, by flag name.
-    own: BTreeMap<&'static str, String>,
+    overrides: BTreeMap<&'static str, String>,
 }
 
 /// Sorts flags by the table: converted flags, dropped flags, and notes on unneeded flags.
 pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedFields, Vec<String>) {
     let rows: BTreeMap<&str, FlagRow> = table().map(|row| (row.name, row)).collect();
     let mut losses = DroppedFields::of(of);
-    let mut said = FlagValues {
+    let mut values = FlagValues {
         of: of.to_owned(),
         ..FlagValues::default()
     };
     let mut needless: Vec<(&str, Vec<&str>)> = Vec::new();
     for flag in given {
         let Some(row) = rows.get(flag.name.as_str()) else {
-            let near = nearest(&flag.name, rows.keys().copied());
-            let near = near.map_or_else(String::new, |near| format!(": did you mean --{near}?"));
-            losses.add(told(&flag), format!("unknown flag{near}"));
+            let suggestion = nearest(&flag.name, rows.keys().copied());
+            let suggestion =
+                suggestion.map_or_else(String::new, |name| format!(": did you mean --{name}?"));
+            losses.add(told(&flag), format!("unknown flag{suggestion}"));
             continue;
         };
         match (row.fate, &flag.value) {
@@ -95,7 +111,7 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
             }
             (FlagMapping::Carried, value) => {
                 let value = value.clone().unwrap_or_else(|| "true".to_owned());
-                let values = said.values.entry(row.name).or_default();
+                let values = values.values.entry(row.name).or_default();
                 if !row.is_list {
                     values.clear();
                 }
@@ -107,15 +123,17 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
                     losses.add(told(&flag), row.what);
                 }
             }
-            (FlagMapping::Needless, _) => match needless.iter_mut().find(|own| own.0 == row.what) {
-                Some((_, names)) if names.contains(&row.name) => {}
-                Some((_, names)) => names.push(row.name),
-                None => needless.push((row.what, vec![row.name])),
-            },
+            (FlagMapping::Needless, _) => {
+                match needless.iter_mut().find(|entry| entry.0 == row.what) {
+                    Some((_, names)) if names.contains(&row.name) => {}
+                    Some((_, names)) => names.push(row.name),
+                    None => needless.push((row.what, vec![row.name])),
+                }
+            }
         }
     }
     (
-        said,
+        values,
         losses,
         needless
             .into_iter()
@@ -139,14 +157,12 @@ fn told(flag: &FlagValue) -> String {
 
 /// Returns whether two values are equal: bools, durations and numbers have several spellings.
 fn is_same(one: &str, other: &str) -> bool {
-    let number = |text: &str| text.parse::<f64>().ok();
-    let truth = |text: &str| truth(text);
-    let same = |both: (Option<bool>, Option<bool>)| matches!(both, (Some(a), Some(b)) if a == b);
-    let lengths = (parse_go(one), parse_go(other));
     one == other
-        || same((truth(one), truth(other)))
-        || matches!(lengths, (Some(a), Some(b)) if a == b)
-        || matches!((number(one), number(other)), (Some(a), Some(b)) if a == b)
+        || truth(one).is_some_and(|value| truth(other) == Some(value))
+        || parse_go(one).is_some_and(|length| parse_go(other) == Some(length))
+        || one
+            .parse::<f64>()
+            .is_ok_and(|number| other.parse() == Ok(number))
 }
 
 /// Parses a bool like Go.
@@ -160,9 +176,9 @@ fn truth(text: &str) -> Option<bool> {
 
 impl FlagValues {
     /// Overrides flags with the values of a group.
-    pub(super) fn with(&self, own: BTreeMap<&'static str, String>) -> Self {
+    pub(super) fn with(&self, overrides: BTreeMap<&'static str, String>) -> Self {
         Self {
-            own,
+            overrides,
             ..self.clone()
         }
     }
@@ -174,8 +190,10 @@ impl FlagValues {
 
     /// Returns the effective value of a flag.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
-        let own = self.own.get(name);
-        own.or_else(|| self.list(name).last()).map(String::as_str)
+        self.overrides
+            .get(name)
+            .or_else(|| self.list(name).last())
+            .map(String::as_str)
     }
 
     /// Formats a flag with its value for a message.
@@ -191,28 +209,27 @@ impl FlagValues {
         &self,
         name: &str,
         losses: &mut DroppedFields,
-        parse: impl Fn(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, FlagError>,
     ) -> Option<T> {
-        match parse(self.text(name)?) {
-            Ok(value) => Some(value),
-            Err(why) => {
-                losses.all.push(DroppedField {
-                    of: self.of.clone(),
-                    path: self.told(name),
-                    why,
-                    missing: false,
-                });
-                None
-            }
-        }
+        parse(self.text(name)?)
+            .map_err(|error| self.drop_flag(self.told(name), error.to_string(), losses))
+            .ok()
+    }
+
+    /// Reports a dropped flag of the object that has the flags.
+    pub(super) fn drop_flag(&self, path: String, why: String, losses: &mut DroppedFields) {
+        losses.all.push(DroppedField {
+            of: self.of.clone(),
+            path,
+            why,
+            missing: false,
+        });
     }
 
     /// Returns a bool, or the default.
     pub(super) fn switch(&self, name: &str, default: bool, losses: &mut DroppedFields) -> bool {
-        self.parsed(name, losses, |text| {
-            truth(text).ok_or_else(|| "the value is not a bool".to_owned())
-        })
-        .unwrap_or(default)
+        self.parsed(name, losses, |text| truth(text).ok_or(FlagError::Bool))
+            .unwrap_or(default)
     }
 
     /// Returns a Go duration that is not negative.
@@ -222,16 +239,16 @@ impl FlagValues {
         losses: &mut DroppedFields,
     ) -> Option<SignedDuration> {
         self.parsed(name, losses, |text| {
-            let length = parse_go(text).filter(|own| !own.is_negative());
-            length.ok_or_else(|| "the value is not a duration".to_owned())
+            let length = parse_go(text).filter(|length| !length.is_negative());
+            length.ok_or(FlagError::Duration)
         })
     }
 
     /// Returns an integer that is not negative.
     pub(super) fn count(&self, name: &str, losses: &mut DroppedFields) -> Option<i64> {
         self.parsed(name, losses, |text| {
-            let count = text.trim().parse::<i64>().ok().filter(|own| *own >= 0);
-            count.ok_or_else(|| "the value is not a number".to_owned())
+            let count = text.trim().parse::<i64>().ok().filter(|count| *count >= 0);
+            count.ok_or(FlagError::Number)
         })
     }
 
@@ -240,7 +257,7 @@ impl FlagValues {
         self.parsed(name, losses, |text| {
             let number = text.trim().parse::<f64>().ok();
             let number = number.filter(|number| number.is_finite() && *number >= 0.0);
-            number.ok_or_else(|| "the value is not a number".to_owned())
+            number.ok_or(FlagError::Number)
         })
     }
 }

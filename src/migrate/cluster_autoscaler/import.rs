@@ -15,7 +15,7 @@ use super::pool::{ImportContext, cluster_of, has_taint};
 use super::{cluster, command_line, deployment, flags, node_groups, pool};
 use crate::config::SourceFile;
 use crate::config::kubernetes_names::name_fault;
-use crate::migrate::dropped::{DroppedField, DroppedFields};
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::text;
 use crate::migrate::karpenter::import::{ConvertedBlock, finish};
 pub use crate::migrate::karpenter::import::{ImportError, ImportOptions, Imported};
@@ -53,43 +53,42 @@ pub fn import(
     options: &ImportOptions,
 ) -> Result<Imported, AutoscalerError> {
     let program = deployment::find(autoscaler)?;
-    let told = node_groups::read(answers)?;
+    let export = node_groups::read(answers)?;
     let rows: BTreeMap<&str, bool> = flags::table()
         .map(|row| (row.name, !row.is_switch))
         .collect();
-    let (given, unmanaged_pods) =
-        command_line::flags(&program.words, |name| rows.get(name).copied());
-    let (said, mut losses, mut notes) = flags::sort(&program.of, given);
-    for unmanaged_pod in unmanaged_pods {
-        let word: String = unmanaged_pod.chars().take(PATTERN_LENGTH_MAX).collect();
+    let (given, positional) = command_line::flags(&program.words, |name| rows.get(name).copied());
+    let (flags, mut losses, mut notes) = flags::sort(&program.of, given);
+    for argument in positional {
+        let word: String = argument.chars().take(PATTERN_LENGTH_MAX).collect();
         losses.add(word, "not a flag");
     }
-    let sizes = sizes(&said, &mut losses);
-    let specs = specs(&said, &mut losses);
-    let named = !sizes.is_empty() || !said.list("node-group-auto-discovery").is_empty();
-    let (own, others): (Vec<NodeGroup>, Vec<NodeGroup>) =
-        told.groups.into_iter().partition(|group| {
+    let sizes = sizes(&flags, &mut losses);
+    let specs = specs(&flags, &mut losses);
+    let named = !sizes.is_empty() || !flags.list("node-group-auto-discovery").is_empty();
+    let (selected, others): (Vec<NodeGroup>, Vec<NodeGroup>) =
+        export.groups.into_iter().partition(|group| {
             !named || sizes.contains_key(&group.name) || specs.iter().any(|spec| spec.finds(group))
         });
-    if own.is_empty() && sizes.is_empty() {
+    if selected.is_empty() && sizes.is_empty() {
         let why = "the input has no groups; pass the output of aws autoscaling \
                    describe-auto-scaling-groups with --asg";
         losses.miss("groups", why);
     }
-    let place = whereabouts(&said, &program, &own, &specs, options);
+    let place = whereabouts(&flags, &program, &selected, &specs, options);
     let clusters = match (options.clusters.as_slice(), &place.name) {
         ([], Some(name)) => vec![name.clone()],
         (given, _) => given.to_vec(),
     };
-    expanders(&said, &mut losses, &mut notes);
-    let names: Vec<&str> = own.iter().map(|group| group.name.as_str()).collect();
-    let weights = weights(&said, &program, &names, &mut losses);
-    let startup = startup(&said, &own, &mut losses);
-    provider(&said, &mut losses);
-    let frame = ImportContext {
-        said: &said,
+    expanders(&flags, &mut losses, &mut notes);
+    let names: Vec<&str> = selected.iter().map(|group| group.name.as_str()).collect();
+    let weights = weights(&flags, &program, &names, &mut losses);
+    let startup = startup(&flags, &selected, &mut losses);
+    provider(&flags, &mut losses);
+    let context = ImportContext {
+        flags: &flags,
         clusters: &clusters,
-        templates: &told.templates,
+        templates: &export.templates,
         startup: &startup,
         sizes: &sizes,
         weights: &weights,
@@ -97,20 +96,21 @@ pub fn import(
     let unknown: Vec<ConvertedBlock> = sizes
         .keys()
         .filter(|name| !names.contains(&name.as_str()))
-        .map(|name| pool::unknown(name, &frame))
+        .map(|name| pool::unknown(name, &context))
         .collect();
     let mut built = vec![
-        cluster::cluster(&said, &place, losses),
-        cluster::scheduler(&said),
+        cluster::cluster(&flags, &place, losses),
+        cluster::scheduler(&flags),
     ];
-    built.extend(own.into_iter().flat_map(|group| pool::build(group, &frame)));
+    for group in selected {
+        built.extend(pool::build(group, &context));
+    }
     built.extend(unknown);
     let mut imported = finish(built, &clusters, Vec::new())?;
     imported.skipped = program.skipped.into_iter().collect();
     if !others.is_empty() {
-        imported
-            .skipped
-            .push(("AutoScalingGroup".to_owned(), others.len()));
+        let kind = "AutoScalingGroup".to_owned();
+        imported.skipped.push((kind, others.len()));
     }
     imported.notes = notes;
     Ok(imported)
@@ -125,25 +125,23 @@ struct AutoDiscoverySpec {
 impl AutoDiscoverySpec {
     fn finds(&self, group: &NodeGroup) -> bool {
         self.tags.iter().all(|(key, value)| {
-            let own = group.tag(key);
-            own.is_some_and(|own| value.as_ref().is_none_or(|value| own == value))
+            group
+                .tag(key)
+                .is_some_and(|tag| value.as_ref().is_none_or(|value| tag == value))
         })
     }
 }
 
-fn specs(said: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec> {
+fn specs(flags: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec> {
     let mut specs = Vec::new();
-    for list in said.list("node-group-auto-discovery") {
+    for list in flags.list("node-group-auto-discovery") {
         let Some(tags) = list
             .strip_prefix("asg:tag=")
             .filter(|tags| !tags.is_empty())
         else {
-            let path = format!("--node-group-auto-discovery={list}");
-            losses.add(
-                path,
-                "the format is not asg:tag=KEY,KEY=VALUE; only AWS Auto Scaling groups are \
-                 supported",
-            );
+            let why = "the format is not asg:tag=KEY,KEY=VALUE; only AWS Auto Scaling groups are \
+                       supported";
+            losses.add(format!("--node-group-auto-discovery={list}"), why);
             continue;
         };
         let tags = tags.split(',').map(|tag| match tag.split_once('=') {
@@ -158,9 +156,9 @@ fn specs(said: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec
 }
 
 /// Parses the minimum and maximum sizes of the named groups.
-fn sizes(said: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i64, i64)> {
+fn sizes(flags: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i64, i64)> {
     let mut all = BTreeMap::new();
-    for list in said.list("nodes") {
+    for list in flags.list("nodes") {
         let parts = list.rsplit_once(':').filter(|(_, name)| !name.is_empty());
         match parts.and_then(|(size, name)| Some((bounds(size).ok()?, name))) {
             Some((size, name)) => {
@@ -174,14 +172,14 @@ fn sizes(said: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i64
 
 /// Determines the name and region of the cluster from the first source with a valid name.
 fn whereabouts(
-    said: &FlagValues,
+    flags: &FlagValues,
     program: &Deployment,
     groups: &[NodeGroup],
     specs: &[AutoDiscoverySpec],
     options: &ImportOptions,
 ) -> ClusterLocation {
     let given = match options.clusters.as_slice() {
-        [one] if !one.contains('*') => Some(one.as_str()),
+        [name] if !name.contains('*') => Some(name.as_str()),
         _ => None,
     };
     let eks = groups.iter().find_map(|group| {
@@ -192,68 +190,67 @@ fn whereabouts(
     let searched = searched.filter_map(|(key, _)| cluster_of(key));
     let tagged = groups.iter().flat_map(|group| &group.tags);
     let tagged = tagged.filter_map(|tag| cluster_of(&tag.key));
-    let fine = |name: &&str| name_fault(name).is_none();
+
     let mut names = given
         .into_iter()
-        .chain(said.text("cluster-name"))
+        .chain(flags.text("cluster-name"))
         .chain(searched)
         .chain(eks)
         .chain(tagged);
     let arns = groups.iter().filter_map(|group| {
-        let own = group.fields.get("AutoScalingGroupARN");
-        let own = own.or_else(|| group.managed("nodegroupArn"))?;
-        own.as_str()?.split(':').nth(3)
+        let arn = group.fields.get("AutoScalingGroupARN");
+        let arn = arn.or_else(|| group.managed("nodegroupArn"))?;
+        arn.as_str()?.split(':').nth(3)
     });
     let mut regions = program.region.as_deref().into_iter().chain(arns);
+    let name = names.find(|name| name_fault(name).is_none());
+    let region = regions.find(|region| name_fault(region).is_none());
     ClusterLocation {
-        name: names.find(fine).map(str::to_owned),
-        region: regions.find(fine).map(str::to_owned),
+        name: name.map(str::to_owned),
+        region: region.map(str::to_owned),
         eks: eks.map(str::to_owned),
     }
 }
 
 /// Converts the expanders. Outrigger always chooses by cost.
-fn expanders(said: &FlagValues, losses: &mut DroppedFields, notes: &mut Vec<String>) {
-    let Some(all) = said.text("expander") else {
+fn expanders(flags: &FlagValues, losses: &mut DroppedFields, notes: &mut Vec<String>) {
+    let Some(all) = flags.text("expander") else {
         return;
     };
-    for (index, own) in all.split(',').map(str::trim).enumerate() {
-        let path = format!("--expander={own}");
-        match own {
-            "priority" if index == 0 => {}
+    for (index, expander) in all.split(',').map(str::trim).enumerate() {
+        let path = format!("--expander={expander}");
+        let why = match expander {
+            "priority" if index == 0 => continue,
             "priority" => {
-                let why = "it only chooses among the results of the expanders before it; a weight \
-                           would override the cost";
-                losses.add(path, why);
+                "it only chooses among the results of the expanders before it; a weight would \
+                 override the cost"
             }
-            "least-waste" | "most-pods" | "price" | "random" => notes.push(format!(
-                "{}: not needed {path} (Outrigger launches the cheapest type of all pools)",
-                said.of
-            )),
+            "least-waste" | "most-pods" | "price" | "random" => {
+                let of = &flags.of;
+                let why = "Outrigger launches the cheapest type of all pools";
+                notes.push(format!("{of}: not needed {path} ({why})"));
+                continue;
+            }
             "least-nodes" => {
-                let why = "node_overhead_price in the scheduler block results in fewer, larger \
-                           nodes";
-                losses.add(path, why);
+                "node_overhead_price in the scheduler block results in fewer, larger nodes"
             }
-            "grpc" => {
-                let why = "external expanders are not supported; use weight and overlay";
-                losses.add(path, why);
-            }
-            _ => losses.add(path, "unknown expander"),
-        }
+            "grpc" => "external expanders are not supported; use weight and overlay",
+            _ => "unknown expander",
+        };
+        losses.add(path, why);
     }
 }
 
 /// Converts the priorities of the expander `priority` to weights.
 fn weights(
-    said: &FlagValues,
+    flags: &FlagValues,
     program: &Deployment,
     names: &[&str],
     losses: &mut DroppedFields,
 ) -> BTreeMap<String, i64> {
-    let expander = said.text("expander").unwrap_or_default();
+    let expander = flags.text("expander").unwrap_or_default();
     let first = expander.split(',').next();
-    if first.is_none_or(|own| own.trim() != "priority") {
+    if first.is_none_or(|name| name.trim() != "priority") {
         return BTreeMap::new();
     }
     let Some(priorities) = &program.priorities else {
@@ -265,7 +262,9 @@ fn weights(
     let patterns = patterns(priorities, losses);
     let mut best: BTreeMap<String, i64> = BTreeMap::new();
     for name in names {
-        let found = patterns.iter().filter(|(_, own)| own.is_match(name));
+        let found = patterns
+            .iter()
+            .filter(|(_, pattern)| pattern.is_match(name));
         // Groups that match no pattern have no weight and are last.
         if let Some(priority) = found.map(|(priority, _)| *priority).max() {
             best.insert((*name).to_owned(), priority);
@@ -286,9 +285,9 @@ fn weights(
 }
 
 /// Parses the patterns of names with their priorities.
-fn patterns(text_of_it: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
+fn patterns(priorities: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
     let path = "ConfigMap/cluster-autoscaler-priority-expander";
-    let parsed = manifests::parse(text_of_it);
+    let parsed = manifests::parse(priorities);
     let Some(Value::Object(all)) = parsed.ok().and_then(|all| all.into_iter().next()) else {
         losses.add(
             path,
@@ -298,18 +297,21 @@ fn patterns(text_of_it: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
     };
     let mut patterns = Vec::new();
     for (priority, list) in &all {
-        let at = format!("{path}: {priority}");
+        let entry_path = format!("{path}: {priority}");
         let (Ok(priority), Value::Array(list)) = (priority.parse::<i64>(), list) else {
-            losses.add(at, "the entry is not a number with a list of patterns");
+            losses.add(
+                entry_path,
+                "the entry is not a number with a list of patterns",
+            );
             continue;
         };
-        for own in list.iter().filter_map(text) {
-            let fits = own.len() <= PATTERN_LENGTH_MAX && patterns.len() < PATTERNS_MAX;
-            match Regex::new(&own).ok().filter(|_| fits) {
+        for pattern in list.iter().filter_map(text) {
+            let fits = pattern.len() <= PATTERN_LENGTH_MAX && patterns.len() < PATTERNS_MAX;
+            match Regex::new(&pattern).ok().filter(|_| fits) {
                 Some(regex) => patterns.push((priority, regex)),
                 None => {
-                    let own: String = own.chars().take(PATTERN_LENGTH_MAX).collect();
-                    losses.add(format!("{at}: {own}"), "invalid pattern");
+                    let pattern: String = pattern.chars().take(PATTERN_LENGTH_MAX).collect();
+                    losses.add(format!("{entry_path}: {pattern}"), "invalid pattern");
                 }
             }
         }
@@ -318,20 +320,16 @@ fn patterns(text_of_it: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
 }
 
 /// Returns the keys of startup taints. Drops a key that no group has: its effect is unknown.
-fn startup(said: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields) -> Vec<String> {
+fn startup(flags: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields) -> Vec<String> {
     let mut keys = Vec::new();
     for flag in ["startup-taint", "ignore-taint"] {
-        for key in said.list(flag) {
+        for key in flags.list(flag) {
             if !groups.iter().any(|group| has_taint(group, key)) {
-                losses.all.push(DroppedField {
-                    of: said.of.clone(),
-                    path: format!("--{flag}={key}"),
-                    why: format!(
-                        "no group has its effect; add startup_taint {key:?} to the pools whose \
-                         nodes start with it"
-                    ),
-                    missing: false,
-                });
+                let why = format!(
+                    "no group has its effect; add startup_taint {key:?} to the pools whose \
+                     nodes start with it"
+                );
+                flags.drop_flag(format!("--{flag}={key}"), why, losses);
             }
             keys.push(key.clone());
         }
@@ -340,8 +338,8 @@ fn startup(said: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields) 
 }
 
 /// Drops a cloud provider other than AWS.
-fn provider(said: &FlagValues, losses: &mut DroppedFields) {
-    if let Some(text) = said.text("cloud-provider").filter(|text| *text != "aws") {
+fn provider(flags: &FlagValues, losses: &mut DroppedFields) {
+    if let Some(text) = flags.text("cloud-provider").filter(|text| *text != "aws") {
         let why = "only AWS groups are imported; use an exec block for other clouds";
         losses.add(format!("--cloud-provider={text}"), why);
     }

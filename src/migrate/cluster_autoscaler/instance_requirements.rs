@@ -1,10 +1,11 @@
 //! Converts the instances of a group to requirements on types, zones and capacity types.
 
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use super::node_groups::NodeGroup;
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{take, take_text, text, text_or_empty, texts};
 use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
 use crate::model::labels::{
     ACCELERATOR_COUNT, CAPACITY_TYPE, GPU_COUNT, INSTANCE_SIZE, INSTANCE_TYPE, ZONE,
@@ -36,6 +37,20 @@ const RESERVATION: &str = "CapacityReservationSpecification";
 /// The path of the attributes for instance type selection.
 const ATTRIBUTES: &str = "InstanceRequirements";
 
+/// Why the instance types of a group cannot be converted.
+#[derive(Debug, Error)]
+pub(super) enum InstanceTypesError {
+    #[error("launch configurations are not supported; migrate the group to a launch template")]
+    LaunchConfiguration,
+    #[error(
+        "the input has no instance types; pass the output of aws ec2 \
+         describe-launch-template-versions with --asg"
+    )]
+    NoTypes,
+    #[error("no requirement expresses {0}; write instance families or types")]
+    Patterns(String),
+}
+
 /// The requirements collected so far.
 #[derive(Debug, Default)]
 struct Rules {
@@ -44,11 +59,7 @@ struct Rules {
 
 impl Rules {
     fn add(&mut self, key: &str, name: &'static str, value: impl Into<Value>) {
-        let found = self
-            .blocks
-            .iter_mut()
-            .find(|block| block.label.as_deref() == Some(key));
-        if let Some(block) = found {
+        if let Some(block) = self.block_mut(key) {
             block.body.set(name, value);
             return;
         }
@@ -61,14 +72,17 @@ impl Rules {
         });
     }
 
+    /// Returns the requirement on a label.
+    fn block_mut(&mut self, key: &str) -> Option<&mut HclBlock> {
+        let mut blocks = self.blocks.iter_mut();
+        blocks.find(|block| block.label.as_deref() == Some(key))
+    }
+
     /// Adds a value to a requirement.
     fn note(&mut self, key: &str, text: &str) {
-        let mut blocks = self.blocks.iter_mut();
-        if let Some(block) = blocks.find(|block| block.label.as_deref() == Some(key)) {
-            block
-                .body
-                .items
-                .insert(0, HclItem::Comment(text.to_owned()));
+        if let Some(block) = self.block_mut(key) {
+            let comment = HclItem::Comment(text.to_owned());
+            block.body.items.insert(0, comment);
         }
     }
 }
@@ -80,20 +94,20 @@ fn reserved(
     data: Option<&Map<String, Value>>,
     capacity: &[&'static str],
 ) -> Option<(Vec<&'static str>, &'static str)> {
-    let of = |fields: &Map<String, Value>| fields.get(RESERVATION)?.as_object().cloned();
-    let (by_template, by_group) = (data.and_then(of)?, of(&group.fields));
+    let by_group = group.fields.get(RESERVATION);
+    let by_template = data?.get(RESERVATION)?;
     by_template
         .get("CapacityReservationTarget")?
         .get("CapacityReservationId")?
         .as_str()?;
-    let at = capacity
+    let on_demand_index = capacity
         .iter()
         .position(|capacity| *capacity == "on-demand")?;
     let goes_on = [by_group, Some(by_template)]
         .into_iter()
         .flatten()
-        .any(|own| {
-            let preference = own.get("CapacityReservationPreference");
+        .any(|reservation| {
+            let preference = reservation.get("CapacityReservationPreference");
             preference.is_some_and(|preference| {
                 preference == "open" || preference == "capacity-reservations-first"
             })
@@ -109,7 +123,7 @@ fn reserved(
         ),
     };
     let mut capacity = capacity.to_vec();
-    capacity.splice(at..=at, ours.iter().copied());
+    capacity.splice(on_demand_index..=on_demand_index, ours.iter().copied());
     Some((capacity, note))
 }
 
@@ -118,12 +132,13 @@ pub(super) fn rules(
     group: &mut NodeGroup,
     data: Option<&Map<String, Value>>,
     losses: &mut DroppedFields,
-) -> Result<Vec<HclBlock>, String> {
+) -> Result<Vec<HclBlock>, InstanceTypesError> {
     let mut rules = Rules::default();
-    let mixed = match group.fields.get("MixedInstancesPolicy") {
-        Some(Value::Object(mixed)) => mixed.clone(),
-        _ => Map::new(),
-    };
+    let mixed = group.fields.get("MixedInstancesPolicy");
+    let mixed = mixed
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     let capacity = capacity(group, &mixed, data, losses);
     match reserved(group, data, &capacity) {
         Some((capacity, note)) => {
@@ -132,10 +147,7 @@ pub(super) fn rules(
         }
         None => rules.add(CAPACITY_TYPE, "in", capacity),
     }
-    let zones = match group.take("AvailabilityZones") {
-        Some(Value::Array(zones)) => zones.iter().filter_map(text).collect(),
-        _ => Vec::new(),
-    };
+    let zones = texts(group.take("AvailabilityZones").as_ref());
     types(group, &mixed, data, &mut rules, losses)?;
     // Without zones, its subnets determine the zones.
     if !zones.is_empty() {
@@ -151,47 +163,48 @@ fn capacity(
     data: Option<&Map<String, Value>>,
     losses: &mut DroppedFields,
 ) -> Vec<&'static str> {
-    let (spot, on_demand) = ("spot", "on-demand");
-    if let Some(Value::Object(own)) = mixed.get("InstancesDistribution") {
-        let whole =
-            |name: &str, default: i64| own.get(name).and_then(Value::as_i64).unwrap_or(default);
-        let base = whole("OnDemandBaseCapacity", 0);
-        let share = whole("OnDemandPercentageAboveBaseCapacity", 100);
-        let path = "MixedInstancesPolicy.InstancesDistribution";
-        if own
-            .get("SpotMaxPrice")
-            .and_then(text)
-            .is_some_and(|own| !own.is_empty())
-        {
-            let why = "no maximum spot price is supported; spot never costs more than on-demand";
-            losses.add(format!("{path}.SpotMaxPrice"), why);
-        }
-        return match (base, share) {
-            (_, 100..) => vec![on_demand],
-            (0, ..=0) => vec![spot],
-            _ => {
-                let why = format!(
-                    "shares are not supported: {base} on demand and {share} % of the others \
-                     become the cheaper of both; use two pools with limits and weights instead"
-                );
-                losses.add(path, why);
-                vec![spot, on_demand]
-            }
-        };
+    if let Some(Value::Object(distribution)) = mixed.get("InstancesDistribution") {
+        return distributed(distribution, losses);
     }
     match group.managed("capacityType").and_then(Value::as_str) {
-        Some("SPOT") => return vec![spot],
+        Some("SPOT") => return vec!["spot"],
         Some("CAPACITY_BLOCK") => return vec!["reserved"],
         _ => {}
     }
-    let market = data.and_then(|data| data.get("InstanceMarketOptions"));
-    let market = market
-        .and_then(|own| own.get("MarketType"))
-        .and_then(Value::as_str);
-    match market {
-        Some("spot") => vec![spot],
+    let market = data.and_then(|data| data.get("InstanceMarketOptions")?.get("MarketType"));
+    match market.and_then(Value::as_str) {
+        Some("spot") => vec!["spot"],
         Some("capacity-block") => vec!["reserved"],
-        _ => vec![on_demand],
+        _ => vec!["on-demand"],
+    }
+}
+
+/// Converts the shares of on-demand and spot instances to capacity types.
+fn distributed(distribution: &Map<String, Value>, losses: &mut DroppedFields) -> Vec<&'static str> {
+    let [base, share] = [
+        ("OnDemandBaseCapacity", 0),
+        ("OnDemandPercentageAboveBaseCapacity", 100),
+    ]
+    .map(|(name, default)| {
+        let number = distribution.get(name).and_then(Value::as_i64);
+        number.unwrap_or(default)
+    });
+    let path = "MixedInstancesPolicy.InstancesDistribution";
+    if !text_or_empty(distribution.get("SpotMaxPrice")).is_empty() {
+        let why = "no maximum spot price is supported; spot never costs more than on-demand";
+        losses.add(format!("{path}.SpotMaxPrice"), why);
+    }
+    match (base, share) {
+        (_, 100..) => vec!["on-demand"],
+        (0, ..=0) => vec!["spot"],
+        _ => {
+            let why = format!(
+                "shares are not supported: {base} on demand and {share} % of the others \
+                 become the cheaper of both; use two pools with limits and weights instead"
+            );
+            losses.add(path, why);
+            vec!["spot", "on-demand"]
+        }
     }
 }
 
@@ -202,29 +215,23 @@ fn types(
     data: Option<&Map<String, Value>>,
     rules: &mut Rules,
     losses: &mut DroppedFields,
-) -> Result<(), String> {
-    let template = mixed.get("LaunchTemplate");
-    let overrides = template
-        .and_then(|template| template.get("Overrides"))
-        .and_then(Value::as_array);
-    let overrides: Vec<&Value> = overrides.into_iter().flatten().collect();
-    let mut named: Vec<String> = Vec::new();
-    let mut add = |name: Option<String>| {
-        if let Some(name) = name.filter(|name| !name.is_empty() && !named.contains(name)) {
-            named.push(name);
-        }
-    };
-    for own in &overrides {
-        add(own.get("InstanceType").and_then(text));
+) -> Result<(), InstanceTypesError> {
+    let overrides = mixed
+        .get("LaunchTemplate")
+        .and_then(|template| template.get("Overrides")?.as_array())
+        .map_or(&[][..], Vec::as_slice);
+    let mut names: Vec<String> = Vec::new();
+    for entry in overrides {
+        names.extend(entry.get("InstanceType").and_then(text));
         let path = "MixedInstancesPolicy.LaunchTemplate.Overrides";
-        let weight = own.get("WeightedCapacity").and_then(text);
+        let weight = entry.get("WeightedCapacity").and_then(text);
         if weight.is_some_and(|weight| weight != "1") {
             losses.add(
                 format!("{path}.WeightedCapacity"),
                 "weights are not supported; limits count nodes",
             );
         }
-        if own
+        if entry
             .get("LaunchTemplateSpecification")
             .is_some_and(Value::is_object)
         {
@@ -232,37 +239,31 @@ fn types(
             losses.add(format!("{path}.LaunchTemplateSpecification"), why);
         }
     }
-    let attributes = match overrides.as_slice() {
-        [one] => one.get(ATTRIBUTES),
+    let attributes = match overrides {
+        [entry] => entry.get(ATTRIBUTES),
         _ => None,
     };
-    let attributes = attributes.or_else(|| data.and_then(|data| data.get(ATTRIBUTES)));
-    if let Some(Value::Object(own)) = attributes.filter(|_| overrides.len() <= 1) {
-        return by_attributes(own.clone(), rules, losses);
+    let attributes = attributes.or_else(|| data?.get(ATTRIBUTES));
+    if let Some(Value::Object(attributes)) = attributes.filter(|_| overrides.len() <= 1) {
+        return by_attributes(attributes.clone(), rules, losses);
     }
-    let managed = group.managed("instanceTypes").and_then(Value::as_array);
-    for name in managed
-        .into_iter()
-        .flatten()
-        .filter(|_| overrides.is_empty())
-    {
-        add(text(name));
+    if overrides.is_empty() {
+        let managed = group.managed("instanceTypes");
+        names.extend(texts(managed));
+        if managed.and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            names.extend(data.and_then(|data| text(data.get("InstanceType")?)));
+        }
     }
-    let lone = data
-        .and_then(|data| data.get("InstanceType"))
-        .and_then(text);
-    if overrides.is_empty() && managed.is_none_or(Vec::is_empty) {
-        add(lone);
+    let mut named: Vec<String> = Vec::new();
+    for name in names {
+        if !name.is_empty() && !named.contains(&name) {
+            named.push(name);
+        }
     }
     if named.is_empty() {
         return Err(match group.fields.contains_key("LaunchConfigurationName") {
-            true => {
-                "launch configurations are not supported; migrate the group to a launch template"
-                    .to_owned()
-            }
-            false => "the input has no instance types; pass the output of aws ec2 \
-                      describe-launch-template-versions with --asg"
-                .to_owned(),
+            true => InstanceTypesError::LaunchConfiguration,
+            false => InstanceTypesError::NoTypes,
         });
     }
     rules.add(INSTANCE_TYPE, "in", named);
@@ -281,28 +282,17 @@ const MAKERS: [(&str, &str); 1] = [("amazon-web-services", "aws")];
 
 /// Converts attributes for instance type selection to requirements.
 fn by_attributes(
-    mut own: Map<String, Value>,
+    mut attributes: Map<String, Value>,
     rules: &mut Rules,
     losses: &mut DroppedFields,
-) -> Result<(), String> {
-    let texts = |own: &mut Map<String, Value>, name: &str| -> Vec<String> {
-        let items = take(own, name);
-        let items = items
-            .as_ref()
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
-        items.filter_map(text).collect()
-    };
-    let allowed = texts(&mut own, "AllowedInstanceTypes");
+) -> Result<(), InstanceTypesError> {
+    let allowed = texts(take(&mut attributes, "AllowedInstanceTypes").as_ref());
     if !allowed.is_empty() {
-        let (key, values) = patterns(&allowed).ok_or_else(|| {
-            let names = allowed.join(", ");
-            format!("no requirement expresses {names}; write instance families or types")
-        })?;
+        let (key, values) =
+            patterns(&allowed).ok_or_else(|| InstanceTypesError::Patterns(allowed.join(", ")))?;
         rules.add(key, "in", values);
     }
-    let excluded = texts(&mut own, "ExcludedInstanceTypes");
+    let excluded = texts(take(&mut attributes, "ExcludedInstanceTypes").as_ref());
     match patterns(&excluded) {
         _ if excluded.is_empty() => {}
         Some((key, values)) if allowed.is_empty() => rules.add(key, "not_in", values),
@@ -311,9 +301,9 @@ fn by_attributes(
             losses.add(format!("{ATTRIBUTES}.ExcludedInstanceTypes"), why);
         }
     }
-    accelerators(&mut own, rules);
+    accelerators(&mut attributes, rules);
     for (name, key) in RANGES {
-        let Some(range) = take(&mut own, name) else {
+        let Some(range) = take(&mut attributes, name) else {
             continue;
         };
         for (bound, argument) in [("Min", "gte"), ("Max", "lte")] {
@@ -329,82 +319,68 @@ fn by_attributes(
         ("AcceleratorManufacturers", GPU_MAKER),
         ("AcceleratorNames", GPU_NAME),
     ] {
-        let values = texts(&mut own, name);
+        let mut values = texts(take(&mut attributes, name).as_ref());
+        for value in &mut values {
+            if let Some((_, ours)) = MAKERS.iter().find(|(theirs, _)| theirs == value) {
+                *value = (*ours).to_owned();
+            }
+        }
         if !values.is_empty() {
-            rules.add(
-                key,
-                "in",
-                values
-                    .into_iter()
-                    .map(
-                        |value| match MAKERS.iter().find(|(theirs, _)| *theirs == value) {
-                            Some((_, ours)) => (*ours).to_owned(),
-                            None => value,
-                        },
-                    )
-                    .collect::<Vec<_>>(),
-            );
+            rules.add(key, "in", values);
         }
     }
-    words(&mut own, rules);
-    rest(&own, losses);
+    words(&mut attributes, rules);
+    rest(&attributes, losses);
     Ok(())
 }
 
 /// Converts attributes with a keyword. They have a default.
-fn words(own: &mut Map<String, Value>, rules: &mut Rules) {
-    let mut word = |name: &str, default: &str| {
-        let own = take(own, name).as_ref().and_then(text);
-        own.unwrap_or_else(|| default.to_owned())
-    };
-    let (burst, metal) = (
-        word("BurstablePerformance", "excluded"),
-        word("BareMetal", "excluded"),
-    );
-    let local = word("LocalStorage", "included");
-    match burst.as_str() {
-        "excluded" => rules.add(CATEGORY, "not_in", vec!["t"]),
-        "required" => rules.add(CATEGORY, "in", vec!["t"]),
-        _ => {}
+fn words(attributes: &mut Map<String, Value>, rules: &mut Rules) {
+    for (name, key, values) in [
+        ("BurstablePerformance", CATEGORY, &["t"][..]),
+        ("BareMetal", INSTANCE_SIZE, &METAL),
+    ] {
+        match take_text(attributes, name).as_deref().unwrap_or("excluded") {
+            "excluded" => rules.add(key, "not_in", values.to_vec()),
+            "required" => rules.add(key, "in", values.to_vec()),
+            _ => {}
+        }
     }
-    match metal.as_str() {
-        "excluded" => rules.add(INSTANCE_SIZE, "not_in", METAL.to_vec()),
-        "required" => rules.add(INSTANCE_SIZE, "in", METAL.to_vec()),
-        _ => {}
-    }
-    match local.as_str() {
-        "excluded" => rules.add(LOCAL, "exists", false),
-        "required" => rules.add(LOCAL, "exists", true),
+    match take_text(attributes, "LocalStorage").as_deref() {
+        Some("excluded") => rules.add(LOCAL, "exists", false),
+        Some("required") => rules.add(LOCAL, "exists", true),
         _ => {}
     }
 }
 
 /// A maximum of zero accelerators means that the label does not exist.
-fn accelerators(own: &mut Map<String, Value>, rules: &mut Rules) {
-    let most = own.get("AcceleratorCount").and_then(|own| own.get("Max"));
-    if most.and_then(Value::as_i64) == Some(0) {
-        take(own, "AcceleratorCount");
+fn accelerators(attributes: &mut Map<String, Value>, rules: &mut Rules) {
+    let maximum = attributes
+        .get("AcceleratorCount")
+        .and_then(|range| range.get("Max"));
+    if maximum.and_then(Value::as_i64) == Some(0) {
+        take(attributes, "AcceleratorCount");
         rules.add(GPU_COUNT, "exists", false);
         rules.add(ACCELERATOR_COUNT, "exists", false);
     }
     // The label counts only GPUs.
-    let kinds = own.get("AcceleratorTypes").and_then(Value::as_array);
+    let kinds = attributes.get("AcceleratorTypes").and_then(Value::as_array);
     if kinds.is_some_and(|all| all.len() == 1 && all[0] == "gpu") {
-        take(own, "AcceleratorTypes");
+        take(attributes, "AcceleratorTypes");
     }
 }
 
 /// Reports attributes without a requirement.
-fn rest(own: &Map<String, Value>, losses: &mut DroppedFields) {
-    for (name, value) in own {
-        let both = value.as_array().is_some_and(|all| all.len() == 2);
+fn rest(attributes: &Map<String, Value>, losses: &mut DroppedFields) {
+    for (name, value) in attributes {
+        let has_two = value.as_array().is_some_and(|all| all.len() == 2);
         let empty = match value {
             Value::Object(items) => items.is_empty(),
             Value::Array(items) => items.is_empty(),
             other => other.is_null(),
         };
         // `current` and `previous` together are all generations.
-        let is_unset_value = empty || (name == "InstanceGenerations" && both);
+        let is_unset_value = empty || (name == "InstanceGenerations" && has_two);
         if !is_unset_value {
             let why = match name.as_str() {
                 "BaselineEbsBandwidthMbps" => {
@@ -420,11 +396,11 @@ fn rest(own: &Map<String, Value>, losses: &mut DroppedFields) {
 
 /// Returns the label that corresponds to patterns of types, with its values.
 fn patterns(all: &[String]) -> Option<(&'static str, Vec<String>)> {
-    if all.iter().all(|own| !own.contains('*')) {
+    if all.iter().all(|pattern| !pattern.contains('*')) {
         return Some((INSTANCE_TYPE, all.to_vec()));
     }
-    let families = all.iter().map(|own| {
-        let family = own.strip_suffix(".*")?;
+    let families = all.iter().map(|pattern| {
+        let family = pattern.strip_suffix(".*")?;
         (!family.contains('*')).then(|| family.to_owned())
     });
     Some((FAMILY, families.collect::<Option<Vec<String>>>()?))

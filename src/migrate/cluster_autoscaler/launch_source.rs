@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::node_groups::{LaunchTemplateVersion, NodeGroup, meant, only};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{take, take_text, text};
 use crate::migrate::hcl::HclBody;
 
 /// Why a value is missing if the launch template is not part of the input.
@@ -44,7 +44,7 @@ pub(super) struct LaunchSource {
     /// The launch template that the user passed to EKS.
     pub(super) given: Option<Map<String, Value>>,
     /// The name of the launch template that the user passed to EKS, if the input does not have it.
-    untold: Option<String>,
+    missing: Option<String>,
     /// Versions that are assumed to be the latest, because the input has no others.
     pub(super) latest: Vec<i64>,
 }
@@ -52,29 +52,27 @@ pub(super) struct LaunchSource {
 impl LaunchSource {
     /// Finds the launch template of a group.
     pub(super) fn of(group: &NodeGroup, templates: &[LaunchTemplateVersion]) -> Self {
-        let mixed = group.fields.get("MixedInstancesPolicy");
-        let mixed = mixed.and_then(|own| own.get("LaunchTemplate"));
-        let mixed = mixed.and_then(|own| own.get("LaunchTemplateSpecification"));
-        let found = |reference: Option<&Value>| {
-            let template = meant(reference?.as_object()?, templates)?;
-            Some(template.data.clone())
-        };
+        let mixed = group.fields.get("MixedInstancesPolicy").and_then(|policy| {
+            policy
+                .get("LaunchTemplate")?
+                .get("LaunchTemplateSpecification")
+        });
+        let specification = mixed.or_else(|| group.fields.get("LaunchTemplate"));
         let named = group.managed("launchTemplate");
-        let given = found(named);
-        let untold = named.filter(|_| given.is_none()).map(|own| {
-            let word = |name: &str| own.get(name).and_then(text);
-            let template = word("id").or_else(|| word("name")).unwrap_or_default();
-            let version = word("version").unwrap_or_else(|| "$Default".to_owned());
+        let given = template_data(named, templates);
+        let missing = named.filter(|_| given.is_none()).map(|reference| {
+            let [id, name, version] =
+                ["id", "name", "version"].map(|field| reference.get(field).and_then(text));
+            let template = id.or(name).unwrap_or_default();
+            let version = version.unwrap_or_else(|| "$Default".to_owned());
             format!("launchTemplate {template} version {version}")
         });
-        let own = mixed.or_else(|| group.fields.get("LaunchTemplate"));
-        let references = [own, named].into_iter().flatten();
-        let references = references.filter_map(Value::as_object);
-        let latest = references.filter_map(|reference| only(reference, templates));
+        let references = [specification, named].into_iter().flatten();
+        let latest = references.filter_map(|reference| only(reference.as_object()?, templates));
         Self {
-            data: found(own),
+            data: template_data(specification, templates),
             given,
-            untold,
+            missing,
             latest: latest.collect(),
         }
     }
@@ -88,13 +86,22 @@ impl LaunchSource {
                 "{why} {kind}; use ami blocks with ami_family and the SSM parameter of the image"
             ));
         }
-        let is_told = self.data.is_some() || self.given.is_some();
-        (kind == CUSTOM && !is_told).then(|| {
-            let template = self.untold.as_deref().unwrap_or("its launch template");
+        let is_known = self.data.is_some() || self.given.is_some();
+        (kind == CUSTOM && !is_known).then(|| {
+            let template = self.missing.as_deref().unwrap_or("its launch template");
             let why = "the input has neither the image nor the user data of the nodes";
             format!("{why}; pass {template} with --asg")
         })
     }
+}
+
+/// Returns the launch template of a reference, if the input has it.
+fn template_data(
+    reference: Option<&Value>,
+    templates: &[LaunchTemplateVersion],
+) -> Option<Map<String, Value>> {
+    let version = meant(reference?.as_object()?, templates)?;
+    Some(version.data.clone())
 }
 
 /// Returns the image type of an EKS node group.
@@ -104,7 +111,7 @@ fn kind(group: &NodeGroup) -> Option<&str> {
 
 /// Returns the family of an image type.
 fn family(kind: &str) -> Option<&'static str> {
-    let found = IMAGES.iter().find(|(own, _)| *own == kind);
+    let found = IMAGES.iter().find(|(ami_type, _)| *ami_type == kind);
     found.map(|(_, family)| *family)
 }
 
@@ -123,7 +130,7 @@ pub(super) fn user_data(
         None if !is_own => None,
         _ => encoded,
     };
-    if let Some(path) = launched.untold.as_deref().filter(|_| !is_own) {
+    if let Some(path) = launched.missing.as_deref().filter(|_| !is_own) {
         let why =
             "the user data can contain more than the EKS bootstrap; pass this version with --asg";
         losses.miss(path, why);
@@ -146,7 +153,7 @@ pub(super) fn image(
     losses: &mut DroppedFields,
 ) -> Option<(HclBody, bool)> {
     let mut inner = HclBody::default();
-    let own = take(data, "ImageId").as_ref().and_then(text);
+    let image_id = take_text(data, "ImageId");
     if let Some(kind) = kind(group).filter(|kind| *kind != CUSTOM) {
         // Without a family, the pool is dropped, too.
         let family = family(kind)?;
@@ -154,13 +161,13 @@ pub(super) fn image(
         inner.set("alias", format!("{family}@{version}"));
         return Some((inner, false));
     }
-    match own.as_deref() {
-        Some(own) if own.starts_with("ami-") => inner.set("id", own),
-        Some(own) if own.starts_with("resolve:ssm:") => {
-            inner.set("ssm_parameter", own.trim_start_matches("resolve:ssm:"));
+    match image_id.as_deref() {
+        Some(id) if id.starts_with("ami-") => inner.set("id", id),
+        Some(id) if id.starts_with("resolve:ssm:") => {
+            inner.set("ssm_parameter", id.trim_start_matches("resolve:ssm:"));
         }
-        Some(own) => losses.add(
-            format!("LaunchTemplateData.ImageId: {own}"),
+        Some(id) => losses.add(
+            format!("LaunchTemplateData.ImageId: {id}"),
             "not an image ID",
         ),
         None => losses.miss("ami", TELL),
@@ -176,9 +183,9 @@ fn version(group: &NodeGroup, family: &str, losses: &mut DroppedFields) -> Strin
     };
     let pinned = release
         .split_once('-')
-        .and_then(|(first, rest)| match family {
+        .and_then(|(first, suffix)| match family {
             // The release is the Kubernetes version and the build date.
-            "al2" | "al2023" => is_date(rest).then(|| format!("v{rest}")),
+            "al2" | "al2023" => is_date(suffix).then(|| format!("v{suffix}")),
             // The release is the version and the commit of the build.
             "bottlerocket" => is_version(first).then(|| first.to_owned()),
             _ => None,
@@ -198,7 +205,7 @@ fn is_version(text: &str) -> bool {
     text.split('.').count() == 3
         && text
             .split('.')
-            .all(|own| !own.is_empty() && own.chars().all(|c| c.is_ascii_digit()))
+            .all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@ use super::node_groups::NodeGroup;
 use super::unsupported_fields;
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::FieldKind::{ByHand, Flag, Text, Whole};
-use crate::migrate::field_mapping::{self, FieldMapping, row, take, text};
-use crate::migrate::hcl::{HclBlock, HclBody};
+use crate::migrate::field_mapping::{
+    self, FieldMapping, row, take, take_object, take_text, text, texts,
+};
+use crate::migrate::hcl::HclBody;
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
 /// A volume of a launch template.
@@ -80,10 +82,11 @@ const SECRETS: [&str; 3] = ["--token", "K3S_TOKEN", "RKE2_TOKEN"];
 pub(super) fn build(
     group: &mut NodeGroup,
     launched: &LaunchSource,
-    (of, name): (&str, &str),
+    source: &str,
+    name: &str,
     clusters: &[String],
 ) -> ConvertedBlock {
-    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(of));
+    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(source));
     let mut data = launched.data.clone().unwrap_or_default();
     // The launch template of the user has more data than the one that EKS created.
     for (name, value) in launched.given.iter().flatten() {
@@ -95,9 +98,7 @@ pub(super) fn build(
         ));
     }
     let user_data = user_data(group, launched, &mut data, &mut losses);
-    if !clusters.is_empty() {
-        body.set("clusters", clusters.to_vec());
-    }
+    body.set_unless_empty("clusters", clusters.to_vec());
     let image = image(group, &mut data, &mut losses);
     let is_own = image.as_ref().is_some_and(|(_, is_own)| *is_own);
     if is_own {
@@ -124,41 +125,29 @@ pub(super) fn build(
         "LaunchTemplateData",
         &mut losses,
     );
-    ConvertedBlock {
-        of: of.to_owned(),
-        block: HclBlock {
-            kind: "node_class",
-            label: Some(name.to_owned()),
-            body,
-        },
-        losses: losses.all,
-        left_out: false,
-        words: ItemNoun::Ours,
-    }
+    let label = Some(name.to_owned());
+    ConvertedBlock::new("node_class", label, body, losses, ItemNoun::Ours)
 }
 
 /// Converts the metadata options. In EC2, the image and the account determine unset options.
 fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
-    let mut own = match take(data, "MetadataOptions") {
-        Some(Value::Object(own)) => own,
-        _ => Map::new(),
-    };
+    let mut options = take_object(data, "MetadataOptions");
     let path = "LaunchTemplateData.MetadataOptions";
-    if take(&mut own, "InstanceMetadataTags").is_some_and(|own| own == "enabled") {
+    if take(&mut options, "InstanceMetadataTags").is_some_and(|tags| tags == "enabled") {
         let why = "instance tags in the metadata service are not supported";
         losses.add(format!("{path}.InstanceMetadataTags"), why);
     }
-    let is_off = own.get("HttpEndpoint").is_some_and(|own| own == "disabled");
+    let is_off = options
+        .get("HttpEndpoint")
+        .is_some_and(|endpoint| endpoint == "disabled");
     for (field, argument, why) in UNTOLD {
-        if !is_off && own.get(field).is_none_or(Value::is_null) {
+        if !is_off && options.get(field).is_none_or(Value::is_null) {
             losses.miss(format!("metadata_options.{argument}"), why);
         }
     }
     let mut inner = HclBody::default();
-    field_mapping::import(METADATA, &mut own, path, &mut inner, losses);
-    if !inner.is_empty() {
-        body.block("metadata_options", None, inner);
-    }
+    field_mapping::import(METADATA, &mut options, path, &mut inner, losses);
+    body.block_unless_empty("metadata_options", inner);
 }
 
 /// Converts the role or instance profile. IAM names are unique without their paths.
@@ -168,18 +157,15 @@ fn identity(
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
-    let last = |text: String| text.rsplit('/').next().unwrap_or_default().to_owned();
-    let profile = take(data, "IamInstanceProfile");
-    if let Some(role) = group.managed("nodeRole").and_then(text) {
-        body.set("role", last(role));
-        return;
-    }
-    let profile =
-        profile.and_then(|profile| profile.get("Name").or(profile.get("Arn")).and_then(text));
-    match profile {
-        Some(own) => body.set("instance_profile", last(own)),
-        None => losses.miss("role or instance_profile", TELL),
-    }
+    let profile = take(data, "IamInstanceProfile")
+        .and_then(|profile| profile.get("Name").or(profile.get("Arn")).and_then(text));
+    let role = group.managed("nodeRole").and_then(text);
+    let (argument, name) = match (role, profile) {
+        (Some(role), _) => ("role", role),
+        (None, Some(profile)) => ("instance_profile", profile),
+        (None, None) => return losses.miss("role or instance_profile", TELL),
+    };
+    body.set(argument, name.rsplit('/').next().unwrap_or_default());
 }
 
 /// Converts the arguments that are not blocks.
@@ -190,20 +176,18 @@ fn arguments(
     losses: &mut DroppedFields,
 ) {
     let first = data.get("NetworkInterfaces").and_then(|data| data.get(0));
-    let public = first.and_then(|own| own.get("AssociatePublicIpAddress"));
-    if let Some(public) = public.and_then(Value::as_bool) {
-        body.set("associate_public_ip", public);
-    }
+    let public = first.and_then(|interface| interface.get("AssociatePublicIpAddress"));
+    body.set_some("associate_public_ip", public.and_then(Value::as_bool));
     let mut tags = Map::new();
-    let of_template = take(data, "TagSpecifications");
-    let of_template = of_template.iter().filter_map(Value::as_array).flatten();
-    let of_template =
-        of_template.filter(|own| own.get("ResourceType").is_some_and(|it| it == "instance"));
-    let of_template = of_template
-        .filter_map(|own| own.get("Tags")?.as_array())
-        .flatten();
-    let of_template =
-        of_template.filter_map(|tag| Some((text(tag.get("Key")?)?, text(tag.get("Value")?)?)));
+    let specifications = take(data, "TagSpecifications");
+    let of_template = specifications
+        .iter()
+        .filter_map(Value::as_array)
+        .flatten()
+        .filter(|tags| tags.get("ResourceType").is_some_and(|it| it == "instance"))
+        .filter_map(|tags| tags.get("Tags")?.as_array())
+        .flatten()
+        .filter_map(|tag| Some((text(tag.get("Key")?)?, text(tag.get("Value")?)?)));
     let of_group = group.tags.iter().filter(|tag| tag.is_launched);
     let of_group = of_group.map(|tag| (tag.key.clone(), tag.value.clone()));
     for (key, value) in of_template.chain(of_group) {
@@ -211,16 +195,16 @@ fn arguments(
             tags.insert(key, Value::from(value));
         }
     }
-    if !tags.is_empty() {
-        body.set("tags", Value::Object(tags));
-    }
-    let monitored = take(data, "Monitoring");
-    if monitored.is_some_and(|own| own.get("Enabled") == Some(&Value::Bool(true))) {
+    body.set_unless_empty("tags", Value::Object(tags));
+    let monitoring = take(data, "Monitoring");
+    if monitoring.is_some_and(|options| options.get("Enabled") == Some(&Value::Bool(true))) {
         body.set("detailed_monitoring", true);
     }
     let market = take(data, "InstanceMarketOptions");
-    let spot = market.as_ref().and_then(|own| own.get("SpotOptions"));
-    if spot.is_some_and(|own| own.get("MaxPrice").is_some()) {
+    if market.is_some_and(|options| {
+        let spot = options.get("SpotOptions");
+        spot.is_some_and(|options| options.get("MaxPrice").is_some())
+    }) {
         let why = "no maximum spot price is supported; spot never costs more than on-demand";
         losses.add(
             "LaunchTemplateData.InstanceMarketOptions.SpotOptions.MaxPrice",
@@ -236,49 +220,34 @@ fn network(
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
-    let list = |value: Option<&Value>| -> Vec<String> {
-        let items = value.and_then(Value::as_array).into_iter().flatten();
-        items.filter_map(text).collect()
-    };
-    let written = group.take("VPCZoneIdentifier").as_ref().and_then(text);
-    let written = written.unwrap_or_default();
-    let parts = written.split(',').map(|own| own.trim().to_owned());
-    let mut subnets: Vec<String> = parts.filter(|own| !own.is_empty()).collect();
+    let written = take_text(&mut group.fields, "VPCZoneIdentifier").unwrap_or_default();
+    let parts = written.split(',').map(|subnet| subnet.trim().to_owned());
+    let mut subnets: Vec<String> = parts.filter(|subnet| !subnet.is_empty()).collect();
     if subnets.is_empty() {
-        subnets = list(group.managed("subnets"));
+        subnets = texts(group.managed("subnets"));
     }
     if subnets.is_empty() {
         losses.miss("subnet", "the input has no subnets; add them");
     }
-    let mut add = |kind: &'static str, name: &'static str, values: &[String]| {
-        for value in values {
-            let mut inner = HclBody::default();
-            inner.set(name, value.as_str());
-            body.block(kind, None, inner);
-        }
-    };
-    add("subnet", "id", &subnets);
+    add_terms(body, "subnet", "id", &subnets);
     let interfaces = take(data, "NetworkInterfaces");
-    let interfaces = interfaces.iter().filter_map(Value::as_array).flatten();
-    let interfaces: Vec<&Value> = interfaces.collect();
-    let mut ids = list(take(data, "SecurityGroupIds").as_ref());
-    ids.extend(list(
-        interfaces
-            .first()
-            .and_then(|interface| interface.get("Groups")),
-    ));
+    let interfaces = interfaces.as_ref().and_then(Value::as_array);
+    let interfaces = interfaces.map_or(&[][..], Vec::as_slice);
+    let first = interfaces.first();
+    let mut ids = texts(take(data, "SecurityGroupIds").as_ref());
+    ids.extend(texts(first.and_then(|interface| interface.get("Groups"))));
     ids.dedup();
-    let names = list(take(data, "SecurityGroups").as_ref());
+    let names = texts(take(data, "SecurityGroups").as_ref());
     if ids.is_empty() && names.is_empty() {
         losses.miss("security_group", TELL);
     }
-    add("security_group", "id", &ids);
-    add("security_group", "name", &names);
+    add_terms(body, "security_group", "id", &ids);
+    add_terms(body, "security_group", "name", &names);
     if interfaces.len() > 1
         || interfaces.iter().any(|interface| {
             interface
                 .get("InterfaceType")
-                .is_some_and(|own| own != "interface")
+                .is_some_and(|kind| kind != "interface")
         })
     {
         let why = "nodes have one standard interface; use network_interface blocks for more";
@@ -286,27 +255,33 @@ fn network(
     }
     let reserved =
         "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
-    if let Some(id) = take(data, reserved).as_ref().and_then(text) {
+    if let Some(id) = take_text(data, reserved) {
         // The requirements of the pool allow launches outside the reservation.
         take(
             data,
             "CapacityReservationSpecification.CapacityReservationPreference",
         );
-        add("capacity_reservation", "id", &[id]);
+        add_terms(body, "capacity_reservation", "id", &[id]);
     }
-    let mut placement = match take(data, "Placement") {
-        Some(Value::Object(own)) => own,
-        _ => Map::new(),
-    };
-    let by_group = group.take("PlacementGroup").as_ref().and_then(text);
-    let id = take(&mut placement, "GroupId").as_ref().and_then(text);
-    let name = take(&mut placement, "GroupName").as_ref().and_then(text);
+    let mut placement = take_object(data, "Placement");
+    let by_group = take_text(&mut group.fields, "PlacementGroup");
+    let id = take_text(&mut placement, "GroupId");
+    let name = take_text(&mut placement, "GroupName");
     match (id, name.or(by_group).filter(|name| !name.is_empty())) {
-        (Some(id), _) => add("placement_group", "id", &[id]),
-        (None, Some(name)) => add("placement_group", "name", &[name]),
+        (Some(id), _) => add_terms(body, "placement_group", "id", &[id]),
+        (None, Some(name)) => add_terms(body, "placement_group", "name", &[name]),
         (None, None) => {}
     }
     placement_rest(&placement, losses);
+}
+
+/// Adds a block with one argument for each value.
+fn add_terms(body: &mut HclBody, kind: &'static str, argument: &'static str, values: &[String]) {
+    for value in values {
+        let mut inner = HclBody::default();
+        inner.set(argument, value.as_str());
+        body.block(kind, None, inner);
+    }
 }
 
 fn placement_rest(placement: &Map<String, Value>, losses: &mut DroppedFields) {
@@ -332,34 +307,36 @@ fn disks(
 ) {
     let mappings = take(data, "BlockDeviceMappings");
     let mappings = mappings.iter().filter_map(Value::as_array).flatten();
-    let mut is_told = false;
+    let mut has_devices = false;
     for (index, mapping) in mappings.enumerate() {
         let path = format!("LaunchTemplateData.BlockDeviceMappings[{index}]");
-        let Value::Object(mut own) = mapping.clone() else {
+        let Value::Object(mut mapping) = mapping.clone() else {
             losses.add(path, "the value is not an object");
             continue;
         };
-        let device = take(&mut own, "DeviceName").as_ref().and_then(text);
-        let Some(device) = device.filter(|_| own.contains_key("Ebs")) else {
+        let device = take_text(&mut mapping, "DeviceName");
+        let Some(device) = device.filter(|_| mapping.contains_key("Ebs")) else {
             losses.add(path, "only EBS volumes are supported");
             continue;
         };
-        if let Some(size) = own.get_mut("Ebs").and_then(|own| own.get_mut("VolumeSize"))
+        if let Some(size) = mapping
+            .get_mut("Ebs")
+            .and_then(|ebs| ebs.get_mut("VolumeSize"))
             && let Some(gib) = size.as_i64()
         {
             *size = Value::from(format!("{gib}Gi"));
         }
         let mut inner = HclBody::default();
-        field_mapping::import(DISK, &mut own, &path, &mut inner, losses);
+        field_mapping::import(DISK, &mut mapping, &path, &mut inner, losses);
         body.block("block_device", Some(&device), inner);
-        is_told = true;
+        has_devices = true;
     }
     let size = group.managed("diskSize").and_then(Value::as_i64);
     let kind = group
         .managed("amiType")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    if let Some(gib) = size.filter(|_| !is_told) {
+    if let Some(gib) = size.filter(|_| !has_devices) {
         // Bottlerocket stores pod data on its second volume.
         let device = match kind {
             _ if kind.starts_with("BOTTLEROCKET_") => "/dev/xvdb",

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{take, take_list, text, text_or_empty};
 use crate::migrate::manifests::{self, BYTES_MAX};
 
 /// The most groups and launch templates. An account has hundreds of them in a region.
@@ -91,6 +91,17 @@ pub(super) struct Tag {
     pub(super) is_launched: bool,
 }
 
+impl Tag {
+    /// Creates a tag that is not propagated to instances.
+    fn new(key: &str, value: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            is_launched: false,
+        }
+    }
+}
+
 /// A version of a launch template.
 #[derive(Clone, Debug)]
 pub(super) struct LaunchTemplateVersion {
@@ -115,6 +126,14 @@ impl NodeGroup {
         found.map(|tag| tag.value.as_str())
     }
 
+    /// Returns the tags about nodes of this kind, with the rest of their keys.
+    pub(super) fn node_tags(&self, kind: &str) -> impl Iterator<Item = (&str, &Tag)> {
+        self.tags.iter().filter_map(move |tag| {
+            let name = tag.key.strip_prefix(NODE_TEMPLATE)?.strip_prefix(kind)?;
+            Some((name, tag))
+        })
+    }
+
     /// Removes and returns a field that is not empty.
     pub(super) fn take(&mut self, field: &str) -> Option<Value> {
         take(&mut self.fields, field)
@@ -129,43 +148,38 @@ impl NodeGroup {
 
 /// Reads all files.
 pub(super) fn read(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
-    let (mut told, mut managed, mut bytes) = (AwsExport::default(), Vec::new(), 0_usize);
-    for file in files {
-        bytes = bytes.saturating_add(file.text.len());
-        let too_much = || GroupsError::TooMuch {
-            file: file.name.clone(),
-        };
+    let (mut export, mut managed, mut bytes) = (AwsExport::default(), Vec::new(), 0_usize);
+    for SourceFile { name, text, .. } in files {
+        bytes = bytes.saturating_add(text.len());
         if bytes > BYTES_MAX {
-            return Err(too_much());
+            return Err(GroupsError::TooMuch { file: name.clone() });
         }
-        let answers = manifests::parse(&file.text).map_err(|why| GroupsError::Malformed {
-            file: file.name.clone(),
-            why,
+        let answers = manifests::parse(text).map_err(|error| GroupsError::Malformed {
+            file: name.clone(),
+            why: error.to_string(),
         })?;
-        let answers = answers.into_iter().filter(|own| !own.is_null());
         let mut is_known = false;
-        for mut answer in answers {
-            is_known |= sort(&mut answer, &file.name, &mut told, &mut managed)?;
+        for mut answer in answers.into_iter().filter(|answer| !answer.is_null()) {
+            is_known |= sort(&mut answer, name, &mut export, &mut managed)?;
         }
         if !is_known {
-            let file = file.name.clone();
-            return Err(GroupsError::Other { file });
+            return Err(GroupsError::Other { file: name.clone() });
         }
-        if told.groups.len() + told.templates.len() + managed.len() > GROUPS_MAX {
-            return Err(too_much());
+        if export.groups.len() + export.templates.len() + managed.len() > GROUPS_MAX {
+            return Err(GroupsError::TooMuch { file: name.clone() });
         }
     }
-    for own in managed {
-        join(own, &mut told.groups);
+    for node_group in managed {
+        join(node_group, &mut export.groups);
     }
-    Ok(told)
+    Ok(export)
 }
 
 /// Adds the objects of a file. Returns whether it has any.
 fn sort(
     answer: &mut Value,
     file: &str,
-    told: &mut AwsExport,
+    export: &mut AwsExport,
     managed: &mut Vec<Map<String, Value>>,
 ) -> Result<bool, GroupsError> {
     let Some(answer) = answer.as_object_mut() else {
@@ -177,35 +191,45 @@ fn sort(
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     });
-    let nameless = |list, index, field| GroupsError::Nameless {
+
+    for (index, item) in groups.into_iter().enumerate() {
+        let group =
+            group(item).ok_or_else(|| nameless(file, GROUPS, index, "AutoScalingGroupName"))?;
+        if export.groups.iter().any(|other| other.name == group.name) {
+            return Err(GroupsError::Twice {
+                file: file.to_owned(),
+                name: group.name,
+            });
+        }
+        export.groups.push(group);
+    }
+    for (index, item) in templates.into_iter().enumerate() {
+        let version = template(item);
+        export
+            .templates
+            .push(version.ok_or_else(|| nameless(file, TEMPLATES, index, "LaunchTemplateData"))?);
+    }
+    match take(answer, NODE_GROUP) {
+        Some(Value::Object(node_group))
+            if node_group
+                .get("nodegroupName")
+                .is_some_and(Value::is_string) =>
+        {
+            managed.push(node_group);
+            Ok(true)
+        }
+        Some(_) => Err(nameless(file, NODE_GROUP, 0, "nodegroupName")),
+        None => Ok(is_known),
+    }
+}
+
+/// Returns the error that an element has no name. The index counts from zero.
+fn nameless(file: &str, list: &'static str, index: usize, field: &'static str) -> GroupsError {
+    GroupsError::Nameless {
         file: file.to_owned(),
         list,
         index: index + 1,
         field,
-    };
-    for (index, item) in groups.into_iter().enumerate() {
-        let own = group(item);
-        let own = own.ok_or_else(|| nameless(GROUPS, index, "AutoScalingGroupName"))?;
-        if told.groups.iter().any(|other| other.name == own.name) {
-            return Err(GroupsError::Twice {
-                file: file.to_owned(),
-                name: own.name,
-            });
-        }
-        told.groups.push(own);
-    }
-    for (index, item) in templates.into_iter().enumerate() {
-        let own = template(item);
-        let own = own.ok_or_else(|| nameless(TEMPLATES, index, "LaunchTemplateData"))?;
-        told.templates.push(own);
-    }
-    match take(answer, NODE_GROUP) {
-        Some(Value::Object(own)) if own.get("nodegroupName").is_some_and(Value::is_string) => {
-            managed.push(own);
-            Ok(true)
-        }
-        Some(_) => Err(nameless(NODE_GROUP, 0, "nodegroupName")),
-        None => Ok(is_known),
     }
 }
 
@@ -214,14 +238,11 @@ fn group(item: Value) -> Option<NodeGroup> {
         return None;
     };
     let name = take(&mut fields, "AutoScalingGroupName")?;
-    let tags = match take(&mut fields, "Tags") {
-        Some(Value::Array(tags)) => tags,
-        _ => Vec::new(),
-    };
+    let tags = take_list(&mut fields, "Tags");
     let tags = tags.iter().filter_map(|tag| {
         Some(Tag {
             key: text(tag.get("Key")?)?,
-            value: tag.get("Value").and_then(text).unwrap_or_default(),
+            value: text_or_empty(tag.get("Value")),
             is_launched: tag.get("PropagateAtLaunch") == Some(&Value::Bool(true)),
         })
     });
@@ -240,10 +261,9 @@ fn template(item: Value) -> Option<LaunchTemplateVersion> {
     let Some(Value::Object(data)) = take(&mut fields, "LaunchTemplateData") else {
         return None;
     };
-    let word = |name: &str| fields.get(name).and_then(text).unwrap_or_default();
     Some(LaunchTemplateVersion {
-        id: word("LaunchTemplateId"),
-        name: word("LaunchTemplateName"),
+        id: text_or_empty(fields.get("LaunchTemplateId")),
+        name: text_or_empty(fields.get("LaunchTemplateName")),
         version: fields
             .get("VersionNumber")
             .and_then(Value::as_i64)
@@ -254,60 +274,58 @@ fn template(item: Value) -> Option<LaunchTemplateVersion> {
 }
 
 /// Joins an EKS node group with its Auto Scaling group, which can be absent from the input.
-fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
-    let word = |name: &str| own.get(name).and_then(text).unwrap_or_default();
-    let (name, cluster) = (word("nodegroupName"), word("clusterName"));
-    let listed = own
+fn join(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
+    let [name, cluster] =
+        ["nodegroupName", "clusterName"].map(|field| text_or_empty(managed.get(field)));
+    let scaling_groups = managed
         .get("resources")
-        .and_then(|own| own.get("autoScalingGroups"))
+        .and_then(|resources| resources.get("autoScalingGroups"))
         .and_then(Value::as_array);
-    let listed: Vec<String> = listed
+    let scaling_groups: Vec<String> = scaling_groups
         .into_iter()
         .flatten()
         .filter_map(|item| item.get("name")?.as_str().map(str::to_owned))
         .collect();
-    let tag = |key: &str, value: &str| Tag {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        is_launched: false,
-    };
-    let more = own.get("tags").and_then(Value::as_object);
-    let more = more.into_iter().flatten();
-    let more = more.filter(|(key, _)| key.starts_with(NODE_TEMPLATE));
-    let more: Vec<Tag> = more
-        .filter_map(|(key, value)| Some(tag(key, value.as_str()?)))
+    let node_tags = managed.get("tags").and_then(Value::as_object);
+    let node_tags: Vec<Tag> = node_tags
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| key.starts_with(NODE_TEMPLATE))
+        .filter_map(|(key, value)| Some(Tag::new(key, value.as_str()?)))
         .collect();
     if let Some(group) = groups.iter_mut().find(|group| {
         let tagged = group.tag("eks:nodegroup-name") == Some(&name)
             && group.tag("eks:cluster-name") == Some(&cluster);
-        listed.contains(&group.name) || tagged
+        scaling_groups.contains(&group.name) || tagged
     }) {
         // Values of the EKS node group override values of the Auto Scaling group.
         group
             .tags
-            .retain(|tag| more.iter().all(|other| other.key != tag.key));
-        group.tags.extend(more);
-        group.managed = Some(own);
+            .retain(|tag| node_tags.iter().all(|other| other.key != tag.key));
+        group.tags.extend(node_tags);
+        group.managed = Some(managed);
         return;
     }
     // EKS sets these discovery tags on its groups.
     let mut tags = vec![
-        tag("eks:nodegroup-name", &name),
-        tag("eks:cluster-name", &cluster),
-        tag(&format!("{AUTOSCALER}enabled"), "true"),
-        tag(&format!("{AUTOSCALER}{cluster}"), "owned"),
+        Tag::new("eks:nodegroup-name", &name),
+        Tag::new("eks:cluster-name", &cluster),
+        Tag::new(&format!("{AUTOSCALER}enabled"), "true"),
+        Tag::new(&format!("{AUTOSCALER}{cluster}"), "owned"),
     ];
-    tags.extend(more);
+    tags.extend(node_tags);
     let mut fields = Map::new();
     for (from, to) in [("minSize", "MinSize"), ("maxSize", "MaxSize")] {
-        let size = own.get("scalingConfig").and_then(|own| own.get(from));
+        let size = managed
+            .get("scalingConfig")
+            .and_then(|scaling| scaling.get(from));
         fields.extend(size.map(|size| (to.to_owned(), size.clone())));
     }
     groups.push(NodeGroup {
-        name: listed.into_iter().next().unwrap_or(name),
+        name: scaling_groups.into_iter().next().unwrap_or(name),
         fields,
         tags,
-        managed: Some(own),
+        managed: Some(managed),
     });
 }
 
@@ -320,19 +338,19 @@ struct Reference<'a> {
 
 impl<'a> Reference<'a> {
     fn of(fields: &Map<String, Value>, templates: &'a [LaunchTemplateVersion]) -> Self {
-        let word = |names: [&str; 2]| {
-            let mut found = names.iter().filter_map(|name| fields.get(*name));
-            found.next().and_then(text).unwrap_or_default()
-        };
-        let id = word(["LaunchTemplateId", "id"]);
-        let name = word(["LaunchTemplateName", "name"]);
+        let [id, name, version] = [
+            ["LaunchTemplateId", "id"],
+            ["LaunchTemplateName", "name"],
+            ["Version", "version"],
+        ]
+        .map(|names| text_or_empty(names.iter().find_map(|name| fields.get(*name))));
         let same = templates.iter().filter(|template| match id.is_empty() {
             true => !name.is_empty() && template.name == name,
             false => template.id == id,
         });
         Self {
             same: same.collect(),
-            version: word(["Version", "version"]),
+            version,
         }
     }
 }
@@ -345,9 +363,9 @@ pub(super) fn meant<'a>(
     let Reference { same, version } = Reference::of(reference, templates);
     let mut all = same.into_iter();
     match version.as_str() {
-        LATEST => all.max_by_key(|own| own.version),
-        "" | "$Default" => all.find(|own| own.is_default),
-        number => all.find(|own| own.version.to_string() == number),
+        LATEST => all.max_by_key(|template| template.version),
+        "" | "$Default" => all.find(|template| template.is_default),
+        number => all.find(|template| template.version.to_string() == number),
     }
 }
 
@@ -359,6 +377,6 @@ pub(super) fn only(
     let Reference { same, version } = Reference::of(reference, templates);
     // Two files can have the same version.
     let first = same.first()?.version;
-    let is_alone = same.iter().all(|own| own.version == first);
+    let is_alone = same.iter().all(|template| template.version == first);
     (version == LATEST && is_alone).then_some(first)
 }

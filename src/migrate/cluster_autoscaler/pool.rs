@@ -10,9 +10,9 @@ use super::node_groups::{AUTOSCALER, LaunchTemplateVersion, NODE_TEMPLATE, NodeG
 use super::{instance_requirements, node_class, scale_down, unsupported_fields};
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::text;
+use crate::migrate::field_mapping::{take_text, text, text_or_empty};
 use crate::migrate::format_units::duration;
-use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
+use crate::migrate::hcl::{HclBody, HclItem};
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 use crate::model::labels::{ARCH, INSTANCE_TYPE, OS, POOL, REGION, ZONE, normalized, restriction};
 use crate::model::quantity::parse_whole;
@@ -20,6 +20,8 @@ use jiff::SignedDuration;
 
 /// The most characters of a pool's name.
 const NAME_MAX: usize = 63;
+/// The valid characters of a name besides letters and digits.
+const PUNCTUATION: [char; 3] = ['-', '_', '.'];
 
 /// Flags that a group can override, by the suffix of the tag.
 const OPTIONS: [(&str, &str); 7] = [
@@ -74,7 +76,7 @@ const KNOWN: [&str; 8] = [
 
 /// The data shared by all groups of an autoscaler.
 pub(super) struct ImportContext<'a> {
-    pub(super) said: &'a FlagValues,
+    pub(super) flags: &'a FlagValues,
     pub(super) clusters: &'a [String],
     pub(super) templates: &'a [LaunchTemplateVersion],
     /// Keys of startup taints.
@@ -107,57 +109,59 @@ pub(super) fn label(group: &NodeGroup) -> String {
 
 /// Removes invalid characters from a name.
 pub(super) fn plain(name: &str) -> String {
-    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let name: String = name
+    let valid: String = name
         .chars()
-        .map(|c| if fine(c) { c } else { '-' })
+        .map(
+            |c| match c.is_ascii_alphanumeric() || PUNCTUATION.contains(&c) {
+                true => c,
+                false => '-',
+            },
+        )
         .collect();
-    let edge = |c: char| !c.is_ascii_alphanumeric();
-    let name = name.trim_matches(edge);
+    let name = valid.trim_matches(PUNCTUATION);
     let name: String = name.chars().take(NAME_MAX).collect();
-    match name.trim_end_matches(edge) {
+    match name.trim_end_matches(PUNCTUATION) {
         "" => "group".to_owned(),
         name => name.to_owned(),
     }
 }
 
 /// Converts a group to a pool, a node class and overlays for its devices.
-pub(super) fn build(mut group: NodeGroup, frame: &ImportContext<'_>) -> Vec<ConvertedBlock> {
-    let (of, name) = (called(&group.name), label(&group));
-    let launched = LaunchSource::of(&group, frame.templates);
-    let mut losses = DroppedFields::of(of.as_str());
+pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<ConvertedBlock> {
+    let (source, name) = (called(&group.name), label(&group));
+    let launched = LaunchSource::of(&group, context.templates);
+    let mut losses = DroppedFields::of(source.as_str());
     let options = options(&group, &mut losses);
-    let said = frame.said.with(options);
+    let flags = context.flags.with(options);
     let fault = launched.fault(&group);
     let ruled = instance_requirements::rules(&mut group, launched.data.as_ref(), &mut losses);
-    let class = node_class::build(&mut group, &launched, (&of, &name), frame.clusters);
+    let class = node_class::build(&mut group, &launched, &source, &name, context.clusters);
     let mut body = HclBody::default();
-    if !frame.clusters.is_empty() {
-        body.set("clusters", frame.clusters.to_vec());
-    }
+    body.set_unless_empty("clusters", context.clusters.to_vec());
     body.refer("node_class", "node_class", &name);
-    if let Some(weight) = frame.weights.get(&group.name).filter(|weight| **weight > 0) {
+    if let Some(weight) = context
+        .weights
+        .get(&group.name)
+        .filter(|weight| **weight > 0)
+    {
         body.set("weight", *weight);
     }
     let labels = labels(&group, &mut losses);
-    if !labels.is_empty() {
-        body.set("labels", Value::Object(labels));
-    }
-    sizes(&mut group, frame, &mut body, &mut losses);
+    body.set_unless_empty("labels", Value::Object(labels));
+    sizes(&mut group, context, &mut body, &mut losses);
     let (why, rules) = match ruled {
         Ok(rules) => (fault, rules),
-        Err(why) => (Some(why), Vec::new()),
+        Err(error) => (Some(error.to_string()), Vec::new()),
     };
     let mut marks = HclBody::default();
     marks.items.extend(rules.into_iter().map(HclItem::Block));
-    taints(&group, frame.startup, &mut marks, &mut losses);
-    behave(&said, marks, &mut body, &mut losses);
-    let overlay = overlay(&group, &name, frame.clusters, &mut losses);
+    taints(&group, context.startup, &mut marks, &mut losses);
+    behave(&flags, marks, &mut body, &mut losses);
+    let overlay = overlay(&group, &name, context.clusters, &mut losses);
     rest(&group, &mut losses);
-    let mut pool = built(&of, "pool", &name, body);
-    pool.losses = losses.all;
-    let mut all = vec![class, pool];
-    all.extend(overlay.map(|body| built(&of, "overlay", &name, body)));
+    let mut all = vec![class, built("pool", &name, body, losses)];
+    let overlay = overlay.map(|body| built("overlay", &name, body, DroppedFields::of(source)));
+    all.extend(overlay);
     if let Some(why) = why {
         leave_out(&mut all, &why);
     }
@@ -165,73 +169,54 @@ pub(super) fn build(mut group: NodeGroup, frame: &ImportContext<'_>) -> Vec<Conv
 }
 
 /// Builds a pool from flags, with the blocks that describe its nodes.
-fn behave(said: &FlagValues, marks: HclBody, body: &mut HclBody, losses: &mut DroppedFields) {
-    scale_down::timeouts(said, body, losses);
+fn behave(flags: &FlagValues, marks: HclBody, body: &mut HclBody, losses: &mut DroppedFields) {
+    scale_down::timeouts(flags, body, losses);
     let mut repair = HclBody::default();
-    scale_down::repair(said, &mut repair, losses);
+    scale_down::repair(flags, &mut repair, losses);
     let (arguments, blocks): (Vec<HclItem>, Vec<HclItem>) = repair
         .items
         .into_iter()
         .partition(|item| matches!(item, HclItem::Argument(..)));
     body.items.extend(arguments);
     body.items.extend(marks.items);
-    body.block("disruption", None, scale_down::disruption(said, losses));
+    body.block("disruption", None, scale_down::disruption(flags, losses));
     body.items.extend(blocks);
 }
 
 /// Drops the pool of a group.
 fn leave_out(all: &mut [ConvertedBlock], why: &str) {
-    for own in all {
-        own.leave_out(why);
+    for block in all {
+        block.leave_out(why);
     }
 }
 
-fn built(of: &str, kind: &'static str, name: &str, body: HclBody) -> ConvertedBlock {
-    ConvertedBlock {
-        of: of.to_owned(),
-        block: HclBlock {
-            kind,
-            label: Some(name.to_owned()),
-            body,
-        },
-        losses: Vec::new(),
-        left_out: false,
-        words: ItemNoun::Ours,
-    }
+fn built(kind: &'static str, name: &str, body: HclBody, losses: DroppedFields) -> ConvertedBlock {
+    ConvertedBlock::new(kind, Some(name.to_owned()), body, losses, ItemNoun::Ours)
 }
 
 /// Builds the commented pool of a group that is named but not part of the input.
-pub(super) fn unknown(name: &str, frame: &ImportContext<'_>) -> ConvertedBlock {
+pub(super) fn unknown(name: &str, context: &ImportContext<'_>) -> ConvertedBlock {
     let mut body = HclBody::default();
-    if !frame.clusters.is_empty() {
-        body.set("clusters", frame.clusters.to_vec());
-    }
-    if let Some((_, most)) = frame.sizes.get(name) {
-        body.set("limits", serde_json::json!({ "nodes": most }));
+    body.set_unless_empty("clusters", context.clusters.to_vec());
+    if let Some((_, maximum)) = context.sizes.get(name) {
+        body.set("limits", serde_json::json!({ "nodes": maximum }));
     }
     let mut losses = DroppedFields::of(called(name));
-    behave(frame.said, HclBody::default(), &mut body, &mut losses);
-    let mut own = built(&called(name), "pool", &plain(name), body);
-    own.losses = losses.all;
-    own.leave_out(
+    behave(context.flags, HclBody::default(), &mut body, &mut losses);
+    let mut pool = built("pool", &plain(name), body, losses);
+    pool.leave_out(
         "the input does not describe the group; pass the output of aws autoscaling \
          describe-auto-scaling-groups with --asg",
     );
-    own
+    pool
 }
 
 /// Returns the flags that a group overrides.
 fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::new();
-    for tag in &group.tags {
-        let Some(option) = tag.key.strip_prefix(NODE_TEMPLATE) else {
-            continue;
-        };
-        let Some(option) = option.strip_prefix("autoscaling-options/") else {
-            continue;
-        };
+    for (option, tag) in group.node_tags("autoscaling-options/") {
         let path = format!("Tags.{}={}", tag.key, tag.value);
-        match OPTIONS.iter().find(|(own, _)| *own == option) {
+        match OPTIONS.iter().find(|(suffix, _)| *suffix == option) {
             Some((_, flag)) if LOST.contains(flag) => {
                 losses.add(path, format!("dropped for the same reason as --{flag}"));
             }
@@ -246,9 +231,8 @@ fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static s
 
 /// Converts the labels of the group's tags and of EKS, except labels that nodes have by default.
 fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
-    let start = format!("{NODE_TEMPLATE}label/");
-    let tags = group.tags.iter();
-    let tags = tags.filter_map(|tag| Some((tag.key.strip_prefix(&start)?, tag.value.clone())));
+    let tags = group.node_tags("label/");
+    let tags = tags.map(|(key, tag)| (key, tag.value.clone()));
     let managed = group.managed("labels").and_then(Value::as_object);
     let managed = managed.into_iter().flatten();
     let managed = managed.filter_map(|(key, value)| Some((key.as_str(), text(value)?)));
@@ -259,8 +243,8 @@ fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
         }
         let fault = label_key_fault(key).or_else(|| label_value_fault(&value));
         let fault = fault.or_else(|| restriction(key).map(str::to_owned));
-        let own = (key == POOL).then(|| "Outrigger sets this label itself".to_owned());
-        match fault.or(own) {
+        let pool_fault = (key == POOL).then(|| "Outrigger sets this label itself".to_owned());
+        match fault.or(pool_fault) {
             Some(why) => losses.add(format!("label {key}={value}"), why.trim_end_matches('.')),
             None => {
                 all.insert(key.to_owned(), Value::from(value));
@@ -278,27 +262,26 @@ fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
 /// Converts the size and the maximum instance lifetime of a group.
 fn sizes(
     group: &mut NodeGroup,
-    frame: &ImportContext<'_>,
+    context: &ImportContext<'_>,
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
-    let whole = |value: Option<Value>| value.as_ref().and_then(Value::as_i64);
-    let (least, most) = (whole(group.take("MinSize")), whole(group.take("MaxSize")));
-    let own = frame.sizes.get(&group.name).copied();
-    let (least, most) = match own {
-        Some((least, most)) => (Some(least), Some(most)),
-        None => (least, most),
+    let [minimum, maximum, age] = ["MinSize", "MaxSize", "MaxInstanceLifetime"]
+        .map(|field| group.take(field).as_ref().and_then(Value::as_i64));
+    let (minimum, maximum) = match context.sizes.get(&group.name) {
+        Some((minimum, maximum)) => (Some(*minimum), Some(*maximum)),
+        None => (minimum, maximum),
     };
-    let unit = group.take("DesiredCapacityType").as_ref().and_then(text);
-    let limits = match (most, unit.as_deref()) {
+    let unit = take_text(&mut group.fields, "DesiredCapacityType");
+    let limits = match (maximum, unit.as_deref()) {
         (None, _) => Err("the input has no maximum size; set the number of nodes"),
         (Some(_), _) if is_weighed(group) => {
             Err("the group counts weighted capacity, not nodes; set the number of nodes")
         }
-        (Some(most), None | Some("units")) => Ok(serde_json::json!({ "nodes": most })),
-        (Some(most), Some("vcpu")) => Ok(serde_json::json!({ "cpu": most })),
-        (Some(most), Some("memory-mib")) => {
-            Ok(serde_json::json!({ "memory": format!("{most}Mi") }))
+        (Some(maximum), None | Some("units")) => Ok(serde_json::json!({ "nodes": maximum })),
+        (Some(maximum), Some("vcpu")) => Ok(serde_json::json!({ "cpu": maximum })),
+        (Some(maximum), Some("memory-mib")) => {
+            Ok(serde_json::json!({ "memory": format!("{maximum}Mi") }))
         }
         (Some(_), Some(_)) => Err("unknown unit of the group's size; set the number of nodes"),
     };
@@ -306,12 +289,12 @@ fn sizes(
         Ok(limits) => body.set("limits", limits),
         Err(why) => losses.miss("limits", why),
     }
-    if let Some(least) = least.filter(|own| *own > 0) {
+    if let Some(minimum) = minimum.filter(|count| *count > 0) {
         let why = "pools have no minimum size; use a buffer for spare capacity or replicas for a \
                    fixed size";
-        losses.add(format!("MinSize={least}"), why);
+        losses.add(format!("MinSize={minimum}"), why);
     }
-    let age = whole(group.take("MaxInstanceLifetime")).filter(|own| *own > 0);
+    let age = age.filter(|seconds| *seconds > 0);
     // Without a maximum lifetime, nodes do not expire.
     body.set("expire_after", duration(age.map(SignedDuration::from_secs)));
 }
@@ -319,25 +302,21 @@ fn sizes(
 /// Returns whether the size of a group counts weighted capacity.
 fn is_weighed(group: &NodeGroup) -> bool {
     let mixed = group.fields.get("MixedInstancesPolicy");
-    let overrides = mixed.and_then(|own| own.get("LaunchTemplate")?.get("Overrides")?.as_array());
+    let overrides =
+        mixed.and_then(|policy| policy.get("LaunchTemplate")?.get("Overrides")?.as_array());
     let mut weights = overrides
         .into_iter()
         .flatten()
-        .filter_map(|own| text(own.get("WeightedCapacity")?));
+        .filter_map(|entry| text(entry.get("WeightedCapacity")?));
     weights.any(|weight| weight != "1")
 }
 
 /// Converts taints and startup taints.
 fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mut DroppedFields) {
-    let start = format!("{NODE_TEMPLATE}taint/");
     let mut all: Vec<GroupTaint> = Vec::new();
-    for tag in &group.tags {
-        let Some(key) = tag.key.strip_prefix(&start) else {
-            continue;
-        };
+    for (key, tag) in group.node_tags("taint/") {
         let parts = tag.value.rsplit_once(':');
-        let known = |effect: &str| EFFECTS.iter().any(|(_, own)| *own == effect);
-        match parts.filter(|(_, effect)| known(effect)) {
+        match parts.filter(|(_, effect)| EFFECTS.iter().any(|(_, ours)| ours == effect)) {
             Some((value, effect)) => all.push(GroupTaint {
                 key: key.to_owned(),
                 value: value.to_owned(),
@@ -351,31 +330,28 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
         }
     }
     let managed = group.managed("taints").and_then(Value::as_array);
-    for own in managed.into_iter().flatten() {
-        let word = |name: &str| own.get(name).and_then(text).unwrap_or_default();
-        let effect = word("effect");
+    for taint in managed.into_iter().flatten() {
+        let effect = text_or_empty(taint.get("effect"));
         let known = EFFECTS.iter().find(|(theirs, _)| *theirs == effect);
         all.push(GroupTaint {
-            key: word("key"),
-            value: word("value"),
-            effect: known.map_or(effect.as_str(), |(_, own)| own).to_owned(),
+            key: text_or_empty(taint.get("key")),
+            value: text_or_empty(taint.get("value")),
+            effect: known.map_or(effect.as_str(), |(_, ours)| ours).to_owned(),
         });
     }
     let mut seen: Vec<(String, String)> = Vec::new();
     for taint in all {
-        let both = (taint.key.clone(), taint.effect.clone());
-        if seen.contains(&both) {
+        let key_and_effect = (taint.key.clone(), taint.effect.clone());
+        if seen.contains(&key_and_effect) {
             continue;
         }
-        seen.push(both);
+        seen.push(key_and_effect);
         let leaves = startup.contains(&taint.key)
             || STARTUP.iter().any(|start| taint.key.starts_with(start));
         let kind = if leaves { "startup_taint" } else { "taint" };
         let mut inner = HclBody::default();
         inner.set("effect", taint.effect);
-        if !taint.value.is_empty() {
-            inner.set("value", taint.value);
-        }
+        inner.set_unless_empty("value", taint.value);
         body.block(kind, Some(&taint.key), inner);
     }
 }
@@ -385,7 +361,7 @@ pub(super) fn has_taint(group: &NodeGroup, key: &str) -> bool {
     let managed = group.managed("taints").and_then(Value::as_array);
     let mut managed = managed.into_iter().flatten();
     group.tag(&format!("{NODE_TEMPLATE}taint/{key}")).is_some()
-        || managed.any(|own| own.get("key").is_some_and(|own| own == key))
+        || managed.any(|taint| taint.get("key").is_some_and(|name| name == key))
 }
 
 /// Converts devices that only a tag describes.
@@ -395,12 +371,8 @@ fn overlay(
     clusters: &[String],
     losses: &mut DroppedFields,
 ) -> Option<HclBody> {
-    let start = format!("{NODE_TEMPLATE}resources/");
     let mut capacity = Map::new();
-    for tag in &group.tags {
-        let Some(resource) = tag.key.strip_prefix(&start) else {
-            continue;
-        };
+    for (resource, tag) in group.node_tags("resources/") {
         match parse_whole(&tag.value) {
             _ if KNOWN.contains(&resource) => {}
             Ok(_) => {
@@ -413,9 +385,7 @@ fn overlay(
         return None;
     }
     let mut body = HclBody::default();
-    if !clusters.is_empty() {
-        body.set("clusters", clusters.to_vec());
-    }
+    body.set_unless_empty("clusters", clusters.to_vec());
     body.set("capacity", Value::Object(capacity));
     let mut inner = HclBody::default();
     inner.set("in", vec![name]);
@@ -427,8 +397,8 @@ fn overlay(
 fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
     const READ: [&str; 4] = ["label/", "taint/", "resources/", "autoscaling-options/"];
     for tag in &group.tags {
-        let own = tag.key.strip_prefix(NODE_TEMPLATE);
-        if own.is_some_and(|own| !READ.iter().any(|start| own.starts_with(start))) {
+        let suffix = tag.key.strip_prefix(NODE_TEMPLATE);
+        if suffix.is_some_and(|suffix| !READ.iter().any(|start| suffix.starts_with(start))) {
             losses.add(format!("Tags.{}", tag.key), "unknown autoscaler tag");
         }
     }
@@ -448,7 +418,8 @@ fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
 
 /// Returns the name of a cluster from the key of a tag.
 pub(super) fn cluster_of(key: &str) -> Option<&str> {
-    let own = key.strip_prefix(AUTOSCALER).filter(|own| *own != "enabled");
-    let own = own.or_else(|| key.strip_prefix("kubernetes.io/cluster/"));
-    own.filter(|own| !own.is_empty() && !own.contains('/'))
+    key.strip_prefix(AUTOSCALER)
+        .filter(|name| *name != "enabled")
+        .or_else(|| key.strip_prefix("kubernetes.io/cluster/"))
+        .filter(|name| !name.is_empty() && !name.contains('/'))
 }

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 use super::flags::FlagValues;
-use crate::migrate::dropped::{DroppedField, DroppedFields};
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::format_units::duration;
 use crate::migrate::hcl::HclBody;
 
@@ -23,25 +23,26 @@ const SAFE: [&str; 3] = [
 ];
 
 /// Converts the timeouts of a pool.
-pub(super) fn timeouts(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
-    let mut set = |name: &'static str, flags: &[&str]| {
-        let mut lengths = flags.iter().filter_map(|flag| said.duration(flag, losses));
-        if let Some(length) = lengths.next() {
-            body.set(name, duration(Some(length)));
-        }
-    };
-    set("registration_timeout", &["max-node-provision-time"]);
-    let started = ["max-node-startup-time", "max-node-start-up-time"];
-    set("initialization_timeout", &started);
+pub(super) fn timeouts(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
+    for (name, given) in [
+        ("registration_timeout", &["max-node-provision-time"][..]),
+        (
+            "initialization_timeout",
+            &["max-node-startup-time", "max-node-start-up-time"],
+        ),
+    ] {
+        let length = given.iter().find_map(|flag| flags.duration(flag, losses));
+        body.set_some(name, length.map(|length| duration(Some(length))));
+    }
 }
 
 /// Converts the flags on unready nodes, if given.
-pub(super) fn repair(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
-    if !said.switch("scale-down-unready-enabled", true, losses) {
+pub(super) fn repair(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
+    if !flags.switch("scale-down-unready-enabled", true, losses) {
         body.set("auto_repair", false);
         return;
     }
-    let Some(after) = said.duration("scale-down-unready-time", losses) else {
+    let Some(after) = flags.duration("scale-down-unready-time", losses) else {
         return;
     };
     for status in ["False", "Unknown"] {
@@ -55,26 +56,25 @@ pub(super) fn repair(said: &FlagValues, body: &mut HclBody, losses: &mut Dropped
 
 /// Builds the `disruption` block of a pool. Defaults of the autoscaler are written explicitly,
 /// because Outrigger's defaults differ.
-pub(super) fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
+pub(super) fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody {
     let mut body = HclBody::default();
-    let unneeded = said.duration("scale-down-unneeded-time", losses);
-    let after = match said.switch("scale-down-enabled", true, losses) {
+    let unneeded = flags.duration("scale-down-unneeded-time", losses);
+    let after = match flags.switch("scale-down-enabled", true, losses) {
         true => Some(unneeded.unwrap_or(UNNEEDED)),
         false => None,
     };
-    let after = after.filter(|own| *own <= LONGEST);
-    let used = said.number("scale-down-utilization-threshold", losses);
-    let percent = percent(said, used.unwrap_or(USED), losses);
+    let after = after.filter(|length| *length <= LONGEST);
+    let used = flags.number("scale-down-utilization-threshold", losses);
+    let percent = percent(flags, used.unwrap_or(USED), losses);
     if percent == Some(0) {
         body.set("consolidation", "empty");
     }
     body.set("consolidate_after", duration(after));
-    safety(said, &mut body, losses);
-    if let Some(percent) = percent.filter(|percent| *percent > 0) {
-        body.set("utilization_threshold", percent);
-    }
-    let eviction = said.duration("max-pod-eviction-time", losses);
-    let graceful = said.count("max-graceful-termination-sec", losses);
+    safety(flags, &mut body, losses);
+    let threshold = percent.filter(|percent| *percent > 0);
+    body.set_some("utilization_threshold", threshold);
+    let eviction = flags.duration("max-pod-eviction-time", losses);
+    let graceful = flags.count("max-graceful-termination-sec", losses);
     let graceful = SignedDuration::from_secs(graceful.unwrap_or(GRACEFUL_S));
     let timeout = eviction.unwrap_or(EVICTION).saturating_add(graceful);
     body.set("on_blocked", "abort");
@@ -83,50 +83,42 @@ pub(super) fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBo
 }
 
 /// Returns a threshold as a whole percentage. `None` if it is above the utilization of any node.
-fn percent(said: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option<i64> {
+fn percent(flags: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option<i64> {
     const ALL: f64 = 100.0;
     let exact = share * ALL;
     // No node is used more than completely.
     if exact > ALL {
         return None;
     }
-    let mut whole = 0;
-    while f64::from(whole) + 0.5 <= exact {
-        whole += 1;
+    let mut percent = 0;
+    while f64::from(percent) + 0.5 <= exact {
+        percent += 1;
     }
     // A threshold above zero is not rounded to zero.
     if exact > 0.0 {
-        whole = whole.max(1);
+        percent = percent.max(1);
     }
-    if (f64::from(whole) - exact).abs() > 1e-6 {
-        losses.all.push(DroppedField {
-            of: said.of.clone(),
-            path: said.told("scale-down-utilization-threshold"),
-            why: format!("only whole percentages are supported; {whole} is used"),
-            missing: false,
-        });
+    if (f64::from(percent) - exact).abs() > 1e-6 {
+        let why = format!("only whole percentages are supported; {percent} is used");
+        let path = flags.told("scale-down-utilization-threshold");
+        flags.drop_flag(path, why, losses);
     }
-    Some(i64::from(whole))
+    Some(i64::from(percent))
 }
 
 /// Converts three flags on pods that block scale-down to `safety`, which covers all of them.
-fn safety(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
+fn safety(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     let off: Vec<&str> = SAFE
         .into_iter()
-        .filter(|name| !said.switch(name, true, losses))
+        .filter(|name| !flags.switch(name, true, losses))
         .collect();
     if off.len() == SAFE.len() {
         return;
     }
     body.set("safety", "conservative");
     for name in off {
-        losses.all.push(DroppedField {
-            of: said.of.clone(),
-            path: said.told(name),
-            why: "safety covers all three flags; \"standard\" would also move the pods of the \
-                  other flags"
-                .to_owned(),
-            missing: false,
-        });
+        let why = "safety covers all three flags; \"standard\" would also move the pods of the \
+                   other flags";
+        flags.drop_flag(flags.told(name), why.to_owned(), losses);
     }
 }

@@ -130,7 +130,7 @@ pub(super) fn report(
     losses: &mut DroppedFields,
 ) {
     for (name, value) in fields {
-        let found = known.iter().find(|(own, _)| own == name);
+        let found = known.iter().find(|(field, _)| field == name);
         match found {
             Some((_, "")) => {}
             _ if is_unset_value(value) => {}

@@ -1,6 +1,6 @@
 //! Prints values in HCL: quotes, escapes and heredocs.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Keywords that cannot be unquoted keys of a map.
 const WORDS: [&str; 6] = ["for", "if", "in", "null", "true", "false"];
@@ -25,14 +25,18 @@ pub(crate) fn list_or_map(value: &Value) -> String {
         }
         Value::Object(items) if items.is_empty() => "{}".to_owned(),
         Value::Object(items) => {
-            let each = items.iter();
-            let items: Vec<String> = each
-                .map(|(name, item)| format!("{} = {}", key(name), list_or_map(item)))
-                .collect();
-            format!("{{ {} }}", items.join(", "))
+            format!("{{ {} }}", entries(items).join(", "))
         }
         other => other.to_string(),
     }
+}
+
+/// Prints each entry of a map.
+pub(crate) fn entries(items: &Map<String, Value>) -> Vec<String> {
+    let entries = items.iter();
+    entries
+        .map(|(name, item)| format!("{} = {}", key(name), list_or_map(item)))
+        .collect()
 }
 
 /// Prints a quoted string.

@@ -19,22 +19,37 @@ use crate::model::node_class::NodeClass;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{CoolDown, Pool};
 
+/// Why a budget cannot be exported.
+#[derive(Debug, Error)]
+enum BudgetError {
+    #[error("Karpenter budgets limit concurrent disruptions, not a rate")]
+    Rate,
+    #[error("in Karpenter, budgets do not apply to expiration")]
+    Expiration,
+    #[error("Karpenter schedules are in UTC")]
+    TimeZone,
+    #[error("Karpenter schedules have no day 7; write 0 for Sunday")]
+    Weekday,
+    #[error("Karpenter budget durations are hours and minutes")]
+    Duration,
+}
+
 /// Why a configuration cannot be exported.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExportError {
     /// The configuration does not have the cluster.
-    #[error("the configuration has no cluster {wanted:?}; it has {there}")]
+    #[error("the configuration has no cluster {wanted:?}; it has {names}")]
     NoCluster {
         /// The requested cluster.
         wanted: String,
         /// The clusters of the configuration.
-        there: String,
+        names: String,
     },
     /// The configuration has several clusters and none was chosen.
-    #[error("the configuration has several clusters: choose one of {there} with --cluster")]
+    #[error("the configuration has several clusters: choose one of {names} with --cluster")]
     Several {
         /// The clusters of the configuration.
-        there: String,
+        names: String,
     },
 }
 
@@ -93,23 +108,26 @@ fn note(loss: &DroppedField) -> String {
 }
 
 fn chosen<'a>(config: &'a Config, wanted: Option<&str>) -> Result<&'a Cluster, ExportError> {
-    let names = config.clusters.iter().map(|cluster| cluster.name.as_str());
-    let there = match config.clusters.len() {
-        0 => "none".to_owned(),
-        _ => names.collect::<Vec<&str>>().join(", "),
+    let clusters = config.clusters.as_slice();
+    let names: Vec<&str> = clusters
+        .iter()
+        .map(|cluster| cluster.name.as_str())
+        .collect();
+    let names = match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
     };
-    match (wanted, config.clusters.as_slice()) {
+    match (wanted, clusters) {
         (None, [only]) => Ok(only),
-        (None, []) => Err(ExportError::NoCluster {
-            wanted: "*".to_owned(),
-            there,
-        }),
-        (None, _) => Err(ExportError::Several { there }),
-        (Some(wanted), all) => {
-            let found = all.iter().find(|own| own.name.as_str() == wanted);
+        (None, [_, ..]) => Err(ExportError::Several { names }),
+        (wanted, _) => {
+            let wanted = wanted.unwrap_or("*");
+            let found = clusters
+                .iter()
+                .find(|cluster| cluster.name.as_str() == wanted);
             found.ok_or_else(|| ExportError::NoCluster {
                 wanted: wanted.to_owned(),
-                there,
+                names,
             })
         }
     }
@@ -117,37 +135,34 @@ fn chosen<'a>(config: &'a Config, wanted: Option<&str>) -> Result<&'a Cluster, E
 
 /// Creates an object of this kind.
 fn object(api: &str, kind: &str, name: &str, spec: Map<String, Value>) -> Map<String, Value> {
-    let mut own = Map::new();
-    own.insert("apiVersion".to_owned(), json!(api));
-    own.insert("kind".to_owned(), json!(kind));
-    own.insert("metadata".to_owned(), json!({ "name": name }));
-    own.insert("spec".to_owned(), Value::Object(spec));
-    own
+    let mut object = Map::new();
+    object.insert("apiVersion".to_owned(), json!(api));
+    object.insert("kind".to_owned(), json!(kind));
+    object.insert("metadata".to_owned(), json!({ "name": name }));
+    object.insert("spec".to_owned(), Value::Object(spec));
+    object
 }
 
 const NODES: &str = "karpenter.sh/v1";
 const EC2: &str = "karpenter.k8s.aws";
 
-fn pool(own: &Pool) -> ExportedDocument {
-    let name = own.name.as_str();
+fn pool(pool: &Pool) -> ExportedDocument {
+    let name = pool.name.as_str();
     let path = format!("pool.{name}");
     let mut losses = DroppedFields::default();
-    let mut body = to_hcl::pool(own);
+    let mut body = to_hcl::pool(pool);
     let mut spec = Map::new();
     // Fields are in the usual order.
     put(&mut spec, "template", json!({}));
-    match body.take("node_class") {
-        Some(HclValue::Reference(_, class)) => {
-            let class = json!({ "group": EC2, "kind": "EC2NodeClass", "name": class });
-            put(&mut spec, "template.spec.nodeClassRef", class);
-        }
+    let class = match body.take("node_class") {
+        Some(HclValue::Reference(_, class)) => class,
         _ => {
-            let blank =
-                json!({ "group": EC2, "kind": "EC2NodeClass", "name": placeholders::NODE_CLASS });
-            put(&mut spec, "template.spec.nodeClassRef", blank);
             losses.miss(format!("{path}.node_class"), "required in a NodePool");
+            placeholders::NODE_CLASS.to_owned()
         }
-    }
+    };
+    let reference = json!({ "group": EC2, "kind": "EC2NodeClass", "name": class });
+    put(&mut spec, "template.spec.nodeClassRef", reference);
     let rules = requirements::export(&mut body);
     put(&mut spec, "template.spec.requirements", rules);
     let budgets = budgets(&mut body, &path, &mut losses);
@@ -175,83 +190,81 @@ fn budgets(body: &mut HclBody, path: &str, losses: &mut DroppedFields) -> Option
     if blocks.is_empty() {
         return None;
     }
-    let mut kept = Vec::new();
+    let mut exported = Vec::new();
     for (index, mut block) in blocks.into_iter().enumerate() {
-        let at = format!("{path}.disruption.budget[{index}]");
-        match budget(&mut block.body, &at, losses) {
-            Ok(object) => kept.push(Value::Object(object)),
-            Err(why) => losses.add(at, why),
+        let budget_path = format!("{path}.disruption.budget[{index}]");
+        match budget(&mut block.body, &budget_path, losses) {
+            Ok(object) => exported.push(Value::Object(object)),
+            Err(error) => losses.add(budget_path, error.to_string()),
         }
     }
     // No budget would mean the default of 10%.
-    if kept.is_empty() {
-        kept.push(json!({ "nodes": "100%" }));
+    if exported.is_empty() {
+        exported.push(json!({ "nodes": "100%" }));
     }
-    Some(Value::Array(kept))
+    Some(Value::Array(exported))
 }
 
 fn budget(
     body: &mut HclBody,
-    at: &str,
+    path: &str,
     losses: &mut DroppedFields,
-) -> Result<Map<String, Value>, String> {
-    let mut own = Map::new();
+) -> Result<Map<String, Value>, BudgetError> {
+    let mut object = Map::new();
     let nodes = body.take_value("nodes").unwrap_or_default();
     if body.take("rate").is_some() {
         if nodes == "100%" {
-            return Err("Karpenter budgets limit concurrent disruptions, not a rate".to_owned());
+            return Err(BudgetError::Rate);
         }
-        losses.add(format!("{at}.rate"), "Karpenter budgets have no rate");
+        losses.add(format!("{path}.rate"), "Karpenter budgets have no rate");
     }
-    own.insert("nodes".to_owned(), nodes);
+    object.insert("nodes".to_owned(), nodes);
     if let Some(Value::Array(mut reasons)) = body.take_value("reasons") {
         let before = reasons.len();
         reasons.retain(|reason| reason != "expired");
         if reasons.is_empty() {
-            return Err("in Karpenter, budgets do not apply to expiration".to_owned());
+            return Err(BudgetError::Expiration);
         }
         if reasons.len() < before {
-            let why = "in Karpenter, budgets do not apply to expiration";
-            losses.add(format!("{at}.reasons: expired"), why);
+            let why = BudgetError::Expiration.to_string();
+            losses.add(format!("{path}.reasons: expired"), why);
         }
         body.set("reasons", reasons);
     }
     if body.take("timezone").is_some() {
-        return Err("Karpenter schedules are in UTC".to_owned());
+        return Err(BudgetError::TimeZone);
     }
     if body.items.iter().any(|item| match item {
-        HclItem::Argument("schedule", HclValue::Value(Value::String(own))) => {
-            !own.starts_with('@')
-                && own
+        HclItem::Argument("schedule", HclValue::Value(Value::String(expression))) => {
+            !expression.starts_with('@')
+                && expression
                     .split_whitespace()
                     .nth(4)
                     .is_some_and(|day| day.contains('7'))
         }
         _ => false,
     }) {
-        return Err("Karpenter schedules have no day 7; write 0 for Sunday".to_owned());
+        return Err(BudgetError::Weekday);
     }
     let duration = body.take_value("duration");
     if duration
         .as_ref()
         .and_then(Value::as_str)
-        .is_some_and(|own| own.ends_with('s'))
+        .is_some_and(|text| text.ends_with('s'))
     {
-        return Err("Karpenter budget durations are hours and minutes".to_owned());
+        return Err(BudgetError::Duration);
     }
-    if let Some(duration) = duration {
-        body.set("duration", duration);
-    }
-    field_mapping::export(super::field_tables::BUDGET, body, at, &mut own, losses);
-    Ok(own)
+    body.set_some("duration", duration);
+    field_mapping::export(super::field_tables::BUDGET, body, path, &mut object, losses);
+    Ok(object)
 }
 
-fn node_class(own: &NodeClass, cluster: &Cluster) -> ExportedDocument {
-    let name = own.name.as_str();
+fn node_class(class: &NodeClass, cluster: &Cluster) -> ExportedDocument {
+    let name = class.name.as_str();
     let path = format!("node_class.{name}");
     let mut losses = DroppedFields::default();
-    let tags = cluster.tags_of(Some(&own.name));
-    let mut body = to_hcl::node_class::node_class(own, &tags);
+    let tags = cluster.tags_of(Some(&class.name));
+    let mut body = to_hcl::node_class::node_class(class, &tags);
     let mut spec = Map::new();
     field_mapping::export(NODE_CLASS, &mut body, &path, &mut spec, &mut losses);
     if body.take("efa").is_some() {
@@ -259,15 +272,15 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> ExportedDocument {
     }
     if let Some(mut block) = body.take_blocks("kubelet").pop() {
         let mut kubelet = Map::new();
-        let at = format!("{path}.kubelet");
+        let kubelet_path = format!("{path}.kubelet");
         let inner = &mut block.body;
         let extra = inner.take_value("extra");
-        field_mapping::export(KUBELET, inner, &at, &mut kubelet, &mut losses);
+        field_mapping::export(KUBELET, inner, &kubelet_path, &mut kubelet, &mut losses);
         if let Some(Value::Object(extra)) = extra {
             for name in extra.keys() {
                 let why = "EC2NodeClass has no such field before Karpenter 1.15; user data can \
                            set it";
-                losses.add(format!("{at}.extra.{name}"), why);
+                losses.add(format!("{kubelet_path}.extra.{name}"), why);
             }
         }
         if !kubelet.is_empty() {
@@ -285,13 +298,13 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> ExportedDocument {
             losses.miss(format!("{path}.{block}"), WITHOUT);
         }
     }
-    if own.identity.is_none() {
+    if class.identity.is_none() {
         spec.insert("role".to_owned(), placeholders::of("role"));
         losses.miss(format!("{path}.role"), WITHOUT);
     }
     // Without an alias, `amiFamily` is the only source of the family.
     let terms = spec.get("amiSelectorTerms").and_then(Value::as_array);
-    if !terms.is_some_and(|all| all.iter().any(|own| own.get("alias").is_some())) {
+    if !terms.is_some_and(|all| all.iter().any(|term| term.get("alias").is_some())) {
         let family = spec.entry("amiFamily");
         family.or_insert_with(|| json!("Custom"));
     }
@@ -301,16 +314,16 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> ExportedDocument {
     }
 }
 
-fn overlay(own: &Overlay) -> ExportedDocument {
-    let path = format!("overlay.{}", own.name);
+fn overlay(overlay: &Overlay) -> ExportedDocument {
+    let path = format!("overlay.{}", overlay.name);
     let mut losses = DroppedFields::default();
-    let mut body = to_hcl::overlay(own);
+    let mut body = to_hcl::overlay(overlay);
     let mut spec = Map::new();
     spec.insert("requirements".to_owned(), requirements::export(&mut body));
     field_mapping::export(OVERLAY, &mut body, &path, &mut spec, &mut losses);
     report_rest(&body, &path, &mut losses);
     ExportedDocument {
-        object: object("karpenter.sh/v1alpha1", "NodeOverlay", &own.name, spec),
+        object: object("karpenter.sh/v1alpha1", "NodeOverlay", &overlay.name, spec),
         losses: losses.all,
     }
 }
@@ -323,11 +336,11 @@ fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<DroppedField> {
     around_cluster(cluster, &mut losses);
     around_scheduler(cluster, &mut losses);
     let limited = to_hcl::limits(&fleet.limits).is_some();
-    for (there, path) in [
+    for (is_set, path) in [
         (limited, "fleet.limits"),
         (!fleet.budgets.is_empty(), "fleet.budget"),
     ] {
-        if there {
+        if is_set {
             losses.add(path, SHARED);
         }
     }
@@ -336,11 +349,11 @@ fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<DroppedField> {
 
 const NONE: &str = "Karpenter has no such setting";
 
-fn around_cluster(own: &Cluster, losses: &mut DroppedFields) {
-    let disruption = &own.disruption;
+fn around_cluster(cluster: &Cluster, losses: &mut DroppedFields) {
+    let disruption = &cluster.disruption;
     let rows = [
         (
-            to_hcl::limits(&own.limits).is_some(),
+            to_hcl::limits(&cluster.limits).is_some(),
             "limits",
             "Karpenter has limits of pools only",
         ),
@@ -355,52 +368,64 @@ fn around_cluster(own: &Cluster, losses: &mut DroppedFields) {
             "disruption.cool_down",
             NONE,
         ),
-        (own.binding == Binding::Early, "binding", NONE),
+        (cluster.binding == Binding::Early, "binding", NONE),
         (
-            own.safeguards != Safeguards::default(),
+            cluster.safeguards != Safeguards::default(),
             "what brakes it",
             NONE,
         ),
     ];
-    for (_, path, why) in rows.into_iter().filter(|(there, ..)| *there) {
-        losses.add(format!("cluster.{}.{path}", own.name.as_str()), why);
+    for (_, path, why) in rows.into_iter().filter(|(is_set, ..)| *is_set) {
+        losses.add(format!("cluster.{}.{path}", cluster.name.as_str()), why);
     }
 }
 
 fn around_scheduler(cluster: &Cluster, losses: &mut DroppedFields) {
-    let (own, batching) = (&cluster.scheduling, cluster.batching);
-    let (usual, brief) = (Scheduling::default(), Batching::default());
+    let (scheduling, batching) = (&cluster.scheduling, cluster.batching);
+    let (defaults, default_batching) = (Scheduling::default(), Batching::default());
     let rows = [
         (
-            batching.idle != brief.idle,
+            batching.idle != default_batching.idle,
             "batch_idle",
             "setting BATCH_IDLE_DURATION in Karpenter",
         ),
         (
-            batching.max != brief.max,
+            batching.max != default_batching.max,
             "batch_max",
             "setting BATCH_MAX_DURATION in Karpenter",
         ),
         (
-            own.preferences != usual.preferences,
+            scheduling.preferences != defaults.preferences,
             "preference_policy",
             "setting PREFERENCE_POLICY in Karpenter",
         ),
         (
-            own.min_values != usual.min_values,
+            scheduling.min_values != defaults.min_values,
             "min_values_policy",
             "setting MIN_VALUES_POLICY in Karpenter",
         ),
         (
-            own.node_overhead_price != usual.node_overhead_price,
+            scheduling.node_overhead_price != defaults.node_overhead_price,
             "node_overhead_price",
             NONE,
         ),
-        (own.priority_cutoff.is_some(), "priority_cutoff", NONE),
-        (!own.default_spread.is_empty(), "default_spread", NONE),
-        (own.schedulers != usual.schedulers, "schedulers", NONE),
+        (
+            scheduling.priority_cutoff.is_some(),
+            "priority_cutoff",
+            NONE,
+        ),
+        (
+            !scheduling.default_spread.is_empty(),
+            "default_spread",
+            NONE,
+        ),
+        (
+            scheduling.schedulers != defaults.schedulers,
+            "schedulers",
+            NONE,
+        ),
     ];
-    for (_, path, why) in rows.into_iter().filter(|(there, ..)| *there) {
+    for (_, path, why) in rows.into_iter().filter(|(is_set, ..)| *is_set) {
         losses.add(format!("scheduler.{path}"), why);
     }
 }

@@ -188,6 +188,23 @@ pub(crate) enum ItemNoun {
 }
 
 impl ConvertedBlock {
+    /// Creates a block of the object that has the dropped fields.
+    pub(crate) fn new(
+        kind: &'static str,
+        label: Option<String>,
+        body: HclBody,
+        losses: DroppedFields,
+        words: ItemNoun,
+    ) -> Self {
+        Self {
+            of: losses.of,
+            block: HclBlock { kind, label, body },
+            losses: losses.all,
+            left_out: false,
+            words,
+        }
+    }
+
     /// Turns the block into a comment.
     pub(crate) fn leave_out(&mut self, why: impl Into<String>) {
         self.left_out = true;
@@ -224,7 +241,7 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
         &objects.overlays,
         &objects.buffers,
     ];
-    if all.iter().all(|own| own.is_empty()) && objects.lost.is_empty() {
+    if all.iter().all(|list| list.is_empty()) && objects.lost.is_empty() {
         let skipped = objects.skipped.into_keys().collect();
         return Err(ImportError::Nothing { skipped });
     }
@@ -233,27 +250,19 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
     let taints = pool::taints(&objects.pools);
     let clusters = &options.clusters;
     let mut built: Vec<ConvertedBlock> = Vec::new();
-    built.extend(
-        objects
-            .classes
-            .into_iter()
-            .map(|class| node_class::build(class, clusters)),
-    );
-    built.extend(
-        objects
-            .pools
-            .into_iter()
-            .map(|pool| pool::build(pool, clusters)),
-    );
-    built.extend(
-        objects
-            .overlays
-            .into_iter()
-            .map(|overlay| overlay::build(overlay, clusters)),
-    );
-    let buffers = objects.buffers.into_iter();
-    let templates = &objects.templates;
-    built.extend(buffers.map(|buffer| buffer::build(buffer, templates, &taints, clusters)));
+    for class in objects.classes {
+        built.push(node_class::build(class, clusters));
+    }
+    for pool in objects.pools {
+        built.push(pool::build(pool, clusters));
+    }
+    for overlay in objects.overlays {
+        built.push(overlay::build(overlay, clusters));
+    }
+    for buffer in objects.buffers {
+        let templates = &objects.templates;
+        built.push(buffer::build(buffer, templates, &taints, clusters));
+    }
     let mut imported = finish(built, clusters, objects.lost)?;
     imported.skipped = objects.skipped.into_iter().collect();
     imported.notes = objects.notes;
@@ -270,9 +279,9 @@ pub(crate) fn finish(
     check_labels(&built)?;
     validate::check(&mut built, clusters)?;
     // Dropped fields of a class are also dropped from its copies.
-    let mut told: BTreeSet<DroppedField> = losses.iter().cloned().collect();
-    for loss in built.iter().flat_map(|own| &own.losses) {
-        if told.insert(loss.clone()) {
+    let mut seen: BTreeSet<DroppedField> = losses.iter().cloned().collect();
+    for loss in built.iter().flat_map(|converted| &converted.losses) {
+        if seen.insert(loss.clone()) {
             losses.push(loss.clone());
         }
     }
@@ -284,7 +293,7 @@ pub(crate) fn finish(
 }
 
 /// Converts an object to `v1` and stores it by kind.
-fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
+fn sort(document: Manifest, objects: &mut Objects) -> Result<(), ImportError> {
     let place = (document.group.as_str(), document.kind.as_str());
     let known = matches!(
         place,
@@ -298,7 +307,7 @@ fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
             "" => document.kind,
             group => format!("{}.{group}", document.kind),
         };
-        *all.skipped.entry(kind).or_default() += 1;
+        *objects.skipped.entry(kind).or_default() += 1;
         return Ok(());
     }
     if document.name.is_empty() {
@@ -308,30 +317,30 @@ fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
         });
     }
     let (kind, version) = (document.kind.clone(), document.version.clone());
-    let mut own = object(document, &mut all.notes);
+    let mut object = object(document, &mut objects.notes);
     match (kind.as_str(), version.as_str()) {
-        ("NodePool", "v1") => all.pools.push(own),
-        ("NodePool", "v1beta1") => v1_conversion::pool(own, all),
+        ("NodePool", "v1") => objects.pools.push(object),
+        ("NodePool", "v1beta1") => v1_conversion::pool(object, objects),
         ("Provisioner", "v1alpha3" | "v1alpha4" | "v1alpha5") => {
-            provisioner::convert(own, &version, all);
+            provisioner::convert(object, &version, objects);
         }
-        ("EC2NodeClass", "v1") => all.classes.push(own),
-        ("EC2NodeClass", "v1beta1") => all.classes.push(v1_conversion::node_class(own)),
-        ("AWSNodeTemplate", "v1alpha1") => all.classes.push(v1_conversion::template(own)),
-        ("NodeOverlay", "v1alpha1") => all.overlays.push(own),
-        ("CapacityBuffer", "v1alpha1" | "v1beta1") => all.buffers.push(own),
+        ("EC2NodeClass", "v1") => objects.classes.push(object),
+        ("EC2NodeClass", "v1beta1") => objects.classes.push(v1_conversion::node_class(object)),
+        ("AWSNodeTemplate", "v1alpha1") => objects.classes.push(v1_conversion::template(object)),
+        ("NodeOverlay", "v1alpha1") => objects.overlays.push(object),
+        ("CapacityBuffer", "v1alpha1" | "v1beta1") => objects.buffers.push(object),
         ("PodTemplate", _) => {
             // A PodTemplate becomes part of its buffers.
-            all.lost.append(&mut own.lost);
-            all.templates.push(own);
+            objects.lost.append(&mut object.lost);
+            objects.templates.push(object);
         }
         _ => {
-            let mut losses = DroppedFields::of(own.of);
+            let mut losses = DroppedFields::of(object.of);
             losses.add(
                 "spec",
                 format!("the version {version} of {kind} is not supported"),
             );
-            all.lost.extend(losses.all);
+            objects.lost.extend(losses.all);
         }
     }
     Ok(())
@@ -370,9 +379,9 @@ struct Described {
 }
 
 /// Returns the fields of an object. Drops a value that is not an object.
-fn fields(own: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<String, Value> {
-    match own {
-        Some(Value::Object(own)) => return own,
+fn fields(value: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<String, Value> {
+    match value {
+        Some(Value::Object(fields)) => return fields,
         None | Some(Value::Null) => {}
         Some(_) => losses.add(path, "the value is not an object"),
     }
@@ -380,8 +389,8 @@ fn fields(own: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<Str
 }
 
 fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
-    let of = format!("{}/{}", document.kind, document.name);
-    let mut losses = DroppedFields::of(of.clone());
+    let source = format!("{}/{}", document.kind, document.name);
+    let mut losses = DroppedFields::of(source.clone());
     let mut rest = document.rest;
     // A PodTemplate has `template` instead of `spec`.
     let name = match document.kind.as_str() {
@@ -392,10 +401,10 @@ fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
     for key in rest.keys() {
         losses.add(key.as_str(), "unknown field");
     }
-    let described = described(&of, document.metadata, &mut losses);
+    let described = described(&source, document.metadata, &mut losses);
     notes.extend(described.notes);
     Object {
-        of,
+        of: source,
         name: document.name,
         namespace: match document.namespace.as_str() {
             "" => "default".to_owned(),
@@ -409,8 +418,8 @@ fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
 
 /// Reads the description from an object's metadata. Other metadata does not affect nodes. Metadata
 /// that users and their tools have written is noted.
-fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields) -> Described {
-    let mut own = Described::default();
+fn described(source: &str, metadata: Map<String, Value>, losses: &mut DroppedFields) -> Described {
+    let mut described = Described::default();
     for (field, value) in metadata {
         let path = format!("metadata.{field}");
         let pairs = match value {
@@ -430,7 +439,7 @@ fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields)
         for (key, value) in pairs {
             match value {
                 Value::String(text) if field == "annotations" && key == DESCRIPTION => {
-                    own.about.push(text);
+                    described.about.push(text);
                 }
                 _ if key.starts_with(CONVERTED) => {
                     let why = "it holds fields that were lost when Karpenter converted the object";
@@ -443,17 +452,17 @@ fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields)
         let count = others.len();
         if count > 0 {
             others.truncate(KEYS);
-            let more = count.saturating_sub(KEYS);
-            let more = match more {
+            let omitted = count.saturating_sub(KEYS);
+            let ending = match omitted {
                 0 => String::new(),
-                more => format!(" and {more} more"),
+                omitted => format!(" and {omitted} more"),
             };
             let keys = others.join(", ");
-            let note = format!("{of}: {path} is not imported: {keys}{more}");
-            own.notes.push(note);
+            let note = format!("{source}: {path} is not imported: {keys}{ending}");
+            described.notes.push(note);
         }
     }
-    own
+    described
 }
 
 /// Returns whether kubectl or Karpenter maintains this annotation.
@@ -467,44 +476,33 @@ impl Object {
     /// Returns the body and the list of its dropped fields.
     fn start(&mut self, clusters: &[String]) -> (HclBody, DroppedFields) {
         let mut body = HclBody::default();
-        if !clusters.is_empty() {
-            body.set("clusters", clusters.to_vec());
-        }
+        body.set_unless_empty("clusters", clusters.to_vec());
         let mut losses = DroppedFields::of(self.of.clone());
         losses.all = std::mem::take(&mut self.lost);
         (body, losses)
     }
 
     fn built(self, kind: &'static str, body: HclBody, losses: DroppedFields) -> ConvertedBlock {
-        let mut own = HclBody::default();
+        let mut commented = HclBody::default();
         for line in &self.about {
-            own.comment(line.as_str());
+            commented.comment(line.as_str());
         }
-        own.items.extend(body.items);
-        ConvertedBlock {
-            of: self.of,
-            block: HclBlock {
-                kind,
-                label: Some(self.name),
-                body: own,
-            },
-            losses: losses.all,
-            left_out: false,
-            words: ItemNoun::Karpenters,
-        }
+        commented.items.extend(body.items);
+        let words = ItemNoun::Karpenters;
+        ConvertedBlock::new(kind, Some(self.name), commented, losses, words)
     }
 }
 
 /// Finds two objects with the same label.
 fn check_labels(built: &[ConvertedBlock]) -> Result<(), ImportError> {
     let mut seen: BTreeMap<(&str, &str), &ConvertedBlock> = BTreeMap::new();
-    for own in built {
-        let label = own.block.label.as_deref().unwrap_or_default();
-        if let Some(other) = seen.insert((own.block.kind, label), own) {
+    for converted in built {
+        let label = converted.block.label.as_deref().unwrap_or_default();
+        if let Some(other) = seen.insert((converted.block.kind, label), converted) {
             return Err(ImportError::Twice {
                 one: other.of.clone(),
-                other: own.of.clone(),
-                block: format!("{} {label:?}", own.block.kind),
+                other: converted.of.clone(),
+                block: format!("{} {label:?}", converted.block.kind),
             });
         }
     }
@@ -528,8 +526,11 @@ fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
     let mut parts = Vec::new();
     for (kind, file) in FILES {
         let mut body = HclBody::default();
-        for own in built.iter().filter(|own| own.block.kind == kind) {
-            show(own, &mut body);
+        for converted in built
+            .iter()
+            .filter(|converted| converted.block.kind == kind)
+        {
+            show(converted, &mut body);
         }
         if body.is_empty() {
             continue;
@@ -545,25 +546,26 @@ fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
 }
 
 /// Returns a block with comments on its dropped fields, or the block as a comment.
-fn show(own: &ConvertedBlock, body: &mut HclBody) {
-    let mut block = own.block.clone();
-    let said = |at: usize| own.losses[..at].contains(&own.losses[at]);
-    let told = (0..own.losses.len()).filter(|at| !said(*at));
-    let notes = told.map(|at| {
-        let loss = &own.losses[at];
-        let own = DroppedField {
-            of: String::new(),
-            ..loss.clone()
-        };
-        HclItem::Comment(one_line(&format!("import: {own}")))
-    });
-    let at = block.body.items.iter();
-    let at = at
+fn show(converted: &ConvertedBlock, body: &mut HclBody) {
+    let mut block = converted.block.clone();
+    let mut notes = Vec::new();
+    for (index, loss) in converted.losses.iter().enumerate() {
+        if !converted.losses[..index].contains(loss) {
+            let loss = DroppedField {
+                of: String::new(),
+                ..loss.clone()
+            };
+            notes.push(HclItem::Comment(one_line(&format!("import: {loss}"))));
+        }
+    }
+    let items = &mut block.body.items;
+    let comments = items
+        .iter()
         .take_while(|item| matches!(item, HclItem::Comment(_)))
         .count();
-    block.body.items.splice(at..at, notes);
+    items.splice(comments..comments, notes);
     let item = HclItem::Block(block);
-    if !own.left_out {
+    if !converted.left_out {
         body.items.push(item);
         return;
     }

@@ -31,15 +31,17 @@ pub(super) fn take_terms(spec: &mut Map<String, Value>, field: &str) -> Vec<usiz
     let Some(Value::Array(terms)) = spec.get_mut(field) else {
         return Vec::new();
     };
-    let blank = of(field);
-    let is_blank = |term: &Value| blank.as_array().is_some_and(|all| all.contains(term));
-    let places = (0..).zip(terms.iter());
-    let at: Vec<usize> = places
-        .filter_map(|(at, term)| is_blank(term).then_some(at))
-        .collect();
-    terms.retain(|term| !is_blank(term));
-    if terms.is_empty() && !at.is_empty() {
+    let placeholders = of(field);
+    let placeholders = placeholders.as_array().map_or(&[][..], Vec::as_slice);
+    let mut indexes = Vec::new();
+    for (index, term) in terms.iter().enumerate() {
+        if placeholders.contains(term) {
+            indexes.push(index);
+        }
+    }
+    terms.retain(|term| !placeholders.contains(term));
+    if terms.is_empty() && !indexes.is_empty() {
         spec.shift_remove(field);
     }
-    at
+    indexes
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
+use thiserror::Error;
 
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{take, take_text, text};
 use crate::migrate::hcl::{HclBody, HclItem, HclValue};
 use crate::model::labels::normalized;
 use crate::model::requirement::{Operator, Requirement, Requirements};
@@ -22,10 +23,40 @@ const OPERATORS: [(&str, &str, Operator); 8] = [
     ("Lte", "lte", Operator::Lte),
 ];
 
+/// Why a list of requirements cannot be converted.
+#[derive(Debug, Error)]
+pub(super) enum RequirementsError {
+    #[error("requirements is not a list")]
+    NotAList,
+    #[error("{path}: {source}")]
+    Entry { path: String, source: EntryError },
+    #[error("no value of {key:?} satisfies all requirements")]
+    Unsatisfiable { key: String },
+}
+
+/// Why an entry of a list is invalid.
+#[derive(Debug, Error)]
+pub(super) enum EntryError {
+    #[error("the value is not an object")]
+    NotAnObject,
+    #[error("the entry has no key")]
+    NoKey,
+    #[error("the entry has no operator")]
+    NoOperator,
+    #[error("unknown operator {0:?}")]
+    UnknownOperator(String),
+    #[error("values is not a list of strings")]
+    Values,
+    #[error("minValues is not a number")]
+    MinValues,
+    #[error("{0}")]
+    Requirement(String),
+}
+
 /// One entry of a list.
 struct RequirementEntry {
     key: String,
-    operator: &'static str,
+    argument: &'static str,
     requirement: Requirement,
     values: Vec<String>,
 }
@@ -37,14 +68,15 @@ pub(super) fn import(
     path: &str,
     body: &mut HclBody,
     losses: &mut DroppedFields,
-) -> Result<(), String> {
-    let items = value.as_array().ok_or("requirements is not a list")?;
+) -> Result<(), RequirementsError> {
+    let items = value.as_array().ok_or(RequirementsError::NotAList)?;
     let mut groups: Vec<(String, Vec<RequirementEntry>)> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let at = format!("{path}[{index}]");
-        let entry = entry(item, &at, losses).map_err(|why| format!("{at}: {why}"))?;
+        let path = format!("{path}[{index}]");
+        let entry = entry(item, &path, losses)
+            .map_err(|source| RequirementsError::Entry { path, source })?;
         let key = normalized(&entry.key).to_owned();
-        match groups.iter_mut().find(|(own, _)| *own == key) {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, entries)) => entries.push(entry),
             None => groups.push((key, vec![entry])),
         }
@@ -55,37 +87,38 @@ pub(super) fn import(
     Ok(())
 }
 
-fn entry(item: &Value, at: &str, losses: &mut DroppedFields) -> Result<RequirementEntry, String> {
+fn entry(
+    item: &Value,
+    path: &str,
+    losses: &mut DroppedFields,
+) -> Result<RequirementEntry, EntryError> {
     let Value::Object(mut object) = item.clone() else {
-        return Err("the value is not an object".to_owned());
+        return Err(EntryError::NotAnObject);
     };
-    let mut field = |name: &str| take(&mut object, name);
-    let key = field("key")
-        .as_ref()
-        .and_then(text)
-        .ok_or("the entry has no key")?;
-    let word = field("operator").as_ref().and_then(text);
-    let word = word.ok_or("the entry has no operator")?;
+    let key = take_text(&mut object, "key").ok_or(EntryError::NoKey)?;
+    let word = take_text(&mut object, "operator").ok_or(EntryError::NoOperator)?;
     let known = OPERATORS.iter().find(|(theirs, ..)| *theirs == word);
-    let (_, operator, meant) = known.ok_or_else(|| format!("unknown operator {word:?}"))?;
-    let values = match field("values") {
+    let (_, argument, operator) = known.ok_or(EntryError::UnknownOperator(word))?;
+    let values = match take(&mut object, "values") {
         Some(Value::Array(values)) => values.iter().map(text).collect(),
         None => Some(Vec::new()),
         Some(_) => None,
     };
-    let values: Vec<String> = values.ok_or("values is not a list of strings")?;
-    let mut requirement =
-        Requirement::from_operator(*meant, &values).map_err(|error| error.to_string())?;
-    if let Some(least) = field("minValues") {
-        let least = least.as_u64().and_then(|own| u32::try_from(own).ok());
-        requirement.min_values = Some(least.ok_or("minValues is not a number")?);
+    let values: Vec<String> = values.ok_or(EntryError::Values)?;
+    let mut requirement = Requirement::from_operator(*operator, &values)
+        .map_err(|error| EntryError::Requirement(error.to_string()))?;
+    if let Some(min_values) = take(&mut object, "minValues") {
+        let min_values = min_values
+            .as_u64()
+            .and_then(|count| u32::try_from(count).ok());
+        requirement.min_values = Some(min_values.ok_or(EntryError::MinValues)?);
     }
     for name in object.keys() {
-        losses.add(format!("{at}.{name}"), "unknown field");
+        losses.add(format!("{path}.{name}"), "unknown field");
     }
     Ok(RequirementEntry {
         key,
-        operator,
+        argument,
         requirement,
         values,
     })
@@ -97,37 +130,34 @@ fn group(
     path: &str,
     body: &mut HclBody,
     losses: &mut DroppedFields,
-) -> Result<(), String> {
-    let [first, more @ ..] = entries else {
+) -> Result<(), RequirementsError> {
+    let [first, others @ ..] = entries else {
         return Ok(());
     };
     let mut inner = HclBody::default();
-    if more.is_empty() {
+    if others.is_empty() {
         // A single entry is kept as written.
-        match (first.operator, first.values.as_slice()) {
+        match (first.argument, first.values.as_slice()) {
             ("exists", _) => {
-                let there = first.requirement.operator() != Operator::DoesNotExist;
-                inner.set("exists", there);
+                let exists = first.requirement.operator() != Operator::DoesNotExist;
+                inner.set("exists", exists);
             }
-            ("in" | "not_in", values) => inner.set(first.operator, values.to_vec()),
+            ("in" | "not_in", values) => inner.set(first.argument, values.to_vec()),
             (name, values) => {
                 let number = values.first().and_then(|value| value.parse::<i64>().ok());
                 inner.set(name, number);
             }
         }
-        if let Some(least) = first.requirement.min_values {
-            inner.set("min_values", least);
-        }
+        inner.set_some("min_values", first.requirement.min_values);
     } else {
-        let all = entries.iter().map(|entry| entry.requirement.clone());
-        let all = all.reduce(|one, other| one.intersection(&other));
-        let all = all.unwrap_or_else(Requirement::exists);
+        let all = others.iter().fold(first.requirement.clone(), |all, entry| {
+            all.intersection(&entry.requirement)
+        });
         if all.is_impossible() {
-            let key = &first.key;
-            return Err(format!("no value of {key:?} satisfies all requirements"));
+            let key = first.key.clone();
+            return Err(RequirementsError::Unsatisfiable { key });
         }
-        let both = spell(&all, &mut inner);
-        if !both {
+        if !spell(&all, &mut inner) {
             let why = "a require block cannot have not_in and exists; Karpenter ignores Exists \
                        next to NotIn";
             losses.add(format!("{path}[{}: Exists]", first.key), why);
@@ -162,15 +192,9 @@ fn spell(requirement: &Requirement, body: &mut HclBody) -> bool {
     } else if !bounded {
         body.set("exists", true);
     }
-    if let Some(low) = low {
-        body.set("gte", low);
-    }
-    if let Some(high) = high {
-        body.set("lte", high);
-    }
-    if let Some(least) = requirement.min_values {
-        body.set("min_values", least);
-    }
+    body.set_some("gte", low);
+    body.set_some("lte", high);
+    body.set_some("min_values", requirement.min_values);
     let names = excluded.is_some_and(|values| !values.is_empty());
     !names || bounded || requirement.allows_absence()
 }
@@ -180,7 +204,7 @@ pub(super) fn export(body: &mut HclBody) -> Value {
     let mut all = Vec::new();
     for mut block in body.take_blocks("require") {
         let key = block.label.unwrap_or_default();
-        let least = block.body.take_value("min_values");
+        let min_values = block.body.take_value("min_values");
         let mut first = true;
         for item in &block.body.items {
             let HclItem::Argument(name, HclValue::Value(value)) = item else {
@@ -197,8 +221,8 @@ pub(super) fn export(body: &mut HclBody) -> Value {
             if !values.is_empty() {
                 entry.insert("values".to_owned(), json!(values));
             }
-            if let Some(least) = least.as_ref().filter(|_| first) {
-                entry.insert("minValues".to_owned(), least.clone());
+            if let Some(min_values) = min_values.as_ref().filter(|_| first) {
+                entry.insert("minValues".to_owned(), min_values.clone());
             }
             first = false;
             all.push(Value::Object(entry));
@@ -208,7 +232,7 @@ pub(super) fn export(body: &mut HclBody) -> Value {
 }
 
 fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
-    let word = match value {
+    let operator = match value {
         Value::Bool(false) => "DoesNotExist",
         _ => {
             let found = OPERATORS.iter().find(|(_, ours, _)| *ours == name);
@@ -220,7 +244,7 @@ fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
         Value::Number(number) => vec![number.to_string()],
         _ => Vec::new(),
     };
-    (word, values)
+    (operator, values)
 }
 
 /// Returns the labels of a list of requirements.

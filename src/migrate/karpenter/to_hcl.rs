@@ -1,5 +1,6 @@
 //! Converts a configuration to blocks, without arguments that have their default value.
 
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::requirements;
@@ -10,73 +11,61 @@ use crate::model::overlay::{Overlay, PriceAdjustment};
 use crate::model::pool::{
     Budget, BudgetNodes, Consolidation, Disruption, Limits, OnBlocked, Pool, Safety,
 };
-use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use crate::model::taint::{Taint, Toleration, TolerationOperator};
 
 // Node classes as HCL blocks.
 pub(super) mod node_class;
 
 /// A map of strings.
 fn map<'a>(items: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
-    let items = items.into_iter();
     Value::Object(
         items
+            .into_iter()
             .map(|(key, value)| (key.clone(), Value::from(value.as_str())))
             .collect(),
     )
 }
 
-fn effect(own: Effect) -> &'static str {
-    own.as_str()
-}
-
 /// Limits, including `nodes`.
-pub(super) fn limits(own: &Limits) -> Option<Value> {
-    let capacity = own
+pub(super) fn limits(limits: &Limits) -> Option<Value> {
+    let capacity = limits
         .capacity
         .iter()
-        .map(|(name, most)| (name.as_str(), *most));
-    let nodes = own.nodes.map(|most| ("nodes", i64::from(most)));
+        .map(|(name, amount)| (name.as_str(), *amount));
+    let nodes = limits.nodes.map(|count| ("nodes", i64::from(count)));
     let all: Vec<(&str, i64)> = capacity.chain(nodes).collect();
     (!all.is_empty()).then(|| quantities(all))
 }
 
 /// A pool.
-pub(super) fn pool(own: &Pool) -> HclBody {
-    let usual = Pool::new(own.name.as_str());
+pub(super) fn pool(pool: &Pool) -> HclBody {
+    let defaults = Pool::new(pool.name.as_str());
     let mut body = HclBody::default();
-    if let Some(class) = &own.node_class {
+    if let Some(class) = &pool.node_class {
         body.refer("node_class", "node_class", class.as_str());
     }
-    if own.weight > 0 {
-        body.set("weight", own.weight);
+    if pool.weight > 0 {
+        body.set("weight", pool.weight);
     }
-    if let Some(replicas) = own.replicas {
-        body.set("replicas", replicas);
-    }
-    if !own.labels.is_empty() {
-        body.set("labels", map(&own.labels));
-    }
-    if !own.annotations.is_empty() {
-        body.set("annotations", map(&own.annotations));
-    }
-    if let Some(limits) = limits(&own.limits) {
-        body.set("limits", limits);
-    }
-    ages(own, &usual, &mut body);
-    requirements::blocks(&own.requirements, &mut body);
+    body.set_some("replicas", pool.replicas);
+    body.set_unless_empty("labels", map(&pool.labels));
+    body.set_unless_empty("annotations", map(&pool.annotations));
+    body.set_some("limits", limits(&pool.limits));
+    ages(pool, &defaults, &mut body);
+    requirements::blocks(&pool.requirements, &mut body);
     for (kind, taints) in [
-        ("taint", &own.taints),
-        ("startup_taint", &own.startup_taints),
+        ("taint", &pool.taints),
+        ("startup_taint", &pool.startup_taints),
     ] {
-        for own in taints {
-            taint(kind, own, &mut body);
+        for taint in taints {
+            self::taint(kind, taint, &mut body);
         }
     }
-    disruption(own, &usual.disruption, &mut body);
-    for policy in own
+    disruption(pool, &defaults.disruption, &mut body);
+    for policy in pool
         .repair
         .iter()
-        .filter(|repair| !usual.repair.contains(repair))
+        .filter(|repair| !defaults.repair.contains(repair))
     {
         let mut inner = HclBody::default();
         inner.set("condition", policy.condition.as_str());
@@ -87,125 +76,111 @@ pub(super) fn pool(own: &Pool) -> HclBody {
     body
 }
 
-fn ages(own: &Pool, usual: &Pool, body: &mut HclBody) {
-    for (name, own, usual) in [
-        ("expire_after", own.expire_after, usual.expire_after),
-        (
-            "expire_hard_after",
-            own.expire_hard_after,
-            usual.expire_hard_after,
-        ),
-        (
-            "termination_grace_period",
-            own.termination_grace_period,
-            usual.termination_grace_period,
-        ),
-    ] {
-        if own != usual {
-            body.set(name, duration(own));
+fn ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
+    const AGES: [(&str, fn(&Pool) -> Option<SignedDuration>); 6] = [
+        ("expire_after", |pool| pool.expire_after),
+        ("expire_hard_after", |pool| pool.expire_hard_after),
+        ("termination_grace_period", |pool| {
+            pool.termination_grace_period
+        }),
+        ("launch_timeout", |pool| Some(pool.launch_timeout)),
+        ("registration_timeout", |pool| {
+            Some(pool.registration_timeout)
+        }),
+        ("initialization_timeout", |pool| {
+            Some(pool.initialization_timeout)
+        }),
+    ];
+    for (name, age) in AGES {
+        if age(pool) != age(defaults) {
+            body.set(name, duration(age(pool)));
         }
     }
-    for (name, own, usual) in [
-        ("launch_timeout", own.launch_timeout, usual.launch_timeout),
-        (
-            "registration_timeout",
-            own.registration_timeout,
-            usual.registration_timeout,
-        ),
-        (
-            "initialization_timeout",
-            own.initialization_timeout,
-            usual.initialization_timeout,
-        ),
-    ] {
-        if own != usual {
-            body.set(name, duration(Some(own)));
-        }
-    }
-    if own.repair.is_empty() {
+    if pool.repair.is_empty() {
         body.set("auto_repair", false);
     }
 }
 
-fn taint(kind: &'static str, own: &Taint, body: &mut HclBody) {
+fn taint(kind: &'static str, taint: &Taint, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    inner.set("effect", effect(own.effect));
-    if !own.value.is_empty() {
-        inner.set("value", own.value.as_str());
-    }
-    body.block(kind, Some(&own.key), inner);
+    inner.set("effect", taint.effect.as_str());
+    inner.set_unless_empty("value", taint.value.as_str());
+    body.block(kind, Some(&taint.key), inner);
 }
 
-fn disruption(pool: &Pool, usual: &Disruption, body: &mut HclBody) {
-    let own = &pool.disruption;
+fn disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
+    let disruption = &pool.disruption;
     let mut inner = HclBody::default();
     // This does not apply to static pools.
     if pool.replicas.is_none() {
-        if own.consolidation != usual.consolidation {
-            let name = match own.consolidation {
+        if disruption.consolidation != defaults.consolidation {
+            let name = match disruption.consolidation {
                 Consolidation::Empty => "empty",
                 Consolidation::Balanced => "balanced",
                 Consolidation::EmptyOrUnderutilized => "empty_or_underutilized",
             };
             inner.set("consolidation", name);
         }
-        if own.consolidate_after != usual.consolidate_after {
-            inner.set("consolidate_after", duration(own.consolidate_after));
+        if disruption.consolidate_after != defaults.consolidate_after {
+            inner.set("consolidate_after", duration(disruption.consolidate_after));
         }
-        if own.spot_to_spot_min_types != usual.spot_to_spot_min_types {
-            inner.set("spot_to_spot_min_types", own.spot_to_spot_min_types);
+        if disruption.spot_to_spot_min_types != defaults.spot_to_spot_min_types {
+            inner.set("spot_to_spot_min_types", disruption.spot_to_spot_min_types);
         }
-        if let Some(threshold) = own.utilization_threshold {
-            inner.set("utilization_threshold", threshold);
-        }
+        inner.set_some("utilization_threshold", disruption.utilization_threshold);
     }
-    if own.safety == Safety::Conservative {
+    if disruption.safety == Safety::Conservative {
         inner.set("safety", "conservative");
     }
-    for (name, own, usual) in [
-        ("min_age", own.min_age, usual.min_age),
-        ("unneeded_for", own.unneeded_for, usual.unneeded_for),
-        ("drain_timeout", own.drain_timeout, usual.drain_timeout),
+    for (name, value, default) in [
+        ("min_age", disruption.min_age, defaults.min_age),
+        (
+            "unneeded_for",
+            disruption.unneeded_for,
+            defaults.unneeded_for,
+        ),
+        (
+            "drain_timeout",
+            disruption.drain_timeout,
+            defaults.drain_timeout,
+        ),
     ] {
-        if own != usual {
-            inner.set(name, duration(Some(own)));
+        if value != default {
+            inner.set(name, duration(Some(value)));
         }
     }
-    match own.on_blocked {
+    match disruption.on_blocked {
         OnBlocked::Wait => {}
         OnBlocked::Abort => inner.set("on_blocked", "abort"),
         OnBlocked::Force => inner.set("on_blocked", "force"),
     }
-    if own.budgets != usual.budgets {
-        own.budgets.iter().for_each(|own| budget(own, &mut inner));
+    if disruption.budgets != defaults.budgets {
+        for budget in &disruption.budgets {
+            self::budget(budget, &mut inner);
+        }
     }
-    for window in &own.windows {
+    for window in &disruption.windows {
         let mut when = HclBody::default();
         when.set("action", if window.allows { "allow" } else { "deny" });
         inner.block("window", None, when);
     }
-    if !inner.is_empty() {
-        body.block("disruption", None, inner);
-    }
+    body.block_unless_empty("disruption", inner);
 }
 
-fn budget(own: &Budget, body: &mut HclBody) {
+fn budget(budget: &Budget, body: &mut HclBody) {
     let mut inner = HclBody::default();
     inner.set(
         "nodes",
-        match own.nodes {
+        match budget.nodes {
             BudgetNodes::Nodes(count) => count.to_string(),
             BudgetNodes::Percent(percent) => format!("{percent}%"),
         },
     );
-    if let Some(rate) = own.rate {
-        inner.set("rate", rate.to_string());
-    }
-    if !own.reasons.is_empty() {
-        let reasons = own.reasons.iter().map(|reason| reason.as_str().to_owned());
-        inner.set("reasons", reasons.collect::<Vec<String>>());
-    }
-    if let Some(window) = &own.during {
+    inner.set_some("rate", budget.rate.map(|rate| rate.to_string()));
+    let reasons = budget.reasons.iter();
+    let reasons: Vec<&str> = reasons.map(|reason| reason.as_str()).collect();
+    inner.set_unless_empty("reasons", reasons);
+    if let Some(window) = &budget.during {
         inner.set("schedule", window.expression());
         inner.set("duration", duration(Some(window.duration())));
         if !matches!(window.zone(), "UTC" | "Etc/UTC") {
@@ -216,51 +191,42 @@ fn budget(own: &Budget, body: &mut HclBody) {
 }
 
 /// An overlay.
-pub(super) fn overlay(own: &Overlay) -> HclBody {
+pub(super) fn overlay(overlay: &Overlay) -> HclBody {
     let mut body = HclBody::default();
-    if own.weight > 0 {
-        body.set("weight", own.weight);
+    if overlay.weight > 0 {
+        body.set("weight", overlay.weight);
     }
-    if let Some(price) = own.price {
+    if let Some(price) = overlay.price {
         let name = match price {
             PriceAdjustment::Absolute(_) => "price",
             _ => "price_adjustment",
         };
         body.set(name, adjustment(price));
     }
-    if !own.capacity.is_empty() {
-        let each = own.capacity.iter();
-        let each = each.map(|(name, amount)| (name.as_str(), *amount));
-        body.set("capacity", quantities(each));
-    }
-    requirements::blocks(&own.requirements, &mut body);
+    let capacity = overlay.capacity.iter();
+    let capacity = capacity.map(|(name, amount)| (name.as_str(), *amount));
+    body.set_unless_empty("capacity", quantities(capacity));
+    requirements::blocks(&overlay.requirements, &mut body);
     body
 }
 
 /// A buffer. Tolerations of its pool's taints are omitted.
-pub(super) fn buffer(own: &Buffer) -> HclBody {
+pub(super) fn buffer(buffer: &Buffer) -> HclBody {
     let mut body = HclBody::default();
-    if let Some(pool) = &own.pool {
+    if let Some(pool) = &buffer.pool {
         body.refer("pool", "pool", pool.as_str());
     }
-    if let Some(replicas) = own.replicas {
-        body.set("replicas", replicas);
-    }
-    if let Some(percentage) = own.percentage {
-        body.set("percentage", percentage);
-    }
-    if !own.limits.is_empty() {
-        let each = own.limits.iter();
-        let each = each.map(|(name, most)| (name.as_str(), *most));
-        body.set("limits", quantities(each));
-    }
-    if let Some(window) = &own.during {
-        body.set("during", window.expression());
-    }
-    if let Some(pod) = &own.pod {
+    body.set_some("replicas", buffer.replicas);
+    body.set_some("percentage", buffer.percentage);
+    let limits = buffer.limits.iter();
+    let limits = limits.map(|(name, amount)| (name.as_str(), *amount));
+    body.set_unless_empty("limits", quantities(limits));
+    let window = buffer.during.as_ref();
+    body.set_some("during", window.map(|window| window.expression()));
+    if let Some(pod) = &buffer.pod {
         body.block("pod", None, buffer_pod(pod));
     }
-    if let Some(scalable) = &own.scalable {
+    if let Some(scalable) = &buffer.scalable {
         let mut inner = HclBody::default();
         let kind = match scalable.kind {
             ScalableKind::Deployment => 0,
@@ -276,25 +242,21 @@ pub(super) fn buffer(own: &Buffer) -> HclBody {
 }
 
 /// The pod of a buffer.
-pub(super) fn buffer_pod(own: &BufferPod) -> HclBody {
+pub(super) fn buffer_pod(pod: &BufferPod) -> HclBody {
     let mut inner = HclBody::default();
-    inner.set("requests", requests(&own.requests));
-    if !own.node_selector.is_empty() {
-        inner.set("node_selector", map(&own.node_selector));
-    }
-    for own in &own.tolerations {
-        toleration(own, &mut inner);
+    inner.set("requests", requests(&pod.requests));
+    inner.set_unless_empty("node_selector", map(&pod.node_selector));
+    for toleration in &pod.tolerations {
+        self::toleration(toleration, &mut inner);
     }
     inner
 }
 
-fn toleration(own: &Toleration, body: &mut HclBody) {
+fn toleration(toleration: &Toleration, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    if let Some(own) = own.effect {
-        inner.set("effect", effect(own));
+    inner.set_some("effect", toleration.effect.map(|effect| effect.as_str()));
+    if toleration.operator == TolerationOperator::Equal {
+        inner.set("value", toleration.value.as_str());
     }
-    if own.operator == TolerationOperator::Equal {
-        inner.set("value", own.value.as_str());
-    }
-    body.block("toleration", Some(&own.key), inner);
+    body.block("toleration", Some(&toleration.key), inner);
 }

@@ -365,7 +365,11 @@ mod tests {
             no.lock().expect("no panic").clear();
             while let Ok(event) = inbox.try_recv() {
                 if let Event::ClassesChanged(classes) = event {
-                    let said = classes["default"].supply.as_ref().err().cloned();
+                    let said = classes["default"]
+                        .supply
+                        .as_ref()
+                        .err()
+                        .map(ToString::to_string);
                     all.push(said);
                 }
             }

@@ -50,7 +50,7 @@ impl LaunchableClass {
         subnets: &mut Subnets,
     ) -> Result<FleetRequest, Box<CommandResult>> {
         let supply = self.supply.supply.as_ref();
-        let supply = supply.map_err(|why| Box::new(again(why)))?;
+        let supply = supply.map_err(|why| Box::new(again(&why.to_string())))?;
         let input = FleetRequestInput {
             launch,
             class: &self.class,

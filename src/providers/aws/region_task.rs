@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::Catalog;
 use crate::catalog::discovered_memory::DiscoveredMemory;
-use crate::catalog::node_class::{ClassSupplies, NodeClassSupply};
+use crate::catalog::node_class::{ClassSupplies, NodeClassSupply, RegionObservations};
 use crate::catalog::region::Region;
 use crate::ec2::resolve_node_class::{self, RegionResources};
 use crate::ec2::subnet_capacity::Subnets;
@@ -439,9 +439,11 @@ impl RegionTask {
         resolved: &ResolvedNodeClass,
     ) -> NodeClassSupply {
         let none = BTreeSet::new();
-        let shifted = self.shifted.get(cluster).unwrap_or(&none);
-        let (region, known) = ((&self.region, &self.base), (&self.memory, shifted));
-        NodeClassSupply::new(region, class, resolved, known)
+        let observations = RegionObservations {
+            memory: &self.memory,
+            shifted_zones: self.shifted.get(cluster).unwrap_or(&none),
+        };
+        NodeClassSupply::new(&self.region, &self.base, class, resolved, observations)
     }
 
     /// Sends the result to the provider, and to the engine if it has changed, because the engine

@@ -8,7 +8,9 @@ use outrigger::catalog::capacity::plain;
 use outrigger::catalog::discovered_memory::DiscoveredMemory;
 use outrigger::catalog::image_selection::{image_of, select};
 use outrigger::catalog::instance_type_info::{InstanceTypeSpec, NetworkCard};
-use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply, class_catalog, is_compatible};
+use outrigger::catalog::node_class::{
+    ClassCatalog, NodeClassSupply, NotReady, RegionObservations, class_catalog, is_compatible,
+};
 use outrigger::catalog::region::Region;
 use outrigger::model::instance::{Arch, CapacityType};
 use outrigger::model::labels;
@@ -171,8 +173,11 @@ fn resolved() -> ResolvedNodeClass {
 
 fn made(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassCatalog {
     let (region, base) = &*SHIPPED;
-    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
-    class_catalog((region, base), class, resolved, none)
+    let none = RegionObservations {
+        memory: &DiscoveredMemory::default(),
+        shifted_zones: &BTreeSet::new(),
+    };
+    class_catalog(region, base, class, resolved, none)
 }
 
 /// Nobody asked AWS: a plain class leaves the catalog as it is, and shares it.
@@ -266,8 +271,11 @@ fn windows_has_labels_of_its_own() {
 fn shifted_zones_sell_nothing() {
     let (region, base) = &*SHIPPED;
     let shifted = ["use1-az6".to_owned()].into();
-    let with = (&DiscoveredMemory::default(), &shifted);
-    let own = class_catalog((region, base), &plain(), Some(&resolved()), with);
+    let with = RegionObservations {
+        memory: &DiscoveredMemory::default(),
+        shifted_zones: &shifted,
+    };
+    let own = class_catalog(region, base, &plain(), Some(&resolved()), with);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "b:on-demand b:spot");
     assert_eq!(label(it, labels::ZONE), "us-east-1a us-east-1b");
@@ -292,8 +300,11 @@ fn reservations_are_those_of_the_class() {
     ];
     let (region, base) = &*SHIPPED;
     let shifted = ["use1-az1".to_owned()].into();
-    let with = (&DiscoveredMemory::default(), &shifted);
-    let own = class_catalog((region, base), &plain(), Some(&all), with);
+    let with = RegionObservations {
+        memory: &DiscoveredMemory::default(),
+        shifted_zones: &shifted,
+    };
+    let own = class_catalog(region, base, &plain(), Some(&all), with);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "a:on-demand a:reserved a:spot");
     assert_eq!(label(it, labels::CAPACITY_TYPE), "on-demand reserved spot");
@@ -358,8 +369,11 @@ fn memory_is_learned_by_type_and_image() {
     assert!(memory.observe(&"m5.xlarge".into(), "s", 17 << 30));
     let (region, base) = &*SHIPPED;
     let of = |memory: &DiscoveredMemory, name: &str, found: Option<&ResolvedNodeClass>| {
-        let with = (memory, &BTreeSet::new());
-        let own = class_catalog((region, base), &plain(), found, with);
+        let with = RegionObservations {
+            memory,
+            shifted_zones: &BTreeSet::new(),
+        };
+        let own = class_catalog(region, base, &plain(), found, with);
         get(&own.catalog, name).capacity.memory / MIB
     };
     let found = resolved();
@@ -545,9 +559,12 @@ fn settings_need_hardware_that_has_them() {
 #[test]
 fn a_class_is_ready_when_all_its_conditions_are_met() {
     let (region, base) = &*SHIPPED;
-    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
+    let none = RegionObservations {
+        memory: &DiscoveredMemory::default(),
+        shifted_zones: &BTreeSet::new(),
+    };
     let supply = |found: &ResolvedNodeClass| {
-        NodeClassSupply::new((region, base), &plain(), found, none).supply
+        NodeClassSupply::new(region, base, &plain(), found, none).supply
     };
     let mut found = resolved();
     found.conditions = vec![NodeClassCondition::met(ConditionKind::ImagesReady)];
@@ -561,7 +578,7 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
             "no",
         ),
     ]);
-    let why = supply(&found).expect_err("not ready");
+    let why = supply(&found).expect_err("not ready").to_string();
     assert!(
         why.starts_with("SubnetsNotFound: no subnet has the tag a=b no"),
         "{why}"
@@ -569,10 +586,11 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
     assert_eq!(why.chars().count(), 800);
     let empty = Region::unknown("eu-west-1");
     let base = Arc::new(empty.catalog());
-    let own = NodeClassSupply::new((&empty, &base), &plain(), &resolved(), none);
+    let own = NodeClassSupply::new(&empty, &base, &plain(), &resolved(), none);
     let why = own.supply.expect_err("not ready");
+    assert_eq!(why, NotReady::NoInstanceTypes);
     assert_eq!(
-        why,
+        why.to_string(),
         "Unavailable: the instance types of the region have not been read yet"
     );
 }
@@ -642,8 +660,11 @@ fn a_catalog_changes_with_its_inputs_alone() {
         let mut region = SHIPPED.0.clone();
         change(&mut region);
         let base = Arc::new(region.catalog());
-        let none = (&DiscoveredMemory::default(), &BTreeSet::new());
-        let own = class_catalog((&region, &base), &plain(), Some(&found), none);
+        let none = RegionObservations {
+            memory: &DiscoveredMemory::default(),
+            shifted_zones: &BTreeSet::new(),
+        };
+        let own = class_catalog(&region, &base, &plain(), Some(&found), none);
         assert_eq!(own != one, differs);
         let changed = own
             .catalog
@@ -668,8 +689,11 @@ fn local_zones_are_zones() {
         zone_id: "use1-bos1-az1".into(),
         free: 9,
     }];
-    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
-    let own = class_catalog((&region, &base), &plain(), Some(&found), none);
+    let none = RegionObservations {
+        memory: &DiscoveredMemory::default(),
+        shifted_zones: &BTreeSet::new(),
+    };
+    let own = class_catalog(&region, &base, &plain(), Some(&found), none);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "-bos-1a:on-demand -bos-1a:spot");
     assert_eq!(label(it, labels::ZONE), boston);

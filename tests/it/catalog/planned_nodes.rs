@@ -8,7 +8,9 @@ use outrigger::catalog::Catalog;
 use outrigger::catalog::capacity::plain;
 use outrigger::catalog::discovered_memory::DiscoveredMemory;
 use outrigger::catalog::instance_type_info::Gpu;
-use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply, class_catalog};
+use outrigger::catalog::node_class::{
+    ClassCatalog, NodeClassSupply, NotReady, RegionObservations, class_catalog,
+};
 use outrigger::model::affinity::TopologySpread;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::{NodeClassName, ObjectKey};
@@ -80,7 +82,7 @@ fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
                 images: [].into(),
                 found: None,
             }),
-            Err(why) => Err((*why).to_owned()),
+            Err(why) => Err(NotReady::Condition((*why).to_owned())),
         };
         (NodeClassName::from(*name), NodeClassSupply { supply })
     };
@@ -143,8 +145,11 @@ fn resolved() -> ResolvedNodeClass {
 
 fn catalog_of(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> Arc<Catalog> {
     let (region, base) = &*SHIPPED;
-    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
-    class_catalog((region, base), class, resolved, none).catalog
+    let none = RegionObservations {
+        memory: &DiscoveredMemory::default(),
+        shifted_zones: &BTreeSet::new(),
+    };
+    class_catalog(region, base, class, resolved, none).catalog
 }
 
 /// Planning with a class whose catalog is the provider's own is planning without it, to the byte.
@@ -408,8 +413,11 @@ fn devices_are_asked_for_by_resource() {
         .list
         .insert("g4ad.xlarge".into(), region.list["g5.xlarge"]);
     let base = Arc::new(region.catalog());
-    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
-    let amd = class_catalog((&region, &base), &plain(), Some(&resolved()), none).catalog;
+    let none = RegionObservations {
+        memory: &DiscoveredMemory::default(),
+        shifted_zones: &BTreeSet::new(),
+    };
+    let amd = class_catalog(&region, &base, &plain(), Some(&resolved()), none).catalog;
     let rows = [
         ("nvidia.com/gpu", 1, &linux, true),
         ("amd.com/gpu", 1, &amd, true),

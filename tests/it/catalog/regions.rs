@@ -93,11 +93,12 @@ fn an_empty_answer_wipes_nothing() {
     assert!(!own.set_shapes([], &SHIPPED.0));
     assert!(!own.set_sold([]));
     assert!(!own.set_zone_ids([]));
-    assert!(!own.set_list_prices((&[], &list(&[("m5.metal", 5.0)])), at(1)));
-    assert!(!own.set_list_prices((&list(&[("m5.large", 5.0)]), &[]), at(1)));
+    assert!(!own.set_list_prices(&[], &list(&[("m5.metal", 5.0)]), at(1)));
+    assert!(!own.set_list_prices(&list(&[("m5.large", 5.0)]), &[], at(1)));
     // Free capacity is none that EC2 sells.
     assert!(!own.set_list_prices(
-        (&list(&[("m5.large", 0.0)]), &list(&[("m5.metal", 5.0)])),
+        &list(&[("m5.large", 0.0)]),
+        &list(&[("m5.metal", 5.0)]),
         at(1)
     ));
     assert!(!own.set_spot_prices(&[], at(1)));
@@ -124,7 +125,7 @@ fn list_prices_are_taken_in_together() {
     let mut own = region();
     let metal = list(&[("m5.metal", 5.0)]);
     let shared = list(&[("z9.large", 0.5), ("m5.large", 0.0)]);
-    assert!(own.set_list_prices((&shared, &metal), at(60)));
+    assert!(own.set_list_prices(&shared, &metal, at(60)));
     assert_eq!(own.source, PriceSource::Fetched { at: at(60) });
     assert_eq!(
         own.source.to_string(),

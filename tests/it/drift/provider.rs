@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply};
+use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply, NotReady};
 use outrigger::model::instance::InstanceFacts;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::resolved::{ResolvedNodeClass, Subnet};
@@ -34,22 +34,24 @@ fn fleet() -> Fleet {
 /// What is found for the class, or why no node can be made of it.
 fn tell(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
     let catalog = Arc::clone(&fleet.state.catalog);
-    let supply = found.map_err(str::to_owned).map(|(image, subnet)| {
-        let subnet = Subnet {
-            id: subnet.into(),
-            zone: "us-east-1a".into(),
-            zone_id: "use1-az1".into(),
-            free: 9,
-        };
-        ClassCatalog {
-            catalog,
-            images: [("m6i.large".into(), image.to_owned())].into(),
-            found: Some(Arc::new(ResolvedNodeClass {
-                subnets: vec![subnet],
-                ..ResolvedNodeClass::default()
-            })),
-        }
-    });
+    let supply = found
+        .map_err(|why| NotReady::Condition(why.to_owned()))
+        .map(|(image, subnet)| {
+            let subnet = Subnet {
+                id: subnet.into(),
+                zone: "us-east-1a".into(),
+                zone_id: "use1-az1".into(),
+                free: 9,
+            };
+            ClassCatalog {
+                catalog,
+                images: [("m6i.large".into(), image.to_owned())].into(),
+                found: Some(Arc::new(ResolvedNodeClass {
+                    subnets: vec![subnet],
+                    ..ResolvedNodeClass::default()
+                })),
+            }
+        });
     let all = [("c".into(), NodeClassSupply { supply })];
     fleet.state.supply(Arc::new(all.into()));
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use outrigger::catalog::capacity::plain;
 use outrigger::catalog::discovered_memory::DiscoveredMemory;
-use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply, class_catalog};
+use outrigger::catalog::node_class::{
+    ClassCatalog, NodeClassSupply, NotReady, RegionObservations, class_catalog,
+};
 use outrigger::catalog::region::Region;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
@@ -33,7 +35,7 @@ impl Stage {
                 images: [].into(),
                 found: None,
             }),
-            Err(why) => Err(why.to_owned()),
+            Err(why) => Err(NotReady::Condition(why.to_owned())),
         };
         let all = [("x".into(), NodeClassSupply { supply })].into();
         self.event(Event::ClassesChanged(Arc::new(all)));
@@ -95,8 +97,11 @@ fn placed(strategy: Option<PlacementGroupStrategy>) -> ClassCatalog {
     };
     let region = Region::shipped();
     let base = Arc::new(region.catalog());
-    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
-    class_catalog((&region, &base), &plain(), Some(&resolved), none)
+    let none = RegionObservations {
+        memory: &DiscoveredMemory::default(),
+        shifted_zones: &BTreeSet::new(),
+    };
+    class_catalog(&region, &base, &plain(), Some(&resolved), none)
 }
 
 /// How the group places, which partition the pod asks for, and which one EC2 tells of; the label

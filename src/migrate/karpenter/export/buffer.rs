@@ -12,21 +12,21 @@ use crate::model::labels::POOL as POOL_LABEL;
 use crate::model::taint::{Toleration, TolerationOperator};
 
 /// Exports a buffer, after its PodTemplate.
-pub(super) fn buffer(own: &Buffer) -> Vec<ExportedDocument> {
-    let path = format!("buffer.{}", own.name);
+pub(super) fn buffer(buffer: &Buffer) -> Vec<ExportedDocument> {
+    let path = format!("buffer.{}", buffer.name);
     let mut losses = DroppedFields::default();
-    let mut body = to_hcl::buffer(own);
-    let scalable = own.scalable.as_ref();
+    let mut body = to_hcl::buffer(buffer);
+    let scalable = buffer.scalable.as_ref();
     let namespace = scalable.map_or("default", |scalable| scalable.namespace.as_str());
     let mut template = None;
     let pool = body.take("pool");
     body.take_blocks("pod");
-    match (&own.pod, scalable) {
+    match (&buffer.pod, scalable) {
         (Some(_), Some(_)) => {
             let why = "a Karpenter buffer has a scalable or a pod template, not both";
             losses.add(format!("{path}.pod"), why);
         }
-        (Some(_), None) => template = Some(pod_template(own, namespace)),
+        (Some(_), None) => template = Some(pod_template(buffer, namespace)),
         _ => {}
     }
     if pool.is_some() && template.is_none() {
@@ -35,11 +35,11 @@ pub(super) fn buffer(own: &Buffer) -> Vec<ExportedDocument> {
     }
     let mut spec = Map::new();
     if template.is_some() {
-        spec.insert("podTemplateRef".to_owned(), json!({ "name": own.name }));
+        spec.insert("podTemplateRef".to_owned(), json!({ "name": buffer.name }));
     }
     if let Some(mut block) = body.take_blocks("scalable").pop() {
-        let mut field = |name: &str| block.body.take_value(name).unwrap_or_default();
-        let (kind, name) = (field("kind"), field("name"));
+        let [kind, name] =
+            ["kind", "name"].map(|name| block.body.take_value(name).unwrap_or_default());
         let scaled = json!({ "apiGroup": "apps", "kind": kind, "name": name });
         spec.insert("scalableRef".to_owned(), scaled);
     }
@@ -48,7 +48,7 @@ pub(super) fn buffer(own: &Buffer) -> Vec<ExportedDocument> {
     let mut object = object(
         "autoscaling.x-k8s.io/v1beta1",
         "CapacityBuffer",
-        &own.name,
+        &buffer.name,
         spec,
     );
     put(&mut object, "metadata.namespace", json!(namespace));
@@ -64,14 +64,18 @@ pub(super) fn buffer(own: &Buffer) -> Vec<ExportedDocument> {
 }
 
 /// Builds the PodTemplate of a buffer. Its container is never run.
-fn pod_template(own: &Buffer, namespace: &str) -> Map<String, Value> {
-    let mut pod = own.pod.as_ref().map(to_hcl::buffer_pod).unwrap_or_default();
+fn pod_template(buffer: &Buffer, namespace: &str) -> Map<String, Value> {
+    let mut pod = buffer
+        .pod
+        .as_ref()
+        .map(to_hcl::buffer_pod)
+        .unwrap_or_default();
     let requests = pod.take_value("requests").unwrap_or_default();
     let mut selector = match pod.take_value("node_selector") {
         Some(Value::Object(selector)) => selector,
         _ => Map::new(),
     };
-    if let Some(pool) = &own.pool {
+    if let Some(pool) = &buffer.pool {
         selector.insert(POOL_LABEL.to_owned(), json!(pool.as_str()));
     }
     let mut resources = json!({ "requests": requests });
@@ -84,12 +88,12 @@ fn pod_template(own: &Buffer, namespace: &str) -> Map<String, Value> {
     if !selector.is_empty() {
         spec.insert("nodeSelector".to_owned(), Value::Object(selector));
     }
-    let tolerations = own.pod.iter().flat_map(|pod| &pod.tolerations);
+    let tolerations = buffer.pod.iter().flat_map(|pod| &pod.tolerations);
     let tolerations: Vec<Value> = tolerations.map(toleration).collect();
     if !tolerations.is_empty() {
         spec.insert("tolerations".to_owned(), Value::Array(tolerations));
     }
-    let mut object = object("v1", "PodTemplate", &own.name, Map::new());
+    let mut object = object("v1", "PodTemplate", &buffer.name, Map::new());
     put(&mut object, "metadata.namespace", json!(namespace));
     take(&mut object, "spec");
     object.insert("template".to_owned(), json!({ "spec": spec }));
@@ -99,28 +103,29 @@ fn pod_template(own: &Buffer, namespace: &str) -> Map<String, Value> {
 /// Limits of resources that cannot be overcommitted. Kubernetes requires them with the requests.
 /// Source: `ValidateResourceRequirements` of Kubernetes' core validation.
 fn limits(requests: &Value) -> Option<Value> {
-    let own = requests.as_object()?.iter();
-    let exclusive = own.filter(|(name, _)| {
-        let native = !name.contains('/') || name.contains("kubernetes.io/");
-        !native || name.starts_with("hugepages-")
-    });
-    let limits: Map<String, Value> = exclusive
+    let limits: Map<String, Value> = requests
+        .as_object()?
+        .iter()
+        .filter(|(name, _)| {
+            let native = !name.contains('/') || name.contains("kubernetes.io/");
+            !native || name.starts_with("hugepages-")
+        })
         .map(|(name, amount)| (name.clone(), amount.clone()))
         .collect();
     (!limits.is_empty()).then_some(Value::Object(limits))
 }
 
-fn toleration(own: &Toleration) -> Value {
+fn toleration(toleration: &Toleration) -> Value {
     let mut object = Map::new();
-    object.insert("key".to_owned(), json!(own.key));
-    match own.operator {
+    object.insert("key".to_owned(), json!(toleration.key));
+    match toleration.operator {
         TolerationOperator::Equal => {
             object.insert("operator".to_owned(), json!("Equal"));
-            object.insert("value".to_owned(), json!(own.value));
+            object.insert("value".to_owned(), json!(toleration.value));
         }
         _ => drop(object.insert("operator".to_owned(), json!("Exists"))),
     }
-    if let Some(effect) = own.effect {
+    if let Some(effect) = toleration.effect {
         object.insert("effect".to_owned(), json!(effect.as_str()));
     }
     Value::Object(object)

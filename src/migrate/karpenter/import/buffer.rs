@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::super::field_tables::BUFFER;
 use super::{ConvertedBlock, Object, fields};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, text};
-use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
+use crate::migrate::field_mapping::{take, take_text, text};
+use crate::migrate::hcl::{HclBlock, HclBody, HclItem, HclValue};
 use crate::migrate::{field_mapping, format_units};
 use crate::model::labels::POOL;
 use crate::model::quantity::Resources;
@@ -24,7 +24,7 @@ pub(super) fn build(
 ) -> ConvertedBlock {
     let (mut body, mut losses) = object.start(clusters);
     let mut spec = std::mem::take(&mut object.spec);
-    if take(&mut spec, "provisioningStrategy").is_some_and(|own| own != STRATEGY) {
+    if take(&mut spec, "provisioningStrategy").is_some_and(|strategy| strategy != STRATEGY) {
         losses.add(
             "spec.provisioningStrategy",
             "only one provisioning strategy is supported",
@@ -38,9 +38,8 @@ pub(super) fn build(
     let mut left_out = None;
     if let Some(named) = named {
         let mut named = fields(Some(named), "spec.podTemplateRef", &mut losses);
-        let name = take(&mut named, "name").as_ref().and_then(text);
-        let name = name.unwrap_or_default();
-        for (field, _) in named.iter().filter(|(_, own)| !own.is_null()) {
+        let name = take_text(&mut named, "name").unwrap_or_default();
+        for (field, _) in named.iter().filter(|(_, value)| !value.is_null()) {
             losses.add(format!("spec.podTemplateRef.{field}"), "unknown field");
         }
         match templates
@@ -82,13 +81,9 @@ fn scalable(
         let why = "only workloads of the API group apps are supported";
         losses.add("spec.scalableRef.apiGroup", why);
     }
-    if let Some(kind) = take(&mut scaled, "kind") {
-        inner.set("kind", kind);
-    }
+    inner.set_some("kind", take(&mut scaled, "kind"));
     inner.set("namespace", namespace);
-    if let Some(name) = take(&mut scaled, "name") {
-        inner.set("name", name);
-    }
+    inner.set_some("name", take(&mut scaled, "name"));
     for name in scaled.keys() {
         losses.add(format!("spec.scalableRef.{name}"), "unknown field");
     }
@@ -124,18 +119,18 @@ fn pod(
         }
     }
     let mut requests = Resources::default();
-    let at = format!("{path}.containers");
-    let containers = items(take(&mut spec, "containers"), &at, losses);
+    let containers_path = format!("{path}.containers");
+    let containers = items(take(&mut spec, "containers"), &containers_path, losses);
     for (index, container) in containers.into_iter().enumerate() {
-        let at = format!("{at}[{index}]");
-        requests.add(&requests_of(container, &at, losses));
+        let container_path = format!("{containers_path}[{index}]");
+        requests.add(&requests_of(container, &container_path, losses));
     }
     let mut inner = HclBody::default();
     inner.set("requests", format_units::requests(&requests));
-    let at = format!("{path}.nodeSelector");
-    let mut selector = fields(take(&mut spec, "nodeSelector"), &at, losses);
-    let at = format!("{path}.tolerations");
-    let mut tolerations = items(take(&mut spec, "tolerations"), &at, losses);
+    let selector_path = format!("{path}.nodeSelector");
+    let mut selector = fields(take(&mut spec, "nodeSelector"), &selector_path, losses);
+    let tolerations_path = format!("{path}.tolerations");
+    let mut tolerations = items(take(&mut spec, "tolerations"), &tolerations_path, losses);
     let pool = selector.get(POOL).and_then(text);
     if let Some((pool, taints)) = pool.and_then(|name| taints.get_key_value(&name)) {
         selector.shift_remove(POOL);
@@ -143,18 +138,16 @@ fn pod(
         if tolerations.ends_with(taints) {
             tolerations.truncate(tolerations.len() - taints.len());
         }
-        let mut own = HclBody::default();
-        own.refer("pool", "pool", pool);
-        let at = body.items.iter().position(|item| match item {
+        let place = body.items.iter().position(|item| match item {
             HclItem::Argument(name, _) => *name != "clusters",
             _ => true,
         });
-        let at = at.unwrap_or(body.items.len());
-        body.items.splice(at..at, own.items);
+        let reference = HclValue::Reference("pool", pool.clone());
+        let place = place.unwrap_or(body.items.len());
+        body.items
+            .insert(place, HclItem::Argument("pool", reference));
     }
-    if !selector.is_empty() {
-        inner.set("node_selector", Value::Object(selector));
-    }
+    inner.set_unless_empty("node_selector", Value::Object(selector));
     for (index, toleration) in tolerations.iter().enumerate() {
         tolerate(
             toleration,
@@ -167,9 +160,9 @@ fn pod(
 }
 
 /// Returns the elements of a list. Drops a value that is not a list.
-fn items(own: Option<Value>, path: &str, losses: &mut DroppedFields) -> Vec<Value> {
-    match own {
-        Some(Value::Array(own)) => return own,
+fn items(value: Option<Value>, path: &str, losses: &mut DroppedFields) -> Vec<Value> {
+    match value {
+        Some(Value::Array(list)) => return list,
         None | Some(Value::Null) => {}
         Some(_) => losses.add(path, "the value is not a list"),
     }
@@ -182,26 +175,26 @@ fn requests_of(container: Value, path: &str, losses: &mut DroppedFields) -> Reso
     let path = format!("{path}.resources");
     let mut container = fields(Some(container), &path, losses);
     let mut resources = fields(take(&mut container, "resources"), &path, losses);
-    let (mut sum, mut said) = (Resources::default(), BTreeSet::new());
+    let (mut sum, mut seen) = (Resources::default(), BTreeSet::new());
     for field in ["requests", "limits"] {
-        let at = format!("{path}.{field}");
-        for (name, amount) in fields(take(&mut resources, field), &at, losses) {
-            if !said.insert(name.clone()) || amount.is_null() {
+        let field_path = format!("{path}.{field}");
+        for (name, amount) in fields(take(&mut resources, field), &field_path, losses) {
+            if !seen.insert(name.clone()) || amount.is_null() {
                 continue;
             }
             let amount = text(&amount).unwrap_or_default();
-            let at = format!("{at}.{name}");
+            let amount_path = format!("{field_path}.{name}");
             match sum.set(&name, &amount) {
-                Err(error) => losses.add(at, error.to_string()),
+                Err(error) => losses.add(amount_path, error.to_string()),
                 Ok(()) if sum.get(&name) < 0 => {
                     sum.put(&name, 0);
-                    losses.add(at, "the value is negative");
+                    losses.add(amount_path, "the value is negative");
                 }
                 Ok(()) => {}
             }
         }
     }
-    for (name, _) in resources.iter().filter(|(_, own)| !own.is_null()) {
+    for (name, _) in resources.iter().filter(|(_, value)| !value.is_null()) {
         losses.add(format!("{path}.{name}"), "buffers have no such setting");
     }
     sum
@@ -210,41 +203,39 @@ fn requests_of(container: Value, path: &str, losses: &mut DroppedFields) -> Reso
 /// Fields of a toleration.
 const TOLERATION: [&str; 5] = ["effect", "key", "operator", "tolerationSeconds", "value"];
 
-fn tolerate(toleration: &Value, at: &str, body: &mut HclBody, losses: &mut DroppedFields) {
+fn tolerate(toleration: &Value, path: &str, body: &mut HclBody, losses: &mut DroppedFields) {
     // Without the field it would tolerate more.
-    let known = |(name, own): &(&String, &Value)| {
-        own.is_null() || (TOLERATION.contains(&name.as_str()) && text(own).is_some())
-    };
-    let odd = toleration
-        .as_object()
-        .map(|own| own.iter().find(|own| !known(own)));
-    if let Some(Some((name, _))) = odd {
-        losses.add(at, format!("unknown {name}"));
+    let fields = toleration.as_object().into_iter().flatten();
+    let unknown = fields
+        .filter(|(_, value)| !value.is_null())
+        .find(|(name, value)| !TOLERATION.contains(&name.as_str()) || text(value).is_none());
+    if let Some((name, _)) = unknown {
+        losses.add(path, format!("unknown {name}"));
         return;
     }
-    let field = |name: &str| toleration.get(name).and_then(text);
-    let Some(key) = field("key").filter(|key| !key.is_empty()) else {
+    let [key, operator, effect, value, seconds] =
+        ["key", "operator", "effect", "value", "tolerationSeconds"]
+            .map(|name| toleration.get(name).and_then(text));
+    let Some(key) = key.filter(|key| !key.is_empty()) else {
         losses.add(
-            at,
+            path,
             "it tolerates all taints; a buffer needs the taints by name",
         );
         return;
     };
-    let operator = field("operator").unwrap_or_else(|| "Equal".to_owned());
+    let operator = operator.unwrap_or_else(|| "Equal".to_owned());
     if !matches!(operator.as_str(), "Equal" | "Exists") {
-        losses.add(at, format!("Outrigger has no operator {operator:?}"));
+        losses.add(path, format!("Outrigger has no operator {operator:?}"));
         return;
     }
     let mut inner = HclBody::default();
-    if let Some(effect) = field("effect").filter(|field| !field.is_empty()) {
-        inner.set("effect", effect);
-    }
+    inner.set_unless_empty("effect", effect.unwrap_or_default());
     if operator == "Equal" {
-        inner.set("value", field("value").unwrap_or_default());
+        inner.set("value", value.unwrap_or_default());
     }
-    if field("tolerationSeconds").is_some() {
+    if seconds.is_some() {
         losses.add(
-            format!("{at}.tolerationSeconds"),
+            format!("{path}.tolerationSeconds"),
             "virtual pods are not evicted",
         );
     }

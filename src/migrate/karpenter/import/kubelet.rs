@@ -18,12 +18,12 @@ pub(super) fn settle(objects: &mut Objects) {
         .map(|class| class.name.clone())
         .collect();
     for name in names {
-        let mut own: Vec<&mut Object> = objects
+        let mut pools: Vec<&mut Object> = objects
             .pools
             .iter_mut()
             .filter(|pool| class_of(&pool.spec).as_deref() == Some(name.as_str()))
             .collect();
-        let settings: Vec<Option<Value>> = own
+        let settings: Vec<Option<Value>> = pools
             .iter()
             .map(|pool| objects.kubelets.get(&pool.name).cloned())
             .collect();
@@ -33,14 +33,16 @@ pub(super) fn settle(objects: &mut Objects) {
             false => None,
         };
         let mut copies: Vec<(Value, String)> = Vec::new();
-        for (pool, setting) in own.iter_mut().zip(&settings) {
+        for (pool, setting) in pools.iter_mut().zip(&settings) {
             let Some(setting) = setting
                 .as_ref()
                 .filter(|setting| Some(*setting) != base.as_ref())
             else {
                 continue;
             };
-            let known = copies.iter().find(|(own, _)| own == setting);
+            let known = copies
+                .iter()
+                .find(|(known_setting, _)| known_setting == setting);
             let copy = match known {
                 Some((_, copy)) => copy.clone(),
                 None => {
@@ -84,11 +86,11 @@ fn give(class: &mut Object, settings: Value) {
 }
 
 fn rename(pool: &mut Object, class: &str) {
-    let own = pool
+    let spec = pool
         .spec
         .get_mut("template")
         .and_then(|spec| spec.get_mut("spec"));
-    if let Some(own) = own.and_then(|own| own.get_mut("nodeClassRef")) {
-        own["name"] = Value::from(class);
+    if let Some(reference) = spec.and_then(|spec| spec.get_mut("nodeClassRef")) {
+        reference["name"] = Value::from(class);
     }
 }

@@ -7,7 +7,7 @@ use super::super::placeholders;
 use super::{ConvertedBlock, Object};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{self, take};
-use crate::migrate::hcl::{HclBody, HclItem};
+use crate::migrate::hcl::HclBody;
 
 pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let (mut body, mut losses) = object.start(clusters);
@@ -20,26 +20,23 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         "subnetSelectorTerms",
         "securityGroupSelectorTerms",
     ] {
-        for at in placeholders::take_terms(&mut spec, field) {
-            losses.add(format!("spec.{field}[{at}]"), placeholders::WHY);
+        for index in placeholders::take_terms(&mut spec, field) {
+            losses.add(format!("spec.{field}[{index}]"), placeholders::WHY);
         }
     }
     lone_ids(&mut spec, &mut losses);
-    let none = matches!(spec.get("networkInterfaces"), Some(Value::Array(all)) if all.is_empty());
+    let is_empty =
+        matches!(spec.get("networkInterfaces"), Some(Value::Array(all)) if all.is_empty());
     let kubelet = take(&mut spec, "kubelet");
     field_mapping::import(NODE_CLASS, &mut spec, "spec", &mut body, &mut losses);
-    let blocks = body.items.iter();
-    let at = blocks
-        .take_while(|item| !matches!(item, HclItem::Block(_)))
-        .count();
-    let mut between = HclBody::default();
     // An empty list only disables EFA.
-    if none {
-        between.set("efa", false);
+    if is_empty {
+        let mut arguments = HclBody::default();
+        arguments.set("efa", false);
+        body.insert_before_blocks(arguments);
     }
-    body.items.splice(at..at, between.items);
     match kubelet {
-        Some(Value::Object(own)) => settings(own, &mut body, &mut losses),
+        Some(Value::Object(kubelet)) => settings(kubelet, &mut body, &mut losses),
         Some(_) => losses.add("spec.kubelet", "the value is not an object"),
         None => {}
     }
@@ -71,7 +68,7 @@ fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     for (index, term) in terms.into_iter().flatten().enumerate() {
         let Some(term) = term
             .as_object_mut()
-            .filter(|own| own.get("id").is_some_and(|id| !id.is_null()))
+            .filter(|term| term.get("id").is_some_and(|id| !id.is_null()))
         else {
             continue;
         };
@@ -86,19 +83,15 @@ fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
 
 /// Kubelet settings. Fields without an argument are passed on.
 fn settings(mut kubelet: Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
-    let mut own = Map::new();
+    let mut known = Map::new();
     for row in KUBELET {
         if let Some(value) = take(&mut kubelet, row.field) {
-            own.insert(row.field.to_owned(), value);
+            known.insert(row.field.to_owned(), value);
         }
     }
     let mut inner = HclBody::default();
-    field_mapping::import(KUBELET, &mut own, "spec.kubelet", &mut inner, losses);
+    field_mapping::import(KUBELET, &mut known, "spec.kubelet", &mut inner, losses);
     kubelet.retain(|_, value| !value.is_null());
-    if !kubelet.is_empty() {
-        inner.set("extra", Value::Object(kubelet));
-    }
-    if !inner.is_empty() {
-        body.block("kubelet", None, inner);
-    }
+    inner.set_unless_empty("extra", Value::Object(kubelet));
+    body.block_unless_empty("kubelet", inner);
 }

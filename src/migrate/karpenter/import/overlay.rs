@@ -10,12 +10,12 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let mut spec = std::mem::take(&mut object.spec);
     let requirements = take(&mut spec, "requirements");
     field_mapping::import(OVERLAY, &mut spec, "spec", &mut body, &mut losses);
-    let ruled = requirements.map_or(Ok(()), |requirement| {
-        requirements::import(&requirement, "spec.requirements", &mut body, &mut losses)
+    let imported = requirements.map_or(Ok(()), |requirements| {
+        requirements::import(&requirements, "spec.requirements", &mut body, &mut losses)
     });
     let mut built = object.built("overlay", body, losses);
-    if let Err(why) = ruled {
-        built.leave_out(why);
+    if let Err(error) = imported {
+        built.leave_out(error.to_string());
     }
     built
 }

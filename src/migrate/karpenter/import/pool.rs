@@ -8,8 +8,8 @@ use super::super::field_tables::POOL;
 use super::super::{placeholders, requirements};
 use super::{ConvertedBlock, Object, Objects};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{self, take, text};
-use crate::migrate::hcl::{HclBody, HclItem};
+use crate::migrate::field_mapping::{self, take, text, text_or_empty};
+use crate::migrate::hcl::HclBody;
 
 /// The path of the reference to the node class.
 const CLASS: &str = "template.spec.nodeClassRef";
@@ -27,21 +27,23 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         Some(name) => body.refer("node_class", "node_class", name),
         None => {}
     }
-    if let Some(mut own) = take(&mut spec, CLASS)
-        && let Some(own) = own.as_object_mut()
+    if let Some(mut reference) = take(&mut spec, CLASS)
+        && let Some(reference) = reference.as_object_mut()
     {
         for name in ["group", "apiVersion"] {
-            let said = take(own, name);
-            let group = said.as_ref().map(|own| own.as_str().unwrap_or_default());
+            let value = take(reference, name);
+            let group = value
+                .as_ref()
+                .map(|value| value.as_str().unwrap_or_default());
             if group.is_some_and(|group| group.split('/').next() != Some(GROUP)) {
                 let why = format!("only node classes of {GROUP} are supported");
                 losses.add(format!("spec.{CLASS}.{name}"), why);
             }
         }
         for name in ["kind", "name"] {
-            own.shift_remove(name);
+            reference.shift_remove(name);
         }
-        for name in own.keys() {
+        for name in reference.keys() {
             losses.add(format!("spec.{CLASS}.{name}"), "unknown field");
         }
     }
@@ -51,22 +53,18 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     settle_budgets(&mut spec);
     let requirements = take(&mut spec, "template.spec.requirements");
     let mut rules = HclBody::default();
-    let earlier = object.of.starts_with("Provisioner/");
-    let path = match earlier {
+    let is_provisioner = object.of.starts_with("Provisioner/");
+    let path = match is_provisioner {
         true => "spec.requirements",
         false => "spec.template.spec.requirements",
     };
-    let ruled = requirements.map_or(Ok(()), |requirement| {
-        requirements::import(&requirement, path, &mut rules, &mut losses)
+    let imported = requirements.map_or(Ok(()), |requirements| {
+        requirements::import(&requirements, path, &mut rules, &mut losses)
     });
     field_mapping::import(POOL, &mut spec, "spec", &mut body, &mut losses);
-    let blocks = body.items.iter();
-    let at = blocks
-        .take_while(|item| !matches!(item, HclItem::Block(_)))
-        .count();
-    body.items.splice(at..at, rules.items);
+    body.insert_before_blocks(rules);
     let mut built = object.built("pool", body, losses);
-    for loss in built.losses.iter_mut().filter(|_| earlier) {
+    for loss in built.losses.iter_mut().filter(|_| is_provisioner) {
         // A Provisioner has no template.
         for within in ["spec.template.spec.", "spec.template.metadata."] {
             if let Some(rest) = loss.path.strip_prefix(within) {
@@ -77,7 +75,8 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let classless = class
         .is_none()
         .then(|| "nodeClassRef does not reference an EC2NodeClass".to_owned());
-    if let Some(why) = ruled.err().or(classless) {
+    let fault = imported.err().map(|error| error.to_string());
+    if let Some(why) = fault.or(classless) {
         built.leave_out(why);
     }
     built
@@ -85,10 +84,10 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
 
 /// Returns the name of the node class if it is an EC2NodeClass.
 pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
-    let own = spec.get("template")?.get("spec")?.get("nodeClassRef")?;
-    let kind = own.get("kind").filter(|kind| !kind.is_null());
+    let reference = spec.get("template")?.get("spec")?.get("nodeClassRef")?;
+    let kind = reference.get("kind").filter(|kind| !kind.is_null());
     let ec2 = kind.is_none_or(|kind| kind == "EC2NodeClass" || kind == "AWSNodeTemplate");
-    let name = own.get("name").and_then(text);
+    let name = reference.get("name").and_then(text);
     name.filter(|name| ec2 && !name.is_empty())
 }
 
@@ -125,13 +124,13 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
 
 /// Static pools are not consolidated in Karpenter, but its API sets the fields.
 fn settle_static(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
-    let usual = [
+    let defaults = [
         ("disruption.consolidationPolicy", "WhenEmptyOrUnderutilized"),
         ("disruption.consolidateAfter", "0s"),
     ];
-    for (field, default) in usual {
-        let own = take(spec, field);
-        if own.is_some_and(|own| own != default) {
+    for (field, default) in defaults {
+        let value = take(spec, field);
+        if value.is_some_and(|value| value != default) {
             let why = "static pools are not consolidated; Karpenter ignores it too";
             losses.add(format!("spec.{field}"), why);
         }
@@ -181,21 +180,18 @@ fn settle_budgets(spec: &mut Map<String, Value>) {
 
 /// Returns the taints of each pool, as tolerations.
 pub(super) fn taints(pools: &[Object]) -> BTreeMap<String, Vec<Value>> {
-    let each = pools.iter().map(|pool| {
-        let taints = pool.spec.get("template").and_then(|spec| spec.get("spec"));
-        let taints = taints
-            .and_then(|taint| taint.get("taints"))
-            .and_then(Value::as_array);
+    let tolerations = pools.iter().map(|pool| {
+        let template = pool.spec.get("template");
+        let taints = template.and_then(|template| template.get("spec")?.get("taints")?.as_array());
         let taints = taints.into_iter().flatten().map(|taint| {
-            let field = |name: &str| taint.get(name).and_then(text).unwrap_or_default();
             json!({
-                "key": field("key"),
+                "key": text_or_empty(taint.get("key")),
                 "operator": "Equal",
-                "value": field("value"),
-                "effect": field("effect"),
+                "value": text_or_empty(taint.get("value")),
+                "effect": text_or_empty(taint.get("effect")),
             })
         });
         (pool.name.clone(), taints.collect())
     });
-    each.collect()
+    tolerations.collect()
 }

@@ -27,11 +27,11 @@ const LISTS: [(&str, &str); 7] = [
 const OPENED: [&str; 4] = ["consolidation", "deprovisioning", "limits", "providerRef"];
 
 /// Converts a Provisioner, with its inline node class if it has one.
-pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
-    let mut old = std::mem::take(&mut own.spec);
-    let mut losses = DroppedFields::of(own.of.clone());
+pub(super) fn convert(mut object: Object, version: &str, objects: &mut Objects) {
+    let mut spec = std::mem::take(&mut object.spec);
+    let mut losses = DroppedFields::of(object.of.clone());
     if version == "v1alpha3" {
-        labelled(&mut old, &mut losses);
+        labelled(&mut spec, &mut losses);
     }
     let mut new = Map::new();
     for (from, to) in [
@@ -42,51 +42,52 @@ pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
         ("limits.resources", "limits"),
         ("weight", "weight"),
     ] {
-        if let Some(value) = take(&mut old, from) {
+        if let Some(value) = take(&mut spec, from) {
             put(&mut new, to, value);
         }
     }
-    leaving(&mut old, &mut new, &mut losses);
-    let listed = listed(&mut old, &mut losses);
-    let (rules, added) = rules(take(&mut old, "requirements"), listed);
+    leaving(&mut spec, &mut new, &mut losses);
+    let listed = listed(&mut spec, &mut losses);
+    let (rules, added) = rules(take(&mut spec, "requirements"), listed);
     if !added.is_empty() {
         let added = added.join(", ");
-        own.about
+        object
+            .about
             .push(format!("v1alpha5 adds default requirements for {added}."));
     }
     put(&mut new, "template.spec.requirements", rules);
-    refuse_version(&mut old, "spec", &mut losses);
-    if let Some(mut settings) = take(&mut old, "kubeletConfiguration") {
+    refuse_version(&mut spec, "spec", &mut losses);
+    if let Some(mut settings) = take(&mut spec, "kubeletConfiguration") {
         let own_settings = settings.as_object_mut();
         if own_settings.is_some_and(|all| take(all, "containerRuntime").is_some()) {
             let why = "containerd is the only runtime";
             losses.add("spec.kubeletConfiguration.containerRuntime", why);
         }
-        all.kubelets.insert(own.name.clone(), settings);
+        objects.kubelets.insert(object.name.clone(), settings);
     }
-    let named = take(&mut old, "providerRef.name").and_then(|own| {
-        let name = text(&own);
+    let named = take(&mut spec, "providerRef.name").and_then(|value| {
+        let name = text(&value);
         if name.is_none() {
             losses.add("spec.providerRef.name", "the value is not a string");
         }
         name
     });
-    if old.get("provider").is_some_and(Value::is_object)
-        && let Some(Value::Object(provider)) = take(&mut old, "provider")
+    if spec.get("provider").is_some_and(Value::is_object)
+        && let Some(Value::Object(provider)) = take(&mut spec, "provider")
     {
-        let class = inline(&own, provider);
-        all.classes.push(class);
+        let class = inline(&object, provider);
+        objects.classes.push(class);
     }
-    let name = named.unwrap_or_else(|| own.name.clone());
+    let name = named.unwrap_or_else(|| object.name.clone());
     let reference = json!({ "kind": "EC2NodeClass", "name": name });
     put(&mut new, "template.spec.nodeClassRef", reference);
     for field in ["providerRef.apiVersion", "providerRef.kind"] {
-        take(&mut old, field);
+        take(&mut spec, field);
     }
-    leftovers(&old, "spec", &mut losses);
-    own.spec = new;
-    own.lost.extend(losses.all);
-    all.pools.push(own);
+    leftovers(&spec, "spec", &mut losses);
+    object.spec = new;
+    object.lost.extend(losses.all);
+    objects.pools.push(object);
 }
 
 /// Reports the fields that were not converted.
@@ -102,25 +103,33 @@ fn leftovers(rest: &Map<String, Value>, path: &str, losses: &mut DroppedFields) 
 }
 
 /// Converts the disruption settings of a Provisioner. Settings that are not set are disabled.
-fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &mut DroppedFields) {
+fn leaving(
+    spec: &mut Map<String, Value>,
+    new: &mut Map<String, Value>,
+    losses: &mut DroppedFields,
+) {
     const EMPTY: &str = "WhenEmpty";
     const UNDERUTILIZED: &str = "WhenEmptyOrUnderutilized";
-    rename_policy(old, "deprovisioning.consolidationPolicy");
-    let age = seconds(old, "ttlSecondsUntilExpired", losses).map(|(_, own)| own);
-    let words = ("expireAfter", "ttlSecondsUntilExpired");
-    let age = later(old, words, age, losses);
+    rename_policy(spec, "deprovisioning.consolidationPolicy");
+    let age = seconds(spec, "ttlSecondsUntilExpired", losses).map(|(_, length)| length);
+    let age = later(spec, "expireAfter", "ttlSecondsUntilExpired", age, losses);
     let age = age.unwrap_or_else(|| "Never".to_owned());
     put(new, "template.spec.expireAfter", Value::from(age));
 
-    let enabled = said(old, "consolidation.enabled", losses).and_then(|(path, own)| {
-        if !own.is_boolean() {
+    let enabled = said(spec, "consolidation.enabled", losses).and_then(|(path, value)| {
+        if !value.is_boolean() {
             losses.add(path, "the value is not a bool");
         }
-        own.as_bool()
+        value.as_bool()
     });
     let policy = enabled.map(|on| if on { UNDERUTILIZED } else { EMPTY });
-    let words = ("consolidationPolicy", "consolidation.enabled");
-    let policy = later(old, words, policy.map(str::to_owned), losses);
+    let policy = later(
+        spec,
+        "consolidationPolicy",
+        "consolidation.enabled",
+        policy.map(str::to_owned),
+        losses,
+    );
     let policy = policy.filter(|policy| {
         let known = POLICIES.iter().any(|(theirs, _)| theirs == policy);
         if !known {
@@ -131,15 +140,20 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
     });
     let policy = policy.unwrap_or_else(|| EMPTY.to_owned());
 
-    let empty = seconds(old, "ttlSecondsAfterEmpty", losses).filter(|(path, _)| {
+    let empty = seconds(spec, "ttlSecondsAfterEmpty", losses).filter(|(path, _)| {
         if policy != EMPTY {
             let why = "it applies only to empty nodes, but consolidation covers all nodes";
             losses.add(path.as_str(), why);
         }
         policy == EMPTY
     });
-    let words = ("consolidateAfter", "ttlSecondsAfterEmpty");
-    let after = later(old, words, empty.map(|(_, own)| own), losses);
+    let after = later(
+        spec,
+        "consolidateAfter",
+        "ttlSecondsAfterEmpty",
+        empty.map(|(_, length)| length),
+        losses,
+    );
     let after = after.or_else(|| (policy == EMPTY).then(|| "Never".to_owned()));
     put(new, "disruption.consolidationPolicy", Value::from(policy));
     if let Some(after) = after {
@@ -150,67 +164,70 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
 /// Removes a field from the spec, or from the `deprovisioning` block of an early proposal. Returns
 /// the field with its path.
 fn said(
-    old: &mut Map<String, Value>,
+    spec: &mut Map<String, Value>,
     field: &str,
     losses: &mut DroppedFields,
 ) -> Option<(String, Value)> {
     let within = format!("deprovisioning.{field}");
-    let (own, other) = (take(old, field), take(old, &within));
-    match (own, other) {
-        (Some(own), other) => {
-            if other.is_some_and(|other| other != own) {
+    let (value, nested) = (take(spec, field), take(spec, &within));
+    match (value, nested) {
+        (Some(value), nested) => {
+            if nested.is_some_and(|nested| nested != value) {
                 let why = format!("spec.{field} has a different value");
                 losses.add(format!("spec.{within}"), why);
             }
-            Some((format!("spec.{field}"), own))
+            Some((format!("spec.{field}"), value))
         }
-        (None, other) => Some((format!("spec.{within}"), other?)),
+        (None, nested) => Some((format!("spec.{within}"), nested?)),
     }
 }
 
 /// Returns a duration in whole seconds, with the path of its field.
 fn seconds(
-    old: &mut Map<String, Value>,
+    spec: &mut Map<String, Value>,
     field: &str,
     losses: &mut DroppedFields,
 ) -> Option<(String, String)> {
-    let (path, value) = said(old, field, losses)?;
-    let whole = value.as_i64().map(|own| format!("{own}s"));
-    if whole.is_none() {
+    let (path, value) = said(spec, field, losses)?;
+    let seconds = value.as_i64().map(|number| format!("{number}s"));
+    if seconds.is_none() {
         losses.add(path.as_str(), "the value is not an integer");
     }
-    Some((path, whole?))
+    Some((path, seconds?))
 }
 
 /// Returns a field of the block with a newer name, unless the `older` field is set.
 fn later(
-    old: &mut Map<String, Value>,
-    (field, older): (&str, &str),
-    said: Option<String>,
+    spec: &mut Map<String, Value>,
+    field: &str,
+    older: &str,
+    older_value: Option<String>,
     losses: &mut DroppedFields,
 ) -> Option<String> {
     let path = format!("deprovisioning.{field}");
-    let Some(value) = take(old, &path) else {
-        return said;
+    let Some(value) = take(spec, &path) else {
+        return older_value;
     };
     let path = format!("spec.{path}");
     let Some(text) = text(&value) else {
         losses.add(path, "the value is not a string");
-        return said;
+        return older_value;
     };
     let length = parse_go(&text);
-    let same = |said: &str| said == text || (length.is_some() && length == parse_go(said));
-    if said.as_deref().is_some_and(|said| !same(said)) {
+    if older_value
+        .as_deref()
+        .is_some_and(|older| older != text && (length.is_none() || length != parse_go(older)))
+    {
         losses.add(path, format!("{older} has a different value"));
     }
-    said.or(Some(text))
+    older_value.or(Some(text))
 }
 
 /// Returns the requirements of separate lists.
-fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
+fn listed(spec: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
     let mut all = Vec::new();
     for (field, key) in LISTS {
-        let values = match take(old, field) {
+        let values = match take(spec, field) {
             None => continue,
             Some(Value::String(one)) if one.is_empty() => continue,
             Some(one @ Value::String(_)) => json!([one]),
@@ -221,7 +238,7 @@ fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value
             continue;
         }
         // An invalid requirement prevents that the pool allows any value.
-        if !items.is_some_and(|item| item.iter().all(|own| text(own).is_some())) {
+        if !items.is_some_and(|item| item.iter().all(|value| text(value).is_some())) {
             losses.add(
                 format!("spec.{field}"),
                 "the value is not a list of strings",
@@ -234,42 +251,45 @@ fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value
 
 /// Returns the requirements of a Provisioner, including separate lists and API defaults, and the
 /// labels of the defaults.
-fn rules(own: Option<Value>, listed: Vec<Value>) -> (Value, Vec<&'static str>) {
+fn rules(requirements: Option<Value>, from_lists: Vec<Value>) -> (Value, Vec<&'static str>) {
     const FAMILY: &str = "karpenter.k8s.aws/instance-family";
     const CATEGORY: &str = "karpenter.k8s.aws/instance-category";
     const GENERATION: &str = "karpenter.k8s.aws/instance-generation";
-    let mut all = match own {
+    let mut all = match requirements {
         None => Vec::new(),
         Some(Value::Array(all)) => all,
         Some(other) => return (other, Vec::new()),
     };
-    all.extend(listed);
+    all.extend(from_lists);
     let known = keys(&all);
-    let mut added = Vec::new();
-    let mut add = |key: &'static str, operator: &str, values: &[&str]| {
-        all.push(json!({ "key": key, "operator": operator, "values": values }));
-        added.push(key);
-    };
-    for (key, value) in [(OS, "linux"), (ARCH, "amd64"), (CAPACITY_TYPE, "on-demand")] {
-        if !known.contains(key) {
-            add(key, "In", &[value]);
-        }
-    }
+    let mut defaults = vec![
+        (OS, "In", &["linux"][..]),
+        (ARCH, "In", &["amd64"]),
+        (CAPACITY_TYPE, "In", &["on-demand"]),
+    ];
+    defaults.retain(|(key, ..)| !known.contains(*key));
     let shaped = [INSTANCE_TYPE, FAMILY, CATEGORY, GENERATION];
     if !shaped.iter().any(|key| known.contains(*key)) {
-        add(CATEGORY, "In", &["c", "m", "r"]);
-        add(GENERATION, "Gt", &["2"]);
+        defaults.extend([
+            (CATEGORY, "In", &["c", "m", "r"][..]),
+            (GENERATION, "Gt", &["2"]),
+        ]);
+    }
+    let mut added = Vec::new();
+    for (key, operator, values) in defaults {
+        all.push(json!({ "key": key, "operator": operator, "values": values }));
+        added.push(key);
     }
     (Value::Array(all), added)
 }
 
 /// Returns the inline node class of a Provisioner.
-fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
-    let mut losses = DroppedFields::of(provisioner.of.clone());
+fn inline(spec: &Object, mut provider: Map<String, Value>) -> Object {
+    let mut losses = DroppedFields::of(spec.of.clone());
     aws(&mut provider, "spec.provider", &mut losses);
     Object {
-        of: provisioner.of.clone(),
-        name: provisioner.name.clone(),
+        of: spec.of.clone(),
+        name: spec.name.clone(),
         namespace: String::new(),
         spec: provider,
         about: Vec::new(),
@@ -277,28 +297,29 @@ fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
     }
 }
 
+/// Removes and returns a label with the prefix of early versions.
+fn take_label(spec: &mut Map<String, Value>, name: &str) -> Option<Value> {
+    let labels = spec.get_mut("labels")?.as_object_mut()?;
+    labels.shift_remove(&format!("node.k8s.aws/{name}"))
+}
+
 /// Creates a `provider` from the labels and the cluster name that described nodes before `provider`
 /// existed. Source: Karpenter 0.3.3.
-fn labelled(old: &mut Map<String, Value>, losses: &mut DroppedFields) {
+fn labelled(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let mut provider = Map::new();
     let mut cluster = None;
-    if let Some(own) = take(old, "cluster") {
+    if let Some(block) = take(spec, "cluster") {
         losses.add("spec.cluster", OWN_BLOCK);
-        cluster = own.get("name").and_then(text);
+        cluster = block.get("name").and_then(text);
     }
     if let Some(name) = &cluster {
         let profile = format!("KarpenterNodeInstanceProfile-{name}");
         provider.insert("instanceProfile".to_owned(), Value::from(profile));
     }
-    let mut labels = old.get_mut("labels").and_then(Value::as_object_mut);
-    let mut label = |name: &str| {
-        let key = format!("node.k8s.aws/{name}");
-        labels.as_mut()?.shift_remove(&key)
-    };
-    if let Some(value) = label("capacity-type") {
+    if let Some(value) = take_label(spec, "capacity-type") {
         provider.insert("capacityTypes".to_owned(), value);
     }
-    if label("launch-template-name").is_some() {
+    if take_label(spec, "launch-template-name").is_some() {
         losses.add("spec.labels.node.k8s.aws/launch-template-name", TEMPLATES);
     }
     for (kind, selector) in [
@@ -306,10 +327,10 @@ fn labelled(old: &mut Map<String, Value>, losses: &mut DroppedFields) {
         ("security-group", "securityGroupSelector"),
     ] {
         let mut tags = cluster.as_deref().map(cluster_tag).unwrap_or_default();
-        if let Some(name) = label(&format!("{kind}-name")) {
+        if let Some(name) = take_label(spec, &format!("{kind}-name")) {
             tags.insert("Name".to_owned(), name);
         }
-        let tag = label(&format!("{kind}-tag-key"));
+        let tag = take_label(spec, &format!("{kind}-tag-key"));
         match tag.as_ref().map(text) {
             Some(Some(tag)) => drop(tags.insert(tag, Value::from("*"))),
             Some(None) => losses.add(
@@ -322,10 +343,10 @@ fn labelled(old: &mut Map<String, Value>, losses: &mut DroppedFields) {
             provider.insert(selector.to_owned(), Value::Object(tags));
         }
     }
-    if old.get("labels") == Some(&json!({})) {
-        old.shift_remove("labels");
+    if spec.get("labels") == Some(&json!({})) {
+        spec.shift_remove("labels");
     }
     if !provider.is_empty() {
-        old.insert("provider".to_owned(), Value::Object(provider));
+        spec.insert("provider".to_owned(), Value::Object(provider));
     }
 }

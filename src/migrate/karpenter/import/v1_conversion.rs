@@ -19,15 +19,15 @@ pub(super) const TEMPLATES: &str =
 pub(super) const OWN_BLOCK: &str = "clusters have their own block";
 
 /// A NodePool of `v1beta1`.
-pub(super) fn pool(mut own: Object, all: &mut Objects) {
-    if let Some(age) = take(&mut own.spec, "disruption.expireAfter") {
-        put(&mut own.spec, "template.spec.expireAfter", age);
+pub(super) fn pool(mut object: Object, objects: &mut Objects) {
+    if let Some(age) = take(&mut object.spec, "disruption.expireAfter") {
+        put(&mut object.spec, "template.spec.expireAfter", age);
     }
-    rename_policy(&mut own.spec, "disruption.consolidationPolicy");
-    if let Some(settings) = take(&mut own.spec, "template.spec.kubelet") {
-        all.kubelets.insert(own.name.clone(), settings);
+    rename_policy(&mut object.spec, "disruption.consolidationPolicy");
+    if let Some(settings) = take(&mut object.spec, "template.spec.kubelet") {
+        objects.kubelets.insert(object.name.clone(), settings);
     }
-    all.pools.push(own);
+    objects.pools.push(object);
 }
 
 /// Renames the consolidation policy to its name in `v1`.
@@ -42,20 +42,20 @@ pub(super) fn rename_policy(spec: &mut Map<String, Value>, field: &str) {
 }
 
 /// An EC2NodeClass of `v1beta1`.
-pub(super) fn node_class(mut own: Object) -> Object {
-    hops(&mut own.spec, true);
-    let mut losses = DroppedFields::of(own.of.clone());
-    images(&mut own.spec, true, &mut losses);
-    own.lost.extend(losses.all);
-    own
+pub(super) fn node_class(mut object: Object) -> Object {
+    hops(&mut object.spec, true);
+    let mut losses = DroppedFields::of(object.of.clone());
+    images(&mut object.spec, true, &mut losses);
+    object.lost.extend(losses.all);
+    object
 }
 
 /// An AWSNodeTemplate of `v1alpha1`.
-pub(super) fn template(mut own: Object) -> Object {
-    let mut losses = DroppedFields::of(own.of.clone());
-    aws(&mut own.spec, "spec", &mut losses);
-    own.lost.extend(losses.all);
-    own
+pub(super) fn template(mut object: Object) -> Object {
+    let mut losses = DroppedFields::of(object.of.clone());
+    aws(&mut object.spec, "spec", &mut losses);
+    object.lost.extend(losses.all);
+    object
 }
 
 /// Reports that the Kubernetes version of nodes cannot be chosen.
@@ -78,9 +78,9 @@ pub(super) fn cluster_tag(name: &str) -> Map<String, Value> {
 
 /// Creates the spec of an EC2NodeClass from the fields of earlier versions.
 pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut DroppedFields) {
-    for (name, own) in [("apiVersion", "extensions.karpenter.sh/"), ("kind", "AWS")] {
-        let said = spec.get(name).and_then(Value::as_str);
-        if said.is_some_and(|said| said.starts_with(own)) {
+    for (name, prefix) in [("apiVersion", "extensions.karpenter.sh/"), ("kind", "AWS")] {
+        let value = spec.get(name).and_then(Value::as_str);
+        if value.is_some_and(|value| value.starts_with(prefix)) {
             spec.shift_remove(name);
         }
     }
@@ -105,8 +105,8 @@ pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Droppe
         ("amiSelector", "amiSelectorTerms"),
     ] {
         if let Some(selector) = take(spec, from) {
-            let at = format!("{path}.{from}");
-            let terms = terms(&selector, &at, losses);
+            let selector_path = format!("{path}.{from}");
+            let terms = terms(&selector, &selector_path, losses);
             newest &= from != "amiSelector" || !terms.is_empty();
             spec.insert(to.to_owned(), Value::Array(terms));
         }
@@ -142,7 +142,7 @@ fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut DroppedField
 }
 
 /// The default metadata options of earlier versions.
-fn hops(spec: &mut Map<String, Value>, each: bool) {
+fn hops(spec: &mut Map<String, Value>, is_complete: bool) {
     let given = spec.get("metadataOptions").is_some_and(Value::is_object);
     let options = spec.entry("metadataOptions").or_insert_with(|| json!({}));
     if options.is_null() {
@@ -152,7 +152,7 @@ fn hops(spec: &mut Map<String, Value>, each: bool) {
         return;
     };
     // Either the API set each default, or EC2 did, which does not require tokens.
-    if each || !given {
+    if is_complete || !given {
         options.entry("httpPutResponseHopLimit").or_insert(json!(2));
     } else {
         options.entry("httpTokens").or_insert(json!("optional"));

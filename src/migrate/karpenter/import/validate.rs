@@ -29,8 +29,12 @@ pub(super) fn check(built: &mut [ConvertedBlock], clusters: &[String]) -> Result
     loop {
         let clusters = SourceFile::new(CLUSTERS, trial(clusters, built));
         let (mut body, mut order) = (HclBody::default(), Vec::new());
-        for (index, own) in built.iter().enumerate().filter(|(_, own)| !own.left_out) {
-            body.items.push(HclItem::Block(own.block.clone()));
+        for (index, converted) in built
+            .iter()
+            .enumerate()
+            .filter(|(_, converted)| !converted.left_out)
+        {
+            body.items.push(HclItem::Block(converted.block.clone()));
             order.push(index);
         }
         let printed = PrintedHcl::of(&body);
@@ -67,30 +71,30 @@ fn why(problem: &Diagnostic) -> String {
 }
 
 /// Drops an optional item of a block, or else the whole block.
-fn leave_out(own: &mut ConvertedBlock, place: &[usize], why: String) {
-    if own.left_out {
+fn leave_out(converted: &mut ConvertedBlock, place: &[usize], why: String) {
+    if converted.left_out {
         return;
     }
-    let Some((path, depth)) = soft(own, place) else {
-        own.leave_out(why);
+    let Some((path, depth)) = soft(converted, place) else {
+        converted.leave_out(why);
         return;
     };
-    remove(&mut own.block.body, &place[..depth]);
-    let mut losses = DroppedFields::of(own.of.clone());
+    remove(&mut converted.block.body, &place[..depth]);
+    let mut losses = DroppedFields::of(converted.of.clone());
     losses.add(path, why);
-    own.losses.extend(losses.all);
+    converted.losses.extend(losses.all);
 }
 
 /// Required items of blocks: without them a block would allow more, or have no meaning.
 const HARD: [&str; 5] = ["limits", "node_class", "region", "require", "taint"];
 
 /// Finds the innermost invalid item of a block that is named by its arguments.
-fn soft_of_ours(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
-    let (mut body, mut path) = (&own.block.body, String::new());
+fn soft_of_ours(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
+    let (mut body, mut path) = (&converted.block.body, String::new());
     for (depth, index) in place.iter().enumerate() {
         let item = body.items.get(*index)?;
         let (name, inner) = named(item)?;
-        if depth == 0 && HARD.contains(&name) && own.block.kind != "cluster" {
+        if depth == 0 && HARD.contains(&name) && converted.block.kind != "cluster" {
             return None;
         }
         path = joined(&path, name);
@@ -104,15 +108,15 @@ fn soft_of_ours(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)
 
 /// Returns the path of an optional item in the Karpenter object, and the length of its position in
 /// the tree.
-fn soft(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
-    if own.words == ItemNoun::Ours {
-        return soft_of_ours(own, place);
+fn soft(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
+    if converted.words == ItemNoun::Ours {
+        return soft_of_ours(converted, place);
     }
-    if own.block.kind != "node_class" {
+    if converted.block.kind != "node_class" {
         return None;
     }
     let (first, rest) = place.split_first()?;
-    let items = &own.block.body.items;
+    let items = &converted.block.body.items;
     let (name, inner) = named(items.get(*first)?)?;
     let row = NODE_CLASS.iter().find(|row| row.name == name)?;
     if !SOFT.contains(&name) {
@@ -121,7 +125,7 @@ fn soft(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
     let path = format!("spec.{}", row.field);
     let index = items[..*first]
         .iter()
-        .filter(|item| named(item).is_some_and(|(own, _)| own == name))
+        .filter(|item| named(item).is_some_and(|(other, _)| other == name))
         .count();
     let path = match name {
         "ami" | "subnet" => return Some((format!("{path}[{index}]"), 1)),
@@ -177,19 +181,21 @@ fn trial(patterns: &[String], built: &[ConvertedBlock]) -> String {
     if names.is_empty() {
         names.push("any".to_owned());
     }
-    let own = built
+    let clusters = built
         .iter()
-        .filter(|own| own.block.kind == "cluster" && !own.left_out);
-    let own: Vec<&String> = own.filter_map(|own| own.block.label.as_ref()).collect();
-    if patterns.is_empty() && !own.is_empty() {
+        .filter(|converted| converted.block.kind == "cluster" && !converted.left_out);
+    let labels: Vec<&String> = clusters
+        .filter_map(|cluster| cluster.block.label.as_ref())
+        .collect();
+    if patterns.is_empty() && !labels.is_empty() {
         names.clear();
     }
-    names.retain(|name| !own.contains(&name));
+    names.retain(|name| !labels.contains(&name));
     names.sort();
     names.dedup();
-    let each = names.iter().map(|name| {
+    let clusters = names.iter().map(|name| {
         let name = crate::migrate::hcl::literal::quoted(name);
         format!("cluster {name} {{\n  region = \"us-east-1\"\n  eks {{}}\n}}\n")
     });
-    each.collect()
+    clusters.collect()
 }

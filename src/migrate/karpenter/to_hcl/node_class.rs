@@ -1,6 +1,6 @@
 //! Converts node classes to blocks.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::map;
 use crate::migrate::format_units::duration;
@@ -9,7 +9,7 @@ use crate::model::labels::Labels;
 use crate::model::node_class::bootstrap::Bootstrap;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::image::ImageTerm;
-use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal};
+use crate::model::node_class::kubelet::KubeletSettings;
 use crate::model::node_class::network::{
     ConnectionTracking, NetworkInterface, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm,
     SubnetTerm,
@@ -17,76 +17,66 @@ use crate::model::node_class::network::{
 use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity};
 
 /// Converts a node class, with `tags` instead of its own tags.
-pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> HclBody {
+pub(in super::super) fn node_class(class: &NodeClass, tags: &Labels) -> HclBody {
     let mut body = HclBody::default();
-    let alias = own.images.iter().find_map(|image| match image {
+    let alias = class.images.iter().find_map(|image| match image {
         ImageTerm::Alias { family, .. } => Some(*family),
         _ => None,
     });
     // Without images, only this argument has the family.
-    let bare = own.images.is_empty() && own.family == Default::default();
-    if alias != Some(own.family) && !bare {
-        body.set("ami_family", own.family.as_str());
+    let bare = class.images.is_empty() && class.family == Default::default();
+    if alias != Some(class.family) && !bare {
+        body.set("ami_family", class.family.as_str());
     }
-    match &own.identity {
+    match &class.identity {
         Some(NodeIdentity::Role(name)) => body.set("role", name.as_str()),
         Some(NodeIdentity::Profile(name)) => body.set("instance_profile", name.as_str()),
         None => {}
     }
-    if let Some(public) = own.public_ip {
-        body.set("associate_public_ip", public);
-    }
-    if let Some(count) = own.ip_prefix_count {
-        body.set("ip_prefix_count", count);
-    }
-    if !tags.is_empty() {
-        body.set("tags", map(tags));
-    }
-    if own.detailed_monitoring {
+    body.set_some("associate_public_ip", class.public_ip);
+    body.set_some("ip_prefix_count", class.ip_prefix_count);
+    body.set_unless_empty("tags", map(tags));
+    if class.detailed_monitoring {
         body.set("detailed_monitoring", true);
     }
-    if own.raid0 {
+    if class.raid0 {
         body.set("instance_store_policy", "raid0");
     }
-    if own.network_interfaces.as_ref().is_some_and(Vec::is_empty) {
+    if class.network_interfaces.as_ref().is_some_and(Vec::is_empty) {
         body.set("efa", false);
     }
-    if let Some(context) = &own.context {
-        body.set("context", context.as_str());
+    body.set_some("context", class.context.as_deref());
+    if class.reserved_enis > 0 {
+        body.set("reserved_enis", class.reserved_enis);
     }
-    if own.reserved_enis > 0 {
-        body.set("reserved_enis", own.reserved_enis);
-    }
-    if let Some(per_mille) = own.vm_overhead_per_mille {
-        body.set("vm_memory_overhead_percent", f64::from(per_mille) / 10.0);
-    }
-    terms(own, &mut body);
-    own.block_devices
+    let overhead = class.vm_overhead_per_mille;
+    let overhead = overhead.map(|per_mille| f64::from(per_mille) / 10.0);
+    body.set_some("vm_memory_overhead_percent", overhead);
+    terms(class, &mut body);
+    class
+        .block_devices
         .iter()
         .for_each(|disk| self::disk(disk, &mut body));
-    metadata(own.metadata, &mut body);
-    for interface in own.network_interfaces.iter().flatten() {
+    metadata(class.metadata, &mut body);
+    for interface in class.network_interfaces.iter().flatten() {
         self::interface(*interface, &mut body);
     }
-    if let Some(tracking) = own.connection_tracking {
+    if let Some(tracking) = class.connection_tracking {
         self::tracking(tracking, &mut body);
     }
-    if let Some(nested) = own.nested_virtualization {
+    if let Some(nested) = class.nested_virtualization {
         let mut inner = HclBody::default();
-        let word = if nested { "enabled" } else { "disabled" };
-        inner.set("nested_virtualization", word);
+        inner.set("nested_virtualization", enabled_or_disabled(nested));
         body.block("cpu_options", None, inner);
     }
-    kubelet(&own.kubelet, &mut body);
-    if own.bootstrap != Bootstrap::Eks {
+    kubelet(&class.kubelet, &mut body);
+    if class.bootstrap != Bootstrap::Eks {
         // Its content is used only by Outrigger.
         let mut inner = HclBody::default();
         inner.comment("the secrets are in the referenced source");
-        body.block("bootstrap", Some(own.bootstrap.as_str()), inner);
+        body.block("bootstrap", Some(class.bootstrap.as_str()), inner);
     }
-    if !own.user_data.is_empty() {
-        body.set("user_data", own.user_data.as_str());
-    }
+    body.set_unless_empty("user_data", class.user_data.as_str());
     body
 }
 
@@ -99,18 +89,14 @@ fn block<'a>(
 ) {
     let mut inner = HclBody::default();
     for (name, value) in arguments {
-        if let Some(value) = value {
-            inner.set(name, value);
-        }
+        inner.set_some(name, value);
     }
-    if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
-        inner.set("tags", map(tags));
-    }
+    inner.set_unless_empty("tags", map(tags.into_iter().flatten()));
     body.block(kind, None, inner);
 }
 
-fn terms(own: &NodeClass, body: &mut HclBody) {
-    for image in &own.images {
+fn terms(class: &NodeClass, body: &mut HclBody) {
+    for image in &class.images {
         let alias;
         let (arguments, tags) = match image {
             ImageTerm::Alias { family, version } => {
@@ -126,13 +112,13 @@ fn terms(own: &NodeClass, body: &mut HclBody) {
         };
         block("ami", arguments, tags, body);
     }
-    for subnet in &own.subnets {
+    for subnet in &class.subnets {
         match subnet {
             SubnetTerm::Id(id) => block("subnet", [("id", Some(id.as_str()))], None, body),
             SubnetTerm::Tags(tags) => block("subnet", [], Some(tags), body),
         }
     }
-    for group in &own.security_groups {
+    for group in &class.security_groups {
         let kind = "security_group";
         match group {
             SecurityGroupTerm::Id(id) => block(kind, [("id", Some(id.as_str()))], None, body),
@@ -142,7 +128,7 @@ fn terms(own: &NodeClass, body: &mut HclBody) {
             SecurityGroupTerm::Tags(tags) => block(kind, [], Some(tags), body),
         }
     }
-    for reservation in &own.reservations {
+    for reservation in &class.reservations {
         let kind = "capacity_reservation";
         match reservation {
             ReservationTerm::Id(id) => block(kind, [("id", Some(id.as_str()))], None, body),
@@ -160,105 +146,82 @@ fn terms(own: &NodeClass, body: &mut HclBody) {
             }
         }
     }
-    match &own.placement_group {
-        Some(PlacementGroupTerm::Id(id)) => {
-            block("placement_group", [("id", Some(id.as_str()))], None, body);
-        }
-        Some(PlacementGroupTerm::Name(name)) => {
-            block(
-                "placement_group",
-                [("name", Some(name.as_str()))],
-                None,
-                body,
-            );
-        }
-        None => {}
+    if let Some(group) = &class.placement_group {
+        let argument = match group {
+            PlacementGroupTerm::Id(id) => ("id", Some(id.as_str())),
+            PlacementGroupTerm::Name(name) => ("name", Some(name.as_str())),
+        };
+        block("placement_group", [argument], None, body);
     }
 }
 
-fn disk(own: &BlockDevice, body: &mut HclBody) {
+fn disk(device: &BlockDevice, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    if let Some(bytes) = own.size {
+    if let Some(bytes) = device.size {
         // Only Karpenter depends on the unit.
         let text = crate::migrate::format_units::disk(bytes);
         inner.set("volume_size", text.unwrap_or_else(|| bytes.to_string()));
     }
-    if let Some(kind) = &own.volume_type {
-        inner.set("volume_type", kind.as_str());
-    }
-    for (name, amount) in [("iops", own.iops), ("throughput", own.throughput)] {
-        if let Some(amount) = amount {
-            inner.set(name, amount);
-        }
-    }
-    if let Some(encrypted) = own.encrypted {
-        inner.set("encrypted", encrypted);
-    }
-    for (name, text) in [
-        ("kms_key_id", &own.kms_key_id),
-        ("snapshot_id", &own.snapshot_id),
-    ] {
-        if let Some(text) = text {
-            inner.set(name, text.as_str());
-        }
-    }
-    if let Some(rate) = own.initialization_rate {
-        inner.set("volume_initialization_rate", rate);
-    }
-    if let Some(gone) = own.delete_on_termination {
-        inner.set("delete_on_termination", gone);
-    }
-    if own.root_volume {
+    inner.set_some("volume_type", device.volume_type.as_deref());
+    inner.set_some("iops", device.iops);
+    inner.set_some("throughput", device.throughput);
+    inner.set_some("encrypted", device.encrypted);
+    inner.set_some("kms_key_id", device.kms_key_id.as_deref());
+    inner.set_some("snapshot_id", device.snapshot_id.as_deref());
+    inner.set_some("volume_initialization_rate", device.initialization_rate);
+    inner.set_some("delete_on_termination", device.delete_on_termination);
+    if device.root_volume {
         inner.set("root_volume", true);
     }
-    body.block("block_device", Some(&own.name), inner);
+    body.block("block_device", Some(&device.name), inner);
 }
 
-fn metadata(own: MetadataOptions, body: &mut HclBody) {
-    let usual = MetadataOptions::default();
+/// Returns the keyword of a setting.
+fn enabled_or_disabled(yes: bool) -> &'static str {
+    if yes { "enabled" } else { "disabled" }
+}
+
+fn metadata(options: MetadataOptions, body: &mut HclBody) {
+    let defaults = MetadataOptions::default();
     let mut inner = HclBody::default();
-    let able = |yes: bool| if yes { "enabled" } else { "disabled" };
-    if own.endpoint != usual.endpoint {
-        inner.set("http_endpoint", able(own.endpoint));
+
+    if options.endpoint != defaults.endpoint {
+        inner.set("http_endpoint", enabled_or_disabled(options.endpoint));
     }
-    if own.ipv6 != usual.ipv6 {
-        inner.set("http_protocol_ipv6", able(own.ipv6));
+    if options.ipv6 != defaults.ipv6 {
+        inner.set("http_protocol_ipv6", enabled_or_disabled(options.ipv6));
     }
-    if own.hop_limit != usual.hop_limit {
-        inner.set("http_put_response_hop_limit", own.hop_limit);
+    if options.hop_limit != defaults.hop_limit {
+        inner.set("http_put_response_hop_limit", options.hop_limit);
     }
-    if own.tokens_required != usual.tokens_required {
-        let word = if own.tokens_required {
-            "required"
-        } else {
-            "optional"
+    if options.tokens_required != defaults.tokens_required {
+        let keyword = match options.tokens_required {
+            true => "required",
+            false => "optional",
         };
-        inner.set("http_tokens", word);
+        inner.set("http_tokens", keyword);
     }
-    if !inner.is_empty() {
-        body.block("metadata_options", None, inner);
-    }
+    body.block_unless_empty("metadata_options", inner);
 }
 
-fn interface(own: NetworkInterface, body: &mut HclBody) {
+fn interface(interface: NetworkInterface, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    inner.set("network_card_index", own.card);
-    inner.set("device_index", own.device);
-    let kind = if own.efa_only {
-        "efa-only"
-    } else {
-        "interface"
+    inner.set("network_card_index", interface.card);
+    inner.set("device_index", interface.device);
+    let kind = match interface.efa_only {
+        true => "efa-only",
+        false => "interface",
     };
     inner.set("interface_type", kind);
     body.block("network_interface", None, inner);
 }
 
-fn tracking(own: ConnectionTracking, body: &mut HclBody) {
+fn tracking(tracking: ConnectionTracking, body: &mut HclBody) {
     let mut inner = HclBody::default();
     for (name, length) in [
-        ("tcp_established_timeout", own.tcp_established),
-        ("udp_stream_timeout", own.udp_stream),
-        ("udp_timeout", own.udp),
+        ("tcp_established_timeout", tracking.tcp_established),
+        ("udp_stream_timeout", tracking.udp_stream),
+        ("udp_timeout", tracking.udp),
     ] {
         if length.is_some() {
             inner.set(name, duration(length));
@@ -267,85 +230,57 @@ fn tracking(own: ConnectionTracking, body: &mut HclBody) {
     body.block("connection_tracking", None, inner);
 }
 
-fn kubelet(own: &KubeletSettings, body: &mut HclBody) {
+fn kubelet(settings: &KubeletSettings, body: &mut HclBody) {
     let mut inner = HclBody::default();
-    for (name, number) in [
-        ("max_pods", own.max_pods),
-        ("pods_per_core", own.pods_per_core),
-    ] {
-        if let Some(number) = number {
-            inner.set(name, number);
-        }
-    }
-    if !own.cluster_dns.is_empty() {
-        let all = own.cluster_dns.iter().map(ToString::to_string);
-        inner.set("cluster_dns", all.collect::<Vec<String>>());
-    }
-    kept(own, &mut inner);
-    if let Some(seconds) = own.eviction_max_pod_grace_period {
-        inner.set("eviction_max_pod_grace_period", seconds);
-    }
-    for (name, percent) in [
-        (
-            "image_gc_high_threshold_percent",
-            own.image_gc_high_threshold_percent,
-        ),
-        (
-            "image_gc_low_threshold_percent",
-            own.image_gc_low_threshold_percent,
-        ),
-    ] {
-        if let Some(percent) = percent {
-            inner.set(name, percent);
-        }
-    }
-    if let Some(quota) = own.cpu_cfs_quota {
-        inner.set("cpu_cfs_quota", quota);
-    }
-    if !own.extra.is_empty() {
-        let each = own.extra.iter();
-        let each = each.map(|(name, value)| (name.clone(), value.clone()));
-        inner.set("extra", Value::Object(each.collect()));
-    }
-    if !inner.is_empty() {
-        body.block("kubelet", None, inner);
-    }
+    inner.set_some("max_pods", settings.max_pods);
+    inner.set_some("pods_per_core", settings.pods_per_core);
+    let addresses = settings.cluster_dns.iter().map(ToString::to_string);
+    inner.set_unless_empty("cluster_dns", addresses.collect::<Vec<String>>());
+    kept(settings, &mut inner);
+    inner.set_some(
+        "eviction_max_pod_grace_period",
+        settings.eviction_max_pod_grace_period,
+    );
+    inner.set_some(
+        "image_gc_high_threshold_percent",
+        settings.image_gc_high_threshold_percent,
+    );
+    inner.set_some(
+        "image_gc_low_threshold_percent",
+        settings.image_gc_low_threshold_percent,
+    );
+    inner.set_some("cpu_cfs_quota", settings.cpu_cfs_quota);
+    let extra = settings.extra.iter();
+    let extra = extra.map(|(name, value)| (name.clone(), value.clone()));
+    inner.set_unless_empty("extra", Value::Object(extra.collect()));
+    body.block_unless_empty("kubelet", inner);
 }
 
 /// Kubelet reservations and eviction thresholds.
-fn kept(own: &KubeletSettings, body: &mut HclBody) {
-    let reserved = |(name, own): (&String, &Reserved)| (name.clone(), Value::from(&*own.text));
-    let signal = |own: &Signal| own.as_str().to_owned();
-    let hard = own.eviction_hard.iter();
-    let soft = own.eviction_soft.iter();
-    let periods = own.eviction_soft_grace_period.iter();
-    let maps: [(&'static str, Map<String, Value>); 5] = [
-        (
-            "system_reserved",
-            own.system_reserved.iter().map(reserved).collect(),
-        ),
-        (
-            "kube_reserved",
-            own.kube_reserved.iter().map(reserved).collect(),
-        ),
-        (
-            "eviction_hard",
-            hard.map(|(own, most)| (signal(own), Value::from(most.text())))
-                .collect(),
-        ),
-        (
-            "eviction_soft",
-            soft.map(|(own, most)| (signal(own), Value::from(most.text())))
-                .collect(),
-        ),
-        (
-            "eviction_soft_grace_period",
-            periods
-                .map(|(own, length)| (signal(own), Value::from(duration(Some(*length)))))
-                .collect(),
-        ),
-    ];
-    for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
-        body.set(name, Value::Object(map));
+fn kept(settings: &KubeletSettings, body: &mut HclBody) {
+    for (argument, reserved) in [
+        ("system_reserved", &settings.system_reserved),
+        ("kube_reserved", &settings.kube_reserved),
+    ] {
+        let amounts = reserved.iter();
+        let amounts = amounts.map(|(name, amount)| (name.clone(), Value::from(&*amount.text)));
+        body.set_unless_empty(argument, Value::Object(amounts.collect()));
     }
+    for (argument, thresholds) in [
+        ("eviction_hard", &settings.eviction_hard),
+        ("eviction_soft", &settings.eviction_soft),
+    ] {
+        let texts = thresholds.iter().map(|(signal, threshold)| {
+            let text = Value::from(threshold.text());
+            (signal.as_str().to_owned(), text)
+        });
+        body.set_unless_empty(argument, Value::Object(texts.collect()));
+    }
+    let periods = settings.eviction_soft_grace_period.iter();
+    let periods = periods.map(|(signal, length)| {
+        let text = Value::from(duration(Some(*length)));
+        (signal.as_str().to_owned(), text)
+    });
+    let periods = Value::Object(periods.collect());
+    body.set_unless_empty("eviction_soft_grace_period", periods);
 }

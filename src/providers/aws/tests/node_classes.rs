@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::canned::{Asked, Canned, REGION, Reply};
 use crate::bootstrap::ClusterEndpoint;
-use crate::catalog::node_class::ClassCatalog;
+use crate::catalog::node_class::{ClassCatalog, NotReady};
 use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
@@ -61,7 +61,7 @@ fn cluster(class: NodeClass, service_cidr: Option<&str>) -> Cluster {
 struct Bench {
     aws: Canned,
     provider: Ec2,
-    supply: Result<ClassCatalog, String>,
+    supply: Result<ClassCatalog, NotReady>,
     keepers: Regions,
     inbox: mpsc::Receiver<Event>,
 }
@@ -78,17 +78,17 @@ impl Bench {
         let mut bench = Self {
             aws,
             provider,
-            supply: Err(String::new()),
+            supply: Err(NotReady::Unresolved),
             keepers,
             inbox,
         };
         let told = bench.told().await;
-        assert_eq!(told[0], Err("not read from AWS yet".to_owned()));
+        assert_eq!(told[0], Err(NotReady::Unresolved));
         bench
     }
 
     /// Takes the events about the class. The last one is current.
-    async fn told(&mut self) -> Vec<Result<ClassCatalog, String>> {
+    async fn told(&mut self) -> Vec<Result<ClassCatalog, NotReady>> {
         let mut told = Vec::new();
         // The region task handles the event within 20 s.
         while let Ok(Some(event)) = timeout(Duration::from_secs(25), self.inbox.recv()).await {
@@ -197,7 +197,10 @@ async fn a_class_is_ready_or_says_what_it_lacks() {
                 assert_eq!(expect, "", "{refused:?}");
                 assert_eq!(supply.images["m5.large"], "ami-1");
             }
-            Err(why) => assert!(!expect.is_empty() && why.starts_with(expect), "{why}"),
+            Err(why) => {
+                let why = why.to_string();
+                assert!(!expect.is_empty() && why.starts_with(expect), "{why}");
+            }
         }
     }
 }
@@ -248,7 +251,10 @@ async fn addresses_of_services_are_asked_of_eks() {
         let bench = Bench::start(cluster(class(), configured), aws).await;
         match &bench.supply {
             Ok(_) => assert_eq!(expect, "", "{configured:?}"),
-            Err(why) => assert!(!expect.is_empty() && why.starts_with(expect), "{why}"),
+            Err(why) => {
+                let why = why.to_string();
+                assert!(!expect.is_empty() && why.starts_with(expect), "{why}");
+            }
         }
         let asked = bench.aws.operations();
         assert_eq!(asked.contains("/clusters/one"), configured.is_none());
