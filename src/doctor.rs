@@ -77,7 +77,7 @@ pub(crate) async fn examine(
             .iter()
             .map(|cluster| cluster.name.to_string())
     };
-    if only.is_some_and(|name| !known().any(|own| own == name)) {
+    if only.is_some_and(|name| !known().any(|known_name| known_name == name)) {
         return Err(NoSuchCluster {
             known: known().collect(),
         });
@@ -108,26 +108,27 @@ impl Tools {
         }
     }
 
-    async fn cluster(&self, own: &Cluster, scope: &DoctorRun) -> Check {
-        let (mut checks, connection) = api_checks::examine(&self.drivers, own, scope).await;
+    async fn cluster(&self, cluster: &Cluster, scope: &DoctorRun) -> Check {
+        let (mut checks, connection) = api_checks::examine(&self.drivers, cluster, scope).await;
         let client = connection.as_ref().map(|connection| &connection.client);
         let around = async {
             match client {
                 None => Vec::new(),
-                Some(client) => cluster_checks::examine(client, own, scope).await,
+                Some(client) => cluster_checks::examine(client, cluster, scope).await,
             }
         };
         let granted = async {
             match client {
                 None => None,
-                Some(client) => Some(rbac_checks::examine(client, own, scope).await),
+                Some(client) => Some(rbac_checks::examine(client, cluster, scope).await),
             }
         };
         #[cfg(feature = "aws")]
-        let aws = self.cloud.examine(own, connection.as_ref(), scope);
+        let aws = self.cloud.examine(cluster, connection.as_ref(), scope);
         #[cfg(not(feature = "aws"))]
         let aws = async {
-            let is_ec2 = !own.region.is_empty() && own.simulated.is_none() && own.exec.is_none();
+            let is_ec2 =
+                !cluster.region.is_empty() && cluster.simulated.is_none() && cluster.exec.is_none();
             let why = "this build was compiled without the feature \"aws\"";
             let fix = "cargo build --release --features aws";
             is_ec2.then(|| Check::skipped("aws", why, Some(fix)))
@@ -136,13 +137,13 @@ impl Tools {
             tokio::join!(granted, around, aws);
         checks.extend(granted);
         checks.extend(around);
-        checks.push(scope.at_once("pools", || pools(own)));
+        checks.push(scope.at_once("pools", || pools(cluster)));
         checks.extend(aws);
-        let mode = match own.mode {
+        let mode = match cluster.mode {
             ManagementMode::Observe => "observed",
             ManagementMode::Manage => "managed",
         };
-        Check::of(&format!("cluster {}", own.name), mode, checks)
+        Check::of(&format!("cluster {}", cluster.name), mode, checks)
     }
 }
 

@@ -75,8 +75,8 @@ impl ClusterSource {
     /// Reads the chosen cluster, or the only one of the configuration. Returns `None` after
     /// printing why its state could not be read.
     pub(crate) fn one(&self, colour: bool) -> anyhow::Result<Option<State>> {
-        let seen = self.seen(true, colour)?;
-        let first = seen.and_then(|own| own.states.into_iter().next());
+        let loaded = self.seen(true, colour)?;
+        let first = loaded.and_then(|loaded| loaded.states.into_iter().next());
         Ok(first.map(|(state, _)| state))
     }
 
@@ -97,10 +97,12 @@ impl ClusterSource {
             bail!("{NO_CLUSTER}");
         }
         if let Some(path) = &self.cluster_state {
-            let of_file = |own| self.of_file(own, config.fleet.limits.clone(), path);
             let states: anyhow::Result<_> = clusters
                 .into_iter()
-                .map(|cluster| Ok((of_file(cluster)?, None)))
+                .map(|cluster| {
+                    let limits = config.fleet.limits.clone();
+                    Ok((self.of_file(cluster, limits, path)?, None))
+                })
                 .collect();
             return Ok(Some(LoadedClusters {
                 states: states?,
@@ -115,8 +117,8 @@ impl ClusterSource {
     #[cfg(feature = "daemon")]
     fn live(&self, clusters: Vec<Cluster>, limits: FleetLimits) -> anyhow::Result<LoadedClusters> {
         let patience = Duration::from_secs(self.timeout);
-        let sights = super::wait_for(visit(clusters, limits, patience))?;
-        Ok(told(sights))
+        let observed = super::wait_for(visit(clusters, limits, patience))?;
+        Ok(told(observed))
     }
 
     /// Fails: this build cannot connect to clusters.
@@ -151,17 +153,17 @@ impl ClusterSource {
 
 /// Prints what is missing on stderr.
 #[cfg(feature = "daemon")]
-fn told(sights: Vec<ObservedCluster>) -> LoadedClusters {
+fn told(observed: Vec<ObservedCluster>) -> LoadedClusters {
     let mut all = LoadedClusters {
         states: Vec::new(),
         unseen: Vec::new(),
         failed: false,
     };
-    for own in sights {
-        let cluster = own.cluster;
-        match own.seen {
+    for cluster_result in observed {
+        let cluster = cluster_result.cluster;
+        match cluster_result.seen {
             Ok(state) => {
-                let missing = own.missing.map(|own| line(&own));
+                let missing = cluster_result.missing.map(|missing| line(&missing));
                 if let Some(missing) = &missing {
                     all.failed = true;
                     super::say(&format!(

@@ -8,6 +8,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
+use super::args::MalformedArgument;
 use super::cluster_source::ClusterSource;
 use crate::host::clock;
 use crate::host::text::bounded;
@@ -98,10 +99,10 @@ enum Output {
     Json,
 }
 
-fn key(text: &str) -> Result<PodKey, String> {
+fn key(text: &str) -> Result<PodKey, MalformedArgument> {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
     if namespace.is_empty() || name.is_empty() || name.contains('/') {
-        return Err("write it like kube-system/coredns-5d78c9869d-abcde".to_owned());
+        return Err(MalformedArgument("kube-system/coredns-5d78c9869d-abcde"));
     }
     Ok(PodKey::new(namespace, name))
 }

@@ -45,21 +45,21 @@ pub(crate) fn execute(arguments: &ReleaseArgs, colour: bool) -> anyhow::Result<E
     })??;
     let mut out = io::stdout().lock();
     let verb = if dry_run { "would remove" } else { "removed" };
-    for own in &released {
-        let what = match (own.finalizer, own.taints) {
+    for node in &released {
+        let what = match (node.finalizer, node.taints) {
             (true, true) => "Outrigger's finalizer and taints",
             (true, false) => "Outrigger's finalizer",
             _ => "Outrigger's taints",
         };
-        match &own.fault {
-            None => writeln!(out, "node {}: {verb} {what}", own.node)?,
-            Some(why) => writeln!(out, "node {}: cannot remove {what}: {why}", own.node)?,
+        match &node.fault {
+            None => writeln!(out, "node {}: {verb} {what}", node.node)?,
+            Some(why) => writeln!(out, "node {}: cannot remove {what}: {why}", node.node)?,
         }
     }
     if released.is_empty() {
         writeln!(out, "no node has a finalizer or taint of Outrigger")?;
     }
-    Ok(match released.iter().any(|own| own.fault.is_some()) {
+    Ok(match released.iter().any(|node| node.fault.is_some()) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })

@@ -86,7 +86,7 @@ fn accept(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<Exit
     let news = annotate(
         cluster,
         ACCEPTED,
-        |said| Some(accepted_with(said, id)),
+        |current| Some(accepted_with(current, id)),
         arguments.dry_run,
     )?;
     let end = match (news, arguments.dry_run) {

@@ -116,13 +116,13 @@ impl Driven {
 /// Converts a configuration for the daemon, and logs its warnings.
 fn driven(config: Config) -> DesiredConfig {
     for warning in &config.warnings {
-        let place = warning
+        let location = warning
             .ranges
             .first()
             .map(|it| format!("{}:{}", it.file, it.start.line));
         tracing::warn!(
             code = warning.code.as_str(),
-            place,
+            location,
             "{}",
             text::bounded(&warning.detail)
         );

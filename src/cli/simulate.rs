@@ -19,8 +19,9 @@ use clap::Args;
 use jiff::Timestamp;
 
 use self::chart::Day;
+use super::args::{self, MalformedArgument};
 use super::cluster_source::{chosen, read_catalog};
-use super::{args, diagnostics};
+use super::diagnostics;
 use crate::catalog::Catalog;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::{self, Config, Inputs, SourceFile};
@@ -85,23 +86,22 @@ pub(crate) struct SimulateArgs {
 impl SimulateArgs {
     /// Returns the command that repeats one seed of this run.
     fn command(&self, seed: u64) -> String {
-        let mut words = vec!["outrigger simulate".to_owned()];
-        let path = |path: &PathBuf| path.display().to_string();
-        let mut say = |option: &str, value: String| {
-            let space = if option.is_empty() { "" } else { " " };
-            words.push(format!("{option}{space}{}", text::quoted(&value)));
-        };
-        self.scenario.iter().for_each(|it| say("", path(it)));
-        self.config.iter().for_each(|it| say("--config", path(it)));
-        self.cluster
-            .iter()
-            .for_each(|it| say("--cluster", it.clone()));
-        for (name, value) in &self.variables.set {
-            say("--var", format!("{name}={value}"));
+        let mut options: Vec<(&str, String)> = Vec::new();
+        for (option, paths) in [("", self.scenario.as_slice()), ("--config ", &self.config)] {
+            options.extend(paths.iter().map(|it| (option, it.display().to_string())));
         }
-        let files = &self.variables.files;
-        files.iter().for_each(|it| say("--var-file", path(it)));
-        say("--seed", seed.to_string());
+        options.extend(self.cluster.iter().map(|it| ("--cluster ", it.clone())));
+        for (name, value) in &self.variables.set {
+            options.push(("--var ", format!("{name}={value}")));
+        }
+        for file in &self.variables.files {
+            options.push(("--var-file ", file.display().to_string()));
+        }
+        options.push(("--seed ", seed.to_string()));
+        let mut words = vec!["outrigger simulate".to_owned()];
+        for (option, value) in options {
+            words.push(format!("{option}{}", text::quoted(&value)));
+        }
         for (option, given) in [("--fleets", self.fleets), ("--faults", self.faults)] {
             words.extend(given.then(|| option.to_owned()));
         }
@@ -115,13 +115,13 @@ enum Speed {
     Max,
 }
 
-fn speed(text: &str) -> Result<Speed, String> {
+fn speed(text: &str) -> Result<Speed, MalformedArgument> {
     if text == "max" {
         return Ok(Speed::Max);
     }
     match text.trim_end_matches('x').parse::<f64>() {
         Ok(times) if times.is_finite() && times > 0.0 => Ok(Speed::Times(times)),
-        _ => Err("write it like 600, or max".to_owned()),
+        _ => Err(MalformedArgument("600, or max")),
     }
 }
 
@@ -288,10 +288,9 @@ fn load(arguments: &SimulateArgs, name: &str, text: &str) -> Result<Config, Vec<
         .as_ref()
         .and_then(|path| path.parent())
         .map(PathBuf::from);
-    let read = |path: &Path| files::read_limited(path).map_err(|it| text::chain(&it));
     let inputs = Inputs {
         dir: dir.unwrap_or_default(),
-        read: &read,
+        read: &|path| files::read_limited(path).map_err(|it| text::chain(&it)),
         ..Inputs::default()
     };
     config::load(&[inside], &inputs)
@@ -344,15 +343,15 @@ impl Stage {
     }
 
     fn line(&mut self, line: &TimelineEntry) -> io::Result<()> {
-        let shown = self.show(line);
-        self.unless_closed(shown)
+        let written = self.show(line);
+        self.unless_closed(written)
     }
 
     /// Ignores a closed pipe if the run still has a report or a table to write.
-    fn unless_closed(&mut self, shown: io::Result<()>) -> io::Result<()> {
-        match shown {
+    fn unless_closed(&mut self, written: io::Result<()>) -> io::Result<()> {
+        match written {
             Err(error) if error.kind() == ErrorKind::BrokenPipe && self.is_for_files => Ok(()),
-            shown => shown,
+            written => written,
         }
     }
 
@@ -390,14 +389,14 @@ impl Stage {
     /// Prints the summary with sparklines.
     fn end(&mut self, world: &World, samples: &[WorldSample]) -> io::Result<()> {
         let summary = world.summary();
-        let shown = if self.json {
+        let written = if self.json {
             writeln!(self.out, "{}", summary.to_json())
         } else {
             let clear = if self.live { CLEAR } else { "" };
             let glance = report::sparklines(samples);
             write!(self.out, "{clear}\n{summary}\n{glance}")
         };
-        self.unless_closed(shown)
+        self.unless_closed(written)
     }
 }
 

@@ -57,13 +57,13 @@ pub(super) async fn ask(client: &Client, path: &str) -> Result<ApiResponse, kube
 /// Runs all API checks, and returns the connection if the API server accepts the credentials.
 pub(super) async fn examine(
     drivers: &ClusterSet,
-    own: &Cluster,
+    cluster: &Cluster,
     scope: &DoctorRun,
 ) -> (Vec<Check>, Option<Connection>) {
     if let Some(left_out) = scope.left_out("api") {
         return (vec![left_out], None);
     }
-    let mut checks = match (&own.kubeconfig, scope.left_out("kubeconfig")) {
+    let mut checks = match (&cluster.kubeconfig, scope.left_out("kubeconfig")) {
         (None, _) => Vec::new(),
         (Some(_), Some(left_out)) => vec![left_out],
         (Some(file), None) => kubeconfig(file),
@@ -71,19 +71,19 @@ pub(super) async fn examine(
     if checks.iter().any(Check::has_failed) {
         return (checks, None);
     }
-    let connection = match scope.within(drivers.connect(own)).await {
+    let connection = match scope.within(drivers.connect(cluster)).await {
         Some(Ok(connection)) => connection,
         Some(Err(error)) => {
-            checks.push(unconnected(own, &error));
+            checks.push(unconnected(cluster, &error));
             return (checks, None);
         }
         None => {
-            checks.push(unmade(own, scope));
+            checks.push(unmade(cluster, scope));
             return (checks, None);
         }
     };
     let client = &connection.client;
-    let place = ApiEndpoint::of(own, &connection);
+    let place = ApiEndpoint::of(cluster, &connection);
     // The first answer waits for names and handshakes.
     let first = match scope.within(ask(client, "/version")).await {
         Some(Ok(first)) => first,
@@ -113,11 +113,11 @@ pub(super) async fn examine(
 }
 
 /// Checks the file and the files it references.
-fn kubeconfig(own: &Kubeconfig) -> Vec<Check> {
-    let mut checks = vec![host_checks::secret("kubeconfig", &own.path)];
-    checks.extend(host_checks::hidden(&own.path));
+fn kubeconfig(kubeconfig: &Kubeconfig) -> Vec<Check> {
+    let mut checks = vec![host_checks::secret("kubeconfig", &kubeconfig.path)];
+    checks.extend(host_checks::hidden(&kubeconfig.path));
     if !checks.iter().any(Check::has_failed)
-        && let Ok(file) = File::read_from(&own.path)
+        && let Ok(file) = File::read_from(&kubeconfig.path)
     {
         let users = file
             .auth_infos
@@ -141,9 +141,9 @@ fn named(user: &AuthInfo) -> Vec<String> {
 }
 
 /// Reports why no connection was created. No request has been sent yet.
-fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
+fn unconnected(cluster: &Cluster, error: &PrepareError) -> Check {
     let why = text::causes(error).join(": ");
-    let (name, fix) = match &own.kubeconfig {
+    let (name, fix) = match &cluster.kubeconfig {
         Some(file) => ("kubeconfig", mended(file, error)),
         None => ("api", error.help().to_owned()),
     };
@@ -151,12 +151,12 @@ fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
 }
 
 /// Reports that connecting timed out. With a kubeconfig, only its exec plugin can cause this.
-fn unmade(own: &Cluster, scope: &DoctorRun) -> Check {
+fn unmade(cluster: &Cluster, scope: &DoctorRun) -> Check {
     let late = scope.late("api");
-    let Some(file) = own.kubeconfig.as_ref().filter(|_| late.has_failed()) else {
+    let Some(file) = cluster.kubeconfig.as_ref().filter(|_| late.has_failed()) else {
         return late;
     };
-    let (error, seconds) = (PrepareError::late(own), LIMIT.as_secs());
+    let (error, seconds) = (PrepareError::late(cluster), LIMIT.as_secs());
     let path = file.path.display();
     let why = format!("the exec plugin of {path} returned no credentials within {seconds} s");
     Check::failed(("kubeconfig", error.code()), &why, &mended(file, &error))
@@ -222,7 +222,7 @@ struct ApiEndpoint {
 }
 
 impl ApiEndpoint {
-    fn of(own: &Cluster, connection: &Connection) -> Self {
+    fn of(cluster: &Cluster, connection: &Connection) -> Self {
         let server = connection.server.clone();
         let uri: Option<http::Uri> = server.parse().ok();
         let authority = uri.as_ref().and_then(|uri| uri.authority());
@@ -230,7 +230,7 @@ impl ApiEndpoint {
             Some(_) => it.to_string(),
             None => format!("{it}:443"),
         });
-        let (source, kubectl) = match &own.kubeconfig {
+        let (source, kubectl) = match &cluster.kubeconfig {
             Some(file) => (
                 format!("`server:` in {}", file.path.display()),
                 kubectl(file),
@@ -251,7 +251,7 @@ impl ApiEndpoint {
     fn name(&self) -> &str {
         self.host
             .rsplit_once(':')
-            .map_or(&self.host, |(own, _)| own)
+            .map_or(&self.host, |(host, _)| host)
     }
 
     /// Reports why the request failed.

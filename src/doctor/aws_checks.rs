@@ -39,17 +39,17 @@ impl AwsAccounts {
     /// Checks the AWS access of a cluster, or returns `None` if it uses no AWS.
     pub(super) async fn examine(
         &self,
-        own: &Cluster,
+        cluster: &Cluster,
         connection: Option<&Connection>,
         scope: &DoctorRun,
     ) -> Option<Check> {
-        if !host_checks::uses_aws(own) {
+        if !host_checks::uses_aws(cluster) {
             return None;
         }
         if let Some(left_out) = scope.left_out("aws") {
             return Some(left_out);
         }
-        let key = AccountKey::of(own);
+        let key = AccountKey::of(cluster);
         let cell = self
             .known
             .lock()
@@ -63,12 +63,12 @@ impl AwsAccounts {
         });
         let (mut checks, seen) = asked.await.clone();
         if let Some(seen) = seen {
-            checks.extend(interruptions(&seen.account, own, scope).await);
+            checks.extend(interruptions(&seen.account, cluster, scope).await);
             if let Some(to) = connection {
                 let check = scope.check(instance_checks::NAME, async {
-                    let found = instance_checks::instances(&seen.account, own, to).await;
+                    let found = instance_checks::instances(&seen.account, cluster, to).await;
                     found.unwrap_or_else(|fault| {
-                        broken(instance_checks::NAME, "ec2", &fault, &own.region)
+                        broken(instance_checks::NAME, "ec2", &fault, &cluster.region)
                     })
                 });
                 checks.push(check.await);
@@ -77,17 +77,17 @@ impl AwsAccounts {
                 None => None,
                 Some(to) => {
                     scope
-                        .within(cluster_info::home(own, to, &seen.account))
+                        .within(cluster_info::home(cluster, to, &seen.account))
                         .await
                 }
             };
             let home = home.and_then(Result::ok).map(|known| known.home);
-            let classes = own.node_classes.iter();
+            let classes = cluster.node_classes.iter();
             let classes = classes
-                .map(|class| node_class_checks::class(&seen, own, class, home.as_ref(), scope));
+                .map(|class| node_class_checks::class(&seen, cluster, class, home.as_ref(), scope));
             checks.extend(join_all(classes).await);
         }
-        Some(Check::of("aws", &own.region, checks))
+        Some(Check::of("aws", &cluster.region, checks))
     }
 }
 
@@ -251,8 +251,12 @@ where
 
 /// Checks the interruption queue, if the cluster has one. Only its URL is requested, because
 /// receiving would take messages from the daemon.
-async fn interruptions(account: &AwsClients, own: &Cluster, scope: &DoctorRun) -> Option<Check> {
-    let name = own.interruption.as_ref()?.queue.as_str();
+async fn interruptions(
+    account: &AwsClients,
+    cluster: &Cluster,
+    scope: &DoctorRun,
+) -> Option<Check> {
+    let name = cluster.interruption.as_ref()?.queue.as_str();
     let bare = name.rsplit('/').next().unwrap_or(name);
     Some(
         scope
@@ -260,14 +264,14 @@ async fn interruptions(account: &AwsClients, own: &Cluster, scope: &DoctorRun) -
                 match sqs::url(account, bare).await {
                     Ok(url) => Check::ok("queue", &url),
                     Err(fault) if fault.is(&["QueueDoesNotExist", ABSENT]) => {
-                        let why = format!("queue {bare} does not exist in {}", own.region);
+                        let why = format!("queue {bare} does not exist in {}", cluster.region);
                         let fix = format!(
                             "aws sqs list-queues --region {}; terraform/modules/region creates one",
-                            quoted(&own.region)
+                            quoted(&cluster.region)
                         );
                         Check::failed(("queue", DoctorCode::QueueMissing.code()), &why, &fix)
                     }
-                    Err(fault) => broken("queue", "sqs", &fault, &own.region),
+                    Err(fault) => broken("queue", "sqs", &fault, &cluster.region),
                 }
             })
             .await,

@@ -54,11 +54,11 @@ const OF_ALL: [&str; 2] = ["global-default", "catch-all"];
 const FLOW_SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas?limit=200";
 
 /// Runs all checks in parallel.
-pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -> Vec<Check> {
+pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRun) -> Vec<Check> {
     let (lease, others, priority) = tokio::join!(
-        scope.check("lease", lease(client, &own.lease)),
-        scope.check("autoscalers", others(client, own.mode)),
-        scope.check("priority", priority(client, &own.lease)),
+        scope.check("lease", lease(client, &cluster.lease)),
+        scope.check("autoscalers", others(client, cluster.mode)),
+        scope.check("priority", priority(client, &cluster.lease)),
     );
     vec![lease, others, priority]
 }
@@ -99,7 +99,7 @@ async fn others(client: &Client, mode: ManagementMode) -> Check {
     let mut unread = None;
     for (who, namespace, name) in OTHERS {
         match read::<Lease>(ask(client, &lease_path(namespace, name)).await) {
-            Ok(Some(own)) if is_live(&own) => {
+            Ok(Some(lease)) if is_live(&lease) => {
                 let sign = format!("the Lease {namespace}/{name} was renewed recently");
                 return at_work(who, &sign, namespace, mode);
             }
@@ -194,7 +194,7 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
         Ok(Some(all)) => {
             let find = |uid: &str| {
                 let found = all.items.iter().find(|item| item.metadata.uid == uid);
-                found.map_or("(deleted)", |own| own.metadata.name.as_str())
+                found.map_or("(deleted)", |schema| schema.metadata.name.as_str())
             };
             ranked(find(&one))
         }

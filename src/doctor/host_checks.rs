@@ -113,8 +113,8 @@ fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
 
 /// Checks that a secret file exists, that the daemon can read it, and that other users cannot.
 pub(super) fn secret(name: &str, path: &Path) -> Check {
-    let (shown, own) = (path.display(), quoted(&path.to_string_lossy()));
-    let place = format!("install -o outrigger -g outrigger -m 0400 FILE {own}");
+    let (shown, quoted_path) = (path.display(), quoted(&path.to_string_lossy()));
+    let place = format!("install -o outrigger -g outrigger -m 0400 FILE {quoted_path}");
     let read = fs::metadata(path).and_then(|about| File::open(path).map(|_| about));
     let about = match read {
         Ok(about) => about,
@@ -124,7 +124,7 @@ pub(super) fn secret(name: &str, path: &Path) -> Check {
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let why = format!("the current user cannot read {shown}");
-            let fix = format!("chown outrigger {own} && chmod u+r {own}");
+            let fix = format!("chown outrigger {quoted_path} && chmod u+r {quoted_path}");
             return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &fix);
         }
         Err(error) => {
@@ -139,13 +139,13 @@ pub(super) fn secret(name: &str, path: &Path) -> Check {
     if about.mode() & READABLE_BY_ALL != 0 {
         let why = format!("every user of this host can read {shown}");
         let what = (name, DoctorCode::FileExposed.code());
-        return Check::warning(what, &why, &format!("chmod o-rwx {own}"));
+        return Check::warning(what, &why, &format!("chmod o-rwx {quoted_path}"));
     }
     let group = about.gid() != 0 && about.mode() & READABLE_BY_GROUP != 0;
     if about.uid() == 0 && !group {
         let why = format!("only root can read {shown}, and the unit runs as the user outrigger");
         let what = (name, DoctorCode::FileOfRoot.code());
-        return Check::warning(what, &why, &format!("chown outrigger {own}"));
+        return Check::warning(what, &why, &format!("chown outrigger {quoted_path}"));
     }
     Check::ok(name, &format!("{shown}"))
 }
@@ -160,11 +160,11 @@ pub(super) fn hidden(path: &Path) -> Option<Check> {
     let shown = path.display();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let why = format!("{shown} is below a home directory, which ProtectHome= of the unit hides");
-    let (own, there) = (path.to_string_lossy(), format!("/etc/outrigger/{name}"));
+    let (source, target) = (path.to_string_lossy(), format!("/etc/outrigger/{name}"));
     let fix = format!(
         "install -o outrigger -g outrigger -m 0400 {} {}, and use that path in the configuration",
-        quoted(&own),
-        quoted(&there)
+        quoted(&source),
+        quoted(&target)
     );
     Some(Check::warning(
         ("home", DoctorCode::HomeHidden.code()),
@@ -194,7 +194,7 @@ fn profile() -> Option<Check> {
     ];
     let found = all
         .iter()
-        .filter(|path| HIDDEN.iter().any(|own| path.starts_with(own)))
+        .filter(|path| HIDDEN.iter().any(|home| path.starts_with(home)))
         .find(|path| path.exists())?;
     let why = format!(
         "this shell finds AWS credentials in {}, which ProtectHome= of the unit hides",

@@ -46,7 +46,7 @@ pub(super) struct RegionFindings {
 /// Checks a node class of a cluster with the API endpoint `home`.
 pub(super) async fn class(
     seen: &RegionFindings,
-    own: &Cluster,
+    cluster: &Cluster,
     class: &NodeClass,
     home: Option<&ClusterEndpoint>,
     scope: &DoctorRun,
@@ -54,7 +54,8 @@ pub(super) async fn class(
     let version = home.map(|home| home.version.as_str());
     let mut images = Images::default();
     let images = scope.within(images.find(&seen.account, &class.images, version));
-    let (images, profile) = tokio::join!(images, scope.within(instance_profile(seen, own, class)));
+    let (images, profile) =
+        tokio::join!(images, scope.within(instance_profile(seen, cluster, class)));
     let (profile, there) = match profile.unwrap_or_else(|| Err(late())) {
         Ok((name, there)) => (Ok(name), there),
         Err(trouble) => (Err(trouble), true),
@@ -73,10 +74,10 @@ pub(super) async fn class(
     }
     checks.push(match scope.left_out("launch") {
         Some(left_out) => left_out,
-        None if own.disable_dry_run => {
+        None if cluster.disable_dry_run => {
             Check::left_out("launch", "not tried: disable_dry_run = true")
         }
-        None => launch(seen, (own, home), class, (resolved, there), scope).await,
+        None => launch(seen, (cluster, home), class, (resolved, there), scope).await,
     });
     Check::of(&format!("node_class {}", class.name), "", checks)
 }
@@ -92,13 +93,13 @@ fn late() -> ResolveError {
 /// on first use.
 async fn instance_profile(
     seen: &RegionFindings,
-    own: &Cluster,
+    cluster: &Cluster,
     class: &NodeClass,
 ) -> ListResult<(String, bool)> {
     match &class.identity {
         Some(NodeIdentity::Profile(name)) => Ok((name.clone(), true)),
         Some(NodeIdentity::Role(role)) => {
-            let found = instance_profiles::look(&seen.account, own, role).await;
+            let found = instance_profiles::look(&seen.account, cluster, role).await;
             found.map_err(|fault| trouble(&fault, "iam"))
         }
         None => Err(ResolveError {
@@ -109,8 +110,12 @@ async fn instance_profile(
 }
 
 /// Reports a condition of a node class.
-fn condition(own: &NodeClassCondition, resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
-    let name = match own.kind {
+fn condition(
+    condition: &NodeClassCondition,
+    resolved: &ResolvedNodeClass,
+    class: &NodeClass,
+) -> Check {
+    let name = match condition.kind {
         ConditionKind::ImagesReady => "images",
         ConditionKind::SubnetsReady => "subnets",
         ConditionKind::SecurityGroupsReady => "security_groups",
@@ -119,18 +124,22 @@ fn condition(own: &NodeClassCondition, resolved: &ResolvedNodeClass, class: &Nod
         ConditionKind::PlacementGroupReady => "placement_group",
         ConditionKind::ValidationSucceeded => "user_data",
     };
-    match own.status {
+    match condition.status {
         NodeClassConditionStatus::False => {
-            let code = own
+            let code = condition
                 .cause
                 .map_or(DoctorCode::ClassUnready.code(), Cause::as_str);
-            Check::failed((name, code), &own.message, &fix(own.cause, class))
+            Check::failed(
+                (name, code),
+                &condition.message,
+                &fix(condition.cause, class),
+            )
         }
-        NodeClassConditionStatus::Unknown => Check::skipped(name, &own.message, None),
-        NodeClassConditionStatus::True if own.kind == ConditionKind::SubnetsReady => {
+        NodeClassConditionStatus::Unknown => Check::skipped(name, &condition.message, None),
+        NodeClassConditionStatus::True if condition.kind == ConditionKind::SubnetsReady => {
             subnets(resolved, class)
         }
-        NodeClassConditionStatus::True => Check::ok(name, &met(own.kind, resolved)),
+        NodeClassConditionStatus::True => Check::ok(name, &met(condition.kind, resolved)),
     }
 }
 
@@ -208,7 +217,7 @@ fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
 /// Checks with dry runs whether EC2 would launch from a node class.
 async fn launch(
     seen: &RegionFindings,
-    (own, home): (&Cluster, Option<&ClusterEndpoint>),
+    (cluster, home): (&Cluster, Option<&ClusterEndpoint>),
     class: &NodeClass,
     (resolved, there): (ResolvedNodeClass, bool),
     scope: &DoctorRun,
@@ -225,7 +234,7 @@ async fn launch(
         supply: NodeClassSupply::new((&seen.region, &seen.base), class, &resolved, known),
         resolved,
     };
-    let mut requests = dry_run::requests((own, home), &ready);
+    let mut requests = dry_run::requests((cluster, home), &ready);
     if let Err(why) = &ready.supply.supply {
         return Check::skipped("launch", &format!("not tried: {why}"), None);
     }
@@ -244,7 +253,7 @@ async fn launch(
         };
         let refused = said
             .iter()
-            .any(|(_, own)| matches!(own, DryRunResult::Refused(..)));
+            .any(|(_, result)| matches!(result, DryRunResult::Refused(..)));
         let check = tried(request, said, class);
         if !refused {
             return check;
@@ -256,10 +265,10 @@ async fn launch(
 }
 
 fn tried(request: &FleetRequest, said: [(&str, DryRunResult); 3], class: &NodeClass) -> Check {
-    let of = request.overrides().next().map_or(String::new(), |own| {
+    let of = request.overrides().next().map_or(String::new(), |first| {
         format!(
             "dry run of {} in {}",
-            own.offering.instance_type, own.offering.zone
+            first.offering.instance_type, first.offering.zone
         )
     });
     let parts = said.into_iter().map(|(call, verdict)| match verdict {

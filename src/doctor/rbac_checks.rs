@@ -27,11 +27,11 @@ enum AccessAnswer {
 }
 
 /// Checks all permissions.
-pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -> Check {
+pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRun) -> Check {
     if let Some(left_out) = scope.left_out("rights") {
         return left_out;
     }
-    let rights = needed(own);
+    let rights = needed(cluster);
     let asked = rights.iter().map(|right| async move {
         let mut said = Vec::with_capacity(right.verbs.len());
         for verb in right.verbs {
@@ -50,7 +50,7 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -
     let count: usize = asked.iter().map(|(_, said)| said.len()).sum();
     let lacks = asked.iter().filter_map(|(right, said)| lack(right, said));
     let lacks: Vec<Check> = lacks.collect();
-    let mode = own.mode.as_str();
+    let mode = cluster.mode.as_str();
     let said = format!("checked {count} that mode = \"{mode}\" needs");
     Check::of("rights", &said, lacks)
 }
@@ -58,7 +58,7 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -
 /// Reports the missing verbs of a permission, if any.
 fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
     let what = right.what();
-    let silent = said.iter().find_map(|(verb, own)| match own {
+    let silent = said.iter().find_map(|(verb, answer)| match answer {
         AccessAnswer::Silent(why) => Some(format!("cannot check {verb} {what}: {why}")),
         _ => None,
     });
@@ -67,7 +67,7 @@ fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
     }
     let denied = said
         .iter()
-        .filter(|(_, own)| matches!(own, AccessAnswer::Denied));
+        .filter(|(_, answer)| matches!(answer, AccessAnswer::Denied));
     let denied: Vec<&str> = denied.map(|(verb, _)| *verb).collect();
     if denied.is_empty() {
         return None;

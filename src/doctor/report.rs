@@ -85,7 +85,7 @@ impl Check {
             fix: fix.map(|text: &str| -> String {
                 text.chars()
                     .take(FIX_CHARS)
-                    .map(|own| if own.is_control() { ' ' } else { own })
+                    .map(|letter| if letter.is_control() { ' ' } else { letter })
                     .collect()
             }),
             parts: Vec::new(),
@@ -126,7 +126,7 @@ impl Check {
 
     /// A group of checks with the status of its worst part.
     pub(crate) fn of(name: &str, said: &str, parts: Vec<Self>) -> Self {
-        let worst = parts.iter().map(|own| own.state).max();
+        let worst = parts.iter().map(|part| part.state).max();
         Self {
             parts,
             ..Self::leaf(name, worst.unwrap_or(CheckStatus::Ok), said, None)
@@ -190,7 +190,7 @@ pub(crate) struct DoctorReport(pub(crate) Vec<Check>);
 
 impl DoctorReport {
     fn state(&self) -> CheckStatus {
-        let states = self.0.iter().map(|own| own.state);
+        let states = self.0.iter().map(|check| check.state);
         states.max().unwrap_or(CheckStatus::Ok)
     }
 
@@ -201,14 +201,16 @@ impl DoctorReport {
 
     fn counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
-        self.0.iter().for_each(|own| own.count(&mut counts));
+        self.0.iter().for_each(|check| check.count(&mut counts));
         counts
     }
 
     /// Renders text.
     pub(crate) fn text(&self, colour: bool) -> String {
         let mut out = String::new();
-        self.0.iter().for_each(|own| own.write(&mut out, 0, colour));
+        self.0
+            .iter()
+            .for_each(|check| check.write(&mut out, 0, colour));
         let counts = self.counts();
         let all = [
             CheckStatus::Ok,

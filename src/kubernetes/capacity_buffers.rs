@@ -67,7 +67,7 @@ pub(crate) async fn watch_buffers(
                 // Users without CapacityBuffers need not grant the permission.
                 denied = (lack == Lack::Forbidden).then(|| DENIED.to_owned());
                 absences += 1;
-                let had = last.as_ref().is_some_and(|own| !own.is_empty());
+                let had = last.as_ref().is_some_and(|buffers| !buffers.is_empty());
                 match had && absences < ABSENT_MAX {
                     true => Err("the API no longer serves CapacityBuffers".to_owned()),
                     false => Ok((Vec::new(), BufferFaults::new())),
@@ -126,7 +126,7 @@ async fn read(
         let field = |name: &str| value["metadata"][name].as_str().unwrap_or_default();
         let name = match field("name") {
             "" => format!("(item {at})"),
-            own => format!("{}/{own}", field("namespace")),
+            object_name => format!("{}/{object_name}", field("namespace")),
         };
         let Declared {
             mut object,
@@ -148,8 +148,9 @@ async fn read(
                 templates.insert(key.clone(), stored);
             }
             let stored = templates.get(&key).cloned();
-            let shape =
-                stored.map(|own| own.and_then(|own| shape(own).map_err(Unresolved::failed)));
+            let shape = stored.map(|template| {
+                template.and_then(|template| shape(template).map_err(Unresolved::failed))
+            });
             match shape {
                 Some(Ok((pod, generation))) => {
                     buffer.pod = Some(pod);
@@ -196,8 +197,9 @@ async fn has(connection: &Connection, version: &str) -> Result<bool, String> {
     let request = http::Request::get(version).body(Vec::new());
     let request = request.map_err(|error| error.to_string())?;
     let found = call::<APIResourceList>(connection, request).await?;
-    Ok(found.is_ok_and(|own| {
-        own.resources
+    Ok(found.is_ok_and(|served| {
+        served
+            .resources
             .iter()
             .any(|resource| resource.name == BUFFERS)
     }))

@@ -229,8 +229,8 @@ pub(crate) async fn connect(
     api: &ApiSettings,
 ) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
-    let (own, runtime) = (kubeconfig.clone(), Handle::current());
-    let load = move || runtime.block_on(load(&own));
+    let (requested, runtime) = (kubeconfig.clone(), Handle::current());
+    let load = move || runtime.block_on(load(&requested));
     let Loaded {
         mut config,
         mut print,
@@ -348,9 +348,9 @@ async fn introduce(
         user.client_certificate_data = Some(STANDARD.encode(certificate));
         user.client_key_data = Some(STANDARD.encode(key).into());
     }
-    let token = |own: Credentials| {
-        let until = own.until;
-        own.token.map(|text| BearerToken { text, until })
+    let token = |credentials: Credentials| {
+        let until = credentials.until;
+        credentials.token.map(|text| BearerToken { text, until })
     };
     let Some(first) = token(first) else {
         return Ok(None);

@@ -108,8 +108,8 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     let mut command = Command::new(program);
     command
         .args(exec.args.iter().flatten())
-        .envs(exec.env.iter().flatten().filter_map(|own| {
-            let (name, value) = (own.get("name")?, own.get("value")?);
+        .envs(exec.env.iter().flatten().filter_map(|variable| {
+            let (name, value) = (variable.get("name")?, variable.get("value")?);
             Some((name, value))
         }))
         .env("KUBERNETES_EXEC_INFO", info.to_string())

@@ -141,7 +141,7 @@ fn kubectl(kubeconfig: &Kubeconfig) -> String {
     let path = text::quoted(&kubeconfig.path.to_string_lossy());
     let context = kubeconfig.context.iter();
     let context: String = context
-        .map(|own| format!(" --context {}", text::quoted(own)))
+        .map(|context| format!(" --context {}", text::quoted(context)))
         .collect();
     format!("kubectl --kubeconfig {path}{context}")
 }
@@ -166,12 +166,12 @@ impl ClusterReading {
         let server = self.connection.server.clone();
         let (mut served, mut forbidden) = (Vec::new(), Vec::new());
         let (mut files, mut count) = (Vec::new(), 0);
-        for own in &KINDS {
-            let Some(version) = self.version(own).await? else {
+        for kind in &KINDS {
+            let Some(version) = self.version(kind).await? else {
                 continue;
             };
-            let name = format!("{}.{}", own.plural, own.group);
-            let path = format!("/apis/{}/{version}/{}", own.group, own.plural);
+            let name = format!("{}.{}", kind.plural, kind.group);
+            let path = format!("/apis/{}/{version}/{}", kind.group, kind.plural);
             served.push(name.clone());
             match self.list(&path).await? {
                 None => forbidden.push(name),
@@ -187,9 +187,9 @@ impl ClusterReading {
         }
         if served.is_empty() {
             let looked_for = KINDS.iter();
-            let looked_for = looked_for.map(|own| {
-                let versions = own.versions.join(" or ");
-                format!("{}.{} ({versions})", own.plural, own.group)
+            let looked_for = looked_for.map(|kind| {
+                let versions = kind.versions.join(" or ");
+                format!("{}.{} ({versions})", kind.plural, kind.group)
             });
             let looked_for = looked_for.collect();
             return Err(ObjectsError::NoKinds { server, looked_for });
@@ -207,10 +207,10 @@ impl ClusterReading {
     /// The newest served version of a kind, if any.
     async fn version(
         &mut self,
-        own: &ObjectKindVersions,
+        kind: &ObjectKindVersions,
     ) -> Result<Option<&'static str>, ObjectsError> {
-        for version in own.versions {
-            let path = format!("/apis/{}/{version}", own.group);
+        for version in kind.versions {
+            let path = format!("/apis/{}/{version}", kind.group);
             let found = match self.ask(&path).await? {
                 ListOutcome::There(text) => self.parsed(&path, &text)?,
                 ListOutcome::Absent => continue,
@@ -223,8 +223,11 @@ impl ClusterReading {
                 }
             };
             let resources = found["resources"].as_array();
-            let mut names = resources.into_iter().flatten().map(|own| &own["name"]);
-            if names.any(|name| name == own.plural) {
+            let mut names = resources
+                .into_iter()
+                .flatten()
+                .map(|resource| &resource["name"]);
+            if names.any(|name| name == kind.plural) {
                 return Ok(Some(version));
             }
         }

@@ -85,7 +85,7 @@ pub(crate) async fn other(
     place: &LeaseName,
 ) -> Result<Option<LeaseHolder>, kube::Error> {
     let stored = read_at(client, place).await?;
-    Ok(stored.map(|own| held(own).hold))
+    Ok(stored.map(|lease| held(lease).hold))
 }
 
 async fn stored(connection: &Connection) -> Result<Option<StoredLease>, kube::Error> {
@@ -273,7 +273,7 @@ fn held(stored: StoredLease) -> LeaseState {
         let names = [HANDOVER_REQUEST_FORMER, HANDOVER_REQUEST];
         let requests = names.iter().filter_map(|name| annotation.get(*name));
         requests
-            .max_by_key(|request| request.split_once(' ').map(|own| own.1.to_owned()))
+            .max_by_key(|request| request.split_once(' ').map(|parts| parts.1.to_owned()))
             .cloned()
     });
     LeaseState {

@@ -79,7 +79,7 @@ impl RequiredFor {
     }
 
     fn is_of(self, cluster: &Cluster) -> bool {
-        let mints = |own: &Bootstrap| match own {
+        let mints = |bootstrap: &Bootstrap| match bootstrap {
             Bootstrap::Kubeadm { token } => *token == SecretSource::Minted,
             Bootstrap::K3s(agent) | Bootstrap::Rke2(agent) => agent.token == SecretSource::Minted,
             Bootstrap::Custom { token, .. } => *token == Some(SecretSource::Minted),
@@ -125,7 +125,7 @@ impl RbacRule<'_> {
     /// The RBAC rule to add, for some of the verbs.
     pub(crate) fn rule(&self, verbs: &[&str]) -> String {
         let list = |all: &[&str]| {
-            let all: Vec<String> = all.iter().map(|own| format!("\"{own}\"")).collect();
+            let all: Vec<String> = all.iter().map(|value| format!("\"{value}\"")).collect();
             format!("[{}]", all.join(", "))
         };
         let verbs = list(verbs);
@@ -300,19 +300,19 @@ pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
 pub(crate) fn needed(cluster: &Cluster) -> Vec<RbacRule<'_>> {
     let manages = cluster.mode == ManagementMode::Manage;
     let mut all: Vec<RbacRule<'_>> = Vec::new();
-    for mut own in RIGHTS.map(|own| -> RbacRule<'_> { own }) {
-        if own.resource == "leases" && own.name == "outrigger" {
-            own.name = &cluster.lease.name;
+    for mut rule in RIGHTS.map(|rule| -> RbacRule<'_> { rule }) {
+        if rule.resource == "leases" && rule.name == "outrigger" {
+            rule.name = &cluster.lease.name;
         }
-        let of_mode = manages || matches!(own.role, Role::Observe | Role::System);
+        let of_mode = manages || matches!(rule.role, Role::Observe | Role::System);
         if of_mode
-            && own.purpose.is_of(cluster)
+            && rule.purpose.is_of(cluster)
             && !all.iter().any(|other| {
-                (other.group, other.resource, other.name) == (own.group, own.resource, own.name)
-                    && own.verbs.iter().all(|verb| other.verbs.contains(verb))
+                (other.group, other.resource, other.name) == (rule.group, rule.resource, rule.name)
+                    && rule.verbs.iter().all(|verb| other.verbs.contains(verb))
             })
         {
-            all.push(own);
+            all.push(rule);
         }
     }
     all

@@ -119,7 +119,7 @@ async fn renew(
             Err(why) => {
                 tracing::warn!(server, why, "cannot refresh token for the API");
                 wait = RETRY;
-                if token.until.is_some_and(|own| own <= clock::now()) {
+                if token.until.is_some_and(|until| until <= clock::now()) {
                     drop(show.send_replace(Err(why)));
                 }
             }

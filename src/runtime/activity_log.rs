@@ -45,7 +45,7 @@ impl ActivityLog {
             return;
         };
         let last = self.0.back_mut();
-        if let Some(last) = last.filter(|own| is_of_pods(report) && own.what == line.what) {
+        if let Some(last) = last.filter(|entry| is_of_pods(report) && entry.what == line.what) {
             let times = last.times.saturating_add(1);
             *last = ActivityEntry { times, ..line };
             return;
@@ -120,19 +120,24 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
         }
         Report::ClaimRefused { claim, refusals } => {
             let first = refusals.first();
-            let first = first.map(|own| format!("{} {}", own.kind.as_str(), own.offering));
+            let first =
+                first.map(|refusal| format!("{} {}", refusal.kind.as_str(), refusal.offering));
             let (count, first) = (refusals.len(), first.unwrap_or_default());
             let text = format!("{count} offerings, first {first}");
             (true, "launch refused", part(claim), text)
         }
         Report::ClaimDenied { claim, why } => (true, "denied claim", part(claim), why.clone()),
-        Report::Unplaced(own) => {
-            let text = first(&own.reasons);
-            (true, "cannot schedule pod", part(&own.pod), text)
+        Report::Unplaced(pod) => {
+            let text = first(&pod.reasons);
+            (true, "cannot schedule pod", part(&pod.pod), text)
         }
-        Report::Short(own) => {
-            let text = format!("{} missing: {}", own.missing, first(&own.reasons));
-            (true, "capacity missing", part(&own.need), text)
+        Report::Short(shortfall) => {
+            let text = format!(
+                "{} missing: {}",
+                shortfall.missing,
+                first(&shortfall.reasons)
+            );
+            (true, "capacity missing", part(&shortfall.need), text)
         }
         _ => return None,
     })
@@ -290,7 +295,7 @@ fn of_cluster(report: &Report) -> Option<ActivityText> {
     Some(match report {
         Report::Ready => (false, "ready", none(), "starting decisions".to_owned()),
         Report::Frozen(why) => (true, "out of sync", none(), why.clone()),
-        Report::Mismatch(own) => (true, "wrong cluster", none(), part(own)),
+        Report::Mismatch(mismatch) => (true, "wrong cluster", none(), part(mismatch)),
         Report::Matches => (
             false,
             "right cluster",
@@ -311,15 +316,15 @@ fn of_cluster(report: &Report) -> Option<ActivityText> {
             );
             (false, "computed plan", none(), text)
         }
-        Report::Ailing(own) => {
+        Report::Ailing(health) => {
             let text = format!(
                 "{} of {} nodes are not ready, suspending voluntary disruption",
-                own.unready, own.total
+                health.unready, health.total
             );
             (true, "nodes not ready", none(), text)
         }
-        Report::Well(own) => {
-            let text = format!("{} of {} nodes are not ready", own.unready, own.total);
+        Report::Well(health) => {
+            let text = format!("{} of {} nodes are not ready", health.unready, health.total);
             (false, "nodes ready", none(), text)
         }
         Report::NotAdopted { pool, nodes } => {
@@ -335,15 +340,15 @@ fn of_cluster(report: &Report) -> Option<ActivityText> {
 fn of_people(report: &Report) -> Option<ActivityText> {
     let none = String::new;
     Some(match report {
-        Report::Held(own) => {
-            let (nodes, total, id) = (own.nodes.len(), own.total, &own.id);
+        Report::Held(approval) => {
+            let (nodes, total, id) = (approval.nodes.len(), approval.total, &approval.id);
             let text = format!(
                 "{nodes} of {total} nodes would be disrupted: outrigger reload --accept {id}"
             );
             (true, "approval needed", none(), text)
         }
-        Report::EndsHeld(own) => {
-            let (instances, total, id) = (own.claims.len(), own.total, &own.id);
+        Report::EndsHeld(approval) => {
+            let (instances, total, id) = (approval.claims.len(), approval.total, &approval.id);
             let text = format!(
                 "{instances} of {total} instances would be terminated without a drain: outrigger \
                  reload --accept {id}"
@@ -388,7 +393,7 @@ fn of_people(report: &Report) -> Option<ActivityText> {
             none(),
             format!("{nodes} disrupted nodes; untaint them with outrigger release"),
         ),
-        Report::Misread(own) => (true, "invalid value", own.of.clone(), own.why.clone()),
+        Report::Misread(input) => (true, "invalid value", input.of.clone(), input.why.clone()),
         Report::Failed {
             command,
             kind,
@@ -421,9 +426,9 @@ fn of_pools(pool: Option<&PoolName>) -> String {
     pool.map_or_else(String::new, of_pool)
 }
 
-fn of_offering(own: &OfferingKey) -> String {
-    let kind = own.capacity_type.as_str();
-    format!("{} {} {kind}", own.instance_type, own.zone)
+fn of_offering(offering: &OfferingKey) -> String {
+    let kind = offering.capacity_type.as_str();
+    format!("{} {} {kind}", offering.instance_type, offering.zone)
 }
 
 fn at(price: Option<Price>) -> String {
@@ -432,21 +437,21 @@ fn at(price: Option<Price>) -> String {
     })
 }
 
-fn span(own: SignedDuration) -> String {
-    format!("{:#}", SignedDuration::from_secs(own.as_secs()))
+fn span(duration: SignedDuration) -> String {
+    format!("{:#}", SignedDuration::from_secs(duration.as_secs()))
 }
 
 /// The first reason, and the number of further reasons.
 fn first(reasons: &[PoolRejection]) -> String {
     let more = reasons.len().saturating_sub(1);
-    let own = reasons.first().map(|why| match &why.pool {
+    let text = reasons.first().map(|why| match &why.pool {
         Some(pool) => format!("pool {pool}: {}", why.text()),
         None => why.text(),
     });
-    let own = own.unwrap_or_default();
+    let text = text.unwrap_or_default();
     match more {
-        0 => own,
-        more => format!("{own}; and {more} more"),
+        0 => text,
+        more => format!("{text}; and {more} more"),
     }
 }
 

@@ -83,13 +83,14 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
         namespace: namespace.to_owned(),
         name: LEASE.to_owned(),
     };
-    let mut known = NAMESPACES.map(|own| (place(own), Watched::default()));
+    let mut known = NAMESPACES.map(|namespace| (place(namespace), Watched::default()));
     loop {
         let looks = join_all(known.iter().map(|(place, _)| look(&client, place))).await;
         let looks = known.iter_mut().zip(looks);
-        let seen = looks.map(|((place, own), look)| told(place, own, look, began.elapsed()));
+        let seen =
+            looks.map(|((place, watched), look)| told(place, watched, look, began.elapsed()));
         // An active autoscaler in one namespace overrides an unknown state in another namespace.
-        let now = seen.max_by_key(|own| match own {
+        let now = seen.max_by_key(|activity| match activity {
             OtherAutoscaler::Gone => 0,
             OtherAutoscaler::Unknown => 1,
             OtherAutoscaler::Unseen(_) => 2,
@@ -101,9 +102,9 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
         } else {
             RETRY
         };
-        tell.send_if_modified(|own| {
-            let news = *own != now;
-            *own = now;
+        tell.send_if_modified(|current| {
+            let news = *current != now;
+            *current = now;
             news
         });
         sleep(wait).await;

@@ -190,7 +190,7 @@ impl ClusterHandle {
     /// The last metrics samples and the current age of the watches. `None` if no engine runs.
     pub(crate) fn counted(&self, now: Timestamp) -> [Arc<[MetricSample]>; 2] {
         let (samples, sync) = self.seen(|seen| (seen.samples.clone(), seen.sync));
-        let age = sync.map(|own| cluster_collector::age(&self.name, own, now));
+        let age = sync.map(|sync| cluster_collector::age(&self.name, sync, now));
         [samples, age.unwrap_or_default().into()]
     }
 

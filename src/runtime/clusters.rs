@@ -216,8 +216,8 @@ impl ClusterSet {
             None => Catalog::shipped(),
             Some(path) => read_catalog(cluster, path)?,
         };
-        let mut running = self.running.values().map(|own| &own.catalog);
-        let same = running.find(|own| ***own == catalog).cloned();
+        let mut running = self.running.values().map(|running| &running.catalog);
+        let same = running.find(|known| ***known == catalog).cloned();
         Ok(same.unwrap_or_else(|| Arc::new(catalog)))
     }
 
@@ -315,7 +315,7 @@ impl ClusterSet {
         let clusters = self.broken.values().map(|(cluster, _)| cluster.clone());
         let (prepared, broken) = self.prepare_each(clusters.collect(), MENDING).await;
         if prepared.is_empty() {
-            broken.into_iter().for_each(|own| self.leave_out(own));
+            broken.into_iter().for_each(|failed| self.leave_out(failed));
             return Ok(());
         }
         self.drive(prepared, broken).await
@@ -337,31 +337,31 @@ impl ClusterSet {
         prepared: Vec<Prepared>,
         broken: Vec<FailedCluster>,
     ) -> Result<(), ApplyError> {
-        for own in &prepared {
-            self.broken.remove(&own.parts.cluster.name);
+        for new in &prepared {
+            self.broken.remove(&new.parts.cluster.name);
         }
-        let new = prepared.iter().map(|own| own.parts.cluster.clone());
+        let new = prepared.iter().map(|new| new.parts.cluster.clone());
         let mut clusters: BTreeMap<ClusterName, Arc<Cluster>> =
-            new.map(|own| (own.name.clone(), own)).collect();
+            new.map(|cluster| (cluster.name.clone(), cluster)).collect();
         for (name, running) in &self.running {
-            let own = clusters.entry(name.clone());
-            own.or_insert_with(|| running.cluster.clone());
+            let entry = clusters.entry(name.clone());
+            entry.or_insert_with(|| running.cluster.clone());
         }
         #[cfg(feature = "aws")]
         self.keepers.configure({
-            let unheard = broken.iter().map(|own| own.cluster.name.clone());
+            let unheard = broken.iter().map(|failed| failed.cluster.name.clone());
             clusters.keys().cloned().chain(unheard).collect()
         });
         let managed = clusters
             .values()
             .filter(|cluster| cluster.mode == ManagementMode::Manage);
-        let managed: Vec<ClusterName> = managed.map(|own| own.name.clone()).collect();
+        let managed: Vec<ClusterName> = managed.map(|cluster| cluster.name.clone()).collect();
         self.company.configure(self.limits.is_some(), &managed);
         // The nodes of failed clusters count toward the limits of the fleet.
-        let unheard = broken.iter().map(|own| own.cluster.clone());
+        let unheard = broken.iter().map(|failed| failed.cluster.clone());
         let clusters = clusters.into_values().chain(unheard).collect();
         self.fleet.configure(self.limits.clone(), clusters).await;
-        broken.into_iter().for_each(|own| self.leave_out(own));
+        broken.into_iter().for_each(|failed| self.leave_out(failed));
         let mut fault = None;
         for prepared in prepared {
             if let Err(error) = self.put(prepared).await {

@@ -70,7 +70,7 @@ impl Revision {
             due: config
                 .polled
                 .iter()
-                .filter_map(|own| Some((own.clone(), again(own, now)?)))
+                .filter_map(|polled| Some((polled.clone(), again(polled, now)?)))
                 .collect(),
             texts,
             held,
@@ -84,7 +84,7 @@ impl ConfigSource {
         Self::asking(
             wanted,
             state_directory,
-            Box::new(|own| parameter(own).boxed()),
+            Box::new(|output| parameter(output).boxed()),
         )
     }
 
@@ -92,7 +92,7 @@ impl ConfigSource {
         Self {
             wanted,
             ask,
-            copy: state_directory.map(|own| own.join(COPY)),
+            copy: state_directory.map(|directory| directory.join(COPY)),
             made: Revision::default(),
             before: None,
             may_pass: false,
@@ -112,8 +112,8 @@ impl ConfigSource {
         if let Some(before) = self.before.take() {
             let now = clock::monotonic();
             self.made = before;
-            for (own, due) in &mut self.made.due {
-                *due = again(own, now).unwrap_or(*due);
+            for (polled, due) in &mut self.made.due {
+                *due = again(polled, now).unwrap_or(*due);
             }
             self.save();
         }
@@ -162,11 +162,11 @@ impl ConfigSource {
                 .filter(|(_, due)| *due <= next)
                 .map(|(polled, _)| polled.clone())
                 .collect();
-            let asked = polled.into_iter().map(|own| own.parameter).collect();
+            let asked = polled.into_iter().map(|polled| polled.parameter).collect();
             let told = self.told(asked).await;
             let now = clock::monotonic();
-            for (own, due) in self.made.due.iter_mut().filter(|(_, due)| *due <= next) {
-                *due = again(own, now).unwrap_or(now + LIMIT);
+            for (polled, due) in self.made.due.iter_mut().filter(|(_, due)| *due <= next) {
+                *due = again(polled, now).unwrap_or(now + LIMIT);
             }
             for (parameter, why) in &self.stale {
                 tracing::warn!(parameter, why, "using the last known value");
@@ -228,33 +228,33 @@ impl ConfigSource {
             may_pass: true,
             why: format!("no response within {} s", LIMIT.as_secs()),
         };
-        let all = join_all(asked.into_iter().map(async |own| {
-            let told = timeout(LIMIT, (self.ask)(own.clone())).await;
-            (own, told.unwrap_or_else(|_| Err(late())))
+        let all = join_all(asked.into_iter().map(async |parameter| {
+            let told = timeout(LIMIT, (self.ask)(parameter.clone())).await;
+            (parameter, told.unwrap_or_else(|_| Err(late())))
         }))
         .await;
         let mut held = BTreeMap::new();
         (self.may_pass, self.stale) = (false, Vec::new());
-        for (own, told) in all {
+        for (parameter, told) in all {
             let known = match told {
                 Ok(text) => ParameterState::Text(text),
                 Err(unavailable_parameter) => {
                     let last = unavailable_parameter
                         .may_pass
-                        .then(|| self.last(&own))
+                        .then(|| self.last(&parameter))
                         .flatten();
                     self.may_pass |= unavailable_parameter.may_pass;
                     match last {
                         Some(last) => {
                             self.stale
-                                .push((own.name.clone(), unavailable_parameter.why));
+                                .push((parameter.name.clone(), unavailable_parameter.why));
                             ParameterState::Text(last)
                         }
                         None => ParameterState::Unreadable(unavailable_parameter.why),
                     }
                 }
             };
-            held.insert(own, known);
+            held.insert(parameter, known);
         }
         held
     }
@@ -266,10 +266,10 @@ impl ConfigSource {
         }
         let kept: Value =
             serde_json::from_str(&files::read_limited(self.copy.as_ref()?).ok()?).ok()?;
-        let own = kept.as_array()?.iter().find(|own| {
-            own["name"] == parameter.name.as_str() && own["region"] == json!(parameter.region)
+        let saved = kept.as_array()?.iter().find(|saved| {
+            saved["name"] == parameter.name.as_str() && saved["region"] == json!(parameter.region)
         })?;
-        Some(own["value"].as_str()?.to_owned())
+        Some(saved["value"].as_str()?.to_owned())
     }
 }
 
@@ -288,7 +288,7 @@ fn again(polled: &Polled, now: Instant) -> Option<Instant> {
 fn save(path: &Path, held: &BTreeMap<SsmOutput, ParameterState>) -> io::Result<()> {
     let all: Vec<Value> = held
         .iter()
-        .filter_map(|(parameter, own)| match own {
+        .filter_map(|(parameter, state)| match state {
             ParameterState::Text(value) => Some(json!({
                 "name": parameter.name,
                 "region": parameter.region,

@@ -173,7 +173,7 @@ async fn listen(path: &Path) -> Result<UnixListener, ControlServerError> {
 }
 
 fn is_socket(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|own| own.file_type().is_socket())
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 async fn status(State(server): State<ControlServer>) -> Json<StatusResponse> {
@@ -204,7 +204,7 @@ async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
             ClusterHealth::Standby => true,
             ClusterHealth::Degraded | ClusterHealth::Unready | ClusterHealth::Ended => false,
         },
-        led_by: cluster.led_by().map(|own| text::bounded(&own)),
+        led_by: cluster.led_by().map(|reason| text::bounded(&reason)),
         status,
     }
 }
@@ -233,7 +233,7 @@ async fn inventory(
         format_version: FORMAT.to_owned(),
         name: cluster.name.to_string(),
         standing: cluster.standing().as_str().to_owned(),
-        led_by: cluster.led_by().map(|own| text::bounded(&own)),
+        led_by: cluster.led_by().map(|reason| text::bounded(&reason)),
         holds: held.map(Holds::from),
         timeline: cluster.timeline(),
     }))

@@ -149,7 +149,7 @@ pub(crate) async fn run(
         show.send_replace(drivers.shown());
         manager.reloaded(read.clone().err());
         // The caller may have disconnected.
-        drop(caller.map(|own: Reload| own.send(read)));
+        drop(caller.map(|reply: Reload| reply.send(read)));
     }
     // The control socket is closed.
     drop(asked);
@@ -168,7 +168,7 @@ async fn prepare_some(
     let (prepared, mut broken) = drivers.prepare_each(clusters, STARTING).await;
     if prepared.is_empty() && !broken.is_empty() {
         // If one of the errors may resolve itself, a restart may help.
-        let passing = broken.iter().position(|own| own.why.may_pass());
+        let passing = broken.iter().position(|failed| failed.why.may_pass());
         return Err(broken.swap_remove(passing.unwrap_or(0)).why);
     }
     Ok((prepared, broken))
@@ -311,7 +311,7 @@ async fn reloaded(
     // Clusters that had failed before may still fail, because they are not running.
     let new = broken
         .iter()
-        .find(|own| !drivers.is_broken(&own.cluster.name));
+        .find(|failed| !drivers.is_broken(&failed.cluster.name));
     if let Some(FailedCluster { why, .. }) = new {
         return kept(refused(why));
     }

@@ -176,7 +176,7 @@ impl EngineThread {
     /// Returns when the engine stops because the clock was set.
     pub(crate) async fn clock_set(&self) {
         let mut clock_set = self.clock_set.clone();
-        if clock_set.wait_for(|own| *own).await.is_err() {
+        if clock_set.wait_for(|is_set| *is_set).await.is_err() {
             // It has stopped for a different reason.
             std::future::pending().await
         }

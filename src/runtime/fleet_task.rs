@@ -185,7 +185,7 @@ impl FleetTask {
                 issued,
                 reply,
             } => {
-                if self.seats.get(&cluster).is_none_or(|own| own.0 != life) {
+                if self.seats.get(&cluster).is_none_or(|seat| seat.0 != life) {
                     drop(reply.send(failed("another engine runs the cluster")));
                     return;
                 }
@@ -208,7 +208,7 @@ impl FleetTask {
             let told = self
                 .seats
                 .get(&cluster)
-                .is_none_or(|own| own.1.try_send(event).is_ok());
+                .is_none_or(|seat| seat.1.try_send(event).is_ok());
             if !told && is_view {
                 self.fleet.missed(&cluster, now);
             }

@@ -89,8 +89,8 @@ async fn readyz(State(shown): State<ServedState>, RawQuery(query): RawQuery) -> 
                 standing.as_str()
             ));
             let undone = cluster.undone().into_iter();
-            for own in undone.filter(|_| standing != ClusterHealth::Ended) {
-                text.push_str(&format!("cluster {}: {own}\n", cluster.name));
+            for action in undone.filter(|_| standing != ClusterHealth::Ended) {
+                text.push_str(&format!("cluster {}: {action}\n", cluster.name));
             }
         }
     }
@@ -113,7 +113,7 @@ async fn render(State(shown): State<ServedState>) -> impl IntoResponse {
         .iter()
         .flat_map(|cluster| cluster.counted(now))
         .collect();
-    let samples = counted.iter().map(|own| &own[..]);
+    let samples = counted.iter().map(|sample| &sample[..]);
     let names = clusters
         .iter()
         .map(|cluster| cluster.name.as_str())

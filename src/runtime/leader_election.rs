@@ -314,8 +314,8 @@ impl ElectionTask {
             return Ok(known.clone());
         }
         let known = self.call(lease::holder(&self.connection.clone())).await?;
-        let is_same = before.is_some_and(|own| {
-            own.transitions == known.transitions && known.hold.holder == self.me
+        let is_same = before.is_some_and(|lease| {
+            lease.transitions == known.transitions && known.hold.holder == self.me
         });
         if leapt && !is_same {
             self.lose("another host may have been the leader meanwhile");
@@ -426,7 +426,7 @@ impl ElectionTask {
     /// Why a free Lease is left to another host: it was released for that host, or this host was
     /// unfit.
     fn yields(&mut self, known: &LeaseState) -> Option<PartingReason> {
-        if self.returned.is_some_and(|own| own.elapsed() < RETURNS) {
+        if self.returned.is_some_and(|since| since.elapsed() < RETURNS) {
             return Some(PartingReason::Unfit);
         }
         let asked = known
@@ -446,7 +446,7 @@ impl ElectionTask {
     async fn ask(&mut self) {
         // The interval grows with each unanswered request.
         let pause = STEADY.saturating_mul(1 << self.asks.min(ASKS_MAX));
-        let is_due = self.asked.is_none_or(|own| own.elapsed() >= pause);
+        let is_due = self.asked.is_none_or(|last| last.elapsed() >= pause);
         if !is_due || !self.company.asks_for(&self.cluster) {
             return;
         }
@@ -470,7 +470,7 @@ impl ElectionTask {
     fn lead(&mut self, since: Moment) {
         if self.until.is_none() {
             // A later term of the same Lease is greater, also on another host.
-            let transitions = self.known.as_ref().map_or(0, |own| own.transitions);
+            let transitions = self.known.as_ref().map_or(0, |lease| lease.transitions);
             let number = self.identity.next_term();
             let mark = format!("term/{}.{transitions}.{number}", self.cluster);
             self.term = self.connection.fence.begin(&mark);
@@ -564,16 +564,19 @@ impl ElectionTask {
 
     fn tell(&self, turn: Leadership) {
         telemetry::leads(&self.cluster, matches!(turn, Leadership::Leads(_)));
-        self.turn.send_if_modified(|own| {
-            let news = *own != turn;
-            *own = turn;
+        self.turn.send_if_modified(|current| {
+            let news = *current != turn;
+            *current = turn;
             news
         });
     }
 
     /// No commands of this host are in flight, so another host may become the leader immediately.
     async fn let_go(&mut self) {
-        let known = self.known.take().filter(|own| own.hold.holder == self.me);
+        let known = self
+            .known
+            .take()
+            .filter(|lease| lease.hold.holder == self.me);
         self.connection.fence.close();
         self.until = None;
         telemetry::leads(&self.cluster, false);

@@ -70,7 +70,7 @@ pub(crate) async fn visit(
     let (mut ready, mut sights) = (Vec::new(), Vec::new());
     for (cluster, outcome) in join_all(prepared).await {
         match outcome {
-            Ok(own) => ready.extend(own),
+            Ok(parts) => ready.extend(parts),
             Err(why) => sights.push(ObservedCluster::failed(cluster, why)),
         }
     }
@@ -84,21 +84,21 @@ pub(crate) async fn visit(
         return sights;
     }
     let shown = drivers.shown();
-    let seen = join_all(shown.iter().map(|own| sight(own, until)));
+    let seen = join_all(shown.iter().map(|cluster| sight(cluster, until)));
     #[cfg(feature = "aws")]
     let seen = asking(&drivers, seen);
     sights.extend(seen.await);
     if shares {
         // Each cluster counts toward the limits of the fleet, and all are known now.
-        for own in sights.iter_mut().filter(|own| own.seen.is_ok()) {
-            let front = shown.iter().find(|front| front.name == own.cluster);
+        for result in sights.iter_mut().filter(|result| result.seen.is_ok()) {
+            let front = shown.iter().find(|front| front.name == result.cluster);
             if let Some(again) = front.map(|front| front.ask(|engine, _| known(engine))) {
-                own.seen = again.await.map_or_else(|| Err(DEAF.to_owned()), Ok);
+                result.seen = again.await.map_or_else(|| Err(DEAF.to_owned()), Ok);
             }
         }
     }
     drop(timeout(STOP, drivers.stop()).await);
-    sights.sort_by_key(|own| order.iter().position(|name| *name == own.cluster));
+    sights.sort_by_key(|result| order.iter().position(|name| *name == result.cluster));
     sights
 }
 
@@ -119,14 +119,14 @@ async fn asking<T>(drivers: &ClusterSet, work: impl Future<Output = T>) -> T {
 /// messages.
 async fn prepared(
     drivers: &ClusterSet,
-    own: Cluster,
+    cluster: Cluster,
     until: Instant,
 ) -> (ClusterName, Result<Vec<Prepared>, String>) {
-    let name = own.name.clone();
+    let name = cluster.name.clone();
     let observed = Arc::new(Cluster {
         mode: ManagementMode::Observe,
         interruption: None,
-        ..own
+        ..cluster
     });
     let outcome = match timeout_at(until, drivers.prepare(vec![observed])).await {
         Ok(Ok(prepared)) => Ok(prepared),

@@ -31,7 +31,7 @@ const STATUS_CHARS: usize = 200;
 )]
 pub(crate) fn directory(variable: &str) -> Option<PathBuf> {
     let directories = std::env::var_os(variable)?;
-    std::env::split_paths(&directories).find(|own| own.is_absolute())
+    std::env::split_paths(&directories).find(|path| path.is_absolute())
 }
 
 /// Client of systemd notifications.
@@ -62,15 +62,15 @@ impl SdNotify {
                 said = line;
             }
             let has_started =
-                !shown.is_empty() && shown.iter().all(|own| own.standing().is_settled());
+                !shown.is_empty() && shown.iter().all(|cluster| cluster.standing().is_settled());
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send(&[NotifyState::Ready]);
             }
             let stalled = shown
                 .iter()
-                .find(|own| own.idle_for().is_some_and(|it| it > STALLED));
-            if let Some(own) = stalled.filter(|_| !stalls) {
-                let cluster = own.name.to_string();
+                .find(|cluster| cluster.idle_for().is_some_and(|it| it > STALLED));
+            if let Some(cluster) = stalled.filter(|_| !stalls) {
+                let cluster = cluster.name.to_string();
                 tracing::error!(
                     cluster,
                     "engine does not respond, not notifying the watchdog"
@@ -117,7 +117,7 @@ impl SdNotify {
         let counts = ClusterHealth::ALL.into_iter().filter_map(|standing| {
             let count = shown
                 .iter()
-                .filter(|own| own.standing() == standing)
+                .filter(|cluster| cluster.standing() == standing)
                 .count();
             (count > 0).then(|| format!("{count} {}", standing.as_str()))
         });
@@ -130,7 +130,7 @@ impl SdNotify {
         // Further lines would be parsed as other notifications.
         line.chars()
             .take(STATUS_CHARS)
-            .map(|own| if own.is_control() { ' ' } else { own })
+            .map(|letter| if letter.is_control() { ' ' } else { letter })
             .collect()
     }
 }

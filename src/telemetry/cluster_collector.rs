@@ -46,10 +46,10 @@ struct SampleBuffer {
 
 impl SampleBuffer {
     fn of(cluster: &ClusterName) -> Self {
-        let mut own = String::new();
-        label(&mut own, "cluster", cluster.as_str());
+        let mut labels = String::new();
+        label(&mut labels, "cluster", cluster.as_str());
         Self {
-            cluster: own,
+            cluster: labels,
             samples: Vec::new(),
         }
     }
@@ -147,28 +147,28 @@ pub(crate) fn samples<'h>(
 }
 
 fn pools(sheet: &mut SampleBuffer, state: &State) {
-    for (pool, own) in state.holdings() {
+    for (pool, holding) in state.holdings() {
         let pool = ("nodepool", pool.as_str());
         let mut use_of = |resource: &str, value| {
             let labels = [pool, ("resource_type", &type_of(resource))];
             sheet.put("karpenter_nodepools_usage", &labels, value);
         };
-        use_of("nodes", count(own.usage.nodes));
+        use_of("nodes", count(holding.usage.nodes));
         // A pool without usage reports 0, and its series do not disappear.
-        let capacity = &own.usage.capacity;
+        let capacity = &holding.usage.capacity;
         for name in COMMON {
             use_of(name, units(name, capacity.get(name)));
         }
         let others = amounts(capacity).filter(|(name, _)| !COMMON.contains(name));
         others.for_each(|(name, value)| use_of(name, value));
-        for (phase, claims) in &own.claims {
+        for (phase, claims) in &holding.claims {
             let labels = [pool, ("phase", phase.as_str())];
             sheet.put("outrigger_claims", &labels, count(*claims));
         }
         sheet.put(
             "outrigger_cost_dollars_per_hour",
             &[pool],
-            own.cost.usd_per_h(),
+            holding.cost.usd_per_h(),
         );
     }
     for pool in &state.cluster.pools {
@@ -230,8 +230,8 @@ fn resources_of(sheet: &mut SampleBuffer, state: &State, node: &Node) {
 
 fn labels_of(node: Option<&Node>) -> [(&'static str, &str); 5] {
     OF_NODES.map(|(name, key)| {
-        let own = node.and_then(|node| node.labels.get(key));
-        (name, own.map_or(NONE, String::as_str))
+        let value = node.and_then(|node| node.labels.get(key));
+        (name, value.map_or(NONE, String::as_str))
     })
 }
 
@@ -272,7 +272,7 @@ pub(crate) fn render<'s>(
     about: impl Fn(&str) -> &'static str,
 ) -> String {
     let mut all: Vec<&MetricSample> = all.flatten().collect();
-    all.sort_by_key(|own| own.name);
+    all.sort_by_key(|sample| sample.name);
     let mut out = String::new();
     let mut last = "";
     for MetricSample {

@@ -41,7 +41,7 @@ pub(crate) fn takes_stderr() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     // Metadata of the file descriptor.
     let about = fs::metadata("/proc/self/fd/2");
-    about.is_ok_and(|own| stream == format!("{}:{}", own.dev(), own.ino()))
+    about.is_ok_and(|metadata| stream == format!("{}:{}", metadata.dev(), metadata.ino()))
 }
 
 /// Writes lines to the journal.
@@ -75,38 +75,38 @@ impl Journal {
     /// Sends a line, also to a restarted journal. Lost lines are counted, and the count is logged
     /// when the journal accepts lines again.
     fn send(&self, datagram: &[u8]) {
-        let mut own = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::monotonic().into_std();
-        if own.again.is_some_and(|again| now < again) {
-            own.lost += 1;
+        if connection.again.is_some_and(|again| now < again) {
+            connection.lost += 1;
             return;
         }
         let again = |own: &mut Connected| {
             own.socket = connected(&self.place)?;
             own.socket.send(datagram)
         };
-        if own.socket.send(datagram).is_err() && again(&mut own).is_err() {
-            own.lost += 1;
-            own.again = Some(now + PAUSE);
+        if connection.socket.send(datagram).is_err() && again(&mut connection).is_err() {
+            connection.lost += 1;
+            connection.again = Some(now + PAUSE);
             return;
         }
-        own.again = None;
-        if own.lost > 0 {
+        connection.again = None;
+        if connection.lost > 0 {
             let mut told = JournalEntry::default();
             told.field("message", "lost log lines".to_owned());
-            told.field("lines", own.lost.to_string());
-            if own.socket.send(&told.datagram(Level::WARN)).is_ok() {
-                own.lost = 0;
+            told.field("lines", connection.lost.to_string());
+            if connection.socket.send(&told.datagram(Level::WARN)).is_ok() {
+                connection.lost = 0;
             }
         }
     }
 }
 
 fn connected(place: &Path) -> io::Result<UnixDatagram> {
-    let own = UnixDatagram::unbound()?;
-    own.connect(place)?;
-    own.set_write_timeout(Some(PATIENCE))?;
-    Ok(own)
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(place)?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
 }
 
 impl<S: Subscriber> Layer<S> for Journal {
@@ -176,15 +176,15 @@ fn priority(level: Level) -> &'static str {
 
 /// A valid journal field name: capital letters, digits and underscores, starting with a letter.
 fn journal_name(name: &str) -> String {
-    let own: String = name
+    let name: String = name
         .chars()
         .map(|c| match c.to_ascii_uppercase() {
-            own @ ('A'..='Z' | '0'..='9') => own,
+            letter @ ('A'..='Z' | '0'..='9') => letter,
             _ => '_',
         })
         .collect();
-    let own = own.trim_start_matches(|c: char| !c.is_ascii_uppercase());
-    own.chars().take(NAME_MAX).collect()
+    let name = name.trim_start_matches(|c: char| !c.is_ascii_uppercase());
+    name.chars().take(NAME_MAX).collect()
 }
 
 /// Appends a field. A value with line breaks is preceded by its length.

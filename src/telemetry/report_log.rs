@@ -153,8 +153,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             tracing::warn!(%cluster, why, "cluster state out of sync, suspending decisions");
         }
         Report::Thawed => tracing::info!(%cluster, "cluster state in sync, resuming decisions"),
-        Report::Mismatch(own) => tracing::error!(
-            %cluster, code = own.code(), why = %own,
+        Report::Mismatch(mismatch) => tracing::error!(
+            %cluster, code = mismatch.code(), why = %mismatch,
             "API server and instances belong to different clusters, suspending all changes"
         ),
         Report::Matches => {

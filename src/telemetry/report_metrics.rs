@@ -83,7 +83,7 @@ const BOUNDS: [(&str, &[f64]); 5] = [
 fn cluster_of(line: &str) -> Option<&str> {
     let (_, labels) = line.split_once('{')?;
     let start = match labels.strip_prefix("cluster=\"") {
-        Some(own) => own,
+        Some(rest) => rest,
         None => labels.split_once(",cluster=\"")?.1,
     };
     start.split('"').next()
@@ -103,18 +103,18 @@ impl MetricsRecorder {
         let mut builder = PrometheusBuilder::new().set_quantiles(&[0.0, 0.5, 0.9, 0.99, 1.0]);
         for (name, bounds) in BOUNDS {
             let name = Matcher::Full(name.to_owned());
-            builder = builder.and_then(|own| own.set_buckets_for_metric(name, bounds));
+            builder = builder.and_then(|builder| builder.set_buckets_for_metric(name, bounds));
         }
         let recorder = builder.map_err(MetricsError::Build)?.build_recorder();
         let handle = recorder.handle();
         ::metrics::set_global_recorder(recorder).map_err(|_| MetricsError::Twice)?;
         PER_NODE.get_or_init(|| telemetry.per_node);
-        for own in ALL {
-            match own.kind {
-                MetricKind::Counter => describe_counter!(own.name, own.about),
-                MetricKind::Gauge => describe_gauge!(own.name, own.about),
+        for metric in ALL {
+            match metric.kind {
+                MetricKind::Counter => describe_counter!(metric.name, metric.about),
+                MetricKind::Gauge => describe_gauge!(metric.name, metric.about),
                 MetricKind::Summary | MetricKind::Histogram => {
-                    describe_histogram!(own.name, own.about)
+                    describe_histogram!(metric.name, metric.about)
                 }
             }
         }
@@ -148,11 +148,11 @@ impl MetricsRecorder {
         text.push_str(&cluster_collector::render(samples, about));
         text.split_inclusive('\n')
             .filter(|line| {
-                let own = line.strip_prefix("# TYPE ");
-                let own = own.or(line.strip_prefix("# HELP ")).unwrap_or(line);
+                let name = line.strip_prefix("# TYPE ");
+                let name = name.or(line.strip_prefix("# HELP ")).unwrap_or(line);
                 let mut unwanted = self.unwanted.iter();
-                !unwanted.any(|prefix| own.starts_with(prefix))
-                    && cluster_of(own).is_none_or(|cluster| clusters.contains(cluster))
+                !unwanted.any(|prefix| name.starts_with(prefix))
+                    && cluster_of(name).is_none_or(|cluster| clusters.contains(cluster))
             })
             .collect()
     }
@@ -185,9 +185,9 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Decided(waited) => {
             let bounded = histogram!(DECISIONS, "cluster" => name());
             let exact = histogram!("outrigger_pods_decided_seconds", "cluster" => name());
-            for own in waited {
-                bounded.record(own.as_secs_f64());
-                exact.record(own.as_secs_f64());
+            for duration in waited {
+                bounded.record(duration.as_secs_f64());
+                exact.record(duration.as_secs_f64());
             }
         }
         Report::ClaimPlanned { pool, .. } if managed => {
@@ -318,27 +318,27 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         }
         Report::Enough(need) => missing(&name(), need, 0),
         Report::Ailing(_) | Report::Well(_) => {
-            let own = f64::from(u8::from(matches!(report, Report::Ailing(_))));
-            suspended(name(), "health", own);
+            let is_suspended = f64::from(u8::from(matches!(report, Report::Ailing(_))));
+            suspended(name(), "health", is_suspended);
         }
         Report::Held(_) | Report::Unheld { .. } => {
-            let own = f64::from(u8::from(matches!(report, Report::Held(_))));
-            suspended(name(), "change", own);
+            let is_suspended = f64::from(u8::from(matches!(report, Report::Held(_))));
+            suspended(name(), "change", is_suspended);
         }
         Report::Mismatch(_) | Report::Matches => {
-            let own = f64::from(u8::from(matches!(report, Report::Mismatch(_))));
-            suspended(name(), "identity", own);
+            let is_suspended = f64::from(u8::from(matches!(report, Report::Mismatch(_))));
+            suspended(name(), "identity", is_suspended);
         }
         Report::EndsHeld(_) | Report::EndsReleased => {
-            let own = f64::from(u8::from(matches!(report, Report::EndsHeld(_))));
-            suspended(name(), "undrained", own);
+            let is_suspended = f64::from(u8::from(matches!(report, Report::EndsHeld(_))));
+            suspended(name(), "undrained", is_suspended);
         }
         Report::Unregistered { .. } => {
             suspended(name(), "registration", 1.0);
         }
         Report::Registers { left, .. } => {
-            let own = f64::from(u8::from(*left > 0));
-            suspended(name(), "registration", own);
+            let is_suspended = f64::from(u8::from(*left > 0));
+            suspended(name(), "registration", is_suspended);
         }
         Report::Frozen(_) => {
             counter!("outrigger_out_of_sync_total", "cluster" => name()).increment(1);

@@ -10,8 +10,8 @@ pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
 }
 
 /// Formats a duration in one or two units. Negative durations are shown as zero.
-pub(super) fn span(own: SignedDuration) -> String {
-    let seconds = own.as_secs().max(0);
+pub(super) fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -30,10 +30,10 @@ pub(super) fn span(own: SignedDuration) -> String {
     reason = "the result is rounded for display"
 )]
 pub(super) fn amount(resource: &str, amount: i64) -> String {
-    let (own, gib) = (amount as f64, f64::from(1 << 30));
+    let (value, gib) = (amount as f64, f64::from(1 << 30));
     let text = match resource {
-        "cpu" => format!("{:.1}", own / 1000.0),
-        "memory" | "ephemeral-storage" => format!("{:.1}Gi", own / gib),
+        "cpu" => format!("{:.1}", value / 1000.0),
+        "memory" | "ephemeral-storage" => format!("{:.1}Gi", value / gib),
         _ => amount.to_string(),
     };
     text.replace(".0", "")
@@ -44,8 +44,8 @@ pub(super) fn amount(resource: &str, amount: i64) -> String {
     clippy::cast_precision_loss,
     reason = "the result is rounded for display"
 )]
-pub(super) fn share(own: Amount) -> Option<f64> {
-    (own.there > 0).then(|| own.taken as f64 / own.there as f64)
+pub(super) fn share(amount: Amount) -> Option<f64> {
+    (amount.there > 0).then(|| amount.taken as f64 / amount.there as f64)
 }
 
 /// Formats a count with its noun in singular or plural.

@@ -126,7 +126,7 @@ pub(super) struct Column {
 
 impl Column {
     /// Creates a left-aligned column with its minimum and fair width.
-    pub(super) fn new(key: &str, title: &str, (least, fair): (usize, usize), leaves: u8) -> Self {
+    pub(super) fn new(key: &str, title: &str, least: usize, fair: usize, leaves: u8) -> Self {
         Self {
             key: key.to_owned(),
             title: bounded(title),

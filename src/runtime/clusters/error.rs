@@ -52,8 +52,8 @@ impl PrepareError {
     pub(crate) fn late(cluster: &Cluster) -> Self {
         let name = cluster.name.clone();
         match &cluster.kubeconfig {
-            Some(own) => {
-                let late = ConnectError::Plugin(own.path.clone(), PluginError::Late);
+            Some(kubeconfig) => {
+                let late = ConnectError::Plugin(kubeconfig.path.clone(), PluginError::Late);
                 Self::Connect(name, late)
             }
             #[cfg(feature = "aws")]

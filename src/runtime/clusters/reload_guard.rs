@@ -16,34 +16,36 @@ impl ClusterSet {
     /// configuration. No engine would manage these nodes. To remove a cluster on purpose, set `mode
     /// = "observe"` for it first, which terminates nothing.
     pub(crate) async fn too_much(&self, wanted: &[Arc<Cluster>]) -> Option<PrepareError> {
-        let wanted: BTreeMap<&ClusterName, &Cluster> =
-            wanted.iter().map(|own| (&own.name, &**own)).collect();
+        let wanted: BTreeMap<&ClusterName, &Cluster> = wanted
+            .iter()
+            .map(|cluster| (&cluster.name, &**cluster))
+            .collect();
         let stays = |old: &Cluster| {
             let new = wanted.get(&old.name);
             new.is_some_and(|new| new.mode != ManagementMode::Manage || is_of_the_same(old, new))
         };
         let running = self.running.iter();
-        let managed = running.filter(|(_, own)| own.cluster.mode == ManagementMode::Manage);
-        let counted = join_all(managed.map(|(name, own)| async move {
-            let claims = own
+        let managed = running.filter(|(_, running)| running.cluster.mode == ManagementMode::Manage);
+        let counted = join_all(managed.map(|(name, running)| async move {
+            let claims = running
                 .post
                 .front
                 .ask(|engine, _| engine.state().ledger.claims.len());
             // If another host is the leader, its count applies.
             let nodes = claims.await.unwrap_or(0);
-            (name, nodes, &*own.cluster)
+            (name, nodes, &*running.cluster)
         }));
         let counted = counted.await;
         let most = counted
             .iter()
-            .find_map(|own| own.2.safeguards.max_disrupted_per_reload)?;
-        let total = counted.iter().map(|own| own.1).sum();
-        let gone = counted.iter().filter(|own| !stays(own.2));
-        let nodes: usize = gone.clone().map(|own| own.1).sum();
+            .find_map(|cluster| cluster.2.safeguards.max_disrupted_per_reload)?;
+        let total = counted.iter().map(|cluster| cluster.1).sum();
+        let gone = counted.iter().filter(|cluster| !stays(cluster.2));
+        let nodes: usize = gone.clone().map(|cluster| cluster.1).sum();
         if nodes <= most.of(total) {
             return None;
         }
-        let names: Vec<&str> = gone.map(|own| own.0.as_str()).collect();
+        let names: Vec<&str> = gone.map(|cluster| cluster.0.as_str()).collect();
         Some(PrepareError::TooMuch {
             clusters: names.join(", "),
             nodes,
@@ -55,9 +57,13 @@ impl ClusterSet {
 /// Returns whether two configurations of a cluster select the same instances, by the installation
 /// tag and their location.
 fn is_of_the_same(one: &Cluster, other: &Cluster) -> bool {
-    let place = |own: &Cluster| {
-        let installation = own.installation.clone();
-        (installation, CapacityScope::of(own), own.exec.is_some())
+    let place = |cluster: &Cluster| {
+        let installation = cluster.installation.clone();
+        (
+            installation,
+            CapacityScope::of(cluster),
+            cluster.exec.is_some(),
+        )
     };
     place(one) == place(other)
 }

@@ -46,13 +46,14 @@ pub(crate) async fn ask(
     path: &'static str,
     patience: Duration,
 ) -> Result<(StatusCode, Bytes), ControlError> {
-    send(socket, (method, path), Bytes::new(), patience).await
+    send(socket, method, path, Bytes::new(), patience).await
 }
 
 /// Sends a request with a JSON body.
 pub(crate) async fn send(
     socket: &Path,
-    (method, path): (Method, &'static str),
+    method: Method,
+    path: &'static str,
     body: Bytes,
     patience: Duration,
 ) -> Result<(StatusCode, Bytes), ControlError> {

@@ -53,7 +53,7 @@ impl Slow {
     async fn launch(&self) -> CommandResult {
         self.calls.lock().expect("no panic").0 += 1;
         let mut turn = self.turn.subscribe();
-        drop(turn.wait_for(|own| *own).await);
+        drop(turn.wait_for(|may_send| *may_send).await);
         if let Err(fenced) = fence::pass(true) {
             let (kind, text) = (FailureKind::Unknown, fenced.to_string());
             return CommandResult::Failed { kind, text };
@@ -196,7 +196,10 @@ async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
     first.stop().await;
     other.stop().await;
     let sent = stage.provider.sent();
-    assert!(sent.iter().all(|own| *own == Some(second)), "{sent:?}");
+    assert!(
+        sent.iter().all(|sent_term| *sent_term == Some(second)),
+        "{sent:?}"
+    );
 }
 
 #[tokio::test]

@@ -71,8 +71,8 @@ impl LeaseBalancer {
     pub(super) fn take(&self, cluster: &ClusterName, place: LeaseStatus) -> bool {
         self.0
             .send_if_modified(|known| match known.places.get_mut(cluster) {
-                Some(own) if *own != place => {
-                    *own = place;
+                Some(current) if *current != place => {
+                    *current = place;
                     known.changed = Some(clock::monotonic());
                     true
                 }
@@ -85,7 +85,9 @@ impl LeaseBalancer {
     /// Returns whether this host requests the cluster from its leader.
     pub(super) fn asks_for(&self, cluster: &ClusterName) -> bool {
         let known = self.0.borrow();
-        let is_steady = known.changed.is_some_and(|own| own.elapsed() >= STEADY);
+        let is_steady = known
+            .changed
+            .is_some_and(|changed| changed.elapsed() >= STEADY);
         // A host whose engines do not decide must not request more clusters.
         let is_well = known.unwell.is_empty();
         let may_ask = is_steady && is_well && !known.is_shy() && !known.together;
