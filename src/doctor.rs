@@ -71,16 +71,10 @@ pub(crate) async fn examine(
         }
     };
     let configuration = host_checks::accepted(&config);
-    let known = || {
-        config
-            .clusters
-            .iter()
-            .map(|cluster| cluster.name.to_string())
-    };
-    if only.is_some_and(|name| !known().any(|known_name| known_name == name)) {
-        return Err(NoSuchCluster {
-            known: known().collect(),
-        });
+    let names = config.clusters.iter().map(|it| it.name.to_string());
+    let known: Vec<String> = names.collect();
+    if only.is_some_and(|name| !known.iter().any(|it| it == name)) {
+        return Err(NoSuchCluster { known });
     }
     let mut clusters = config.clusters.clone();
     clusters.retain(|cluster| only.is_none_or(|name| cluster.name.as_str() == name));
@@ -154,18 +148,12 @@ fn pools(cluster: &Cluster) -> Check {
         let fix = "add pool \"general\" {}, or list the cluster in the `clusters` of a pool";
         return Check::warning(("pools", DoctorCode::NoPool.code()), why, fix);
     }
-    let names = |all: Vec<&str>| all.join(", ");
-    let pools = names(
-        cluster
-            .pools
-            .iter()
-            .map(|pool| pool.name.as_str())
-            .collect(),
-    );
-    let classes = cluster.node_classes.iter();
-    let said = match names(classes.map(|class| class.name.as_str()).collect()).as_str() {
-        "" => pools,
-        classes => format!("{pools}; node classes: {classes}"),
-    };
-    Check::ok("pools", &said)
+    let pools: Vec<&str> = cluster.pools.iter().map(|it| it.name.as_str()).collect();
+    let classes = cluster.node_classes.iter().map(|it| it.name.as_str());
+    let classes: Vec<&str> = classes.collect();
+    let mut finding = pools.join(", ");
+    if !classes.is_empty() {
+        finding.push_str(&format!("; node classes: {}", classes.join(", ")));
+    }
+    Check::ok("pools", &finding)
 }

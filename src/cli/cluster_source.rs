@@ -172,9 +172,9 @@ fn told(observed: Vec<ObservedCluster>) -> LoadedClusters {
                 }
                 all.states.push((*state, missing));
             }
-            Err(why) => {
+            Err(error) => {
                 all.failed = true;
-                let why = line(&why);
+                let why = line(&error.to_string());
                 super::say(&format!(
                     "Error: cluster \"{cluster}\": cannot read its state\n  because: {why}\n\n  \
                      = help: run outrigger doctor --cluster {cluster} to find the cause"

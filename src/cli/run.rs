@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::config::diagnostic::Diagnostic;
 use crate::host::text;
 use crate::runtime::config_source::ConfigSource;
-use crate::runtime::daemon::{DesiredConfig, RunError, Signals};
+use crate::runtime::daemon::{ConfigRefusal, DesiredConfig, RunError, Signals};
 use crate::runtime::{daemon, systemd};
 use crate::telemetry::report_log;
 
@@ -87,12 +87,12 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
 struct Driven(ConfigSource);
 
 impl daemon::ConfigOrigin for Driven {
-    async fn read(&mut self) -> Result<DesiredConfig, String> {
+    async fn read(&mut self) -> Result<DesiredConfig, ConfigRefusal> {
         let read = self.0.read().await;
         self.accepted(read)
     }
 
-    async fn changed(&mut self) -> Result<DesiredConfig, String> {
+    async fn changed(&mut self) -> Result<DesiredConfig, ConfigRefusal> {
         let read = self.0.changed().await;
         self.accepted(read)
     }
@@ -103,11 +103,16 @@ impl daemon::ConfigOrigin for Driven {
 }
 
 impl Driven {
-    fn accepted(&mut self, read: Result<Config, Vec<Diagnostic>>) -> Result<DesiredConfig, String> {
-        let config = read.map_err(|problems| diagnostics::line(&problems))?;
+    fn accepted(
+        &mut self,
+        read: Result<Config, Vec<Diagnostic>>,
+    ) -> Result<DesiredConfig, ConfigRefusal> {
+        let config = read.map_err(|problems| ConfigRefusal::Invalid {
+            first_error: diagnostics::line(&problems),
+        })?;
         if config.clusters.is_empty() {
             self.0.refused();
-            return Err("the new configuration has no cluster [no-cluster]".to_owned());
+            return Err(ConfigRefusal::NoCluster);
         }
         Ok(driven(config))
     }

@@ -12,10 +12,10 @@ use tokio::sync::{Mutex, OnceCell};
 
 use crate::catalog::region::Region;
 use crate::doctor::codes::DoctorCode;
-use crate::doctor::node_class_checks::{POLICY, RegionFindings};
+use crate::doctor::node_class_checks::{NodeClassCheck, POLICY, RegionFindings};
 use crate::doctor::options::DoctorRun;
 use crate::doctor::report::Check;
-use crate::doctor::{host_checks, instance_checks, node_class_checks};
+use crate::doctor::{host_checks, instance_checks};
 use crate::ec2::errors::ErrorClass;
 use crate::ec2::resolve_node_class::RegionResources;
 use crate::host::text::quoted;
@@ -82,9 +82,16 @@ impl AwsAccounts {
                 }
             };
             let home = home.and_then(Result::ok).map(|known| known.home);
-            let classes = cluster.node_classes.iter();
-            let classes = classes
-                .map(|class| node_class_checks::class(&seen, cluster, class, home.as_ref(), scope));
+            let classes = cluster.node_classes.iter().map(|class| {
+                let check = NodeClassCheck {
+                    seen: &seen,
+                    cluster,
+                    class,
+                    home: home.as_ref(),
+                    scope,
+                };
+                check.run()
+            });
             checks.extend(join_all(classes).await);
         }
         Some(Check::of("aws", &cluster.region, checks))
@@ -109,8 +116,10 @@ async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
         scope.within(network(&account)),
         reads(&account, scope),
     );
-    let unknown = || Region::new(&account.key.region, Region::shipped().source);
-    let (types, region) = types.unwrap_or_else(|| (scope.late("types"), unknown()));
+    let (types, region) = types.unwrap_or_else(|| {
+        let region = Region::new(&account.key.region, Region::shipped().source);
+        (scope.late("types"), region)
+    });
     let (network, found) =
         network.unwrap_or_else(|| (scope.late("network"), RegionResources::default()));
     let seen = RegionFindings {

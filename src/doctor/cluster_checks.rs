@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::Deserialize;
+use thiserror::Error;
 
 use crate::doctor::api_checks::{ApiResponse, ask};
 use crate::doctor::codes::DoctorCode;
@@ -67,17 +68,28 @@ fn lease_path(namespace: &str, name: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
 }
 
+/// Why an object cannot be read.
+#[derive(Debug, Error)]
+enum ReadError {
+    #[error("{}", text::chain(.0))]
+    Api(kube::Error),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Parse(#[from] serde_json::Error),
+    #[error("the API server responds with {0}")]
+    Status(StatusCode),
+}
+
 /// Parses the response. `None` if the object does not exist, an error if it cannot be read.
 fn read<T: serde::de::DeserializeOwned>(
     answer: Result<ApiResponse, kube::Error>,
-) -> Result<Option<T>, String> {
-    let answer = answer.map_err(|error| text::chain(&error))?;
+) -> Result<Option<T>, ReadError> {
+    let answer = answer.map_err(ReadError::Api)?;
     match answer.status {
-        StatusCode::OK => serde_json::from_slice(&answer.body)
-            .map(Some)
-            .map_err(|error| error.to_string()),
+        StatusCode::OK => Ok(Some(serde_json::from_slice(&answer.body)?)),
         StatusCode::NOT_FOUND => Ok(None),
-        status => Err(format!("the API server responds with {status}")),
+        status => Err(ReadError::Status(status)),
     }
 }
 
@@ -179,12 +191,7 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
     let name = "priority";
     let lease = lease_path(&lease.namespace, &lease.name);
     let (one, other) = tokio::join!(ask(client, "/version"), ask(client, &lease));
-    let schema = |answer: Result<ApiResponse, kube::Error>| {
-        let answer = answer.ok()?;
-        let uid = answer.headers.get(SCHEMA)?.to_str().ok()?;
-        Some(text::bounded(uid))
-    };
-    let (Some(one), Some(other)) = (schema(one), schema(other)) else {
+    let (Some(one), Some(other)) = (schema_uid(one), schema_uid(other)) else {
         return Check::ok(
             name,
             "the API server does not report which FlowSchema handles a request",
@@ -192,11 +199,8 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
     };
     match schemas(client).await {
         Ok(Some(all)) => {
-            let find = |uid: &str| {
-                let found = all.items.iter().find(|item| item.metadata.uid == uid);
-                found.map_or("(deleted)", |schema| schema.metadata.name.as_str())
-            };
-            ranked(find(&one))
+            let schema = all.items.iter().find(|item| item.metadata.uid == one);
+            ranked(schema.map_or("(deleted)", |schema| schema.metadata.name.as_str()))
         }
         // The two rendered FlowSchemas separate these requests; the default ones do not.
         _ if one != other => Check::ok(name, "FlowSchemas separate Lease requests from all others"),
@@ -210,6 +214,13 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
             Check::skipped(name, &why, Some(&fix))
         }
     }
+}
+
+/// The UID of the FlowSchema that handled a request.
+fn schema_uid(answer: Result<ApiResponse, kube::Error>) -> Option<String> {
+    let answer = answer.ok()?;
+    let uid = answer.headers.get(SCHEMA)?.to_str().ok()?;
+    Some(text::bounded(uid))
 }
 
 fn ranked(schema: &str) -> Check {
@@ -243,12 +254,11 @@ struct ListMeta {
 }
 
 /// Lists all FlowSchemas, or returns `None` if the API does not support them.
-async fn schemas(client: &Client) -> Result<Option<Schemas>, String> {
-    let request = http::Request::get(FLOW_SCHEMAS).body(Vec::new());
-    let request = request.map_err(|error| error.to_string())?;
+async fn schemas(client: &Client) -> Result<Option<Schemas>, ReadError> {
+    let request = http::Request::get(FLOW_SCHEMAS).body(Vec::new())?;
     match client.request::<Schemas>(request).await {
         Ok(all) => Ok(Some(all)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(text::chain(&error)),
+        Err(error) => Err(ReadError::Api(error)),
     }
 }

@@ -82,13 +82,13 @@ pub(super) fn examine(clusters: &[Cluster], scope: &DoctorRun) -> Check {
     reason = "the service manager speaks by the environment"
 )]
 fn service() -> Check {
-    let is_set = |name: &str| std::env::var_os(name).is_some();
-    let said = if is_set("NOTIFY_SOCKET") || is_set("CREDENTIALS_DIRECTORY") {
+    let mut variables = ["NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"].into_iter();
+    let finding = if variables.any(|name| std::env::var_os(name).is_some()) {
         "started by systemd, with the secrets and the environment of the unit"
     } else {
         "not started by systemd: secrets and environment of the unit are not visible here"
     };
-    Check::ok("service", said)
+    Check::ok("service", finding)
 }
 
 /// Returns files with secrets that clusters reference, except kubeconfigs.
@@ -150,10 +150,13 @@ pub(super) fn secret(name: &str, path: &Path) -> Check {
     Check::ok(name, &format!("{shown}"))
 }
 
+fn is_hidden(path: &Path) -> bool {
+    HIDDEN.iter().any(|home| path.starts_with(home))
+}
+
 /// Reports a path that the unit hides from the daemon.
 pub(super) fn hidden(path: &Path) -> Option<Check> {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let is_hidden = |own: &Path| HIDDEN.iter().any(|home| own.starts_with(home));
     if !is_hidden(path) && !is_hidden(&real) {
         return None;
     }
@@ -185,17 +188,17 @@ pub(super) fn uses_aws(cluster: &Cluster) -> bool {
     reason = "the SDK finds its profile by the environment"
 )]
 fn profile() -> Option<Check> {
-    let var = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let home = var("HOME").unwrap_or_default();
-    let named = |name: &str, file: &str| var(name).unwrap_or_else(|| home.join(".aws").join(file));
-    let all = [
-        named("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
-        named("AWS_CONFIG_FILE", "config"),
-    ];
-    let found = all
-        .iter()
-        .filter(|path| HIDDEN.iter().any(|home| path.starts_with(home)))
-        .find(|path| path.exists())?;
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+    let found = [
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+        ("AWS_CONFIG_FILE", "config"),
+    ]
+    .into_iter()
+    .map(|(variable, file)| match std::env::var_os(variable) {
+        Some(path) => PathBuf::from(path),
+        None => home.join(".aws").join(file),
+    })
+    .find(|path| is_hidden(path) && path.exists())?;
     let why = format!(
         "this shell finds AWS credentials in {}, which ProtectHome= of the unit hides",
         found.display()

@@ -43,69 +43,120 @@ pub(super) struct RegionFindings {
     pub(super) found: RegionResources,
 }
 
-/// Checks a node class of a cluster with the API endpoint `home`.
-pub(super) async fn class(
-    seen: &RegionFindings,
-    cluster: &Cluster,
-    class: &NodeClass,
-    home: Option<&ClusterEndpoint>,
-    scope: &DoctorRun,
-) -> Check {
-    let version = home.map(|home| home.version.as_str());
-    let mut images = Images::default();
-    let images = scope.within(images.find(&seen.account, &class.images, version));
-    let (images, profile) =
-        tokio::join!(images, scope.within(instance_profile(seen, cluster, class)));
-    let (profile, there) = match profile.unwrap_or_else(|| Err(late())) {
-        Ok((name, there)) => (Ok(name), there),
-        Err(trouble) => (Err(trouble), true),
-    };
-    let images = images.unwrap_or_else(|| Err(late()));
-    let mut resolved =
-        resolve_node_class::resolve(class, &seen.found, images, profile, clock::now());
-    resolved.conditions.push(validated(class, &resolved, home));
-    let conditions = resolved.conditions.iter();
-    let mut checks: Vec<Check> = conditions
-        .map(|it| condition(it, &resolved, class))
-        .collect();
-    if !there {
-        let why = "its instance profile is created at the first launch";
-        checks.push(Check::ok("instance_profile", why));
-    }
-    checks.push(match scope.left_out("launch") {
-        Some(left_out) => left_out,
-        None if cluster.disable_dry_run => {
-            Check::left_out("launch", "not tried: disable_dry_run = true")
+/// A node class of a cluster to check.
+pub(super) struct NodeClassCheck<'a> {
+    pub(super) seen: &'a RegionFindings,
+    pub(super) cluster: &'a Cluster,
+    pub(super) class: &'a NodeClass,
+    /// The API endpoint of the cluster.
+    pub(super) home: Option<&'a ClusterEndpoint>,
+    pub(super) scope: &'a DoctorRun,
+}
+
+impl NodeClassCheck<'_> {
+    /// Resolves the node class, and checks its conditions and whether EC2 would launch from it.
+    pub(super) async fn run(self) -> Check {
+        let Self {
+            seen, class, scope, ..
+        } = self;
+        let version = self.home.map(|home| home.version.as_str());
+        let mut images = Images::default();
+        let images = scope.within(images.find(&seen.account, &class.images, version));
+        let (images, profile) = tokio::join!(images, scope.within(self.instance_profile()));
+        let (profile, exists) = match profile.unwrap_or_else(|| Err(late())) {
+            Ok((name, exists)) => (Ok(name), exists),
+            Err(trouble) => (Err(trouble), true),
+        };
+        let images = images.unwrap_or_else(|| Err(late()));
+        let mut resolved =
+            resolve_node_class::resolve(class, &seen.found, images, profile, clock::now());
+        let validation = validated(class, &resolved, self.home);
+        resolved.conditions.push(validation);
+        let conditions = resolved.conditions.iter();
+        let mut checks: Vec<Check> = conditions
+            .map(|it| condition(it, &resolved, class))
+            .collect();
+        if !exists {
+            let why = "its instance profile is created at the first launch";
+            checks.push(Check::ok("instance_profile", why));
         }
-        None => launch(seen, (cluster, home), class, (resolved, there), scope).await,
-    });
-    Check::of(&format!("node_class {}", class.name), "", checks)
+        checks.push(match scope.left_out("launch") {
+            Some(left_out) => left_out,
+            None if self.cluster.disable_dry_run => {
+                Check::left_out("launch", "not tried: disable_dry_run = true")
+            }
+            None => self.launch(resolved, exists).await,
+        });
+        Check::of(&format!("node_class {}", class.name), "", checks)
+    }
+
+    /// Returns the instance profile of the class and whether it exists. The profile of a role is
+    /// created on first use.
+    async fn instance_profile(&self) -> ListResult<(String, bool)> {
+        match &self.class.identity {
+            Some(NodeIdentity::Profile(name)) => Ok((name.clone(), true)),
+            Some(NodeIdentity::Role(role)) => {
+                let account = &self.seen.account;
+                let found = instance_profiles::look(account, self.cluster, role).await;
+                found.map_err(|fault| trouble(&fault, "iam"))
+            }
+            None => Err(ResolveError {
+                cause: Cause::InstanceProfileNotFound,
+                text: "the node class has neither a role nor an instance profile".to_owned(),
+            }),
+        }
+    }
+
+    /// Checks with dry runs whether EC2 would launch from the class.
+    async fn launch(&self, resolved: ResolvedNodeClass, has_profile: bool) -> Check {
+        let Self {
+            seen, class, scope, ..
+        } = self;
+        let Some(home) = self.home.filter(|_| resolved.unmet().is_none()) else {
+            let why = "not tried: some resources of the node class are missing";
+            return Check::skipped("launch", why, None);
+        };
+        let nowhere = BTreeSet::new();
+        let known = (&DiscoveredMemory::default(), &nowhere);
+        let ready = LaunchableClass {
+            class: (*class).clone(),
+            hash: node_class_hash(Some(class)),
+            supply: NodeClassSupply::new((&seen.region, &seen.base), class, &resolved, known),
+            resolved,
+        };
+        let mut requests = dry_run::requests((self.cluster, home), &ready);
+        if let Err(why) = &ready.supply.supply {
+            return Check::skipped("launch", &format!("not tried: {why}"), None);
+        }
+        if !has_profile {
+            // The dry run would fail with a profile that is created only at launch.
+            let configs = requests.iter_mut().flat_map(|request| &mut request.configs);
+            configs.for_each(|config| config.template.profile = None);
+        }
+        let mut first = None;
+        for request in &requests {
+            let dry_run = dry_run::untouched(&seen.account, request);
+            let Some(results) = scope.within(dry_run).await else {
+                return scope.late("launch");
+            };
+            let is_refused = results
+                .iter()
+                .any(|(_, result)| matches!(result, DryRunResult::Refused(..)));
+            let check = tried(request, results, class);
+            if !is_refused {
+                return check;
+            }
+            first.get_or_insert(check);
+        }
+        let none = "not tried: no pool that uses the class has an on-demand offering";
+        first.unwrap_or_else(|| Check::skipped("launch", none, None))
+    }
 }
 
 fn late() -> ResolveError {
     ResolveError {
         cause: Cause::Unavailable,
         text: format!("no response within {} s", LIMIT.as_secs()),
-    }
-}
-
-/// Returns the instance profile of a class and whether it exists. The profile of a role is created
-/// on first use.
-async fn instance_profile(
-    seen: &RegionFindings,
-    cluster: &Cluster,
-    class: &NodeClass,
-) -> ListResult<(String, bool)> {
-    match &class.identity {
-        Some(NodeIdentity::Profile(name)) => Ok((name.clone(), true)),
-        Some(NodeIdentity::Role(role)) => {
-            let found = instance_profiles::look(&seen.account, cluster, role).await;
-            found.map_err(|fault| trouble(&fault, "iam"))
-        }
-        None => Err(ResolveError {
-            cause: Cause::InstanceProfileNotFound,
-            text: "the node class has neither a role nor an instance profile".to_owned(),
-        }),
     }
 }
 
@@ -145,7 +196,6 @@ fn condition(
 
 /// Describes the resolved resources.
 fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
-    let ids = |all: Vec<&str>| all.join(", ");
     match kind {
         ConditionKind::ImagesReady => match found.images.first() {
             Some(newest) => format!("{}, {} ({})", found.images.len(), newest.id, newest.name),
@@ -153,7 +203,8 @@ fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
         },
         ConditionKind::SecurityGroupsReady => {
             let groups = found.security_groups.iter();
-            ids(groups.map(|group| group.id.as_str()).collect())
+            let ids: Vec<&str> = groups.map(|group| group.id.as_str()).collect();
+            ids.join(", ")
         }
         ConditionKind::InstanceProfileReady => found.profile.clone().unwrap_or_default(),
         ConditionKind::CapacityReservationsReady => found.reservations.len().to_string(),
@@ -195,73 +246,23 @@ fn subnets(found: &ResolvedNodeClass, class: &NodeClass) -> Check {
 /// Returns the fix for an unmet condition.
 fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
     let name = class.name.as_str();
-    let look = |what: &str| format!("{what}; or correct node_class {name:?}");
-    match cause {
-        Some(Cause::Denied) => POLICY.to_owned(),
-        Some(Cause::ImageNotFound) => look("aws ec2 describe-images --owners self amazon"),
-        Some(Cause::SubnetsNotFound) => look(
+    let command = match cause {
+        Some(Cause::Denied) => return POLICY.to_owned(),
+        Some(Cause::ImageNotFound) => "aws ec2 describe-images --owners self amazon",
+        Some(Cause::SubnetsNotFound) => {
             "aws ec2 describe-subnets; tag the intended ones: aws ec2 create-tags --resources \
-             SUBNET --tags Key=KEY,Value=VALUE",
-        ),
-        Some(Cause::SecurityGroupsNotFound) => look(
-            "aws ec2 describe-security-groups; tag the intended ones: aws ec2 create-tags \
-             --resources GROUP --tags Key=KEY,Value=VALUE",
-        ),
-        Some(Cause::PlacementGroupNotFound) => look("aws ec2 describe-placement-groups"),
-        Some(Cause::InstanceProfileNotFound) => look("aws iam list-instance-profiles"),
-        Some(Cause::RoleNotFound) => look("aws iam list-roles"),
-        _ => format!("correct node_class {name:?}; see docs/CONFIGURATION.md"),
-    }
-}
-
-/// Checks with dry runs whether EC2 would launch from a node class.
-async fn launch(
-    seen: &RegionFindings,
-    (cluster, home): (&Cluster, Option<&ClusterEndpoint>),
-    class: &NodeClass,
-    (resolved, there): (ResolvedNodeClass, bool),
-    scope: &DoctorRun,
-) -> Check {
-    let Some(home) = home.filter(|_| resolved.unmet().is_none()) else {
-        let why = "not tried: some resources of the node class are missing";
-        return Check::skipped("launch", why, None);
-    };
-    let nowhere = BTreeSet::new();
-    let known = (&DiscoveredMemory::default(), &nowhere);
-    let ready = LaunchableClass {
-        class: class.clone(),
-        hash: node_class_hash(Some(class)),
-        supply: NodeClassSupply::new((&seen.region, &seen.base), class, &resolved, known),
-        resolved,
-    };
-    let mut requests = dry_run::requests((cluster, home), &ready);
-    if let Err(why) = &ready.supply.supply {
-        return Check::skipped("launch", &format!("not tried: {why}"), None);
-    }
-    if !there {
-        // The dry run would fail with a profile that is created only at launch.
-        let configs = requests.iter_mut().flat_map(|request| &mut request.configs);
-        configs.for_each(|config| config.template.profile = None);
-    }
-    let mut first = None;
-    for request in &requests {
-        let Some(said) = scope
-            .within(dry_run::untouched(&seen.account, request))
-            .await
-        else {
-            return scope.late("launch");
-        };
-        let refused = said
-            .iter()
-            .any(|(_, result)| matches!(result, DryRunResult::Refused(..)));
-        let check = tried(request, said, class);
-        if !refused {
-            return check;
+             SUBNET --tags Key=KEY,Value=VALUE"
         }
-        first.get_or_insert(check);
-    }
-    let none = "not tried: no pool that uses the class has an on-demand offering";
-    first.unwrap_or_else(|| Check::skipped("launch", none, None))
+        Some(Cause::SecurityGroupsNotFound) => {
+            "aws ec2 describe-security-groups; tag the intended ones: aws ec2 create-tags \
+             --resources GROUP --tags Key=KEY,Value=VALUE"
+        }
+        Some(Cause::PlacementGroupNotFound) => "aws ec2 describe-placement-groups",
+        Some(Cause::InstanceProfileNotFound) => "aws iam list-instance-profiles",
+        Some(Cause::RoleNotFound) => "aws iam list-roles",
+        _ => return format!("correct node_class {name:?}; see docs/CONFIGURATION.md"),
+    };
+    format!("{command}; or correct node_class {name:?}")
 }
 
 fn tried(request: &FleetRequest, said: [(&str, DryRunResult); 3], class: &NodeClass) -> Check {

@@ -93,12 +93,11 @@ fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
 
 /// Checks one verb.
 async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer {
-    let text = |own: &str| Some(own.to_owned()).filter(|own| !own.is_empty());
     let spec = if right.resource.starts_with('/') {
         SelfSubjectAccessReviewSpec {
             non_resource_attributes: Some(NonResourceAttributes {
-                path: text(right.resource),
-                verb: text(verb),
+                path: non_empty(right.resource),
+                verb: non_empty(verb),
             }),
             resource_attributes: None,
         }
@@ -110,12 +109,12 @@ async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer 
         SelfSubjectAccessReviewSpec {
             non_resource_attributes: None,
             resource_attributes: Some(ResourceAttributes {
-                group: text(right.group),
-                resource: text(resource),
-                subresource: text(part),
-                name: text(right.name),
-                namespace: right.role.namespace().and_then(text),
-                verb: text(verb),
+                group: non_empty(right.group),
+                resource: non_empty(resource),
+                subresource: non_empty(part),
+                name: non_empty(right.name),
+                namespace: right.role.namespace().and_then(non_empty),
+                verb: non_empty(verb),
                 ..ResourceAttributes::default()
             }),
         }
@@ -132,4 +131,8 @@ async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer 
         Ok(_) => AccessAnswer::Denied,
         Err(error) => AccessAnswer::Silent(text::chain(&error)),
     }
+}
+
+fn non_empty(text: &str) -> Option<String> {
+    Some(text.to_owned()).filter(|text| !text.is_empty())
 }

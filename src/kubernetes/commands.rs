@@ -62,10 +62,10 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
             Command::Nominate { pod, uid, node } => {
-                return nominate(client, &pod, &uid, (None, Some(&node))).await;
+                return nominate(client, &pod, &uid, None, Some(&node)).await;
             }
             Command::ClearNomination { pod, uid, node } => {
-                return nominate(client, &pod, &uid, (Some(&node), None)).await;
+                return nominate(client, &pod, &uid, Some(&node), None).await;
             }
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
             Command::ListAttachments { node } => return attachments_of(client, &node).await,
@@ -99,13 +99,12 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
         }
         .unwrap_or_else(|error| sorted(&error))
     };
-    let late = || {
+    timeout(CALL, call).await.unwrap_or_else(|_| {
         failed(
             FailureKind::Unknown,
             &format!("{name}: no response within {CALL:?}"),
         )
-    };
-    timeout(CALL, call).await.unwrap_or_else(|_| late())
+    })
 }
 
 fn lease_now(lease: AnnotatedLease) -> CommandResult {
@@ -352,7 +351,8 @@ async fn nominate(
     client: &Client,
     pod: &PodKey,
     uid: &str,
-    (from, to): (Option<&NodeName>, Option<&NodeName>),
+    from: Option<&NodeName>,
+    to: Option<&NodeName>,
 ) -> CommandResult {
     let path = "/status/nominatedNodeName";
     let change = match to {

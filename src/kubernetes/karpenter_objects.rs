@@ -301,13 +301,8 @@ impl ClusterReading {
     /// Reads a path.
     async fn ask(&mut self, path: &str) -> Result<ListOutcome, ObjectsError> {
         let server = self.connection.server.clone();
-        let odd = |why: String| ObjectsError::Odd {
-            server: server.clone(),
-            path: path.to_owned(),
-            why,
-        };
         let request = Request::get(path).body(Body::empty());
-        let request = request.map_err(|error| odd(error.to_string()))?;
+        let request = request.map_err(|error| self.odd(path, error.to_string()))?;
         self.connection.limiter.turn().await;
         let left = BYTES_MAX.saturating_sub(self.bytes);
         let client = self.connection.client.clone();
@@ -339,28 +334,32 @@ impl ClusterReading {
                 return Err(ObjectsError::Unknown { server, kubectl });
             }
             status if !status.is_success() => {
-                return Err(odd(format!("it responds with {status}")));
+                return Err(self.odd(path, format!("it responds with {status}")));
             }
             _ => {}
         }
         let body = body.map_err(
             |error| match error.is::<http_body_util::LengthLimitError>() {
                 true => self.too_much(path),
-                false => odd(error.to_string()),
+                false => self.odd(path, error.to_string()),
             },
         )?;
         self.bytes += body.len();
         let text = String::from_utf8(body.to_vec());
         text.map(ListOutcome::There)
-            .map_err(|_| odd("not valid UTF-8".to_owned()))
+            .map_err(|_| self.odd(path, "not valid UTF-8".to_owned()))
     }
 
     fn parsed(&self, path: &str, text: &str) -> Result<Value, ObjectsError> {
-        serde_json::from_str(text).map_err(|error| ObjectsError::Odd {
+        serde_json::from_str(text).map_err(|error| self.odd(path, error.to_string()))
+    }
+
+    fn odd(&self, path: &str, why: String) -> ObjectsError {
+        ObjectsError::Odd {
             server: self.connection.server.clone(),
             path: path.to_owned(),
-            why: error.to_string(),
-        })
+            why,
+        }
     }
 
     fn too_much(&self, path: &str) -> ObjectsError {
@@ -391,12 +390,14 @@ fn templates(page: &Value) -> Vec<(String, String)> {
 
 /// Encodes a string for a URL.
 fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    let each = text.bytes().map(|byte| match plain(byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
-    });
-    each.collect()
+    text.bytes()
+        .map(|byte| match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
 }
 
 #[cfg(test)]

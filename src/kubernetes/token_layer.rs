@@ -1,6 +1,7 @@
 //! Adds bearer tokens to requests. Refreshes the token before it expires, and when the API rejects
 //! it.
 
+use std::fmt::Display;
 use std::future::ready;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,6 +12,7 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use jiff::Timestamp;
 use kube::client::Body;
+use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tower::{BoxError, Layer, Service};
@@ -42,16 +44,25 @@ impl BearerToken {
         (life - RENEW.min(life / 4)).max(REST)
     }
 
-    fn header(&self) -> Result<HeaderValue, String> {
+    fn header(&self) -> TokenHeader {
         let value = HeaderValue::from_str(&format!("Bearer {}", self.text));
-        let mut value = value.map_err(|_| "the token contains invalid characters".to_owned())?;
+        let mut value = value.map_err(|_| TokenError::InvalidCharacters)?;
         value.set_sensitive(true);
         Ok(value)
     }
 }
 
+/// Why there is no header for requests.
+#[derive(Clone, Debug, Error)]
+enum TokenError {
+    #[error("the token contains invalid characters")]
+    InvalidCharacters,
+    #[error("{why}")]
+    Refresh { why: String },
+}
+
 /// The header for requests, or the error.
-type TokenHeader = Result<HeaderValue, String>;
+type TokenHeader = Result<HeaderValue, TokenError>;
 
 /// Adds a valid token to each request.
 #[derive(Clone)]
@@ -64,10 +75,10 @@ pub(crate) struct TokenLayer {
 impl TokenLayer {
     /// Starts with a token and refreshes it while a client uses it. One refresh runs at a time. The
     /// source has its own timeout.
-    pub(crate) fn start(
+    pub(crate) fn start<E: Display + 'static>(
         server: &str,
         first: BearerToken,
-        make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, String>> + Send + 'static,
+        make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>> + Send + 'static,
     ) -> Self {
         let (show, shown) = watch::channel(first.header());
         let refused = Arc::new(Notify::new());
@@ -93,10 +104,10 @@ impl TokenLayer {
 }
 
 /// Refreshes the token.
-async fn renew(
+async fn renew<E: Display>(
     server: &str,
     mut token: BearerToken,
-    mut make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, String>>,
+    mut make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>>,
     refused: &Notify,
     show: &watch::Sender<TokenHeader>,
 ) {
@@ -116,11 +127,12 @@ async fn renew(
                 drop(show.send_replace(made.header()));
                 token = made;
             }
-            Err(why) => {
+            Err(error) => {
+                let why = error.to_string();
                 tracing::warn!(server, why, "cannot refresh token for the API");
                 wait = RETRY;
                 if token.until.is_some_and(|until| until <= clock::now()) {
-                    drop(show.send_replace(Err(why)));
+                    drop(show.send_replace(Err(TokenError::Refresh { why })));
                 }
             }
         }

@@ -100,22 +100,19 @@ pub(crate) fn start(
         _tasks: JoinSet::new(),
     };
     let broken = watches.broken.clone();
-    let mut source = |kind| {
-        let anew = Arc::new(Notify::new());
-        watches.anew.insert(kind, anew.clone());
-        WatchSource {
-            cluster: cluster.name.to_string(),
-            connection: connection.clone(),
-            events: events.clone(),
-            anew,
-            poll,
-            streamed: cluster.api.watch_list == WatchList::On,
-        }
+    let any_kind = WatchSource {
+        cluster: cluster.name.to_string(),
+        connection: connection.clone(),
+        events: events.clone(),
+        anew: Arc::default(),
+        poll,
+        streamed: cluster.api.watch_list == WatchList::On,
     };
     let mut tasks = JoinSet::new();
     macro_rules! spawn {
         ($($name:ident),*) => {$(if cluster.kinds().contains(&<json::$name as Convert>::NOUN) {
-            let source = source(<json::$name as Convert>::NOUN);
+            let anew = watches.anew.entry(<json::$name as Convert>::NOUN).or_default();
+            let source = WatchSource { anew: anew.clone(), ..any_kind.clone() };
             let alarm = Alarm(broken.clone());
             tasks.spawn(async move {
                 watch_kind::<json::$name>(source).await;
@@ -138,11 +135,10 @@ pub(crate) fn start(
         ReplicaSet,
         StatefulSet
     );
-    let name = cluster.name.to_string();
     tasks.spawn(capacity_buffers::watch_buffers(
-        name,
-        connection.clone(),
-        events.clone(),
+        any_kind.cluster,
+        any_kind.connection,
+        any_kind.events,
     ));
     watches._tasks = tasks;
     watches
@@ -156,6 +152,7 @@ fn watch_seconds(kind: ObjectKind, streamed: bool) -> u32 {
     }
 }
 
+#[derive(Clone)]
 struct WatchSource {
     cluster: String,
     connection: Connection,
@@ -205,14 +202,18 @@ impl Health {
     /// Records a loss. A repeated reason is logged at debug level.
     fn lost(&mut self, cluster: &str, kind: &str, why: String) {
         // Some reasons contain a time or a count.
-        let plain = |why: &str| why.replace(|c: char| c.is_ascii_digit(), "");
-        if self.told.as_deref().map(plain) == Some(plain(&why)) {
+        let told = self.told.as_deref().map(without_digits);
+        if told == Some(without_digits(&why)) {
             tracing::debug!(cluster, kind, why, "lost watch");
         } else {
             tracing::warn!(cluster, kind, why, "lost watch");
             self.told = Some(why);
         }
     }
+}
+
+fn without_digits(text: &str) -> String {
+    text.replace(|c: char| c.is_ascii_digit(), "")
 }
 
 /// Watches a kind until the receiver is dropped.

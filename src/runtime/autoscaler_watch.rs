@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -79,11 +80,13 @@ impl Drop for AutoscalerWatch {
 
 async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>) {
     let began = clock::monotonic();
-    let place = |namespace: &str| LeaseName {
-        namespace: namespace.to_owned(),
-        name: LEASE.to_owned(),
-    };
-    let mut known = NAMESPACES.map(|namespace| (place(namespace), Watched::default()));
+    let mut known = NAMESPACES.map(|namespace| {
+        let name = LeaseName {
+            namespace: namespace.to_owned(),
+            name: LEASE.to_owned(),
+        };
+        (name, Watched::default())
+    });
     loop {
         let looks = join_all(known.iter().map(|(place, _)| look(&client, place))).await;
         let looks = known.iter_mut().zip(looks);
@@ -115,7 +118,7 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
 fn told(
     place: &LeaseName,
     known: &mut Watched,
-    look: Result<Option<LeaseHolder>, String>,
+    look: Result<Option<LeaseHolder>, LeaseReadError>,
     now: Duration,
 ) -> OtherAutoscaler {
     let (work, why) = match look {
@@ -123,7 +126,7 @@ fn told(
             let old = hold.as_ref().is_some_and(is_old);
             (known.look(hold, old, now), String::new())
         }
-        Err(why) => (known.failed(now), why),
+        Err(error) => (known.failed(now), error.to_string()),
     };
     match work {
         AutoscalerActivity::Unknown => OtherAutoscaler::Unknown,
@@ -142,12 +145,20 @@ fn is_old(hold: &LeaseHolder) -> bool {
     at.is_some_and(|at| clock::now().duration_since(at) > OLD)
 }
 
+/// Why a Lease cannot be read.
+#[derive(Debug, Error)]
+enum LeaseReadError {
+    #[error("{}", text::chain(.0))]
+    Api(kube::Error),
+    #[error("no response within {CALL:?}")]
+    Late,
+}
+
 /// Reads a Lease, if it exists. If reading is denied, the state is unknown: Karpenter may be
 /// active.
-async fn look(client: &Client, place: &LeaseName) -> Result<Option<LeaseHolder>, String> {
+async fn look(client: &Client, place: &LeaseName) -> Result<Option<LeaseHolder>, LeaseReadError> {
     match timeout(CALL, lease::other(client, place)).await {
-        Ok(Ok(hold)) => Ok(hold),
-        Ok(Err(error)) => Err(text::chain(&error)),
-        Err(_) => Err(format!("no response within {CALL:?}")),
+        Ok(hold) => hold.map_err(LeaseReadError::Api),
+        Err(_) => Err(LeaseReadError::Late),
     }
 }

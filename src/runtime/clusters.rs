@@ -26,7 +26,7 @@ use crate::host::{files, text};
 use crate::kubernetes::client::connect_issued;
 use crate::kubernetes::client::{Connection, connect};
 use crate::kubernetes::exec_credential;
-use crate::model::cluster::{ApiSettings, Cluster, ManagementMode, Simulated};
+use crate::model::cluster::{Cluster, ManagementMode, Simulated};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 #[cfg(feature = "aws")]
@@ -252,20 +252,20 @@ impl ClusterSet {
     }
 
     async fn connected(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
-        let name = || cluster.name.clone();
+        let name = &cluster.name;
         if let Some(kubeconfig) = &cluster.kubeconfig {
             let connection = connect(kubeconfig, &cluster.api).await;
-            return connection.map_err(|it| PrepareError::Connect(name(), it));
+            return connection.map_err(|it| PrepareError::Connect(name.clone(), it));
         }
         #[cfg(feature = "aws")]
         if let Some(eks) = &cluster.eks {
             let account = self.keepers.of(cluster).await.shared.account.clone();
             let issued = eks::issued(account, cluster, eks).await;
-            let issued = issued.map_err(|why| PrepareError::Eks(name(), why))?;
+            let issued = issued.map_err(|why| PrepareError::Eks(name.clone(), why))?;
             let connection = connect_issued(issued, &cluster.api);
-            return connection.map_err(|it| PrepareError::Connect(name(), it));
+            return connection.map_err(|it| PrepareError::Connect(name.clone(), it));
         }
-        Err(PrepareError::NoKubeconfig(name()))
+        Err(PrepareError::NoKubeconfig(name.clone()))
     }
 
     /// Returns the simulated cloud of the cluster, or creates one.
@@ -286,14 +286,13 @@ impl ClusterSet {
         broken: Vec<FailedCluster>,
         limits: FleetLimits,
     ) -> Result<(), ApplyError> {
-        let goes_on = |name: &ClusterName, running: &Running| {
-            let new = prepared.iter().find(|it| it.parts.cluster.name == *name);
-            new.is_some_and(|new| running.can_go_on(&new.parts))
-        };
         let ending: Vec<ClusterName> = self
             .running
             .iter()
-            .filter(|(name, running)| !goes_on(name, running))
+            .filter(|(name, running)| {
+                let new = prepared.iter().find(|it| it.parts.cluster.name == **name);
+                !new.is_some_and(|new| running.can_go_on(&new.parts))
+            })
             .map(|(name, _)| name.clone())
             .collect();
         let stopped = ending.iter().filter_map(|name| self.running.remove(name));
@@ -530,12 +529,9 @@ impl ClusterSet {
 impl Running {
     /// Returns whether the running engine can apply the changed configuration.
     fn can_go_on(&self, new: &EngineDeps) -> bool {
-        let connected = |api: &ApiSettings| {
-            let proxy = api.proxy.clone();
-            (api.poll, api.qps, api.burst, api.watch_list, proxy)
-        };
         let (old, print) = (&self.cluster, new.connection.print);
         let new = &new.cluster;
+        let (old_api, new_api) = (&old.api, &new.api);
         old.installation == new.installation
             && (old.mode, &old.lease) == (new.mode, &new.lease)
             && (&old.kubeconfig, &old.eks) == (&new.kubeconfig, &new.eks)
@@ -545,7 +541,9 @@ impl Running {
             && old.exec == new.exec
             // The arguments of the exec program.
             && (old.exec.is_none() || old.node_classes == new.node_classes)
-            && connected(&old.api) == connected(&new.api)
+            && (old_api.poll, old_api.qps) == (new_api.poll, new_api.qps)
+            && (old_api.burst, old_api.watch_list) == (new_api.burst, new_api.watch_list)
+            && old_api.proxy == new_api.proxy
             && old.kinds() == new.kinds()
     }
 

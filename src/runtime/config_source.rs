@@ -224,13 +224,15 @@ impl ConfigSource {
 
     /// Reads parameter values, each with a timeout.
     async fn told(&mut self, asked: BTreeSet<SsmOutput>) -> BTreeMap<SsmOutput, ParameterState> {
-        let late = || ParameterUnavailable {
-            may_pass: true,
-            why: format!("no response within {} s", LIMIT.as_secs()),
-        };
         let all = join_all(asked.into_iter().map(async |parameter| {
             let told = timeout(LIMIT, (self.ask)(parameter.clone())).await;
-            (parameter, told.unwrap_or_else(|_| Err(late())))
+            let told = told.unwrap_or_else(|_| {
+                Err(ParameterUnavailable {
+                    may_pass: true,
+                    why: format!("no response within {} s", LIMIT.as_secs()),
+                })
+            });
+            (parameter, told)
         }))
         .await;
         let mut held = BTreeMap::new();

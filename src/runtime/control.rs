@@ -30,6 +30,7 @@ use crate::engine::views::status::ClusterStatus;
 use crate::host::text;
 use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
 use crate::runtime::control::inventory::{Holds, InventoryRequest, ToldInventory};
+use crate::runtime::daemon::ReloadError;
 use crate::runtime::systemd::SdNotify;
 use crate::state::candidates::PendingApproval;
 
@@ -76,7 +77,7 @@ pub(crate) enum ControlServerError {
 }
 
 /// A reload request that waits for its result.
-pub(crate) type Reload = oneshot::Sender<Result<(), String>>;
+pub(crate) type Reload = oneshot::Sender<Result<(), ReloadError>>;
 
 /// Status of all clusters.
 #[derive(Debug, Serialize, Deserialize)]
@@ -191,16 +192,11 @@ async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
     let asked = cluster.ask(|engine, now| engine.status(now));
     let status = timeout(PATIENCE, asked).await.ok().flatten();
     let standing = cluster.standing();
-    let is_whole = || {
-        status
-            .as_ref()
-            .is_some_and(|status| status.held_by.is_none())
-    };
     ClusterStatusResponse {
         name: cluster.name.to_string(),
         standing: standing.as_str().to_owned(),
         is_well: match standing {
-            ClusterHealth::Ready => is_whole(),
+            ClusterHealth::Ready => status.as_ref().is_some_and(|it| it.held_by.is_none()),
             ClusterHealth::Standby => true,
             ClusterHealth::Degraded | ClusterHealth::Unready | ClusterHealth::Ended => false,
         },
@@ -283,7 +279,7 @@ async fn reload(
             let held: Vec<String> = held.into_iter().flatten().collect();
             (StatusCode::OK, held.join("\n"))
         }
-        Ok(Ok(Err(why))) => (StatusCode::CONFLICT, text::line(&why)),
+        Ok(Ok(Err(error))) => (StatusCode::CONFLICT, text::line(&error.to_string())),
         Ok(Err(_)) => {
             let why = "the daemon is stopping";
             (StatusCode::SERVICE_UNAVAILABLE, why.to_owned())

@@ -59,6 +59,27 @@ pub(crate) enum RunError {
     Admin(#[from] AdminError),
 }
 
+/// Why a configuration is not applied.
+#[derive(Debug, Error)]
+pub(crate) enum ConfigRefusal {
+    /// It is invalid, with its first error as one line.
+    #[error("{first_error}")]
+    Invalid { first_error: String },
+    #[error("the new configuration has no cluster [no-cluster]")]
+    NoCluster,
+    #[error("{} [{}]", text::chain(.0), .0.code())]
+    Prepare(PrepareError),
+}
+
+/// Why a reload is not, or not fully, in effect.
+#[derive(Debug, Error)]
+pub(crate) enum ReloadError {
+    #[error("the previous configuration stays in effect: {0}")]
+    Refused(ConfigRefusal),
+    #[error("the configuration is only partly in effect: {}", text::chain(.0))]
+    Partial(ApplyError),
+}
+
 /// The configured clusters and their telemetry settings.
 pub(crate) struct DesiredConfig {
     pub(crate) clusters: Vec<Arc<Cluster>>,
@@ -71,10 +92,10 @@ pub(crate) struct DesiredConfig {
 /// A source of configurations.
 pub(crate) trait ConfigOrigin {
     /// Reads the configuration, or returns an error.
-    async fn read(&mut self) -> Result<DesiredConfig, String>;
+    async fn read(&mut self) -> Result<DesiredConfig, ConfigRefusal>;
 
     /// Waits for a change that needs no reload request, and reads the configuration.
-    async fn changed(&mut self) -> Result<DesiredConfig, String>;
+    async fn changed(&mut self) -> Result<DesiredConfig, ConfigRefusal>;
 
     /// The last configuration could not be applied. The previous one stays in effect.
     fn refused(&mut self);
@@ -93,17 +114,20 @@ pub(crate) async fn run(
         mut stop,
     }: Signals,
 ) -> Result<(), RunError> {
-    let telemetry = wanted.telemetry;
-    let mut written = wanted.written;
+    let mut in_effect = SettingsInEffect {
+        telemetry: wanted.telemetry,
+        written: wanted.written,
+        level,
+    };
     let directory = systemd::directory("RUNTIME_DIRECTORY");
     let mut drivers = ClusterSet::start_as(identity(directory.as_deref()));
     let (prepared, broken) = tokio::select! {
         some = prepare_some(&drivers, wanted.clusters) => some?,
         () = stop.called() => return Ok(()),
     };
-    let counted = MetricsRecorder::init(&telemetry, &written)?;
+    let counted = MetricsRecorder::init(&in_effect.telemetry, &in_effect.written)?;
     let (show, shown) = watch::channel(Clusters::new());
-    serve(&telemetry, shown, &counted).await?;
+    serve(&in_effect.telemetry, shown, &counted).await?;
     if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
         drivers.stop().await;
         return Err(error.into());
@@ -140,16 +164,15 @@ pub(crate) async fn run(
             changed = origin.changed() => news = Some(changed),
         }
         manager.reloading();
-        let in_force = (&telemetry, &mut written);
-        let read = tokio::select! {
-            read = renewed(&mut drivers, (&mut origin, news), in_force, &level) => read,
+        let result = tokio::select! {
+            result = in_effect.renew(&mut drivers, &mut origin, news) => result,
             () = stop.called() => break,
         };
-        report_metrics::reloaded(read.is_ok());
+        report_metrics::reloaded(result.is_ok());
         show.send_replace(drivers.shown());
-        manager.reloaded(read.clone().err());
+        manager.reloaded(result.as_ref().err().map(ToString::to_string));
         // The caller may have disconnected.
-        drop(caller.map(|reply: Reload| reply.send(read)));
+        drop(caller.map(|reply: Reload| reply.send(result)));
     }
     // The control socket is closed.
     drop(asked);
@@ -196,17 +219,17 @@ async fn answer(
     shown: watch::Receiver<Clusters>,
     manager: &SdNotify,
 ) -> mpsc::Receiver<Reload> {
-    let nobody = || mpsc::channel(1).1;
-    let Some(directory) = directory else {
-        tracing::info!("no RUNTIME_DIRECTORY, not serving status and reload");
-        return nobody();
-    };
-    let started = control::start(&directory, shown, manager.clone()).await;
-    started.unwrap_or_else(|error| {
-        let why = text::chain(&error);
-        tracing::warn!(why, "cannot serve status and reload");
-        nobody()
-    })
+    match directory {
+        None => tracing::info!("no RUNTIME_DIRECTORY, not serving status and reload"),
+        Some(directory) => match control::start(&directory, shown, manager.clone()).await {
+            Ok(requests) => return requests,
+            Err(error) => {
+                let why = text::chain(&error);
+                tracing::warn!(why, "cannot serve status and reload");
+            }
+        },
+    }
+    mpsc::channel(1).1
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, RunError> {
@@ -266,78 +289,86 @@ async fn serve(
     Ok(())
 }
 
-/// Applies the given change, or reads `origin` and applies it.
-async fn renewed(
-    drivers: &mut ClusterSet,
-    (origin, news): (
-        &mut impl ConfigOrigin,
-        Option<Result<DesiredConfig, String>>,
-    ),
-    in_force: (&Telemetry, &mut ConfigValues),
-    level: &LogFilter,
-) -> Result<(), String> {
-    let wanted = match news {
-        Some(wanted) => wanted,
-        None => origin.read().await,
-    };
-    let given = wanted.is_ok();
-    let read = reloaded(drivers, wanted, in_force, level).await;
-    if given && read.is_err() {
-        origin.refused();
-    }
-    read
+/// The settings in effect: of the process, and of the last reload.
+struct SettingsInEffect {
+    /// The telemetry settings at the start.
+    telemetry: Telemetry,
+    written: ConfigValues,
+    level: LogFilter,
 }
 
-/// Applies a configuration, or returns why it is not fully applied.
-async fn reloaded(
-    drivers: &mut ClusterSet,
-    read: Result<DesiredConfig, String>,
-    (started, written): (&Telemetry, &mut ConfigValues),
-    level: &LogFilter,
-) -> Result<(), String> {
-    let kept = |why: String| {
-        tracing::error!(why, "configuration not reloaded, keeping the previous one");
-        Err(format!("the previous configuration stays in effect: {why}"))
-    };
-    let wanted = match read {
-        Ok(wanted) => wanted,
-        Err(why) => return kept(why),
-    };
-    let refused = |why: &PrepareError| format!("{} [{}]", text::chain(why), why.code());
-    if let Some(why) = drivers.too_much(&wanted.clusters).await {
-        return kept(refused(&why));
-    }
-    let (prepared, broken) = drivers.prepare_each(wanted.clusters, ALL).await;
-    // Clusters that had failed before may still fail, because they are not running.
-    let new = broken
-        .iter()
-        .find(|failed| !drivers.is_broken(&failed.cluster.name));
-    if let Some(FailedCluster { why, .. }) = new {
-        return kept(refused(why));
-    }
-    if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
-        let why = text::chain(&error);
-        tracing::error!(why, "configuration reloaded in part");
-        return Err(format!("the configuration is only partly in effect: {why}"));
-    }
-    log_config_changes(written, &wanted.written);
-    *written = wanted.written;
-    report_metrics::in_force(written);
-    let new = wanted.telemetry;
-    level.set(new.log_level);
-    for (argument, changed) in [
-        ("listen", new.listen != started.listen),
-        ("log.format", new.log_format != started.log_format),
-        ("otlp", new.otlp != started.otlp),
-        ("metrics.names", new.metric_names != started.metric_names),
-        ("metrics.per_node", new.per_node != started.per_node),
-    ] {
-        if changed {
-            tracing::warn!("telemetry.{argument} changed, restart the daemon to apply it");
+impl SettingsInEffect {
+    /// Applies the given change, or reads `origin` and applies it. Returns why the configuration
+    /// is not fully applied.
+    async fn renew(
+        &mut self,
+        drivers: &mut ClusterSet,
+        origin: &mut impl ConfigOrigin,
+        news: Option<Result<DesiredConfig, ConfigRefusal>>,
+    ) -> Result<(), ReloadError> {
+        let read = match news {
+            Some(read) => read,
+            None => origin.read().await,
+        };
+        let wanted = match read {
+            Ok(wanted) => wanted,
+            Err(refusal) => return Err(keep_previous(refusal)),
+        };
+        let result = self.apply(drivers, wanted).await;
+        if result.is_err() {
+            origin.refused();
         }
+        result
     }
-    tracing::info!(clusters = drivers.len(), "reloaded configuration");
-    Ok(())
+
+    async fn apply(
+        &mut self,
+        drivers: &mut ClusterSet,
+        wanted: DesiredConfig,
+    ) -> Result<(), ReloadError> {
+        if let Some(error) = drivers.too_much(&wanted.clusters).await {
+            return Err(keep_previous(ConfigRefusal::Prepare(error)));
+        }
+        let (prepared, mut broken) = drivers.prepare_each(wanted.clusters, ALL).await;
+        // Clusters that had failed before may still fail, because they are not running.
+        let new = broken
+            .iter()
+            .position(|failed| !drivers.is_broken(&failed.cluster.name));
+        if let Some(new) = new {
+            let error = broken.swap_remove(new).why;
+            return Err(keep_previous(ConfigRefusal::Prepare(error)));
+        }
+        if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
+            let why = text::chain(&error);
+            tracing::error!(why, "configuration reloaded in part");
+            return Err(ReloadError::Partial(error));
+        }
+        log_config_changes(&self.written, &wanted.written);
+        self.written = wanted.written;
+        report_metrics::in_force(&self.written);
+        let (started, new) = (&self.telemetry, wanted.telemetry);
+        self.level.set(new.log_level);
+        for (argument, changed) in [
+            ("listen", new.listen != started.listen),
+            ("log.format", new.log_format != started.log_format),
+            ("otlp", new.otlp != started.otlp),
+            ("metrics.names", new.metric_names != started.metric_names),
+            ("metrics.per_node", new.per_node != started.per_node),
+        ] {
+            if changed {
+                tracing::warn!("telemetry.{argument} changed, restart the daemon to apply it");
+            }
+        }
+        tracing::info!(clusters = drivers.len(), "reloaded configuration");
+        Ok(())
+    }
+}
+
+/// Logs why the previous configuration stays in effect, and returns it as an error.
+fn keep_previous(refusal: ConfigRefusal) -> ReloadError {
+    let why = refusal.to_string();
+    tracing::error!(why, "configuration not reloaded, keeping the previous one");
+    ReloadError::Refused(refusal)
 }
 
 /// Logs the changes of the configuration.

@@ -210,14 +210,10 @@ impl CommandExecutor {
         let began = Stopwatch::start();
         let call = self.guarded(issued.command, not_after);
         let call = AssertUnwindSafe(call).catch_unwind();
-        let unknown = |text: String| CommandResult::Failed {
-            kind: FailureKind::Unknown,
-            text,
-        };
         let answer = match timeout(COMMAND, call).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => unknown(format!("{name}: panicked")),
-            Err(_) => unknown(format!("{name}: no response within {COMMAND:?}")),
+            Ok(Err(_)) => unknown_outcome(format!("{name}: panicked")),
+            Err(_) => unknown_outcome(format!("{name}: no response within {COMMAND:?}")),
         };
         let outcome = telemetry::command(&self.cluster, name, &answer, began.elapsed());
         Span::current().record("outcome", outcome);
@@ -233,10 +229,7 @@ impl CommandExecutor {
         let fence = self.connection.fence.until(not_after);
         let call = fence::within([fence.clone()], self.dispatch(command));
         let done = fence.guard(call).await.flatten();
-        done.unwrap_or_else(|fenced| CommandResult::Failed {
-            kind: FailureKind::Unknown,
-            text: fenced.to_string(),
-        })
+        done.unwrap_or_else(|fenced| unknown_outcome(fenced.to_string()))
     }
 
     /// Clock skews between this host, the API server and the provider, measured from responses.
@@ -284,6 +277,14 @@ impl CommandExecutor {
             | Command::ReportUsage { .. }
             | Command::MarkUnavailable { .. } => commands::execute(&self.connection, command).await,
         }
+    }
+}
+
+/// The result of a command that may have taken effect.
+fn unknown_outcome(text: String) -> CommandResult {
+    CommandResult::Failed {
+        kind: FailureKind::Unknown,
+        text,
     }
 }
 
@@ -499,12 +500,9 @@ impl EngineLoop {
         let cluster = self.executor.cluster.clone();
         let began = Stopwatch::start();
         self.calls.spawn(async move {
-            let answer = timeout(COMMAND, answer)
-                .await
-                .unwrap_or_else(|_| CommandResult::Failed {
-                    kind: FailureKind::Unknown,
-                    text: format!("{name}: no response within {COMMAND:?}"),
-                });
+            let answer = timeout(COMMAND, answer).await.unwrap_or_else(|_| {
+                unknown_outcome(format!("{name}: no response within {COMMAND:?}"))
+            });
             telemetry::command(&cluster, name, &answer, began.elapsed());
             (id, answer)
         });
@@ -565,9 +563,8 @@ impl EngineLoop {
 
     /// In observe mode, results of calls in flight do not matter because they change nothing.
     fn has_stopped(&self) -> bool {
-        let late = |by: Timestamp| self.clock.now() >= by;
         self.stop_by
-            .is_some_and(|by| !self.managed || self.calls.is_empty() || late(by))
+            .is_some_and(|by| !self.managed || self.calls.is_empty() || self.clock.now() >= by)
     }
 
     /// Time until the next timer, without new events.

@@ -166,9 +166,8 @@ impl FleetTask {
     fn take(&mut self, request: FleetTaskRequest, now: Timestamp) {
         match request {
             FleetTaskRequest::Configure(limits, clusters) => {
-                let named =
-                    |name: &ClusterName| clusters.iter().any(|cluster| cluster.name == *name);
-                self.seats.retain(|name, _| named(name));
+                self.seats
+                    .retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
                 self.fleet.configure(limits, &clusters, now);
             }
             FleetTaskRequest::Join(cluster, reply) => {

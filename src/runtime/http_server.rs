@@ -31,15 +31,12 @@ struct ServedState {
 }
 
 /// The socket that systemd passes, if `outrigger.socket` is active.
-fn handed() -> Result<Option<TcpListener>, AdminError> {
-    let take = || {
-        let Some(listener) = ListenFd::from_env().take_tcp_listener(0)? else {
-            return Ok(None);
-        };
-        listener.set_nonblocking(true)?;
-        TcpListener::from_std(listener).map(Some)
+fn handed() -> io::Result<Option<TcpListener>> {
+    let Some(listener) = ListenFd::from_env().take_tcp_listener(0)? else {
+        return Ok(None);
     };
-    take().map_err(|it| AdminError("socket of the service manager".to_owned(), it))
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener).map(Some)
 }
 
 /// Serves until the process ends, on the socket of systemd if there is one, otherwise on the
@@ -49,7 +46,9 @@ pub(crate) async fn start(
     clusters: watch::Receiver<Clusters>,
     metrics: MetricsRecorder,
 ) -> Result<(), AdminError> {
-    let listener = match handed()? {
+    let passed =
+        handed().map_err(|it| AdminError("socket of the service manager".to_owned(), it))?;
+    let listener = match passed {
         Some(listener) => listener,
         None => TcpListener::bind(address)
             .await

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::engine::Engine;
@@ -15,7 +16,7 @@ use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 use crate::runtime::cluster_handle::ClusterHandle;
-use crate::runtime::clusters::{ClusterSet, Prepared};
+use crate::runtime::clusters::{ApplyError, ClusterSet, PrepareError, Prepared};
 use crate::state::State;
 
 /// Poll interval until an engine is ready.
@@ -28,23 +29,35 @@ const STOP: Duration = Duration::from_secs(5);
 #[cfg(feature = "aws")]
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The error for an engine that does not respond.
-const DEAF: &str = "its engine does not respond";
+/// Why the state of a cluster cannot be read.
+#[derive(Debug, Error)]
+pub(crate) enum ObserveError {
+    #[error("{} [{}]", text::chain(.0), .0.code())]
+    Prepare(PrepareError),
+    #[error("cannot connect in time")]
+    Late,
+    #[error("{}", text::chain(.0))]
+    Apply(ApplyError),
+    #[error("its engine does not respond")]
+    Unresponsive,
+    #[error("{missing}")]
+    Incomplete { missing: String },
+}
 
 /// The result for a cluster.
 pub(crate) struct ObservedCluster {
     pub(crate) cluster: ClusterName,
     /// Its state, or an error.
-    pub(crate) seen: Result<Box<State>, String>,
+    pub(crate) seen: Result<Box<State>, ObserveError>,
     /// Missing data of an incomplete state.
     pub(crate) missing: Option<String>,
 }
 
 impl ObservedCluster {
-    fn failed(cluster: ClusterName, why: String) -> Self {
+    fn failed(cluster: ClusterName, error: ObserveError) -> Self {
         Self {
             cluster,
-            seen: Err(why),
+            seen: Err(error),
             missing: None,
         }
     }
@@ -71,15 +84,14 @@ pub(crate) async fn visit(
     for (cluster, outcome) in join_all(prepared).await {
         match outcome {
             Ok(parts) => ready.extend(parts),
-            Err(why) => sights.push(ObservedCluster::failed(cluster, why)),
+            Err(error) => sights.push(ObservedCluster::failed(cluster, error)),
         }
     }
     if let Err(error) = drivers.apply(ready, Vec::new(), limits).await {
-        let why = text::chain(&error);
         sights.extend(
-            order
-                .into_iter()
-                .map(|order| ObservedCluster::failed(order, why.clone())),
+            order.into_iter().map(|cluster| {
+                ObservedCluster::failed(cluster, ObserveError::Apply(error.clone()))
+            }),
         );
         return sights;
     }
@@ -93,7 +105,7 @@ pub(crate) async fn visit(
         for result in sights.iter_mut().filter(|result| result.seen.is_ok()) {
             let front = shown.iter().find(|front| front.name == result.cluster);
             if let Some(again) = front.map(|front| front.ask(|engine, _| known(engine))) {
-                result.seen = again.await.map_or_else(|| Err(DEAF.to_owned()), Ok);
+                result.seen = again.await.ok_or(ObserveError::Unresponsive);
             }
         }
     }
@@ -121,7 +133,7 @@ async fn prepared(
     drivers: &ClusterSet,
     cluster: Cluster,
     until: Instant,
-) -> (ClusterName, Result<Vec<Prepared>, String>) {
+) -> (ClusterName, Result<Vec<Prepared>, ObserveError>) {
     let name = cluster.name.clone();
     let observed = Arc::new(Cluster {
         mode: ManagementMode::Observe,
@@ -129,9 +141,8 @@ async fn prepared(
         ..cluster
     });
     let outcome = match timeout_at(until, drivers.prepare(vec![observed])).await {
-        Ok(Ok(prepared)) => Ok(prepared),
-        Ok(Err(error)) => Err(format!("{} [{}]", text::chain(&error), error.code())),
-        Err(_) => Err("cannot connect in time".to_owned()),
+        Ok(prepared) => prepared.map_err(ObserveError::Prepare),
+        Err(_) => Err(ObserveError::Late),
     };
     (name, outcome)
 }
@@ -141,12 +152,12 @@ async fn sight(front: &ClusterHandle, until: Instant) -> ObservedCluster {
     let cluster = front.name.clone();
     loop {
         let is_last = clock::monotonic() >= until;
-        let look = move |engine: &Engine, now| {
+        let asked = front.ask(move |engine, now| {
             let missing = engine.missing(now);
-            let tells = missing.is_none() || (is_last && engine.is_ready());
-            (tells.then(|| known(engine)), missing)
-        };
-        match front.ask(look).await {
+            let is_enough = missing.is_none() || (is_last && engine.is_ready());
+            (is_enough.then(|| known(engine)), missing)
+        });
+        match asked.await {
             Some((Some(state), missing)) => {
                 return ObservedCluster {
                     cluster,
@@ -154,9 +165,12 @@ async fn sight(front: &ClusterHandle, until: Instant) -> ObservedCluster {
                     missing,
                 };
             }
-            Some((None, Some(why))) if is_last => return ObservedCluster::failed(cluster, why),
+            Some((None, Some(missing))) if is_last => {
+                let error = ObserveError::Incomplete { missing };
+                return ObservedCluster::failed(cluster, error);
+            }
             None if is_last => {
-                return ObservedCluster::failed(cluster, DEAF.to_owned());
+                return ObservedCluster::failed(cluster, ObserveError::Unresponsive);
             }
             _ => sleep(LOOK).await,
         }

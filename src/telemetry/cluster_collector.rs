@@ -99,16 +99,17 @@ pub(crate) struct Sync {
 
 /// Current age of the state of a cluster.
 pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
-    let seconds = |since: Timestamp| now.duration_since(since).as_secs_f64().max(0.0);
     let mut sheet = SampleBuffer::of(cluster);
-    let unsynced = sync.unready_since.map_or(0.0, seconds);
+    let unsynced = sync
+        .unready_since
+        .map_or(0.0, |since| seconds_since(since, now));
     sheet.put(
         "karpenter_cluster_state_unsynced_time_seconds",
         &[],
         unsynced,
     );
     if let Some(seen) = sync.seen_least {
-        sheet.put("outrigger_watch_lag_seconds", &[], seconds(seen));
+        sheet.put("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
     }
     for skew in sync.clock_skews.into_iter().flatten() {
         let labels = [("peer", skew.peer.as_str())];
@@ -116,6 +117,10 @@ pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<Metr
         sheet.put("outrigger_clock_skew_seconds", &labels, ahead);
     }
     sheet.samples
+}
+
+fn seconds_since(since: Timestamp, now: Timestamp) -> f64 {
+    now.duration_since(since).as_secs_f64().max(0.0)
 }
 
 /// All samples of one cluster. `per_node` adds series per node.
@@ -149,18 +154,16 @@ pub(crate) fn samples<'h>(
 fn pools(sheet: &mut SampleBuffer, state: &State) {
     for (pool, holding) in state.holdings() {
         let pool = ("nodepool", pool.as_str());
-        let mut use_of = |resource: &str, value| {
+        let capacity = &holding.usage.capacity;
+        // A pool without usage reports 0, and its series do not disappear.
+        let usage = [("nodes", count(holding.usage.nodes))]
+            .into_iter()
+            .chain(COMMON.map(|name| (name, units(name, capacity.get(name)))))
+            .chain(amounts(capacity).filter(|(name, _)| !COMMON.contains(name)));
+        for (resource, value) in usage {
             let labels = [pool, ("resource_type", &type_of(resource))];
             sheet.put("karpenter_nodepools_usage", &labels, value);
-        };
-        use_of("nodes", count(holding.usage.nodes));
-        // A pool without usage reports 0, and its series do not disappear.
-        let capacity = &holding.usage.capacity;
-        for name in COMMON {
-            use_of(name, units(name, capacity.get(name)));
         }
-        let others = amounts(capacity).filter(|(name, _)| !COMMON.contains(name));
-        others.for_each(|(name, value)| use_of(name, value));
         for (phase, claims) in &holding.claims {
             let labels = [pool, ("phase", phase.as_str())];
             sheet.put("outrigger_claims", &labels, count(*claims));
@@ -214,16 +217,12 @@ fn resources_of(sheet: &mut SampleBuffer, state: &State, node: &Node) {
             .into_iter()
             .chain(labels)
             .collect();
-        let asked = |own: &Resources| units(resource, own.get(resource));
         sheet.put("karpenter_nodes_allocatable", &labels, there);
-        for (series, asked) in [
-            (
-                "karpenter_nodes_total_daemon_requests",
-                asked(&requested.daemons),
-            ),
-            ("karpenter_nodes_total_pod_requests", asked(&requested.pods)),
+        for (series, requests) in [
+            ("karpenter_nodes_total_daemon_requests", &requested.daemons),
+            ("karpenter_nodes_total_pod_requests", &requested.pods),
         ] {
-            sheet.put(series, &labels, asked);
+            sheet.put(series, &labels, units(resource, requests.get(resource)));
         }
     }
 }

@@ -59,6 +59,14 @@ struct Connected {
     again: Option<Instant>,
 }
 
+impl Connected {
+    /// Connects to a restarted journal and sends a line.
+    fn reconnect(&mut self, place: &Path, datagram: &[u8]) -> io::Result<usize> {
+        self.socket = connected(place)?;
+        self.socket.send(datagram)
+    }
+}
+
 impl Journal {
     /// Connects to the journal at this path.
     pub(crate) fn connect(socket: &Path) -> io::Result<Self> {
@@ -81,11 +89,9 @@ impl Journal {
             connection.lost += 1;
             return;
         }
-        let again = |own: &mut Connected| {
-            own.socket = connected(&self.place)?;
-            own.socket.send(datagram)
-        };
-        if connection.socket.send(datagram).is_err() && again(&mut connection).is_err() {
+        if connection.socket.send(datagram).is_err()
+            && connection.reconnect(&self.place, datagram).is_err()
+        {
             connection.lost += 1;
             connection.again = Some(now + PAUSE);
             return;

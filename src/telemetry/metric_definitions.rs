@@ -231,8 +231,8 @@ pub(crate) const ALL: &[Metric] = &[
 
 /// Returns the help text of a metric, or an empty string if the metric does not exist.
 pub(crate) fn about(name: &str) -> &'static str {
-    let found = ALL.iter().find(|metric| metric.name == name);
-    found.map_or("", |metric| metric.about)
+    let metric = ALL.iter().find(|metric| metric.name == name);
+    metric.map_or("", |metric| metric.about)
 }
 
 #[cfg(test)]

@@ -41,7 +41,6 @@ pub(crate) fn init(
     let is_fixed = fixed.is_some();
     let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| filter(level)));
     let lines = fmt::layer().with_target(false).with_writer(io::stderr);
-    let journal = || Journal::connect(Path::new(journal::SOCKET)).ok();
     let format = match format {
         LogFormat::Auto if journal::takes_stderr() => LogFormat::Journald,
         LogFormat::Auto => LogFormat::Text,
@@ -50,10 +49,10 @@ pub(crate) fn init(
     let lines = match format {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
         LogFormat::Auto | LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-        LogFormat::Journald => match journal() {
-            Some(journal) => journal.boxed(),
+        LogFormat::Journald => match Journal::connect(Path::new(journal::SOCKET)) {
+            Ok(journal) => journal.boxed(),
             // The reader of stderr adds timestamps.
-            None => lines.without_time().with_ansi(false).boxed(),
+            Err(_) => lines.without_time().with_ansi(false).boxed(),
         },
     };
     // Spans are for traces only, whatever `RUST_LOG` selects.

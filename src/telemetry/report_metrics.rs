@@ -229,7 +229,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             pool, reason, pods, ..
         } if managed => {
             if *reason == Reason::Empty {
-                decided(&name(), Some(pool), ("delete", *reason, "empty"));
+                decided(&name(), Some(pool), "delete", *reason, "empty");
             }
             let reason = reason.as_str();
             counter!(
@@ -252,11 +252,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         } if managed => {
             let decision = if *claims == 0 { "delete" } else { "replace" };
             let many = if *nodes == 1 { "single" } else { "multi" };
-            decided(
-                &name(),
-                pool.as_ref(),
-                (decision, Reason::Underutilized, many),
-            );
+            let reason = Reason::Underutilized;
+            decided(&name(), pool.as_ref(), decision, reason, many);
         }
         Report::Kept { reason, .. } => {
             counter!(
@@ -318,27 +315,22 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         }
         Report::Enough(need) => missing(&name(), need, 0),
         Report::Ailing(_) | Report::Well(_) => {
-            let is_suspended = f64::from(u8::from(matches!(report, Report::Ailing(_))));
-            suspended(name(), "health", is_suspended);
+            suspended(name(), "health", matches!(report, Report::Ailing(_)));
         }
         Report::Held(_) | Report::Unheld { .. } => {
-            let is_suspended = f64::from(u8::from(matches!(report, Report::Held(_))));
-            suspended(name(), "change", is_suspended);
+            suspended(name(), "change", matches!(report, Report::Held(_)));
         }
         Report::Mismatch(_) | Report::Matches => {
-            let is_suspended = f64::from(u8::from(matches!(report, Report::Mismatch(_))));
-            suspended(name(), "identity", is_suspended);
+            suspended(name(), "identity", matches!(report, Report::Mismatch(_)));
         }
         Report::EndsHeld(_) | Report::EndsReleased => {
-            let is_suspended = f64::from(u8::from(matches!(report, Report::EndsHeld(_))));
-            suspended(name(), "undrained", is_suspended);
+            suspended(name(), "undrained", matches!(report, Report::EndsHeld(_)));
         }
         Report::Unregistered { .. } => {
-            suspended(name(), "registration", 1.0);
+            suspended(name(), "registration", true);
         }
         Report::Registers { left, .. } => {
-            let is_suspended = f64::from(u8::from(*left > 0));
-            suspended(name(), "registration", is_suspended);
+            suspended(name(), "registration", *left > 0);
         }
         Report::Frozen(_) => {
             counter!("outrigger_out_of_sync_total", "cluster" => name()).increment(1);
@@ -375,14 +367,16 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
 fn decided(
     cluster: &str,
     pool: Option<&PoolName>,
-    (decision, reason, what): (&'static str, Reason, &'static str),
+    decision: &'static str,
+    reason: Reason,
+    consolidation_type: &'static str,
 ) {
     counter!(
         "karpenter_voluntary_disruption_decisions_total",
         "cluster" => cluster.to_owned(),
         "nodepool" => pool.map_or_else(String::new, ToString::to_string),
         "decision" => decision, "reason" => reason.as_str(),
-        "consolidation_type" => what
+        "consolidation_type" => consolidation_type
     )
     .increment(1);
 }
@@ -400,7 +394,8 @@ fn eligible(cluster: String, reason: Reason, nodes: usize) {
 const SUSPENDED_FOR: [&str; 5] = ["change", "health", "identity", "registration", "undrained"];
 
 /// Sets whether disruption is suspended for a reason.
-fn suspended(cluster: String, reason: &'static str, value: f64) {
+fn suspended(cluster: String, reason: &'static str, is_suspended: bool) {
+    let value = f64::from(u8::from(is_suspended));
     gauge!("outrigger_disruption_suspended", "cluster" => cluster, "for" => reason).set(value);
 }
 
@@ -408,7 +403,7 @@ fn suspended(cluster: String, reason: &'static str, value: f64) {
 /// nothing, and the next one may run on a different host.
 pub(crate) fn engine_changed(cluster: &ClusterName) {
     for reason in SUSPENDED_FOR {
-        suspended(cluster.to_string(), reason, 0.0);
+        suspended(cluster.to_string(), reason, false);
     }
     for state in PLAN_STATES {
         gauge!("outrigger_plan_pods", "cluster" => cluster.to_string(), "state" => state).set(0.0);
@@ -453,20 +448,18 @@ fn set_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
 }
 
 fn phase_reached(cluster: &str, pool: &str, has_node: bool, phase: ClaimPhase) {
-    let labels = || {
-        [
-            ("cluster", cluster.to_owned()),
-            ("nodepool", pool.to_owned()),
-        ]
-    };
+    let labels = [
+        ("cluster", cluster.to_owned()),
+        ("nodepool", pool.to_owned()),
+    ];
     match phase {
         ClaimPhase::Registered => {
-            counter!("karpenter_nodes_created_total", &labels()).increment(1);
+            counter!("karpenter_nodes_created_total", &labels).increment(1);
         }
         ClaimPhase::Gone => {
-            counter!("karpenter_nodeclaims_terminated_total", &labels()).increment(1);
+            counter!("karpenter_nodeclaims_terminated_total", &labels).increment(1);
             if has_node {
-                counter!("karpenter_nodes_terminated_total", &labels()).increment(1);
+                counter!("karpenter_nodes_terminated_total", &labels).increment(1);
             }
         }
         _ => {}

@@ -125,7 +125,7 @@ impl PrepareError {
 }
 
 /// Why a prepared change could not be fully applied.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub(crate) enum ApplyError {
     #[error("cannot apply the change to cluster \"{0}\": its engine does not respond")]
     Deaf(ClusterName),

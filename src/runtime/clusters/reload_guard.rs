@@ -20,10 +20,6 @@ impl ClusterSet {
             .iter()
             .map(|cluster| (&cluster.name, &**cluster))
             .collect();
-        let stays = |old: &Cluster| {
-            let new = wanted.get(&old.name);
-            new.is_some_and(|new| new.mode != ManagementMode::Manage || is_of_the_same(old, new))
-        };
         let running = self.running.iter();
         let managed = running.filter(|(_, running)| running.cluster.mode == ManagementMode::Manage);
         let counted = join_all(managed.map(|(name, running)| async move {
@@ -38,14 +34,17 @@ impl ClusterSet {
         let counted = counted.await;
         let most = counted
             .iter()
-            .find_map(|cluster| cluster.2.safeguards.max_disrupted_per_reload)?;
-        let total = counted.iter().map(|cluster| cluster.1).sum();
-        let gone = counted.iter().filter(|cluster| !stays(cluster.2));
-        let nodes: usize = gone.clone().map(|cluster| cluster.1).sum();
+            .find_map(|(_, _, old)| old.safeguards.max_disrupted_per_reload)?;
+        let total = counted.iter().map(|(_, nodes, _)| nodes).sum();
+        let gone = counted.iter().filter(|(_, _, old)| {
+            let new = wanted.get(&old.name);
+            !new.is_some_and(|new| new.mode != ManagementMode::Manage || is_of_the_same(old, new))
+        });
+        let nodes: usize = gone.clone().map(|(_, nodes, _)| nodes).sum();
         if nodes <= most.of(total) {
             return None;
         }
-        let names: Vec<&str> = gone.map(|cluster| cluster.0.as_str()).collect();
+        let names: Vec<&str> = gone.map(|(name, ..)| name.as_str()).collect();
         Some(PrepareError::TooMuch {
             clusters: names.join(", "),
             nodes,
@@ -57,13 +56,7 @@ impl ClusterSet {
 /// Returns whether two configurations of a cluster select the same instances, by the installation
 /// tag and their location.
 fn is_of_the_same(one: &Cluster, other: &Cluster) -> bool {
-    let place = |cluster: &Cluster| {
-        let installation = cluster.installation.clone();
-        (
-            installation,
-            CapacityScope::of(cluster),
-            cluster.exec.is_some(),
-        )
-    };
-    place(one) == place(other)
+    one.installation == other.installation
+        && CapacityScope::of(one) == CapacityScope::of(other)
+        && one.exec.is_some() == other.exec.is_some()
 }

@@ -127,15 +127,14 @@ impl From<Inventory> for Holds {
 
 fn node_dto(node: NodeRow) -> NodeDto {
     let state = state_of(&node);
-    let text = |own: Option<String>| own.map(|own| bounded(&own));
     let labels = node.labels.into_iter();
     NodeDto {
         name: bounded(&node.name),
-        pool: text(node.pool),
-        instance_type: text(node.instance_type),
-        zone: text(node.zone),
-        capacity_type: text(node.capacity_type),
-        labels: labels.map(text).collect(),
+        pool: bounded_option(node.pool),
+        instance_type: bounded_option(node.instance_type),
+        zone: bounded_option(node.zone),
+        capacity_type: bounded_option(node.capacity_type),
+        labels: labels.map(bounded_option).collect(),
         amounts: node.amounts,
         pods: node.pods,
         born: node.born,
@@ -147,6 +146,10 @@ fn node_dto(node: NodeRow) -> NodeDto {
             bounded(&text)
         }),
     }
+}
+
+fn bounded_option(text: Option<String>) -> Option<String> {
+    text.map(|text| bounded(&text))
 }
 
 /// State of a node that is ready.

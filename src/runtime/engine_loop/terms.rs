@@ -159,11 +159,11 @@ impl Stage {
         let (begun, begins) = threads::channel();
         let front = self.front.clone();
         tokio::spawn(async move {
-            let question = move |_: &Engine, _| {
+            let blocking = front.ask(move |_: &Engine, _| {
                 begun.send(()).expect("somebody waits");
                 blocked.recv().unwrap_or_default();
-            };
-            front.ask(question).await.unwrap_or_default();
+            });
+            blocking.await.unwrap_or_default();
         });
         until(|| begins.try_recv().is_ok()).await;
         release
