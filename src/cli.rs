@@ -208,6 +208,11 @@ const BAD_CONFIG: u8 = 78;
 /// The exit code for wrong arguments, unless the verb has its own.
 const USAGE: u8 = 2;
 
+/// Returns success if a verb found no problem, else this exit code.
+fn success_or(code: u8, is_well: bool) -> ExitCode {
+    ExitCode::from(if is_well { 0 } else { code })
+}
+
 /// Returns the verb's own exit code for wrong arguments, if it has one.
 fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
     match &*verb_of(arguments)? {

@@ -52,6 +52,7 @@ pub(crate) struct ClusterSource {
 }
 
 /// The clusters with their current state.
+#[derive(Default)]
 pub(crate) struct LoadedClusters {
     /// The clusters whose state was read, each with what is missing from it.
     pub(crate) states: Vec<(State, Option<String>)>,
@@ -106,8 +107,7 @@ impl ClusterSource {
                 .collect();
             return Ok(Some(LoadedClusters {
                 states: states?,
-                unseen: Vec::new(),
-                failed: false,
+                ..LoadedClusters::default()
             }));
         }
         self.live(clusters, config.fleet).map(Some)
@@ -154,11 +154,7 @@ impl ClusterSource {
 /// Prints what is missing on stderr.
 #[cfg(feature = "daemon")]
 fn told(observed: Vec<ObservedCluster>) -> LoadedClusters {
-    let mut all = LoadedClusters {
-        states: Vec::new(),
-        unseen: Vec::new(),
-        failed: false,
-    };
+    let mut all = LoadedClusters::default();
     for cluster_result in observed {
         let cluster = cluster_result.cluster;
         match cluster_result.seen {

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::args::ConfigArguments;
 use super::cluster_source::chosen;
-use super::diagnostics;
+use super::{FAILED, diagnostics, success_or};
 use crate::kubernetes::release::release_all;
 use crate::model::cluster::ManagementMode;
 use crate::runtime::clusters::ClusterSet;
@@ -59,8 +59,6 @@ pub(crate) fn execute(arguments: &ReleaseArgs, colour: bool) -> anyhow::Result<E
     if released.is_empty() {
         writeln!(out, "no node has a finalizer or taint of Outrigger")?;
     }
-    Ok(match released.iter().any(|node| node.fault.is_some()) {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
-    })
+    let is_well = released.iter().all(|node| node.fault.is_none());
+    Ok(success_or(FAILED, is_well))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::args::ConfigArguments;
-use super::{BAD_CONFIG, diagnostics};
+use super::{BAD_CONFIG, FAILED, diagnostics};
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostic;
 use crate::host::text;
@@ -44,19 +44,13 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
         Ok(config) => config,
         Err(problems) => {
             diagnostics::show(&problems, colour);
-            return Ok(match origin.may_pass() {
-                true => ExitCode::FAILURE,
-                false => ExitCode::from(BAD_CONFIG),
-            });
+            return Ok(startup_failure(origin.may_pass()));
         }
     };
     if config.clusters.is_empty() {
         super::say("Error: the configuration has no cluster; add a block cluster \"NAME\" { … }");
-        return Ok(match config.polled.is_empty() {
-            true => ExitCode::from(BAD_CONFIG),
-            // Terraform may still have to create the first cluster.
-            false => ExitCode::FAILURE,
-        });
+        // Terraform may still have to create the first cluster.
+        return Ok(startup_failure(!config.polled.is_empty()));
     }
     let telemetry = &config.telemetry;
     let entered = runtime.enter();
@@ -74,13 +68,15 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
         Err(RunError::Prepare(error)) => {
             let (chain, code, help) = (super::chain(&error), error.code(), error.help());
             super::say(&format!("Error: {chain} [{code}]\n\n  = help: {help}"));
-            Ok(match error.may_pass() {
-                true => ExitCode::FAILURE,
-                false => ExitCode::from(BAD_CONFIG),
-            })
+            Ok(startup_failure(error.may_pass()))
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns the exit code of a daemon that does not start. With `BAD_CONFIG`, systemd does not retry.
+fn startup_failure(may_pass: bool) -> ExitCode {
+    ExitCode::from(if may_pass { FAILED } else { BAD_CONFIG })
 }
 
 /// The configuration source of the daemon.

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use self::chart::Day;
 use super::args::{self, MalformedArgument};
 use super::cluster_source::{chosen, read_catalog};
-use super::diagnostics;
+use super::{FAILED, diagnostics, success_or};
 use crate::catalog::Catalog;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::{self, Config, Inputs, SourceFile};
@@ -245,11 +245,7 @@ fn play(
             violations.len() - VIOLATIONS
         ));
     }
-    Ok(if violations.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(success_or(FAILED, violations.is_empty()))
 }
 
 /// Writes the files of `--report` and `--csv`.

@@ -13,6 +13,7 @@ use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 
 use super::args::SocketArguments;
+use super::success_or;
 use crate::engine::views::status::{ClusterStatus, Paused, PoolStatus};
 use crate::host::clock;
 use crate::host::text::bounded;
@@ -61,10 +62,7 @@ pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
     }
     let well =
         response.reload_fault.is_none() && response.clusters.iter().all(|cluster| cluster.is_well);
-    Ok(match well {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(UNWELL),
-    })
+    Ok(success_or(UNWELL, well))
 }
 
 fn told(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::args::VariableArguments;
-use super::diagnostics;
+use super::{FAILED, diagnostics, success_or};
 use crate::config::diagnostic::report_json;
 use crate::host::files::{self, DEFAULT_CONFIG};
 
@@ -54,11 +54,7 @@ pub(crate) fn execute(arguments: &ValidateArgs, colour: bool) -> anyhow::Result<
             Err(problems) => diagnostics::show(problems, colour),
         }
     }
-    Ok(if loaded.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(success_or(FAILED, loaded.is_ok()))
 }
 
 fn count(count: usize, what: &str) -> String {

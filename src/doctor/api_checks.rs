@@ -21,6 +21,7 @@ use crate::host::text::{self, quoted};
 use crate::kubernetes::api_error::ApiErrorCode;
 use crate::kubernetes::client::{ConnectError, Connection};
 use crate::kubernetes::exec_credential::PluginError;
+use crate::kubernetes::karpenter_objects::kubectl;
 use crate::kubernetes_convert::{OLDEST, TESTED, tested};
 use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_TOLD};
 use crate::model::cluster::{Cluster, Kubeconfig};
@@ -198,16 +199,6 @@ fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
         },
         _ => contexts,
     }
-}
-
-/// Returns the kubectl command for a kubeconfig.
-fn kubectl(file: &Kubeconfig) -> String {
-    let context = file.context.iter();
-    let context: String = context
-        .map(|it| format!(" --context {}", quoted(it)))
-        .collect();
-    let path = quoted(&file.path.to_string_lossy());
-    format!("kubectl --kubeconfig {path}{context}")
 }
 
 /// The address of an API server and its source.

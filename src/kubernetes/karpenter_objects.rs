@@ -136,8 +136,8 @@ pub(crate) async fn read(kubeconfig: &Kubeconfig) -> Result<Vec<SourceFile>, Obj
     }
 }
 
-/// Arguments for kubectl.
-fn kubectl(kubeconfig: &Kubeconfig) -> String {
+/// The kubectl command for a kubeconfig.
+pub(crate) fn kubectl(kubeconfig: &Kubeconfig) -> String {
     let path = text::quoted(&kubeconfig.path.to_string_lossy());
     let context = kubeconfig.context.iter();
     let context: String = context

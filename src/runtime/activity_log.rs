@@ -14,6 +14,7 @@ use crate::model::pool::Reason;
 use crate::scheduling::PoolRejection;
 use crate::scheduling::rejection::part;
 use crate::state::drain_blockers::listed;
+use crate::telemetry::report_log::rejection_text;
 
 /// Lines kept per cluster: about an hour of a busy cluster, and some tens of kilobytes.
 const LINES: usize = 200;
@@ -444,11 +445,7 @@ fn span(duration: SignedDuration) -> String {
 /// The first reason, and the number of further reasons.
 fn first(reasons: &[PoolRejection]) -> String {
     let more = reasons.len().saturating_sub(1);
-    let text = reasons.first().map(|why| match &why.pool {
-        Some(pool) => format!("pool {pool}: {}", why.text()),
-        None => why.text(),
-    });
-    let text = text.unwrap_or_default();
+    let text = reasons.first().map(rejection_text).unwrap_or_default();
     match more {
         0 => text,
         more => format!("{text}; and {more} more"),

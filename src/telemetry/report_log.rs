@@ -478,9 +478,14 @@ fn short(cluster: &ClusterName, short: &Shortfall) {
 }
 
 fn words(reasons: &[PoolRejection]) -> String {
-    let words = reasons.iter().map(|why| match &why.pool {
+    let words: Vec<String> = reasons.iter().map(rejection_text).collect();
+    words.join("; ")
+}
+
+/// Formats a rejection without its code.
+pub(crate) fn rejection_text(why: &PoolRejection) -> String {
+    match &why.pool {
         Some(pool) => format!("pool {pool}: {}", why.text()),
         None => why.text(),
-    });
-    words.collect::<Vec<String>>().join("; ")
+    }
 }

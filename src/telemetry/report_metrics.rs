@@ -175,7 +175,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             unplaced,
             ..
         } => {
-            counter!("outrigger_plans_total", "cluster" => name()).increment(1);
+            increment("outrigger_plans_total", cluster);
             for (state, pods) in PLAN_STATES.into_iter().zip([pending, placed, unplaced]) {
                 gauge!("outrigger_plan_pods", "cluster" => name(), "state" => state)
                     .set(count(*pods));
@@ -224,12 +224,12 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             phase,
             found: false,
             ..
-        } if managed => phase_reached(&name(), pool.as_str(), node.is_some(), *phase),
+        } if managed => phase_reached(cluster.as_str(), pool.as_str(), node.is_some(), *phase),
         Report::Retire {
             pool, reason, pods, ..
         } if managed => {
             if *reason == Reason::Empty {
-                decided(&name(), Some(pool), "delete", *reason, "empty");
+                decided(cluster.as_str(), Some(pool), "delete", *reason, "empty");
             }
             let reason = reason.as_str();
             counter!(
@@ -253,7 +253,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             let decision = if *claims == 0 { "delete" } else { "replace" };
             let many = if *nodes == 1 { "single" } else { "multi" };
             let reason = Reason::Underutilized;
-            decided(&name(), pool.as_ref(), decision, reason, many);
+            decided(cluster.as_str(), pool.as_ref(), decision, reason, many);
         }
         Report::Kept { reason, .. } => {
             counter!(
@@ -283,24 +283,16 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         }
         Report::Interrupted { what, .. } => {
             if *what == Interruption::Failed {
-                counter!(UNHEALTHY, "cluster" => name()).increment(1);
+                increment(UNHEALTHY, cluster);
             }
             let what = what.as_str();
             counter!("outrigger_interruptions_total", "cluster" => name(), "kind" => what)
                 .increment(1);
         }
-        Report::DrainHeld { .. } => {
-            counter!("outrigger_drains_held_total", "cluster" => name()).increment(1);
-        }
-        Report::DrainForced { .. } => {
-            counter!("outrigger_drains_forced_total", "cluster" => name()).increment(1);
-        }
-        Report::Lingers { .. } => {
-            counter!("outrigger_slow_terminations_total", "cluster" => name()).increment(1);
-        }
-        Report::EvictRefused { .. } => {
-            counter!("outrigger_evictions_refused_total", "cluster" => name()).increment(1);
-        }
+        Report::DrainHeld { .. } => increment("outrigger_drains_held_total", cluster),
+        Report::DrainForced { .. } => increment("outrigger_drains_forced_total", cluster),
+        Report::Lingers { .. } => increment("outrigger_slow_terminations_total", cluster),
+        Report::EvictRefused { .. } => increment("outrigger_evictions_refused_total", cluster),
         Report::Failed { command, kind, .. } => {
             let kind = kind.as_str();
             counter!(
@@ -309,11 +301,11 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             )
             .increment(1);
         }
-        Report::Short(short) => missing(&name(), &short.need, short.missing),
+        Report::Short(short) => missing(cluster.as_str(), &short.need, short.missing),
         Report::AllAnswered => {
             gauge!("outrigger_plan_pods", "cluster" => name(), "state" => "unplaced").set(0.0);
         }
-        Report::Enough(need) => missing(&name(), need, 0),
+        Report::Enough(need) => missing(cluster.as_str(), need, 0),
         Report::Ailing(_) | Report::Well(_) => {
             suspended(name(), "health", matches!(report, Report::Ailing(_)));
         }
@@ -332,9 +324,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Registers { left, .. } => {
             suspended(name(), "registration", *left > 0);
         }
-        Report::Frozen(_) => {
-            counter!("outrigger_out_of_sync_total", "cluster" => name()).increment(1);
-        }
+        Report::Frozen(_) => increment("outrigger_out_of_sync_total", cluster),
         Report::Ready
         | Report::Thawed
         | Report::Unplaced(_)
@@ -360,6 +350,11 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::NotEarly { .. }
         | Report::Stranger { .. } => {}
     }
+}
+
+/// Increments a counter whose only label is the cluster.
+fn increment(counter: &'static str, cluster: &ClusterName) {
+    counter!(counter, "cluster" => cluster.to_string()).increment(1);
 }
 
 /// Counts a disruption decision, by replacement, reason and consolidation type: a single node,
@@ -518,12 +513,12 @@ pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
 
 /// Counts an unexpected exit of the exec program of a cluster.
 pub(crate) fn program_ended(cluster: &ClusterName) {
-    counter!("outrigger_exec_ends_total", "cluster" => cluster.to_string()).increment(1);
+    increment("outrigger_exec_ends_total", cluster);
 }
 
 /// Counts an invalid line of the exec program.
 pub(crate) fn program_rambled(cluster: &ClusterName) {
-    counter!("outrigger_exec_invalid_lines_total", "cluster" => cluster.to_string()).increment(1);
+    increment("outrigger_exec_invalid_lines_total", cluster);
 }
 
 /// Records the result of the last configuration load.

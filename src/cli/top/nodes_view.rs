@@ -64,10 +64,7 @@ pub(super) fn empty(inventory: Option<&ToldInventory>, none: &str) -> String {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "times and pod counts are below 2^52"
-)]
+#[expect(clippy::cast_precision_loss, reason = "pod counts are below 2^52")]
 fn row(node: &NodeDto, now: Timestamp) -> TableRow {
     let mut cells = vec![
         Cell::text(&node.name),
@@ -83,10 +80,7 @@ fn row(node: &NodeDto, now: Timestamp) -> TableRow {
     );
     cells.extend([
         Cell::ranked(&node.pods.to_string(), node.pods as f64),
-        match node.born {
-            Some(at) => Cell::ranked(&format::age(at, now), -(at.as_second() as f64)),
-            None => Cell::maybe(None),
-        },
+        Cell::age(node.born, now),
         match node.usd_per_h {
             Some(price) => Cell::ranked(&format!("{price:.4}"), price),
             None => Cell::maybe(None),

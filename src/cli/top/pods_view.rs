@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-use super::format;
 use super::nodes_view::empty;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
 use crate::runtime::control::inventory::{ToldInventory, ToldPod};
@@ -23,7 +22,6 @@ pub(super) fn sheet(inventory: Option<&ToldInventory>, now: Timestamp) -> Table 
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times are below 2^52 seconds")]
 fn row(pod: &ToldPod, now: Timestamp) -> TableRow {
     let tone = if pod.is_unplaced {
         CellStyle::Bad
@@ -34,10 +32,7 @@ fn row(pod: &ToldPod, now: Timestamp) -> TableRow {
         key: pod.name.clone(),
         cells: vec![
             Cell::text(&pod.name),
-            match pod.since {
-                Some(at) => Cell::ranked(&format::age(at, now), -(at.as_second() as f64)),
-                None => Cell::maybe(None),
-            },
+            Cell::age(pod.since, now),
             Cell::text(&pod.why).toned(tone),
         ],
         detail: format!("{}: {}", pod.name, pod.why),
