@@ -105,7 +105,7 @@ impl Tools {
     async fn cluster(&self, cluster: &Cluster, scope: &DoctorRun) -> Check {
         let (mut checks, connection) = api_checks::examine(&self.drivers, cluster, scope).await;
         let client = connection.as_ref().map(|connection| &connection.client);
-        let around = async {
+        let cluster_checks = async {
             match client {
                 None => Vec::new(),
                 Some(client) => cluster_checks::examine(client, cluster, scope).await,
@@ -127,10 +127,10 @@ impl Tools {
             let fix = "cargo build --release --features aws";
             is_ec2.then(|| Check::skipped("aws", why, Some(fix)))
         };
-        let (granted, around, aws): (Option<Check>, Vec<Check>, Option<Check>) =
-            tokio::join!(granted, around, aws);
+        let (granted, cluster_checks, aws): (Option<Check>, Vec<Check>, Option<Check>) =
+            tokio::join!(granted, cluster_checks, aws);
         checks.extend(granted);
-        checks.extend(around);
+        checks.extend(cluster_checks);
         checks.push(scope.at_once("pools", || pools(cluster)));
         checks.extend(aws);
         let mode = match cluster.mode {

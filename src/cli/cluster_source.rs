@@ -81,7 +81,7 @@ impl ClusterSource {
         Ok(first.map(|(state, _)| state))
     }
 
-    fn seen(&self, one: bool, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
+    fn seen(&self, is_one: bool, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
         let read = match self.cluster_state {
             Some(_) => self.config.read_offline(colour),
             None => self.config.read(colour)?,
@@ -90,7 +90,7 @@ impl ClusterSource {
             return Ok(None);
         };
         diagnostics::show(&config.warnings, colour);
-        let clusters = match one {
+        let clusters = match is_one {
             true => vec![chosen(config.clusters, self.cluster.as_deref())?],
             false => config.clusters,
         };

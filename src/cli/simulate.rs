@@ -196,12 +196,12 @@ fn play(
         .into_iter()
         .flatten()
         .collect();
-    if let [one, other] = files.as_slice()
-        && one == other
+    if let [report, table] = files.as_slice()
+        && report == table
     {
         bail!(
             "cannot write {}: --report and --csv name the same file",
-            one.display()
+            report.display()
         );
     }
     // Fails before a long run, not after it, if a file cannot be written.
@@ -218,14 +218,14 @@ fn play(
         let Some(now) = world.step() else { break };
         stage.wait(now);
         let facts = world.take_lines();
-        let news = !facts.is_empty();
+        let has_news = !facts.is_empty();
         for line in &facts {
             stage.line(line)?;
         }
         if arguments.report.is_some() {
             lines.extend(facts);
         }
-        stage.status(&world, news)?;
+        stage.status(&world, has_news)?;
     }
     stage.end(&world, sampler.samples())?;
     let day = Day {
@@ -363,9 +363,9 @@ impl Stage {
     }
 
     /// Updates the status line below the timeline.
-    fn status(&mut self, world: &World, news: bool) -> io::Result<()> {
+    fn status(&mut self, world: &World, has_news: bool) -> io::Result<()> {
         let elapsed = self.watch.elapsed();
-        if !self.live || (!news && elapsed.saturating_sub(self.status_at) < STATUS) {
+        if !self.live || (!has_news && elapsed.saturating_sub(self.status_at) < STATUS) {
             return Ok(());
         }
         self.status_at = elapsed;

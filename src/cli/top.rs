@@ -116,8 +116,8 @@ enum IntervalError {
 
 fn interval(text: &str) -> Result<SignedDuration, IntervalError> {
     let interval: SignedDuration = text.parse().map_err(|_| MalformedArgument("2s or 500ms"))?;
-    let (least, most) = INTERVALS;
-    if interval < least || interval > most {
+    let (min, max) = INTERVALS;
+    if interval < min || interval > max {
         return Err(IntervalError::OutOfRange);
     }
     Ok(interval)

@@ -57,7 +57,7 @@ pub(super) async fn ask(client: &Client, path: &str) -> Result<ApiResponse, kube
 
 /// Runs all API checks, and returns the connection if the API server accepts the credentials.
 pub(super) async fn examine(
-    drivers: &ClusterSet,
+    cluster_set: &ClusterSet,
     cluster: &Cluster,
     scope: &DoctorRun,
 ) -> (Vec<Check>, Option<Connection>) {
@@ -72,7 +72,7 @@ pub(super) async fn examine(
     if checks.iter().any(Check::has_failed) {
         return (checks, None);
     }
-    let connection = match scope.within(drivers.connect(cluster)).await {
+    let connection = match scope.within(cluster_set.connect(cluster)).await {
         Some(Ok(connection)) => connection,
         Some(Err(error)) => {
             checks.push(unconnected(cluster, &error));
@@ -84,27 +84,27 @@ pub(super) async fn examine(
         }
     };
     let client = &connection.client;
-    let place = ApiEndpoint::of(cluster, &connection);
+    let endpoint = ApiEndpoint::of(cluster, &connection);
     // The first answer waits for names and handshakes.
     let first = match scope.within(ask(client, "/version")).await {
         Some(Ok(first)) => first,
         Some(Err(error)) => {
-            checks.push(place.unreached(&text::chain(&error)));
+            checks.push(endpoint.unreached(&text::chain(&error)));
             return (checks, None);
         }
         None => {
-            checks.push(place.silent());
+            checks.push(endpoint.silent());
             return (checks, None);
         }
     };
-    if let Some(refused) = place.refused(&first) {
+    if let Some(refused) = endpoint.refused(&first) {
         checks.push(refused);
         return (checks, None);
     }
     let (began, before) = (Stopwatch::start(), clock::now());
     let second = scope.within(ask(client, "/version")).await;
     let took = began.elapsed();
-    checks.push(place.speed(took));
+    checks.push(endpoint.speed(took));
     if let Some(Ok(answer)) = second {
         let after = clock::now();
         checks.push(scope.at_once("clock", || time(&answer.headers, before, after)));
@@ -313,11 +313,11 @@ impl ApiEndpoint {
     }
 
     fn speed(&self, took: Duration) -> Check {
-        let said = format!("{}: responds within {} ms", self.server, took.as_millis());
+        let finding = format!("{}: responds within {} ms", self.server, took.as_millis());
         if took <= SLOW {
-            return Check::ok("api", &said);
+            return Check::ok("api", &finding);
         }
-        let why = format!("{said}, which is more than {} s", SLOW.as_secs());
+        let why = format!("{finding}, which is more than {} s", SLOW.as_secs());
         let fix = format!(
             "{} get --raw '/readyz?verbose'; run the daemon closer to the cluster",
             self.kubectl
@@ -328,8 +328,8 @@ impl ApiEndpoint {
 
 /// Compares both clocks by the Date header of a response.
 fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
-    let said = headers.get(DATE).and_then(|header| header.to_str().ok());
-    let Some(at) = said.and_then(http_date) else {
+    let date = headers.get(DATE).and_then(|header| header.to_str().ok());
+    let Some(at) = date.and_then(http_date) else {
         return Check::skipped("clock", "the API server does not report its time", None);
     };
     let skew = ClockSkew {
@@ -362,17 +362,17 @@ impl ApiVersion {
 
 /// Checks the version of the API server.
 fn version(answer: &ApiResponse) -> Check {
-    let Some(said) = ApiVersion::of(answer) else {
+    let Some(version_info) = ApiVersion::of(answer) else {
         let why = "the API server does not report its version";
         return Check::skipped("version", why, None);
     };
-    let digits: String = said
+    let digits: String = version_info
         .minor
         .chars()
         .take_while(char::is_ascii_digit)
         .collect();
-    let version = format!("Kubernetes {}", said.git_version);
-    match (said.major.as_str(), digits.parse::<u32>()) {
+    let version = format!("Kubernetes {}", version_info.git_version);
+    match (version_info.major.as_str(), digits.parse::<u32>()) {
         ("1", Ok(minor)) if minor < OLDEST => {
             let why = format!("{version} is older than 1.{OLDEST}, the oldest supported version");
             let fix = format!("upgrade the control plane to Kubernetes 1.{OLDEST} or later");

@@ -57,11 +57,11 @@ impl AwsAccounts {
             .entry(key.clone())
             .or_default()
             .clone();
-        let asked = cell.get_or_init(|| async {
+        let result = cell.get_or_init(|| async {
             let account = self.accounts.get(&key).await;
             region(account, scope).await
         });
-        let (mut checks, seen) = asked.await.clone();
+        let (mut checks, seen) = result.await.clone();
         if let Some(seen) = seen {
             checks.extend(interruptions(&seen.account, cluster, scope).await);
             if let Some(to) = connection {
@@ -100,16 +100,16 @@ impl AwsAccounts {
 
 /// Checks an account and region.
 async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
-    let who = scope.check("identity", async {
+    let identity = scope.check("identity", async {
         match caller_identity::arn(&account).await {
             Ok(arn) => Check::ok("identity", &arn),
             Err(fault) => unknown(&fault, &account),
         }
     });
-    let who = who.await;
-    if who.has_failed() {
+    let identity = identity.await;
+    if identity.has_failed() {
         // Every other call would fail, too.
-        return (vec![who], None);
+        return (vec![identity], None);
     }
     let (types, network, reads) = tokio::join!(
         scope.within(sold(&account)),
@@ -128,7 +128,7 @@ async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
         region,
         found,
     };
-    (vec![who, types, network, reads], Some(Arc::new(seen)))
+    (vec![identity, types, network, reads], Some(Arc::new(seen)))
 }
 
 /// Reports why AWS rejects the credentials.

@@ -94,13 +94,13 @@ fn read<T: serde::de::DeserializeOwned>(
 }
 
 /// Checks the Lease of Outrigger.
-async fn lease(client: &Client, place: &LeaseName) -> Check {
-    let path = lease_path(&place.namespace, &place.name);
+async fn lease(client: &Client, lease: &LeaseName) -> Check {
+    let path = lease_path(&lease.namespace, &lease.name);
     match read::<Lease>(ask(client, &path).await) {
-        Ok(Some(_)) => Check::ok("lease", &format!("{place} exists")),
-        Ok(None) => Check::ok("lease", &format!("{place} does not exist yet")),
+        Ok(Some(_)) => Check::ok("lease", &format!("{lease} exists")),
+        Ok(None) => Check::ok("lease", &format!("{lease} does not exist yet")),
         Err(why) => {
-            let why = format!("{place} cannot be read: {why}");
+            let why = format!("{lease} cannot be read: {why}");
             Check::failed(("lease", DoctorCode::LeaseUnreadable.code()), &why, GRANT)
         }
     }
@@ -109,18 +109,18 @@ async fn lease(client: &Client, place: &LeaseName) -> Check {
 /// Checks for other autoscalers.
 async fn others(client: &Client, mode: ManagementMode) -> Check {
     let mut unread = None;
-    for (who, namespace, name) in OTHERS {
+    for (autoscaler, namespace, name) in OTHERS {
         match read::<Lease>(ask(client, &lease_path(namespace, name)).await) {
             Ok(Some(lease)) if is_live(&lease) => {
                 let sign = format!("the Lease {namespace}/{name} was renewed recently");
-                return at_work(who, &sign, namespace, mode);
+                return at_work(autoscaler, &sign, namespace, mode);
             }
             Ok(_) => {}
-            Err(why) => unread = unread.or(Some((who, why))),
+            Err(why) => unread = unread.or(Some((autoscaler, why))),
         }
     }
     // Without leader election there is no Lease, so the pods are checked.
-    for (who, labels) in PODS {
+    for (autoscaler, labels) in PODS {
         let pods: Api<Pod> = Api::all(client.clone());
         let wanted = ListParams::default().labels(labels);
         let wanted = wanted.fields("status.phase=Running").limit(1);
@@ -131,7 +131,7 @@ async fn others(client: &Client, mode: ManagementMode) -> Check {
                     let namespace = meta.namespace.as_deref().unwrap_or_default();
                     let name = meta.name.as_deref().unwrap_or_default();
                     let sign = format!("its pod {namespace}/{name} is running");
-                    return at_work(who, &sign, namespace, mode);
+                    return at_work(autoscaler, &sign, namespace, mode);
                 }
             }
             Err(error) => {
@@ -165,13 +165,15 @@ fn is_live(lease: &Lease) -> bool {
     renewed.is_some_and(|at| clock::now().duration_since(at.0) < RENEWED)
 }
 
-fn at_work(who: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Check {
+fn at_work(autoscaler: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Check {
     if mode == ManagementMode::Observe {
-        let said = format!("{who} is active: {sign}; Outrigger takes no action in mode observe");
-        return Check::ok("autoscalers", &said);
+        let finding =
+            format!("{autoscaler} is active: {sign}; Outrigger takes no action in mode observe");
+        return Check::ok("autoscalers", &finding);
     }
-    let why = format!("{who} is active, and both would launch nodes for the same pods: {sign}");
-    let name = match who {
+    let why =
+        format!("{autoscaler} is active, and both would launch nodes for the same pods: {sign}");
+    let name = match autoscaler {
         "Karpenter" => "karpenter",
         _ => "cluster-autoscaler",
     };

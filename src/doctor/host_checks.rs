@@ -24,8 +24,12 @@ const READABLE_BY_GROUP: u32 = 0o040;
 
 /// Reports an invalid configuration.
 pub(super) fn refused(problems: &[Diagnostic]) -> Check {
-    let said = "the daemon would not start with this configuration";
-    Check::of("configuration", said, problems.iter().map(told).collect())
+    let finding = "the daemon would not start with this configuration";
+    Check::of(
+        "configuration",
+        finding,
+        problems.iter().map(told).collect(),
+    )
 }
 
 /// Reports a valid configuration.
@@ -40,17 +44,17 @@ pub(super) fn accepted(config: &Config) -> Check {
         .iter()
         .map(|cluster| cluster.pools.len())
         .sum();
-    let said = format!("clusters: {}, pools: {pools}", config.clusters.len());
+    let finding = format!("clusters: {}, pools: {pools}", config.clusters.len());
     let warnings = config.warnings.iter().map(told).collect();
-    Check::of("configuration", &said, warnings)
+    Check::of("configuration", &finding, warnings)
 }
 
 /// Reports a diagnostic of the configuration in short form.
 fn told(problem: &Diagnostic) -> Check {
-    let place = problem.ranges.first().map_or(String::new(), |range| {
+    let location = problem.ranges.first().map_or(String::new(), |range| {
         format!("{}:{}: ", range.file, range.start.line)
     });
-    let why = format!("{place}{}", problem.detail);
+    let why = format!("{location}{}", problem.detail);
     let fix = problem.help.as_deref();
     let fix = fix.unwrap_or("outrigger validate shows the location");
     let code = problem.code.as_str();
@@ -113,41 +117,41 @@ fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
 
 /// Checks that a secret file exists, that the daemon can read it, and that other users cannot.
 pub(super) fn secret(name: &str, path: &Path) -> Check {
-    let (shown, quoted_path) = (path.display(), quoted(&path.to_string_lossy()));
-    let place = format!("install -o outrigger -g outrigger -m 0400 FILE {quoted_path}");
+    let (display, quoted_path) = (path.display(), quoted(&path.to_string_lossy()));
+    let install = format!("install -o outrigger -g outrigger -m 0400 FILE {quoted_path}");
     let read = fs::metadata(path).and_then(|about| File::open(path).map(|_| about));
     let about = match read {
         Ok(about) => about,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let why = format!("{shown} does not exist");
-            return Check::failed((name, DoctorCode::FileMissing.code()), &why, &place);
+            let why = format!("{display} does not exist");
+            return Check::failed((name, DoctorCode::FileMissing.code()), &why, &install);
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let why = format!("the current user cannot read {shown}");
+            let why = format!("the current user cannot read {display}");
             let fix = format!("chown outrigger {quoted_path} && chmod u+r {quoted_path}");
             return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &fix);
         }
         Err(error) => {
-            let why = format!("{shown}: {error}");
-            return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &place);
+            let why = format!("{display}: {error}");
+            return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &install);
         }
     };
     if !about.is_file() {
-        let why = format!("{shown} is not a regular file");
-        return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &place);
+        let why = format!("{display} is not a regular file");
+        return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &install);
     }
     if about.mode() & READABLE_BY_ALL != 0 {
-        let why = format!("every user of this host can read {shown}");
+        let why = format!("every user of this host can read {display}");
         let what = (name, DoctorCode::FileExposed.code());
         return Check::warning(what, &why, &format!("chmod o-rwx {quoted_path}"));
     }
     let group = about.gid() != 0 && about.mode() & READABLE_BY_GROUP != 0;
     if about.uid() == 0 && !group {
-        let why = format!("only root can read {shown}, and the unit runs as the user outrigger");
+        let why = format!("only root can read {display}, and the unit runs as the user outrigger");
         let what = (name, DoctorCode::FileOfRoot.code());
         return Check::warning(what, &why, &format!("chown outrigger {quoted_path}"));
     }
-    Check::ok(name, &format!("{shown}"))
+    Check::ok(name, &format!("{display}"))
 }
 
 fn is_hidden(path: &Path) -> bool {
@@ -160,9 +164,9 @@ pub(super) fn hidden(path: &Path) -> Option<Check> {
     if !is_hidden(path) && !is_hidden(&real) {
         return None;
     }
-    let shown = path.display();
+    let display = path.display();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let why = format!("{shown} is below a home directory, which ProtectHome= of the unit hides");
+    let why = format!("{display} is below a home directory, which ProtectHome= of the unit hides");
     let (source, target) = (path.to_string_lossy(), format!("/etc/outrigger/{name}"));
     let fix = format!(
         "install -o outrigger -g outrigger -m 0400 {} {}, and use that path in the configuration",

@@ -225,22 +225,22 @@ fn subnets(found: &ResolvedNodeClass, class: &NodeClass) -> Check {
         let free = zones.entry(&subnet.zone).or_default();
         *free = free.saturating_add(subnet.free);
     }
-    let said = zones.iter().map(|(zone, free)| format!("{zone} {free}"));
-    let said = said.collect::<Vec<_>>().join(", ");
-    let said = format!("{}; free addresses: {said}", found.subnets.len());
+    let free_addresses = zones.iter().map(|(zone, free)| format!("{zone} {free}"));
+    let free_addresses = free_addresses.collect::<Vec<_>>().join(", ");
+    let finding = format!("{}; free addresses: {free_addresses}", found.subnets.len());
     let fix = format!(
         "add a larger subnet to node_class {:?} in that zone",
         class.name.as_str()
     );
     if zones.values().all(|free| *free == 0) {
-        let why = format!("no free addresses: {said}");
+        let why = format!("no free addresses: {finding}");
         return Check::failed(("subnets", DoctorCode::SubnetsFull.code()), &why, &fix);
     }
     if zones.values().any(|free| *free < ADDRESSES) {
-        let why = format!("a zone has fewer than {ADDRESSES} free addresses: {said}");
+        let why = format!("a zone has fewer than {ADDRESSES} free addresses: {finding}");
         return Check::warning(("subnets", DoctorCode::SubnetsShort.code()), &why, &fix);
     }
-    Check::ok("subnets", &said)
+    Check::ok("subnets", &finding)
 }
 
 /// Returns the fix for an unmet condition.
@@ -265,14 +265,14 @@ fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
     format!("{command}; or correct node_class {name:?}")
 }
 
-fn tried(request: &FleetRequest, said: [(&str, DryRunResult); 3], class: &NodeClass) -> Check {
-    let of = request.overrides().next().map_or(String::new(), |first| {
+fn tried(request: &FleetRequest, results: [(&str, DryRunResult); 3], class: &NodeClass) -> Check {
+    let finding = request.overrides().next().map_or(String::new(), |first| {
         format!(
             "dry run of {} in {}",
             first.offering.instance_type, first.offering.zone
         )
     });
-    let parts = said.into_iter().map(|(call, verdict)| match verdict {
+    let parts = results.into_iter().map(|(call, verdict)| match verdict {
         DryRunResult::Passed => Check::ok(call, "would succeed"),
         // EC2 evaluates the permission on a resource without tags, because the launch template does
         // not exist.
@@ -285,5 +285,5 @@ fn tried(request: &FleetRequest, said: [(&str, DryRunResult); 3], class: &NodeCl
         }
         DryRunResult::Open(why) => Check::skipped(call, &why, None),
     });
-    Check::of("launch", &of, parts.collect())
+    Check::of("launch", &finding, parts.collect())
 }

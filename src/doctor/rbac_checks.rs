@@ -32,40 +32,42 @@ pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRu
         return left_out;
     }
     let rights = needed(cluster);
-    let asked = rights.iter().map(|right| async move {
-        let mut said = Vec::with_capacity(right.verbs.len());
+    let reviews = rights.iter().map(|right| async move {
+        let mut answers = Vec::with_capacity(right.verbs.len());
         for verb in right.verbs {
             let answer = scope.within(ask(client, right, verb)).await;
-            said.push((
+            answers.push((
                 *verb,
                 answer.unwrap_or_else(|| {
                     AccessAnswer::Silent(format!("no response within {} s", LIMIT.as_secs()))
                 }),
             ));
         }
-        (right, said)
+        (right, answers)
     });
-    let asked = stream::iter(asked).buffered(AT_ONCE);
-    let asked: Vec<(&RbacRule<'_>, Vec<(&str, AccessAnswer)>)> = asked.collect().await;
-    let count: usize = asked.iter().map(|(_, said)| said.len()).sum();
-    let lacks = asked.iter().filter_map(|(right, said)| lack(right, said));
+    let reviews = stream::iter(reviews).buffered(AT_ONCE);
+    let reviews: Vec<(&RbacRule<'_>, Vec<(&str, AccessAnswer)>)> = reviews.collect().await;
+    let count: usize = reviews.iter().map(|(_, answers)| answers.len()).sum();
+    let lacks = reviews
+        .iter()
+        .filter_map(|(right, answers)| lack(right, answers));
     let lacks: Vec<Check> = lacks.collect();
     let mode = cluster.mode.as_str();
-    let said = format!("checked {count} that mode = \"{mode}\" needs");
-    Check::of("rights", &said, lacks)
+    let finding = format!("checked {count} that mode = \"{mode}\" needs");
+    Check::of("rights", &finding, lacks)
 }
 
 /// Reports the missing verbs of a permission, if any.
-fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
+fn lack(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) -> Option<Check> {
     let what = right.what();
-    let silent = said.iter().find_map(|(verb, answer)| match answer {
+    let silent = answers.iter().find_map(|(verb, answer)| match answer {
         AccessAnswer::Silent(why) => Some(format!("cannot check {verb} {what}: {why}")),
         _ => None,
     });
     if let Some(why) = silent {
         return Some(Check::skipped(&what, &why, None));
     }
-    let denied = said
+    let denied = answers
         .iter()
         .filter(|(_, answer)| matches!(answer, AccessAnswer::Denied));
     let denied: Vec<&str> = denied.map(|(verb, _)| *verb).collect();

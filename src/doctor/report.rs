@@ -76,11 +76,11 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn leaf(name: &str, state: CheckStatus, said: &str, fix: Option<&str>) -> Self {
+    fn leaf(name: &str, state: CheckStatus, finding: &str, fix: Option<&str>) -> Self {
         Self {
             name: text::bounded(name),
             state,
-            said: text::bounded(said),
+            said: text::bounded(finding),
             code: None,
             fix: fix.map(|text: &str| -> String {
                 text.chars()
@@ -93,8 +93,8 @@ impl Check {
     }
 
     /// A passed check with its result.
-    pub(crate) fn ok(name: &str, said: &str) -> Self {
-        Self::leaf(name, CheckStatus::Ok, said, None)
+    pub(crate) fn ok(name: &str, finding: &str) -> Self {
+        Self::leaf(name, CheckStatus::Ok, finding, None)
     }
 
     /// A warning. `what` is the name of the check and the code.
@@ -125,11 +125,11 @@ impl Check {
     }
 
     /// A group of checks with the status of its worst part.
-    pub(crate) fn of(name: &str, said: &str, parts: Vec<Self>) -> Self {
+    pub(crate) fn of(name: &str, finding: &str, parts: Vec<Self>) -> Self {
         let worst = parts.iter().map(|part| part.state).max();
         Self {
             parts,
-            ..Self::leaf(name, worst.unwrap_or(CheckStatus::Ok), said, None)
+            ..Self::leaf(name, worst.unwrap_or(CheckStatus::Ok), finding, None)
         }
     }
 
@@ -149,20 +149,23 @@ impl Check {
 
     fn write(&self, out: &mut String, depth: usize, colour: bool) {
         let indent = "  ".repeat(depth);
-        let word = format!("[{}]", self.state.as_str());
-        let gap = " ".repeat(10_usize.saturating_sub(word.len()));
-        let word = match colour {
-            true => format!("{}{word}{PLAIN}", self.state.colour()),
-            false => word,
+        let status = format!("[{}]", self.state.as_str());
+        let gap = " ".repeat(10_usize.saturating_sub(status.len()));
+        let status = match colour {
+            true => format!("{}{status}{PLAIN}", self.state.colour()),
+            false => status,
         };
-        let said = match self.said.as_str() {
+        let finding = match self.said.as_str() {
             "" => String::new(),
-            said => format!(": {said}"),
+            finding => format!(": {finding}"),
         };
         // A configuration finding already has its code as the name.
         let code = self.code.filter(|code| *code != self.name);
         let code = code.map_or_else(String::new, |code| format!(" [{code}]"));
-        out.push_str(&format!("{indent}{word}{gap}{}{said}{code}\n", self.name));
+        out.push_str(&format!(
+            "{indent}{status}{gap}{}{finding}{code}\n",
+            self.name
+        ));
         if let Some(fix) = &self.fix {
             out.push_str(&format!("{indent}          fix: {fix}\n"));
         }
@@ -221,7 +224,7 @@ impl DoctorReport {
         .map(CheckStatus::as_str);
         out.push_str(&format!(
             "\nDoctor: {}.\n",
-            all.map(|word| format!("{} {word}", counts.get(word).copied().unwrap_or(0)))
+            all.map(|status| format!("{} {status}", counts.get(status).copied().unwrap_or(0)))
                 .join(", ")
         ));
         out

@@ -53,7 +53,7 @@ pub(crate) async fn watch_buffers(
     events: mpsc::Sender<Event>,
 ) {
     let mut last: Option<Vec<BufferObject>> = None;
-    let mut told = BufferFaults::new();
+    let mut logged = BufferFaults::new();
     let mut absences = 0;
     // The last read error.
     let mut mute: Option<String> = None;
@@ -68,8 +68,8 @@ pub(crate) async fn watch_buffers(
                 // Users without CapacityBuffers need not grant the permission.
                 denied = (lack == Lack::Forbidden).then(|| DENIED.to_owned());
                 absences += 1;
-                let had = last.as_ref().is_some_and(|buffers| !buffers.is_empty());
-                match had && absences < ABSENT_MAX {
+                let had_buffers = last.as_ref().is_some_and(|buffers| !buffers.is_empty());
+                match had_buffers && absences < ABSENT_MAX {
                     true => Err("the API no longer serves CapacityBuffers".to_owned()),
                     false => Ok((Vec::new(), BufferFaults::new())),
                 }
@@ -84,12 +84,12 @@ pub(crate) async fn watch_buffers(
         match read {
             Ok((buffers, faults)) => {
                 for (name, why) in &faults {
-                    if told.get(name) != Some(why) {
+                    if logged.get(name) != Some(why) {
                         tracing::warn!(cluster, buffer = name, why, "ignoring CapacityBuffer");
                     }
                 }
                 report_metrics::buffers_left_out(&cluster, faults.len());
-                told = faults;
+                logged = faults;
                 if let Some(why) = denied.as_ref().filter(|_| mute != denied) {
                     tracing::warn!(cluster, why, "cannot read CapacityBuffers");
                 }

@@ -297,16 +297,16 @@ async fn apart<T: Send + 'static>(
     reading: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ConnectError> {
     let path = &kubeconfig.path;
-    let turn = {
+    let lock = {
         let mut readers = READERS.lock().unwrap_or_else(PoisonError::into_inner);
-        readers.retain(|_, turn| Arc::strong_count(turn) > 1);
+        readers.retain(|_, lock| Arc::strong_count(lock) > 1);
         let key = (path.clone(), kubeconfig.context.clone());
         readers.entry(key).or_default().clone()
     };
     let read = async {
-        let turn = turn.lock_owned().await;
+        let lock = lock.lock_owned().await;
         let task = spawn_blocking(move || {
-            let _turn = turn;
+            let _turn = lock;
             reading()
         });
         task.await

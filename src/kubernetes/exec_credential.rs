@@ -127,14 +127,14 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
         .map_err(|error| PluginError::Start(text::bounded(program), error))?;
     let group = (!is_asking).then(|| ProcessGroup::of(&process));
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-    let (mut printed, mut said) = (Vec::new(), Vec::new());
-    let (heard, status) = {
+    let (mut printed, mut stderr_start) = (Vec::new(), Vec::new());
+    let (reading, status) = {
         let ends = async {
             let ended = tokio::join!(heard(stdout, PRINTED, &mut printed), process.wait());
             sleep(LAST_WORDS).await;
             ended
         };
-        let (mut ends, mut says) = (pin!(ends), pin!(heard(stderr, SAID, &mut said)));
+        let (mut ends, mut says) = (pin!(ends), pin!(heard(stderr, SAID, &mut stderr_start)));
         tokio::select! {
             ended = &mut ends => ended,
             _ = &mut says => ends.await,
@@ -142,10 +142,10 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     };
     // Background processes of the plugin, such as an agent, are not killed.
     group.into_iter().for_each(ProcessGroup::spare);
-    heard.map_err(PluginError::Hear)?;
+    reading.map_err(PluginError::Hear)?;
     let status = status.map_err(PluginError::Hear)?;
     if !status.success() {
-        let words = text::bounded(String::from_utf8_lossy(&said).trim());
+        let words = text::bounded(String::from_utf8_lossy(&stderr_start).trim());
         return Err(PluginError::Failed(status, words));
     }
     Ok(printed)
@@ -154,11 +154,11 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
 /// Reads everything, and keeps the beginning.
 async fn heard(
     from: Option<impl AsyncRead + Unpin>,
-    most: u64,
-    kept: &mut Vec<u8>,
+    limit: u64,
+    start: &mut Vec<u8>,
 ) -> io::Result<()> {
     if let Some(mut from) = from {
-        (&mut from).take(most).read_to_end(kept).await?;
+        (&mut from).take(limit).read_to_end(start).await?;
         copy(&mut from, &mut sink()).await?;
     }
     Ok(())

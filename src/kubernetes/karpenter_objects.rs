@@ -380,12 +380,12 @@ struct Page {
 
 fn templates(page: &Value) -> Vec<(String, String)> {
     let items = page["items"].as_array().into_iter().flatten();
-    let each = items.filter_map(|item| {
+    let references = items.filter_map(|item| {
         let name = item["spec"]["podTemplateRef"]["name"].as_str()?;
         let namespace = item["metadata"]["namespace"].as_str()?;
         Some((namespace.to_owned(), name.to_owned()))
     });
-    each.collect()
+    references.collect()
 }
 
 /// Encodes a string for a URL.

@@ -82,9 +82,9 @@ pub(crate) async fn holder(connection: &Connection) -> Result<LeaseState, kube::
 /// The holder of the Lease of another autoscaler. `None` if the Lease does not exist.
 pub(crate) async fn other(
     client: &Client,
-    place: &LeaseName,
+    name: &LeaseName,
 ) -> Result<Option<LeaseHolder>, kube::Error> {
-    let stored = read_at(client, place).await?;
+    let stored = read_at(client, name).await?;
     Ok(stored.map(|lease| held(lease).hold))
 }
 
@@ -92,8 +92,8 @@ async fn stored(connection: &Connection) -> Result<Option<StoredLease>, kube::Er
     read_at(&connection.client, &connection.lease).await
 }
 
-async fn read_at(client: &Client, place: &LeaseName) -> Result<Option<StoredLease>, kube::Error> {
-    let request = leases(place).get(&place.name, &GetParams::default());
+async fn read_at(client: &Client, name: &LeaseName) -> Result<Option<StoredLease>, kube::Error> {
+    let request = leases(name).get(&name.name, &GetParams::default());
     let request = request.map_err(kube::Error::BuildRequest)?;
     match client.request::<StoredLease>(request).await {
         Ok(stored) => Ok(Some(stored)),
@@ -174,11 +174,11 @@ pub(crate) async fn part(
     known: &LeaseState,
     now: Timestamp,
 ) -> Result<LeaseState, kube::Error> {
-    let kept = LeaseState {
+    let without_request = LeaseState {
         asked: None,
         ..known.clone()
     };
-    hold(connection, &kept, "", now).await
+    hold(connection, &without_request, "", now).await
 }
 
 /// The changed fields of a Lease with a new holder. Source: Kubernetes API, LeaseSpec.
@@ -231,10 +231,10 @@ fn requests(connection: &Connection) -> Request {
     leases(&connection.lease)
 }
 
-fn leases(place: &LeaseName) -> Request {
+fn leases(name: &LeaseName) -> Request {
     Request::new(format!(
         "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-        place.namespace
+        name.namespace
     ))
 }
 
@@ -268,7 +268,7 @@ fn lease(stored: StoredLease) -> AnnotatedLease {
 fn held(stored: StoredLease) -> LeaseState {
     let spec = stored.spec;
     let annotations = stored.metadata.annotations.as_ref();
-    let asked = annotations.and_then(|annotation| {
+    let request = annotations.and_then(|annotation| {
         // Hosts of both versions may have requested it: the later request counts.
         let names = [HANDOVER_REQUEST_FORMER, HANDOVER_REQUEST];
         let requests = names.iter().filter_map(|name| annotation.get(*name));
@@ -284,7 +284,7 @@ fn held(stored: StoredLease) -> LeaseState {
             lasts: Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into()),
         },
         transitions: spec.lease_transitions.unwrap_or(0),
-        asked,
+        asked: request,
     }
 }
 

@@ -80,7 +80,7 @@ impl TokenLayer {
         first: BearerToken,
         make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>> + Send + 'static,
     ) -> Self {
-        let (show, shown) = watch::channel(first.header());
+        let (show, header) = watch::channel(first.header());
         let refused = Arc::new(Notify::new());
         let (server, again) = (server.to_owned(), refused.clone());
         tokio::spawn(async move {
@@ -89,7 +89,10 @@ impl TokenLayer {
                 () = show.closed() => {}
             }
         });
-        Self { shown, refused }
+        Self {
+            shown: header,
+            refused,
+        }
     }
 }
 
@@ -97,8 +100,8 @@ impl TokenLayer {
 impl TokenLayer {
     /// The header for the next request.
     pub(crate) fn shown(&self) -> String {
-        let shown = self.shown.borrow();
-        let value = shown.as_ref().expect("there is a token");
+        let header = self.shown.borrow();
+        let value = header.as_ref().expect("there is a token");
         value.to_str().expect("a header").to_owned()
     }
 }
@@ -122,10 +125,10 @@ async fn renew<E: Display>(
             () = refused => {}
         }
         match make().await {
-            Ok(made) => {
-                wait = made.lasts();
-                drop(show.send_replace(made.header()));
-                token = made;
+            Ok(renewed) => {
+                wait = renewed.lasts();
+                drop(show.send_replace(renewed.header()));
+                token = renewed;
             }
             Err(error) => {
                 let why = error.to_string();
@@ -171,8 +174,8 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let shown = self.bearer.shown.borrow().clone();
-        let value = match shown {
+        let header = self.bearer.shown.borrow().clone();
+        let value = match header {
             Ok(value) => value,
             Err(why) => return ready(Err(why.into())).boxed(),
         };

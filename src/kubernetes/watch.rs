@@ -202,8 +202,8 @@ impl Health {
     /// Records a loss. A repeated reason is logged at debug level.
     fn lost(&mut self, cluster: &str, kind: &str, why: String) {
         // Some reasons contain a time or a count.
-        let told = self.told.as_deref().map(without_digits);
-        if told == Some(without_digits(&why)) {
+        let logged = self.told.as_deref().map(without_digits);
+        if logged == Some(without_digits(&why)) {
             tracing::debug!(cluster, kind, why, "lost watch");
         } else {
             tracing::warn!(cluster, kind, why, "lost watch");

@@ -74,7 +74,7 @@ fn is_of_pods(report: &Report) -> bool {
 type ActivityText = (bool, &'static str, String, String);
 
 fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry> {
-    let (warns, what, of, text) = of_plans(report, managed)
+    let (warns, what, object, text) = of_plans(report, managed)
         .or_else(|| of_leaving(report, managed))
         .or_else(|| of_drains(report))
         .or_else(|| of_nodes(report))
@@ -84,7 +84,7 @@ fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry>
         at: now,
         warns,
         what: Cow::Borrowed(what),
-        of: bounded(&of),
+        of: bounded(&object),
         text: bounded(&text),
         times: 1,
     })
@@ -255,8 +255,8 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
         Report::ClaimPhase {
             claim, node, phase, ..
         } => {
-            let of = either(node.as_ref(), claim);
-            (false, "claim phase", of, phase.as_str().to_owned())
+            let object = either(node.as_ref(), claim);
+            (false, "claim phase", object, phase.as_str().to_owned())
         }
         Report::BoundEarly { node, pods, .. } => {
             let text = format!("{pods} pods");

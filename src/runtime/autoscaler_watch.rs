@@ -88,10 +88,10 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
         (name, Watched::default())
     });
     loop {
-        let looks = join_all(known.iter().map(|(place, _)| look(&client, place))).await;
-        let looks = known.iter_mut().zip(looks);
+        let holders = join_all(known.iter().map(|(lease, _)| look(&client, lease))).await;
+        let holders = known.iter_mut().zip(holders);
         let seen =
-            looks.map(|((place, watched), look)| told(place, watched, look, began.elapsed()));
+            holders.map(|((lease, watched), holder)| told(lease, watched, holder, began.elapsed()));
         // An active autoscaler in one namespace overrides an unknown state in another namespace.
         let now = seen.max_by_key(|activity| match activity {
             OtherAutoscaler::Gone => 0,
@@ -106,9 +106,9 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
             RETRY
         };
         tell.send_if_modified(|current| {
-            let news = *current != now;
+            let has_changed = *current != now;
             *current = now;
-            news
+            has_changed
         });
         sleep(wait).await;
     }
@@ -116,12 +116,12 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
 
 /// The state after one read of one Lease.
 fn told(
-    place: &LeaseName,
+    lease: &LeaseName,
     known: &mut Watched,
-    look: Result<Option<LeaseHolder>, LeaseReadError>,
+    holder: Result<Option<LeaseHolder>, LeaseReadError>,
     now: Duration,
 ) -> OtherAutoscaler {
-    let (work, why) = match look {
+    let (work, why) = match holder {
         Ok(hold) => {
             let old = hold.as_ref().is_some_and(is_old);
             (known.look(hold, old, now), String::new())
@@ -131,11 +131,11 @@ fn told(
     match work {
         AutoscalerActivity::Unknown => OtherAutoscaler::Unknown,
         AutoscalerActivity::Unseen => {
-            OtherAutoscaler::Unseen(format!("cannot read Karpenter's Lease {place}: {why}"))
+            OtherAutoscaler::Unseen(format!("cannot read Karpenter's Lease {lease}: {why}"))
         }
         AutoscalerActivity::Gone => OtherAutoscaler::Gone,
         AutoscalerActivity::Goes => {
-            OtherAutoscaler::Works(format!("its Lease {place} is held or was held recently"))
+            OtherAutoscaler::Works(format!("its Lease {lease} is held or was held recently"))
         }
     }
 }
@@ -156,8 +156,8 @@ enum LeaseReadError {
 
 /// Reads a Lease, if it exists. If reading is denied, the state is unknown: Karpenter may be
 /// active.
-async fn look(client: &Client, place: &LeaseName) -> Result<Option<LeaseHolder>, LeaseReadError> {
-    match timeout(CALL, lease::other(client, place)).await {
+async fn look(client: &Client, lease: &LeaseName) -> Result<Option<LeaseHolder>, LeaseReadError> {
+    match timeout(CALL, lease::other(client, lease)).await {
         Ok(hold) => hold.map_err(LeaseReadError::Api),
         Err(_) => Err(LeaseReadError::Late),
     }

@@ -146,8 +146,8 @@ impl ClusterHandle {
     }
 
     /// Sets the reason why this host is not the leader. `None` if it is.
-    pub(crate) fn lead_by(&self, who: Option<String>) {
-        self.seen(|seen| seen.led_by = who);
+    pub(crate) fn lead_by(&self, reason: Option<String>) {
+        self.seen(|seen| seen.led_by = reason);
     }
 
     /// The reason why this host is not the leader.
@@ -241,10 +241,10 @@ impl ClusterHandle {
                 drop(reply.send(what(engine, now)));
             }
         });
-        let asked = async {
+        let answered = async {
             line.questions.send(question).await.ok()?;
             answer.await.ok()
         };
-        timeout(ANSWER, asked).await.ok().flatten()
+        timeout(ANSWER, answered).await.ok().flatten()
     }
 }

@@ -175,7 +175,7 @@ impl ClusterSet {
         let clusters = known.iter().map(|(cluster, _)| cluster.clone());
         let mut waited: BTreeMap<usize, Arc<Cluster>> = clusters.enumerate().collect();
         let each = known.into_iter().enumerate();
-        let mut each: FuturesUnordered<_> =
+        let mut preparations: FuturesUnordered<_> =
             each.map(|(at, (cluster, catalog))| async move {
                 (at, self.prepared(cluster, catalog).await)
             })
@@ -183,9 +183,9 @@ impl ClusterSet {
         let (mut over, mut is_over) = (pin!(sleep(patience.most)), false);
         let mut done = BTreeMap::new();
         let mut failed = BTreeMap::new();
-        while !(each.is_empty() || (is_over && done.len() >= patience.least)) {
+        while !(preparations.is_empty() || (is_over && done.len() >= patience.least)) {
             tokio::select! {
-                Some((at, prepared)) = each.next() => {
+                Some((at, prepared)) = preparations.next() => {
                     let Some(cluster) = waited.remove(&at) else {
                         continue;
                     };
@@ -269,11 +269,19 @@ impl ClusterSet {
     }
 
     /// Returns the simulated cloud of the cluster, or creates one.
-    fn cloud(&self, name: &ClusterName, of: &Simulated, catalog: &Arc<Catalog>) -> CloudHandle {
-        let known = self.clouds.get(name).filter(|(settings, _)| settings == of);
+    fn cloud(
+        &self,
+        name: &ClusterName,
+        simulated: &Simulated,
+        catalog: &Arc<Catalog>,
+    ) -> CloudHandle {
+        let known = self
+            .clouds
+            .get(name)
+            .filter(|(settings, _)| settings == simulated);
         match known {
             Some((_, cloud)) => cloud.clone(),
-            None => CloudHandle::start(catalog.clone(), of.boot),
+            None => CloudHandle::start(catalog.clone(), simulated.boot),
         }
     }
 
@@ -372,21 +380,21 @@ impl ClusterSet {
 
     /// Records a failed cluster and logs the reason.
     fn leave_out(&mut self, FailedCluster { cluster, why }: FailedCluster) {
-        let said = format!("cannot start [{}]: {}", why.code(), text::chain(&why));
+        let reason = format!("cannot start [{}]: {}", why.code(), text::chain(&why));
         let name = cluster.name.clone();
-        let front = match self.broken.get(&name) {
-            Some((_, front)) => front.clone(),
+        let handle = match self.broken.get(&name) {
+            Some((_, handle)) => handle.clone(),
             None => Arc::new(ClusterHandle::new(name.clone())),
         };
-        if front.led_by().as_ref() != Some(&said) {
+        if handle.led_by().as_ref() != Some(&reason) {
             let (code, why) = (why.code(), text::chain(&why));
             let help = "Outrigger retries, at most every two minutes; other clusters are not \
                         affected";
             tracing::error!(cluster = %name, code, why, help, "cannot start cluster");
         }
-        front.show(ClusterHealth::Degraded, Vec::new());
-        front.lead_by(Some(said));
-        self.broken.insert(name, (cluster, front));
+        handle.show(ClusterHealth::Degraded, Vec::new());
+        handle.lead_by(Some(reason));
+        self.broken.insert(name, (cluster, handle));
     }
 
     /// Starts a cluster, or applies a change to a running cluster.
@@ -469,8 +477,8 @@ impl ClusterSet {
         }
         #[cfg(feature = "aws")]
         if !cluster.region.is_empty() && !cluster.node_classes.is_empty() {
-            let region_handle = self.keepers.of(cluster).await;
-            let ec2 = Ec2::new(cluster.clone(), connection.clone(), region_handle);
+            let region = self.keepers.of(cluster).await;
+            let ec2 = Ec2::new(cluster.clone(), connection.clone(), region);
             return Ok(Arc::new(ec2));
         }
         match cluster.mode {
@@ -519,7 +527,7 @@ impl ClusterSet {
     /// The handles of all clusters.
     pub(crate) fn shown(&self) -> Clusters {
         let running = self.running.values().map(|it| &it.post.front);
-        let broken = self.broken.values().map(|(_, front)| front);
+        let broken = self.broken.values().map(|(_, handle)| handle);
         let mut all: Clusters = running.chain(broken).cloned().collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all

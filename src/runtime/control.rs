@@ -133,7 +133,7 @@ pub(crate) async fn start(
 ) -> Result<mpsc::Receiver<Reload>, ControlServerError> {
     let path = directory.join(SOCKET);
     let listener = listen(&path).await?;
-    let (reloads, asked) = mpsc::channel(RELOADS_MAX);
+    let (reloads, requests) = mpsc::channel(RELOADS_MAX);
     let server = ControlServer {
         clusters,
         manager,
@@ -151,7 +151,7 @@ pub(crate) async fn start(
             tracing::error!(%error, "control socket closed");
         }
     });
-    Ok(asked)
+    Ok(requests)
 }
 
 /// Opens the socket. Replaces the socket of a daemon that no longer runs, but no other file.
@@ -189,8 +189,8 @@ async fn status(State(server): State<ControlServer>) -> Json<StatusResponse> {
 }
 
 async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
-    let asked = cluster.ask(|engine, now| engine.status(now));
-    let status = timeout(PATIENCE, asked).await.ok().flatten();
+    let status = cluster.ask(|engine, now| engine.status(now));
+    let status = timeout(PATIENCE, status).await.ok().flatten();
     let standing = cluster.standing();
     ClusterStatusResponse {
         name: cluster.name.to_string(),
@@ -217,20 +217,20 @@ async fn inventory(
     let clusters = server.clusters.borrow().clone();
     let Some(cluster) = clusters
         .iter()
-        .find(|front| front.name.as_str() == question.cluster)
+        .find(|cluster| cluster.name.as_str() == question.cluster)
     else {
         let name = text::bounded(&question.cluster);
         let why = format!("the daemon has no cluster {name:?}");
         return Err((StatusCode::NOT_FOUND, why));
     };
-    let asked = cluster.ask(move |engine, now| engine.inventory(&wanted, now));
-    let held = timeout(PATIENCE, asked).await.ok().flatten();
+    let inventory = cluster.ask(move |engine, now| engine.inventory(&wanted, now));
+    let inventory = timeout(PATIENCE, inventory).await.ok().flatten();
     Ok(Json(ToldInventory {
         format_version: FORMAT.to_owned(),
         name: cluster.name.to_string(),
         standing: cluster.standing().as_str().to_owned(),
         led_by: cluster.led_by().map(|reason| text::bounded(&reason)),
-        holds: held.map(Holds::from),
+        holds: inventory.map(Holds::from),
         timeline: cluster.timeline(),
     }))
 }
@@ -245,18 +245,18 @@ async fn held(cluster: &ClusterHandle) -> Option<String> {
                 .ask(|engine, _| engine.weighed().map(Option::<&PendingApproval>::cloned))
                 .await
             {
-                Some(Some(held)) => return held,
+                Some(Some(approval)) => return approval,
                 Some(None) if cluster.standing() != ClusterHealth::Degraded => sleep(LOOK).await,
                 Some(None) | None => return None,
             }
         }
     };
-    let held = timeout(WEIGHED, weighed).await.ok().flatten()?;
-    let (name, nodes, total) = (&cluster.name, held.nodes.len(), held.total);
+    let approval = timeout(WEIGHED, weighed).await.ok().flatten()?;
+    let (name, nodes, total) = (&cluster.name, approval.nodes.len(), approval.total);
     Some(format!(
         "cluster {name}: the configuration would disrupt {nodes} of {total} nodes, more than \
          max_disrupted_per_reload; approve with outrigger reload --accept {}",
-        held.id
+        approval.id
     ))
 }
 
@@ -275,9 +275,9 @@ async fn reload(
     match timeout(RELOADED, answer).await {
         Ok(Ok(Ok(()))) => {
             let clusters = server.clusters.borrow().clone();
-            let held = join_all(clusters.iter().map(|cluster| held(cluster))).await;
-            let held: Vec<String> = held.into_iter().flatten().collect();
-            (StatusCode::OK, held.join("\n"))
+            let pending = join_all(clusters.iter().map(|cluster| held(cluster))).await;
+            let pending: Vec<String> = pending.into_iter().flatten().collect();
+            (StatusCode::OK, pending.join("\n"))
         }
         Ok(Ok(Err(error))) => (StatusCode::CONFLICT, text::line(&error.to_string())),
         Ok(Err(_)) => {

@@ -120,75 +120,75 @@ pub(crate) async fn run(
         level,
     };
     let directory = systemd::directory("RUNTIME_DIRECTORY");
-    let mut drivers = ClusterSet::start_as(identity(directory.as_deref()));
+    let mut cluster_set = ClusterSet::start_as(identity(directory.as_deref()));
     let (prepared, broken) = tokio::select! {
-        some = prepare_some(&drivers, wanted.clusters) => some?,
+        some = prepare_some(&cluster_set, wanted.clusters) => some?,
         () = stop.called() => return Ok(()),
     };
     let counted = MetricsRecorder::init(&in_effect.telemetry, &in_effect.written)?;
-    let (show, shown) = watch::channel(Clusters::new());
-    serve(&in_effect.telemetry, shown, &counted).await?;
-    if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
-        drivers.stop().await;
+    let (show, handles) = watch::channel(Clusters::new());
+    serve(&in_effect.telemetry, handles, &counted).await?;
+    if let Err(error) = cluster_set.apply(prepared, broken, wanted.fleet).await {
+        cluster_set.stop().await;
         return Err(error.into());
     }
-    show.send_replace(drivers.shown());
+    show.send_replace(cluster_set.shown());
     let manager = SdNotify::default();
     tokio::spawn(manager.clone().watch_over(show.subscribe()));
-    let mut asked = answer(directory, show.subscribe(), &manager).await;
+    let mut reloads = answer(directory, show.subscribe(), &manager).await;
     let cron = remind(&show, counted).await?;
     #[cfg(feature = "aws")]
-    refresh(&cron, drivers.keepers()).await?;
+    refresh(&cron, cluster_set.keepers()).await?;
     let mut wait = AGAIN;
     let mut again = Box::pin(sleep(wait));
     loop {
-        let (mut caller, mut news) = (None, None);
+        let (mut caller, mut changed_config) = (None, None);
         tokio::select! {
             () = stop.called() => break,
-            name = drivers.ended() => {
-                drivers.lost(&name).await;
-                show.send_replace(drivers.shown());
+            name = cluster_set.ended() => {
+                cluster_set.lost(&name).await;
+                show.send_replace(cluster_set.shown());
                 continue;
             }
             _ = hangup.recv() => {}
-            () = &mut again, if !drivers.is_whole() => {
+            () = &mut again, if !cluster_set.is_whole() => {
                 tokio::select! {
-                    () = mend(&mut drivers, &show) => {}
+                    () = mend(&mut cluster_set, &show) => {}
                     () = stop.called() => break,
                 }
                 wait = (wait * 2).min(AGAIN_MAX);
                 again = Box::pin(sleep(wait));
                 continue;
             }
-            Some(reload) = asked.recv() => caller = Some(reload),
-            changed = origin.changed() => news = Some(changed),
+            Some(reload) = reloads.recv() => caller = Some(reload),
+            changed = origin.changed() => changed_config = Some(changed),
         }
         manager.reloading();
         let result = tokio::select! {
-            result = in_effect.renew(&mut drivers, &mut origin, news) => result,
+            result = in_effect.renew(&mut cluster_set, &mut origin, changed_config) => result,
             () = stop.called() => break,
         };
         report_metrics::reloaded(result.is_ok());
-        show.send_replace(drivers.shown());
+        show.send_replace(cluster_set.shown());
         manager.reloaded(result.as_ref().err().map(ToString::to_string));
         // The caller may have disconnected.
         drop(caller.map(|reply: Reload| reply.send(result)));
     }
     // The control socket is closed.
-    drop(asked);
+    drop(reloads);
     manager.stopping();
     cron.stop().await;
-    drivers.stop().await;
+    cluster_set.stop().await;
     tracing::info!("stopped");
     Ok(())
 }
 
 /// Prepares clusters. Returns an error if none can be started.
 async fn prepare_some(
-    drivers: &ClusterSet,
+    cluster_set: &ClusterSet,
     clusters: Vec<Arc<Cluster>>,
 ) -> Result<(Vec<Prepared>, Vec<FailedCluster>), PrepareError> {
-    let (prepared, mut broken) = drivers.prepare_each(clusters, STARTING).await;
+    let (prepared, mut broken) = cluster_set.prepare_each(clusters, STARTING).await;
     if prepared.is_empty() && !broken.is_empty() {
         // If one of the errors may resolve itself, a restart may help.
         let passing = broken.iter().position(|failed| failed.why.may_pass());
@@ -198,12 +198,12 @@ async fn prepare_some(
 }
 
 /// Starts failed clusters whose error is resolved.
-async fn mend(drivers: &mut ClusterSet, show: &watch::Sender<Clusters>) {
-    if let Err(error) = drivers.mend().await {
+async fn mend(cluster_set: &mut ClusterSet, show: &watch::Sender<Clusters>) {
+    if let Err(error) = cluster_set.mend().await {
         let why = text::chain(&error);
         tracing::error!(why, "cannot start recovered clusters");
     }
-    show.send_replace(drivers.shown());
+    show.send_replace(cluster_set.shown());
 }
 
 /// The identity of this process.
@@ -216,12 +216,12 @@ fn identity(directory: Option<&Path>) -> HolderIdentity {
 /// requests. Clusters run even if the socket cannot be served.
 async fn answer(
     directory: Option<PathBuf>,
-    shown: watch::Receiver<Clusters>,
+    handles: watch::Receiver<Clusters>,
     manager: &SdNotify,
 ) -> mpsc::Receiver<Reload> {
     match directory {
         None => tracing::info!("no RUNTIME_DIRECTORY, not serving status and reload"),
-        Some(directory) => match control::start(&directory, shown, manager.clone()).await {
+        Some(directory) => match control::start(&directory, handles, manager.clone()).await {
             Ok(requests) => return requests,
             Err(error) => {
                 let why = text::chain(&error);
@@ -276,13 +276,13 @@ impl Stop {
 /// used only if it is free.
 async fn serve(
     telemetry: &Telemetry,
-    shown: watch::Receiver<Clusters>,
+    handles: watch::Receiver<Clusters>,
     counted: &MetricsRecorder,
 ) -> Result<(), AdminError> {
     if let Some(address) = &telemetry.listen {
-        return http_server::start(address, shown, counted.clone()).await;
+        return http_server::start(address, handles, counted.clone()).await;
     }
-    if let Err(error) = http_server::start(DEFAULT_LISTEN, shown, counted.clone()).await {
+    if let Err(error) = http_server::start(DEFAULT_LISTEN, handles, counted.clone()).await {
         let why = text::chain(&error);
         tracing::warn!(why, "cannot serve /livez, /readyz and /metrics");
     }
@@ -302,11 +302,11 @@ impl SettingsInEffect {
     /// is not fully applied.
     async fn renew(
         &mut self,
-        drivers: &mut ClusterSet,
+        cluster_set: &mut ClusterSet,
         origin: &mut impl ConfigOrigin,
-        news: Option<Result<DesiredConfig, ConfigRefusal>>,
+        changed_config: Option<Result<DesiredConfig, ConfigRefusal>>,
     ) -> Result<(), ReloadError> {
-        let read = match news {
+        let read = match changed_config {
             Some(read) => read,
             None => origin.read().await,
         };
@@ -314,7 +314,7 @@ impl SettingsInEffect {
             Ok(wanted) => wanted,
             Err(refusal) => return Err(keep_previous(refusal)),
         };
-        let result = self.apply(drivers, wanted).await;
+        let result = self.apply(cluster_set, wanted).await;
         if result.is_err() {
             origin.refused();
         }
@@ -323,22 +323,22 @@ impl SettingsInEffect {
 
     async fn apply(
         &mut self,
-        drivers: &mut ClusterSet,
+        cluster_set: &mut ClusterSet,
         wanted: DesiredConfig,
     ) -> Result<(), ReloadError> {
-        if let Some(error) = drivers.too_much(&wanted.clusters).await {
+        if let Some(error) = cluster_set.too_much(&wanted.clusters).await {
             return Err(keep_previous(ConfigRefusal::Prepare(error)));
         }
-        let (prepared, mut broken) = drivers.prepare_each(wanted.clusters, ALL).await;
+        let (prepared, mut broken) = cluster_set.prepare_each(wanted.clusters, ALL).await;
         // Clusters that had failed before may still fail, because they are not running.
         let new = broken
             .iter()
-            .position(|failed| !drivers.is_broken(&failed.cluster.name));
+            .position(|failed| !cluster_set.is_broken(&failed.cluster.name));
         if let Some(new) = new {
             let error = broken.swap_remove(new).why;
             return Err(keep_previous(ConfigRefusal::Prepare(error)));
         }
-        if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
+        if let Err(error) = cluster_set.apply(prepared, broken, wanted.fleet).await {
             let why = text::chain(&error);
             tracing::error!(why, "configuration reloaded in part");
             return Err(ReloadError::Partial(error));
@@ -359,7 +359,7 @@ impl SettingsInEffect {
                 tracing::warn!("telemetry.{argument} changed, restart the daemon to apply it");
             }
         }
-        tracing::info!(clusters = drivers.len(), "reloaded configuration");
+        tracing::info!(clusters = cluster_set.len(), "reloaded configuration");
         Ok(())
     }
 }
@@ -390,8 +390,8 @@ async fn remind(
     let cron = Cron::start().await?;
     let clusters = show.subscribe();
     cron.every(REMINDER, move || {
-        for shown in clusters.borrow().iter() {
-            shown.remind();
+        for cluster in clusters.borrow().iter() {
+            cluster.remind();
         }
         counted.drop_old_samples();
     })
@@ -401,10 +401,10 @@ async fn remind(
 
 /// Triggers refreshes of AWS data. Each region task knows what is due.
 #[cfg(feature = "aws")]
-async fn refresh(cron: &Cron, keepers: Arc<Regions>) -> Result<(), CronError> {
+async fn refresh(cron: &Cron, regions: Arc<Regions>) -> Result<(), CronError> {
     cron.every(REMINDER, move || {
-        let keepers = keepers.clone();
-        tokio::spawn(async move { keepers.tick().await });
+        let regions = regions.clone();
+        tokio::spawn(async move { regions.tick().await });
     })
     .await
 }

@@ -92,7 +92,7 @@ impl EngineThread {
         parts: EngineDeps,
         term: u64,
         fleet_client: FleetClient,
-        front: Arc<ClusterHandle>,
+        handle: Arc<ClusterHandle>,
     ) -> std::io::Result<Self> {
         let connection = parts.connection.of_term(term);
         let (events, inbox) = mpsc::channel(INBOX);
@@ -104,12 +104,12 @@ impl EngineThread {
         let name = parts.cluster.name.clone();
         let watches = watching::start(&parts.cluster, &connection, &events);
         let runtime = Handle::current();
-        front.drive(Some(EngineChannel {
+        handle.drive(Some(EngineChannel {
             events: events.clone(),
             questions: ask,
         }));
         let mut engine = Engine::new(clock::seed());
-        if front.is_mismatched() {
+        if handle.is_mismatched() {
             engine.report_first_match();
         }
         let engine_loop = EngineLoop {
@@ -124,7 +124,7 @@ impl EngineThread {
                 watches,
             }),
             event_recorder: None,
-            front,
+            front: handle,
             inbox,
             questions,
             fleet_client,
@@ -457,8 +457,8 @@ impl EngineLoop {
     }
 
     /// Processes pending events, up to a maximum.
-    fn take_waiting(&mut self, most: usize) {
-        for _ in 0..most {
+    fn take_waiting(&mut self, limit: usize) {
+        for _ in 0..limit {
             match self.inbox.try_recv() {
                 Ok(event) => self.take(event),
                 Err(_) => return,

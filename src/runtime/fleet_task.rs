@@ -53,12 +53,12 @@ impl FleetHandle {
     /// Starts a fleet without clusters.
     pub(crate) fn start() -> Self {
         let (requests, inbox) = mpsc::channel(QUEUE);
-        let region_handle = FleetTask {
+        let task = FleetTask {
             fleet: Fleet::default(),
             seats: BTreeMap::new(),
             lives: 0,
         };
-        tokio::spawn(region_handle.keep(inbox));
+        tokio::spawn(task.keep(inbox));
         Self { requests }
     }
 
@@ -172,11 +172,15 @@ impl FleetTask {
             }
             FleetTaskRequest::Join(cluster, reply) => {
                 self.lives += 1;
-                let (tell, news) = mpsc::channel(NEWS);
+                let (tell, events) = mpsc::channel(NEWS);
                 self.seats.insert(cluster.clone(), (self.lives, tell));
                 self.fleet.rejoin(&cluster, now);
                 let (life, view) = (self.lives, self.fleet.view_of(&cluster, now));
-                drop(reply.send(Joined { life, view, news }));
+                drop(reply.send(Joined {
+                    life,
+                    view,
+                    news: events,
+                }));
             }
             FleetTaskRequest::Ask {
                 cluster,
@@ -204,11 +208,11 @@ impl FleetTask {
                 continue;
             }
             let is_view = matches!(event, Event::FleetChanged(_));
-            let told = self
+            let was_sent = self
                 .seats
                 .get(&cluster)
                 .is_none_or(|seat| seat.1.try_send(event).is_ok());
-            if !told && is_view {
+            if !was_sent && is_view {
                 self.fleet.missed(&cluster, now);
             }
         }

@@ -73,9 +73,9 @@ pub(crate) async fn start(
 
 /// Ready if every cluster is ready or degraded. Not ready before the first status, and while an
 /// engine has just stopped.
-async fn readyz(State(shown): State<ServedState>, RawQuery(query): RawQuery) -> impl IntoResponse {
+async fn readyz(State(served): State<ServedState>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let verbose = query.is_some_and(|query| query.split('&').any(|it| it.starts_with("verbose")));
-    let clusters = shown.clusters.borrow().clone();
+    let clusters = served.clusters.borrow().clone();
     let mut text = String::new();
     let mut all = !clusters.is_empty();
     for cluster in &clusters {
@@ -104,9 +104,9 @@ async fn readyz(State(shown): State<ServedState>, RawQuery(query): RawQuery) -> 
     )
 }
 
-async fn render(State(shown): State<ServedState>) -> impl IntoResponse {
+async fn render(State(served): State<ServedState>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    let clusters = shown.clusters.borrow().clone();
+    let clusters = served.clusters.borrow().clone();
     let now = clock::now();
     let counted: Vec<_> = clusters
         .iter()
@@ -119,6 +119,6 @@ async fn render(State(shown): State<ServedState>) -> impl IntoResponse {
         .collect();
     (
         [(header::CONTENT_TYPE, kind)],
-        shown.metrics.render(&names, samples),
+        served.metrics.render(&names, samples),
     )
 }

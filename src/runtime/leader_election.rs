@@ -90,22 +90,22 @@ impl LeaderElector {
         cluster: ClusterName,
         connection: Connection,
         identity: &HolderIdentity,
-        company: Arc<LeaseBalancer>,
+        balancer: Arc<LeaseBalancer>,
     ) -> Self {
         connection.fence.close();
-        let (turn, seen) = watch::channel(Leadership::default());
+        let (leadership, seen) = watch::channel(Leadership::default());
         let (stop, stopping) = watch::channel(false);
         let (rest, rested) = watch::channel(0);
         let me = identity.holder(&cluster);
-        let told = Some((company.clone(), cluster.clone()));
-        let seeker = ElectionTask {
+        let balanced = Some((balancer.clone(), cluster.clone()));
+        let task = ElectionTask {
             cluster,
             lookout: AutoscalerWatch::start(&connection),
             connection,
             candidate: LeaseObserver::new(&me),
             me,
             identity: identity.clone(),
-            company,
+            company: balancer,
             began: clock::monotonic(),
             known: None,
             until: None,
@@ -120,14 +120,14 @@ impl LeaderElector {
             returned: None,
             asks: 0,
             free: None,
-            turn,
+            turn: leadership,
         };
         Self {
             turn: seen,
             rest,
-            company: told,
+            company: balanced,
             stop,
-            task: Some(tokio::spawn(seeker.seek(stopping))),
+            task: Some(tokio::spawn(task.seek(stopping))),
         }
     }
 
@@ -141,8 +141,12 @@ impl LeaderElector {
 
     /// Returns when the state has changed.
     pub(crate) async fn changed(&mut self, was: &Leadership) {
-        let gone = self.turn.wait_for(|turn| turn != was).await.is_err();
-        if gone && self.turn() == *was {
+        let has_ended = self
+            .turn
+            .wait_for(|leadership| leadership != was)
+            .await
+            .is_err();
+        if has_ended && self.turn() == *was {
             // Without an election the state never changes.
             std::future::pending().await
         }
@@ -150,8 +154,8 @@ impl LeaderElector {
 
     /// Sets whether the engine makes decisions while this host is the leader.
     pub(crate) fn report_health(&self, well: bool) {
-        if let Some((company, cluster)) = &self.company {
-            company.report_health(cluster, well);
+        if let Some((balancer, cluster)) = &self.company {
+            balancer.report_health(cluster, well);
         }
     }
 
@@ -222,19 +226,19 @@ struct ElectionTask {
 
 impl ElectionTask {
     async fn seek(mut self, mut stopping: watch::Receiver<bool>) {
-        let mut news = self.company.news();
+        let mut changes = self.company.news();
         loop {
             // A cancelled call may still take effect, and then its version is unknown and the Lease
             // cannot be released. Calls are therefore not cancelled. Each call has a timeout.
             let wait = self.step().await;
             // Ignore changes from this cluster itself.
-            news.borrow_and_update();
+            changes.borrow_and_update();
             tokio::select! {
                 () = sleep(wait) => {}
                 () = self.lookout.changed() => {}
                 _ = self.rested.changed() => {}
                 // A leader does not need changes of the first Lease of its group.
-                _ = news.changed(), if self.until.is_none() => {}
+                _ = changes.changed(), if self.until.is_none() => {}
                 _ = stopping.wait_for(|stop| *stop) => break,
             }
         }
@@ -267,13 +271,13 @@ impl ElectionTask {
         let sight = self.candidate.see(hold, self.began.elapsed(), |holder| {
             identity.has_died(holder)
         });
-        let place = match sight {
+        let status = match sight {
             LeaseOwner::Free if self.barred => LeaseStatus::Unreachable,
             LeaseOwner::Free => LeaseStatus::Free,
             LeaseOwner::Mine => LeaseStatus::Mine,
             LeaseOwner::Theirs(_) => LeaseStatus::Theirs(host_of(&known.hold.holder).to_owned()),
         };
-        let may_hold = self.company.take(&self.cluster, place);
+        let may_hold = self.company.take(&self.cluster, status);
         if may_hold || !matches!(sight, LeaseOwner::Free) {
             self.waits = None;
         }
@@ -338,15 +342,15 @@ impl ElectionTask {
     async fn hold(&mut self, known: LeaseState) -> Duration {
         let since = Moment::now();
         let (connection, me) = (self.connection.clone(), self.me.clone());
-        let held = lease::hold(&connection, &known, &me, since.wall);
-        let held = self.call(held).await;
-        self.barred = matches!(&held, Err(Failure::Fault(_)));
-        match held {
-            Ok(held) => {
-                let asked = held.asked.clone();
-                self.known = Some(held);
+        let holding = lease::hold(&connection, &known, &me, since.wall);
+        let result = self.call(holding).await;
+        self.barred = matches!(&result, Err(Failure::Fault(_)));
+        match result {
+            Ok(lease) => {
+                let request = lease.asked.clone();
+                self.known = Some(lease);
                 self.lead(since);
-                let asked = self.gives(asked).then_some(PartingReason::Asked);
+                let asked = self.gives(request).then_some(PartingReason::Asked);
                 let why = asked.or(self.is_unfit().then_some(PartingReason::Unfit));
                 match (self.parting, why) {
                     (None, Some(why)) => {
@@ -371,10 +375,10 @@ impl ElectionTask {
 
     /// Returns whether another host has requested the cluster since the last renewal, and the
     /// balancer agrees.
-    fn gives(&mut self, asked: Option<String>) -> bool {
-        let before = self.heard.replace(asked.clone());
-        let news = before.is_some_and(|before| before != asked);
-        let host = asked.as_deref().map(asker);
+    fn gives(&mut self, request: Option<String>) -> bool {
+        let before = self.heard.replace(request.clone());
+        let news = before.is_some_and(|before| before != request);
+        let host = request.as_deref().map(asker);
         news && host.is_some_and(|host| self.company.gives_to(host))
     }
 
@@ -429,11 +433,11 @@ impl ElectionTask {
         if self.returned.is_some_and(|since| since.elapsed() < RETURNS) {
             return Some(PartingReason::Unfit);
         }
-        let asked = known
+        let request = known
             .asked
             .as_deref()
             .filter(|_| known.hold.holder.is_empty());
-        let host = asked.map(asker);
+        let host = request.map(asker);
         if host.is_none_or(|host| host == host_of(&self.me)) {
             self.free = None;
             return None;
@@ -454,8 +458,8 @@ impl ElectionTask {
         self.asks += 1;
         let connection = self.connection.clone();
         let host = host_of(&self.me);
-        let asked = self.call(lease::ask(&connection, host, clock::now())).await;
-        match asked {
+        let result = self.call(lease::ask(&connection, host, clock::now())).await;
+        match result {
             Ok(()) => tracing::info!(
                 cluster = %self.cluster,
                 "requesting handover of cluster from a host with at least two more clusters"
@@ -478,7 +482,7 @@ impl ElectionTask {
             let is_handover = self.handover.is_some()
                 || self
                     .asked
-                    .is_some_and(|asked| asked.elapsed() < PARTS + YIELDS);
+                    .is_some_and(|requested_at| requested_at.elapsed() < PARTS + YIELDS);
             self.handover = is_handover.then(clock::monotonic);
             self.asks = 0;
             tracing::info!(
@@ -497,8 +501,8 @@ impl ElectionTask {
     /// Another host is the leader, or may become it.
     fn follow(&mut self, why: &str) {
         self.lose(why);
-        let news = !matches!(*self.turn.borrow(), Leadership::Follows(_));
-        if news {
+        let is_new = !matches!(*self.turn.borrow(), Leadership::Follows(_));
+        if is_new {
             tracing::info!(cluster = %self.cluster, why, "standing by as follower");
         }
         self.tell(Leadership::Follows(why.to_owned()));
@@ -549,9 +553,9 @@ impl ElectionTask {
     /// This host lost leadership, or cannot acquire it.
     fn fail(&mut self, why: String) {
         self.lose(&why);
-        let turn = Leadership::Fails(why);
-        if *self.turn.borrow() != turn
-            && let Leadership::Fails(why) = &turn
+        let leadership = Leadership::Fails(why);
+        if *self.turn.borrow() != leadership
+            && let Leadership::Fails(why) = &leadership
         {
             let lease = &self.connection.lease;
             tracing::error!(
@@ -559,15 +563,15 @@ impl ElectionTask {
                 "cannot acquire Lease, taking no action"
             );
         }
-        self.tell(turn);
+        self.tell(leadership);
     }
 
-    fn tell(&self, turn: Leadership) {
-        telemetry::leads(&self.cluster, matches!(turn, Leadership::Leads(_)));
+    fn tell(&self, leadership: Leadership) {
+        telemetry::leads(&self.cluster, matches!(leadership, Leadership::Leads(_)));
         self.turn.send_if_modified(|current| {
-            let news = *current != turn;
-            *current = turn;
-            news
+            let has_changed = *current != leadership;
+            *current = leadership;
+            has_changed
         });
     }
 
@@ -611,8 +615,8 @@ impl ElectionTask {
 }
 
 /// The host in a handover request. The format is `HOST TIME`.
-fn asker(asked: &str) -> &str {
-    asked.split_once(' ').map_or(asked, |(host, _)| host)
+fn asker(request: &str) -> &str {
+    request.split_once(' ').map_or(request, |(host, _)| host)
 }
 
 /// Why a call for the Lease failed.

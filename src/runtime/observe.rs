@@ -76,53 +76,53 @@ pub(crate) async fn visit(
         .iter()
         .map(|cluster| cluster.name.clone())
         .collect();
-    let mut drivers = ClusterSet::start();
+    let mut cluster_set = ClusterSet::start();
     let prepared = clusters
         .into_iter()
-        .map(|cluster| prepared(&drivers, cluster, until));
-    let (mut ready, mut sights) = (Vec::new(), Vec::new());
+        .map(|cluster| prepared(&cluster_set, cluster, until));
+    let (mut ready, mut results) = (Vec::new(), Vec::new());
     for (cluster, outcome) in join_all(prepared).await {
         match outcome {
             Ok(parts) => ready.extend(parts),
-            Err(error) => sights.push(ObservedCluster::failed(cluster, error)),
+            Err(error) => results.push(ObservedCluster::failed(cluster, error)),
         }
     }
-    if let Err(error) = drivers.apply(ready, Vec::new(), limits).await {
-        sights.extend(
+    if let Err(error) = cluster_set.apply(ready, Vec::new(), limits).await {
+        results.extend(
             order.into_iter().map(|cluster| {
                 ObservedCluster::failed(cluster, ObserveError::Apply(error.clone()))
             }),
         );
-        return sights;
+        return results;
     }
-    let shown = drivers.shown();
-    let seen = join_all(shown.iter().map(|cluster| sight(cluster, until)));
+    let handles = cluster_set.shown();
+    let seen = join_all(handles.iter().map(|cluster| sight(cluster, until)));
     #[cfg(feature = "aws")]
-    let seen = asking(&drivers, seen);
-    sights.extend(seen.await);
+    let seen = asking(&cluster_set, seen);
+    results.extend(seen.await);
     if shares {
         // Each cluster counts toward the limits of the fleet, and all are known now.
-        for result in sights.iter_mut().filter(|result| result.seen.is_ok()) {
-            let front = shown.iter().find(|front| front.name == result.cluster);
-            if let Some(again) = front.map(|front| front.ask(|engine, _| known(engine))) {
+        for result in results.iter_mut().filter(|result| result.seen.is_ok()) {
+            let handle = handles.iter().find(|handle| handle.name == result.cluster);
+            if let Some(again) = handle.map(|handle| handle.ask(|engine, _| known(engine))) {
                 result.seen = again.await.ok_or(ObserveError::Unresponsive);
             }
         }
     }
-    drop(timeout(STOP, drivers.stop()).await);
-    sights.sort_by_key(|result| order.iter().position(|name| *name == result.cluster));
-    sights
+    drop(timeout(STOP, cluster_set.stop()).await);
+    results.sort_by_key(|result| order.iter().position(|name| *name == result.cluster));
+    results
 }
 
 /// Retries failed AWS requests until the work is done.
 #[cfg(feature = "aws")]
-async fn asking<T>(drivers: &ClusterSet, work: impl Future<Output = T>) -> T {
-    let keepers = drivers.keepers();
+async fn asking<T>(cluster_set: &ClusterSet, work: impl Future<Output = T>) -> T {
+    let regions = cluster_set.keepers();
     let mut work = pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return done,
-            () = sleep(AGAIN) => keepers.tick().await,
+            () = sleep(AGAIN) => regions.tick().await,
         }
     }
 }
@@ -130,7 +130,7 @@ async fn asking<T>(drivers: &ClusterSet, work: impl Future<Output = T>) -> T {
 /// The parts that observe a cluster. It does not read the queue, because the daemon would miss the
 /// messages.
 async fn prepared(
-    drivers: &ClusterSet,
+    cluster_set: &ClusterSet,
     cluster: Cluster,
     until: Instant,
 ) -> (ClusterName, Result<Vec<Prepared>, ObserveError>) {
@@ -140,7 +140,7 @@ async fn prepared(
         interruption: None,
         ..cluster
     });
-    let outcome = match timeout_at(until, drivers.prepare(vec![observed])).await {
+    let outcome = match timeout_at(until, cluster_set.prepare(vec![observed])).await {
         Ok(prepared) => prepared.map_err(ObserveError::Prepare),
         Err(_) => Err(ObserveError::Late),
     };
@@ -148,16 +148,16 @@ async fn prepared(
 }
 
 /// Waits until an engine knows everything, or until the timeout.
-async fn sight(front: &ClusterHandle, until: Instant) -> ObservedCluster {
-    let cluster = front.name.clone();
+async fn sight(handle: &ClusterHandle, until: Instant) -> ObservedCluster {
+    let cluster = handle.name.clone();
     loop {
         let is_last = clock::monotonic() >= until;
-        let asked = front.ask(move |engine, now| {
+        let answer = handle.ask(move |engine, now| {
             let missing = engine.missing(now);
             let is_enough = missing.is_none() || (is_last && engine.is_ready());
             (is_enough.then(|| known(engine)), missing)
         });
-        match asked.await {
+        match answer.await {
             Some((Some(state), missing)) => {
                 return ObservedCluster {
                     cluster,

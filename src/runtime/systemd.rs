@@ -49,24 +49,26 @@ impl SdNotify {
     /// Monitors the clusters until the process ends. Reports the daemon as started when each
     /// cluster is ready or degraded, and as alive while every engine is active.
     pub(crate) async fn watch_over(self, clusters: watch::Receiver<Clusters>) {
-        let word = sd_notify::watchdog_enabled().map(|limit| limit / WORDS);
-        let tick = word.map_or(TICK, |it| it.clamp(TICK / 100, TICK));
-        let (mut said, mut stalls) = (String::new(), false);
+        let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / WORDS);
+        let tick = watchdog.map_or(TICK, |it| it.clamp(TICK / 100, TICK));
+        let (mut last_line, mut stalls) = (String::new(), false);
         let mut spoke = clock::monotonic();
         loop {
             sleep(tick).await;
-            let shown = clusters.borrow().clone();
-            let line = self.line(&shown);
-            if line != said {
+            let handles = clusters.borrow().clone();
+            let line = self.line(&handles);
+            if line != last_line {
                 send(&[NotifyState::Status(&line)]);
-                said = line;
+                last_line = line;
             }
-            let has_started =
-                !shown.is_empty() && shown.iter().all(|cluster| cluster.standing().is_settled());
+            let has_started = !handles.is_empty()
+                && handles
+                    .iter()
+                    .all(|cluster| cluster.standing().is_settled());
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send(&[NotifyState::Ready]);
             }
-            let stalled = shown
+            let stalled = handles
                 .iter()
                 .find(|cluster| cluster.idle_for().is_some_and(|it| it > STALLED));
             if let Some(cluster) = stalled.filter(|_| !stalls) {
@@ -77,7 +79,7 @@ impl SdNotify {
                 );
             }
             stalls = stalled.is_some();
-            let due = word.is_some_and(|word| spoke.elapsed() + tick > word);
+            let due = watchdog.is_some_and(|watchdog| spoke.elapsed() + tick > watchdog);
             if due && !stalls {
                 send(&[NotifyState::Watchdog]);
                 spoke = clock::monotonic();
@@ -113,9 +115,9 @@ impl SdNotify {
     }
 
     /// The status line of `systemctl status`.
-    fn line(&self, shown: &[Arc<ClusterHandle>]) -> String {
+    fn line(&self, handles: &[Arc<ClusterHandle>]) -> String {
         let counts = ClusterHealth::ALL.into_iter().filter_map(|standing| {
-            let count = shown
+            let count = handles
                 .iter()
                 .filter(|cluster| cluster.standing() == standing)
                 .count();

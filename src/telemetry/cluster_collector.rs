@@ -99,24 +99,24 @@ pub(crate) struct Sync {
 
 /// Current age of the state of a cluster.
 pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
-    let mut sheet = SampleBuffer::of(cluster);
+    let mut buffer = SampleBuffer::of(cluster);
     let unsynced = sync
         .unready_since
         .map_or(0.0, |since| seconds_since(since, now));
-    sheet.put(
+    buffer.put(
         "karpenter_cluster_state_unsynced_time_seconds",
         &[],
         unsynced,
     );
     if let Some(seen) = sync.seen_least {
-        sheet.put("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
+        buffer.put("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
     }
     for skew in sync.clock_skews.into_iter().flatten() {
         let labels = [("peer", skew.peer.as_str())];
         let ahead = skew.ahead.as_secs_f64();
-        sheet.put("outrigger_clock_skew_seconds", &labels, ahead);
+        buffer.put("outrigger_clock_skew_seconds", &labels, ahead);
     }
-    sheet.samples
+    buffer.samples
 }
 
 fn seconds_since(since: Timestamp, now: Timestamp) -> f64 {
@@ -130,28 +130,28 @@ pub(crate) fn samples<'h>(
     held: impl Iterator<Item = &'h Held>,
     per_node: bool,
 ) -> Vec<MetricSample> {
-    let mut sheet = SampleBuffer::of(cluster);
+    let mut buffer = SampleBuffer::of(cluster);
     for (pool, reason, verdict) in held {
         let labels = [
             ("nodepool", pool.as_str()),
             ("reason", reason.as_str()),
             ("verdict", verdict),
         ];
-        sheet.put("outrigger_disruption_held", &labels, 1.0);
+        buffer.put("outrigger_disruption_held", &labels, 1.0);
     }
     let nodes = state.objects.nodes.len();
-    sheet.put("karpenter_cluster_state_node_count", &[], count(nodes));
-    pools(&mut sheet, state);
-    pods(&mut sheet, state, per_node);
+    buffer.put("karpenter_cluster_state_node_count", &[], count(nodes));
+    pools(&mut buffer, state);
+    pods(&mut buffer, state, per_node);
     if per_node {
         for node in state.objects.nodes.values() {
-            resources_of(&mut sheet, state, node);
+            resources_of(&mut buffer, state, node);
         }
     }
-    sheet.samples
+    buffer.samples
 }
 
-fn pools(sheet: &mut SampleBuffer, state: &State) {
+fn pools(buffer: &mut SampleBuffer, state: &State) {
     for (pool, holding) in state.holdings() {
         let pool = ("nodepool", pool.as_str());
         let capacity = &holding.usage.capacity;
@@ -162,13 +162,13 @@ fn pools(sheet: &mut SampleBuffer, state: &State) {
             .chain(amounts(capacity).filter(|(name, _)| !COMMON.contains(name)));
         for (resource, value) in usage {
             let labels = [pool, ("resource_type", &type_of(resource))];
-            sheet.put("karpenter_nodepools_usage", &labels, value);
+            buffer.put("karpenter_nodepools_usage", &labels, value);
         }
         for (phase, claims) in &holding.claims {
             let labels = [pool, ("phase", phase.as_str())];
-            sheet.put("outrigger_claims", &labels, count(*claims));
+            buffer.put("outrigger_claims", &labels, count(*claims));
         }
-        sheet.put(
+        buffer.put(
             "outrigger_cost_dollars_per_hour",
             &[pool],
             holding.cost.usd_per_h(),
@@ -176,22 +176,22 @@ fn pools(sheet: &mut SampleBuffer, state: &State) {
     }
     for pool in &state.cluster.pools {
         let limits = &pool.limits;
-        let nodes = limits.nodes.map(|most| ("nodes", i64::from(most)));
+        let nodes = limits.nodes.map(|limit| ("nodes", i64::from(limit)));
         let capacity = limits.capacity.iter();
-        let capacity = capacity.map(|(name, most)| (name.as_str(), *most));
-        for (name, most) in capacity.chain(nodes) {
+        let capacity = capacity.map(|(name, limit)| (name.as_str(), *limit));
+        for (name, limit) in capacity.chain(nodes) {
             let labels = [
                 ("nodepool", pool.name.as_str()),
                 ("resource_type", &type_of(name)),
             ];
-            sheet.put("karpenter_nodepools_limit", &labels, units(name, most));
+            buffer.put("karpenter_nodepools_limit", &labels, units(name, limit));
         }
     }
 }
 
 /// Pods by phase and node properties. Without series per node, pods on nodes with equal labels are
 /// counted together. Sums are the same.
-fn pods(sheet: &mut SampleBuffer, state: &State, per_node: bool) {
+fn pods(buffer: &mut SampleBuffer, state: &State, per_node: bool) {
     let mut counts: BTreeMap<Vec<(&str, &str)>, usize> = BTreeMap::new();
     for (alike, pods) in state.pods_alike() {
         let mut labels = vec![("namespace", alike.namespace), ("phase", alike.phase)];
@@ -203,26 +203,26 @@ fn pods(sheet: &mut SampleBuffer, state: &State, per_node: bool) {
         *counts.entry(labels).or_insert(0) += pods;
     }
     for (labels, pods) in counts {
-        sheet.put("karpenter_pods_state", &labels, count(pods));
+        buffer.put("karpenter_pods_state", &labels, count(pods));
     }
 }
 
-fn resources_of(sheet: &mut SampleBuffer, state: &State, node: &Node) {
+fn resources_of(buffer: &mut SampleBuffer, state: &State, node: &Node) {
     let requested = state.requested_on(node);
     let labels = labels_of(Some(node));
     let name = ("node_name", node.name.as_str());
-    for (resource, there) in amounts(&node.allocatable) {
+    for (resource, allocatable) in amounts(&node.allocatable) {
         let kind = type_of(resource);
         let labels: Vec<_> = [name, ("resource_type", kind.as_str())]
             .into_iter()
             .chain(labels)
             .collect();
-        sheet.put("karpenter_nodes_allocatable", &labels, there);
+        buffer.put("karpenter_nodes_allocatable", &labels, allocatable);
         for (series, requests) in [
             ("karpenter_nodes_total_daemon_requests", &requested.daemons),
             ("karpenter_nodes_total_pod_requests", &requested.pods),
         ] {
-            sheet.put(series, &labels, units(resource, requests.get(resource)));
+            buffer.put(series, &labels, units(resource, requests.get(resource)));
         }
     }
 }

@@ -61,8 +61,8 @@ struct Connected {
 
 impl Connected {
     /// Connects to a restarted journal and sends a line.
-    fn reconnect(&mut self, place: &Path, datagram: &[u8]) -> io::Result<usize> {
-        self.socket = connected(place)?;
+    fn reconnect(&mut self, path: &Path, datagram: &[u8]) -> io::Result<usize> {
+        self.socket = connected(path)?;
         self.socket.send(datagram)
     }
 }
@@ -98,19 +98,19 @@ impl Journal {
         }
         connection.again = None;
         if connection.lost > 0 {
-            let mut told = JournalEntry::default();
-            told.field("message", "lost log lines".to_owned());
-            told.field("lines", connection.lost.to_string());
-            if connection.socket.send(&told.datagram(Level::WARN)).is_ok() {
+            let mut entry = JournalEntry::default();
+            entry.field("message", "lost log lines".to_owned());
+            entry.field("lines", connection.lost.to_string());
+            if connection.socket.send(&entry.datagram(Level::WARN)).is_ok() {
                 connection.lost = 0;
             }
         }
     }
 }
 
-fn connected(place: &Path) -> io::Result<UnixDatagram> {
+fn connected(path: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
-    socket.connect(place)?;
+    socket.connect(path)?;
     socket.set_write_timeout(Some(PATIENCE))?;
     Ok(socket)
 }

@@ -71,8 +71,8 @@ pub(crate) fn init(
     drop(lines.try_init());
     #[cfg(feature = "otlp")]
     let traces = traces.map(|trace| {
-        let told = trace.inspect_err(|error| tracing::warn!(%error, "cannot send traces"));
-        Traces(told.ok())
+        let sender = trace.inspect_err(|error| tracing::warn!(%error, "cannot send traces"));
+        Traces(sender.ok())
     });
     #[cfg(not(feature = "otlp"))]
     let traces = endpoint.map(|_| {
@@ -127,19 +127,19 @@ fn name(node: Option<&NodeName>) -> Option<&str> {
 }
 
 fn names(nodes: &[NodeName]) -> String {
-    let shown: Vec<&str> = nodes.iter().take(PODS).map(NodeName::as_str).collect();
-    shown.join(" ")
+    let listed_names: Vec<&str> = nodes.iter().take(PODS).map(NodeName::as_str).collect();
+    listed_names.join(" ")
 }
 
 fn some(pods: &[PodKey]) -> String {
-    let shown: Vec<String> = pods.iter().take(PODS).map(ToString::to_string).collect();
-    let rest = pods.len().saturating_sub(PODS);
-    let more = if rest > 0 {
-        format!(" and {rest} more")
+    let listed_names: Vec<String> = pods.iter().take(PODS).map(ToString::to_string).collect();
+    let omitted = pods.len().saturating_sub(PODS);
+    let more = if omitted > 0 {
+        format!(" and {omitted} more")
     } else {
         String::new()
     };
-    shown.join(" ") + &more
+    listed_names.join(" ") + &more
 }
 
 /// Writes a report to the log.

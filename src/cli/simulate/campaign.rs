@@ -44,8 +44,9 @@ pub(super) fn run(
             .collect();
         threads
             .into_iter()
-            .flat_map(|one| {
-                one.join()
+            .flat_map(|worker| {
+                worker
+                    .join()
                     .unwrap_or_else(|cause| std::panic::resume_unwind(cause))
             })
             .collect()

@@ -99,8 +99,8 @@ impl Day<'_> {
     /// Reduces the samples to the plotted points: of each interval, the sample with the most
     /// pending pods.
     fn points(&self) -> Vec<&WorldSample> {
-        let each = self.samples.len().div_ceil(POINTS_MAX).max(1);
-        let chunks = self.samples.chunks(each);
+        let chunk_size = self.samples.len().div_ceil(POINTS_MAX).max(1);
+        let chunks = self.samples.chunks(chunk_size);
         let busiest = chunks.filter_map(|chunk| chunk.iter().max_by_key(|chunk| chunk.pending));
         busiest.collect()
     }
@@ -120,17 +120,17 @@ impl Day<'_> {
         &self,
         area: &'a Area<'b>,
         title: &str,
-        most: f64,
+        max: f64,
     ) -> anyhow::Result<Chart<'a, 'b>> {
         area.draw(&Text::new(title.to_owned(), (8, 6), bold()))?;
-        let most = if most > 0.0 { most * 1.05 } else { 1.0 };
+        let max = if max > 0.0 { max * 1.05 } else { 1.0 };
         let mut chart = ChartBuilder::on(area)
             .margin_top(TOP)
             .margin_right(LEGEND)
             .set_left_and_bottom_label_area_size(0)
             .x_label_area_size(22)
             .y_label_area_size(LEFT)
-            .build_cartesian_2d(0.0..self.span(), 0.0..most)?;
+            .build_cartesian_2d(0.0..self.span(), 0.0..max)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -156,8 +156,8 @@ impl Day<'_> {
     }
 
     fn instances(&self, area: &Area<'_>, points: &[&WorldSample]) -> Drawn {
-        let most = points.iter().map(|point| point.live()).max().unwrap_or(0);
-        let mut chart = self.panel(area, "Instances by type", float(most))?;
+        let max = points.iter().map(|point| point.live()).max().unwrap_or(0);
+        let mut chart = self.panel(area, "Instances by type", float(max))?;
         let kinds = kinds(self.samples);
         let mut below = vec![0.0; points.len()];
         let mut legend = Vec::new();
@@ -171,8 +171,8 @@ impl Day<'_> {
             let upper = hours.clone().zip(above.iter().copied());
             let lower = hours.zip(below.iter().copied());
             let lower: Vec<(f64, f64)> = lower.collect();
-            let around: Vec<(f64, f64)> = upper.chain(lower.into_iter().rev()).collect();
-            let shape = Polygon::new(around, colour.mix(0.85).filled());
+            let outline: Vec<(f64, f64)> = upper.chain(lower.into_iter().rev()).collect();
+            let shape = Polygon::new(outline, colour.mix(0.85).filled());
             chart.draw_series([shape])?;
             below = above;
             legend.push((kind.text(), colour));
@@ -191,8 +191,8 @@ impl Day<'_> {
         let values = all
             .iter()
             .flat_map(|(_, _, value_of)| points.iter().map(|point| value_of(point)));
-        let most = values.fold(0.0, f64::max);
-        let mut chart = self.panel(area, title, most)?;
+        let max = values.fold(0.0, f64::max);
+        let mut chart = self.panel(area, title, max)?;
         for (_, colour, value_of) in all {
             let line = points
                 .iter()

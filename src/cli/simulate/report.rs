@@ -158,13 +158,13 @@ pub(super) fn sparklines(samples: &[WorldSample]) -> String {
     let mut text = String::new();
     for (name, digits, value_of) in rows.into_iter().filter(|_| !samples.is_empty()) {
         let values: Vec<f64> = samples.iter().map(value_of).collect();
-        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = values.iter().copied().fold(0.0, f64::max);
-        let sparks = sparks(&values, most);
+        let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = values.iter().copied().fold(0.0, f64::max);
+        let sparks = sparks(&values, max);
         // Writing to a String cannot fail.
         writeln!(
             text,
-            "  {name:<7} {sparks}  {least:.digits$} to {most:.digits$}"
+            "  {name:<7} {sparks}  {min:.digits$} to {max:.digits$}"
         )
         .unwrap_or_default();
     }
@@ -172,7 +172,7 @@ pub(super) fn sparklines(samples: &[WorldSample]) -> String {
 }
 
 /// Formats values as blocks of eight heights. A block shows the maximum of its interval.
-fn sparks(values: &[f64], most: f64) -> String {
+fn sparks(values: &[f64], max: f64) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let spans = SPARKS.min(values.len());
     (0..spans)
@@ -182,7 +182,7 @@ fn sparks(values: &[f64], most: f64) -> String {
                 (span + 1) * values.len() / spans,
             );
             let value = values[from..until].iter().copied().fold(0.0, f64::max);
-            let share = if most > 0.0 { value / most } else { 0.0 };
+            let share = if max > 0.0 { value / max } else { 0.0 };
             let block = (1..BLOCKS.len()).take_while(|block| {
                 let block = u32::try_from(*block).unwrap_or(0);
                 share * 8.0 > f64::from(block)

@@ -179,32 +179,32 @@ impl App {
     pub(super) fn sheet(&self, now: Timestamp) -> Table {
         let cluster = self.cluster().unwrap_or_default();
         let inventory = self.heard.inside(&cluster);
-        let mut sheet = match self.view {
+        let mut table = match self.view {
             View::Fleet => fleet_view::sheet(&self.heard, self.settings.only.as_deref()),
             View::Nodes => nodes_view::sheet(inventory, &self.question(cluster), now),
             View::Pods => pods_view::sheet(inventory, now),
             View::Timeline => activity_view::sheet(inventory, now),
         };
-        let (column, is_descending) = self.order(&sheet);
-        sheet.sort(column, is_descending);
-        sheet
+        let (column, is_descending) = self.order(&table);
+        table.sort(column, is_descending);
+        table
     }
 
     /// Returns the sort column of a table, and whether the order is descending.
-    pub(super) fn order(&self, sheet: &Table) -> (usize, bool) {
+    pub(super) fn order(&self, table: &Table) -> (usize, bool) {
         let habit = self.habit();
-        let column = sheet.column(&habit.sorted_by).unwrap_or(0);
+        let column = table.column(&habit.sorted_by).unwrap_or(0);
         (column, habit.is_descending)
     }
 
     /// Returns the index of the selected row.
-    pub(super) fn place(&self, sheet: &Table) -> usize {
+    pub(super) fn place(&self, table: &Table) -> usize {
         let habit = self.habit();
         if habit.chosen.is_empty() {
             return 0;
         }
-        let known = sheet.rows.iter().position(|row| row.key == habit.chosen);
-        let last = sheet.rows.len().saturating_sub(1);
+        let known = table.rows.iter().position(|row| row.key == habit.chosen);
+        let last = table.rows.len().saturating_sub(1);
         known.unwrap_or(habit.place.min(last))
     }
 
@@ -256,8 +256,8 @@ impl App {
             return Action::Nothing;
         }
         if self.view == View::Fleet {
-            let sheet = self.sheet(now);
-            let row = sheet.rows.get(self.place(&sheet));
+            let table = self.sheet(now);
+            let row = table.rows.get(self.place(&table));
             let chosen = row.map(|row| row.key.clone());
             self.go_into(chosen);
         }
@@ -295,10 +295,10 @@ impl App {
 
     /// Sorts by the next column, in ascending order.
     fn sort(&mut self, now: Timestamp) {
-        let sheet = self.sheet(now);
-        let (column, _) = self.order(&sheet);
-        let next = (column + 1) % sheet.columns.len().max(1);
-        if let Some(column) = sheet.columns.get(next) {
+        let table = self.sheet(now);
+        let (column, _) = self.order(&table);
+        let next = (column + 1) % table.columns.len().max(1);
+        if let Some(column) = table.columns.get(next) {
             let key = column.key.clone();
             let habit = self.habit_mut();
             (habit.sorted_by, habit.is_descending) = (key, false);
@@ -307,10 +307,10 @@ impl App {
 
     /// Selects the row that `to` computes from the selected row and the page size.
     fn scroll(&mut self, to: impl Fn(usize, usize) -> usize, now: Timestamp) {
-        let sheet = self.sheet(now);
-        let last = sheet.rows.len().saturating_sub(1);
-        let index = to(self.place(&sheet), self.page).min(last);
-        let key = sheet.rows.get(index).map(|row| row.key.clone());
+        let table = self.sheet(now);
+        let last = table.rows.len().saturating_sub(1);
+        let index = to(self.place(&table), self.page).min(last);
+        let key = table.rows.get(index).map(|row| row.key.clone());
         let habit = self.habit_mut();
         habit.place = index;
         // A selection at the top stays at the top when rows are inserted.

@@ -91,8 +91,8 @@ fn health(cluster: &ClusterStatusResponse) -> (&str, CellStyle) {
             return ("unapproved", CellStyle::Warns);
         }
     }
-    let held = status.is_some_and(|status| status.held_by.is_some());
-    match (cluster.is_well, held) {
+    let is_suspended = status.is_some_and(|status| status.held_by.is_some());
+    match (cluster.is_well, is_suspended) {
         (true, _) => (&cluster.standing, CellStyle::Good),
         (false, true) if cluster.standing == "ready" => ("suspended", CellStyle::Bad),
         (false, _) => (&cluster.standing, CellStyle::Bad),
@@ -103,8 +103,8 @@ fn health(cluster: &ClusterStatusResponse) -> (&str, CellStyle) {
 fn detail(cluster: &ClusterStatusResponse) -> String {
     let mut all: Vec<String> = cluster.led_by.iter().cloned().collect();
     if let Some(status) = &cluster.status {
-        let held = status.held_by.iter();
-        all.extend(held.map(|why| format!("voluntary disruption is suspended: {why}")));
+        let suspensions = status.held_by.iter();
+        all.extend(suspensions.map(|why| format!("voluntary disruption is suspended: {why}")));
         let pools = status.pools.iter();
         let pools = pools.map(|pool| (format!("pool {}", pool.name), pool.paused.as_ref()));
         let whole = ("the cluster".to_owned(), status.paused.as_ref());

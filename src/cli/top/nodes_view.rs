@@ -59,7 +59,7 @@ pub(super) fn empty(inventory: Option<&ToldInventory>, none: &str) -> String {
     };
     match (&inventory.holds, &inventory.led_by) {
         (Some(_), _) => none.to_owned(),
-        (None, Some(who)) => format!("no data on this host: {who}"),
+        (None, Some(reason)) => format!("no data on this host: {reason}"),
         (None, None) => format!("no data yet: the cluster is {}", inventory.standing),
     }
 }

@@ -32,19 +32,19 @@ impl ClusterSet {
             (name, nodes, &*running.cluster)
         }));
         let counted = counted.await;
-        let most = counted
+        let limit = counted
             .iter()
             .find_map(|(_, _, old)| old.safeguards.max_disrupted_per_reload)?;
         let total = counted.iter().map(|(_, nodes, _)| nodes).sum();
-        let gone = counted.iter().filter(|(_, _, old)| {
+        let abandoned = counted.iter().filter(|(_, _, old)| {
             let new = wanted.get(&old.name);
             !new.is_some_and(|new| new.mode != ManagementMode::Manage || is_of_the_same(old, new))
         });
-        let nodes: usize = gone.clone().map(|(_, nodes, _)| nodes).sum();
-        if nodes <= most.of(total) {
+        let nodes: usize = abandoned.clone().map(|(_, nodes, _)| nodes).sum();
+        if nodes <= limit.of(total) {
             return None;
         }
-        let names: Vec<&str> = gone.map(|(name, ..)| name.as_str()).collect();
+        let names: Vec<&str> = abandoned.map(|(name, ..)| name.as_str()).collect();
         Some(PrepareError::TooMuch {
             clusters: names.join(", "),
             nodes,

@@ -68,11 +68,11 @@ impl LeaseBalancer {
     }
 
     /// Updates the state of one Lease. Returns whether this host may hold it.
-    pub(super) fn take(&self, cluster: &ClusterName, place: LeaseStatus) -> bool {
+    pub(super) fn take(&self, cluster: &ClusterName, status: LeaseStatus) -> bool {
         self.0
             .send_if_modified(|known| match known.places.get_mut(cluster) {
-                Some(current) if *current != place => {
-                    *current = place;
+                Some(current) if *current != status => {
+                    *current = status;
                     known.changed = Some(clock::monotonic());
                     true
                 }
