@@ -264,6 +264,12 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     lines.join("\n  because: ")
 }
 
+/// Formats a count with its noun in singular or plural.
+fn count_noun(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
 /// Prints a line on stderr. A failed write cannot be reported.
 fn say(text: &str) {
     let line = format!("{text}\n");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::TryFutureExt;
 use http::{HeaderValue, header};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, EvictParams, Patch, PostParams, Preconditions};
 use kube::core::response::reason;
 use kube::core::{Request, Status, request};
 use kube::{Api, Client, Resource};
@@ -21,7 +21,7 @@ use crate::engine::command::{
 use crate::host::text;
 use crate::kubernetes::capacity_buffers::{BUFFERS, GROUP};
 use crate::kubernetes::client::Connection;
-use crate::kubernetes::lease::{self, FIELD_MANAGER};
+use crate::kubernetes::lease::{self, by_us, post_by_us};
 use crate::kubernetes::list::{ListError, list};
 use crate::kubernetes::watched_items::{ApiKind, Seen};
 use crate::kubernetes_convert::api_types as json_object;
@@ -163,13 +163,6 @@ async fn patch_node(client: &Client, patch: NodePatch) -> Result<CommandResult, 
     send(client, request).await
 }
 
-fn by_us() -> PatchParams {
-    PatchParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PatchParams::default()
-    }
-}
-
 /// Sends a patch. The response is not needed, because the watch returns the changed object.
 async fn send(
     client: &Client,
@@ -260,11 +253,8 @@ async fn create_node(client: &Client, node: &NewNode) -> Result<CommandResult, k
         },
     });
     let url = Request::new(Node::url_path(&(), None));
-    let params = PostParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PostParams::default()
-    };
-    send(client, url.create(&params, body.to_string().into_bytes())).await
+    let body = body.to_string().into_bytes();
+    send(client, url.create(&post_by_us(), body)).await
 }
 
 /// Binds a pod as kube-scheduler does. The API server rejects it if the pod has a different UID, is

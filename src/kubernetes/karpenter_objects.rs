@@ -95,7 +95,7 @@ pub(crate) enum ObjectsError {
     Hidden {
         server: String,
         path: String,
-        right: String,
+        right: &'static str,
     },
     #[error("cannot read {path} of {server}: {why}")]
     Odd {
@@ -215,11 +215,7 @@ impl ClusterReading {
                 ListOutcome::There(text) => self.parsed(&path, &text)?,
                 ListOutcome::Absent => continue,
                 ListOutcome::Forbidden => {
-                    return Err(ObjectsError::Hidden {
-                        server: self.connection.server.clone(),
-                        right: "--non-resource-url=/apis/*".to_owned(),
-                        path,
-                    });
+                    return Err(self.hidden(path, "--non-resource-url=/apis/*"));
                 }
             };
             let resources = found["resources"].as_array();
@@ -287,11 +283,7 @@ impl ClusterReading {
                 }
                 ListOutcome::Absent => {}
                 ListOutcome::Forbidden => {
-                    return Err(ObjectsError::Hidden {
-                        server: self.connection.server.clone(),
-                        right: "--resource=podtemplates".to_owned(),
-                        path,
-                    });
+                    return Err(self.hidden(path, "--resource=podtemplates"));
                 }
             }
         }
@@ -359,6 +351,15 @@ impl ClusterReading {
             server: self.connection.server.clone(),
             path: path.to_owned(),
             why,
+        }
+    }
+
+    fn hidden(&self, path: String, right: &'static str) -> ObjectsError {
+        let server = self.connection.server.clone();
+        ObjectsError::Hidden {
+            server,
+            path,
+            right,
         }
     }
 

@@ -64,10 +64,26 @@ const HANDOVER_REQUEST: &str = "outrigger.dev/handover-requested-by";
 const HANDOVER_REQUEST_FORMER: &str = "outrigger.dev/asked-by";
 
 /// Field manager of the writes.
-pub(crate) const FIELD_MANAGER: &str = "outrigger";
+const FIELD_MANAGER: &str = "outrigger";
 
 /// Number of attempts to write annotations while the holder renews the Lease.
 const TRIES: u32 = 5;
+
+/// The parameters of a patch by Outrigger.
+pub(super) fn by_us() -> PatchParams {
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    }
+}
+
+/// The parameters of a creation by Outrigger.
+pub(super) fn post_by_us() -> PostParams {
+    PostParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PostParams::default()
+    }
+}
 
 /// The annotations of the Lease. `None` if the Lease does not exist.
 pub(crate) async fn read(connection: &Connection) -> Result<Option<AnnotatedLease>, kube::Error> {
@@ -202,33 +218,22 @@ async fn create(
     annotations: Map<String, Value>,
     spec: Option<Value>,
 ) -> Result<StoredLease, kube::Error> {
-    let params = PostParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PostParams::default()
-    };
     let body = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": &connection.lease.name, "annotations": annotations},
         "spec": spec.unwrap_or_else(|| json!({})),
     });
-    let request = requests(connection).create(&params, body.to_string().into_bytes());
+    let request = leases(&connection.lease).create(&post_by_us(), body.to_string().into_bytes());
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
 }
 
 async fn patched(connection: &Connection, body: &Value) -> Result<StoredLease, kube::Error> {
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PatchParams::default()
-    };
-    let request = requests(connection).patch(&connection.lease.name, &params, &Patch::Merge(body));
+    let name = &connection.lease;
+    let request = leases(name).patch(&name.name, &by_us(), &Patch::Merge(body));
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
-}
-
-fn requests(connection: &Connection) -> Request {
-    leases(&connection.lease)
 }
 
 fn leases(name: &LeaseName) -> Request {

@@ -90,6 +90,14 @@ fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry>
     })
 }
 
+fn info(what: &'static str, object: String, text: impl Into<String>) -> ActivityText {
+    (false, what, object, text.into())
+}
+
+fn warning(what: &'static str, object: String, text: impl Into<String>) -> ActivityText {
+    (true, what, object, text.into())
+}
+
 /// Planned claims and launches.
 fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
     Some(match report {
@@ -108,7 +116,7 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
                 pods.len()
             );
             let what = either_mode(managed, "planned claim", "would launch claim");
-            (false, what, part(claim), text)
+            info(what, part(claim), text)
         }
         Report::ClaimLaunched {
             claim,
@@ -117,7 +125,7 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
             price,
         } => {
             let text = format!("{instance}: {}{}", of_offering(offering), at(*price));
-            (false, "launched claim", part(claim), text)
+            info("launched claim", part(claim), text)
         }
         Report::ClaimRefused { claim, refusals } => {
             let first = refusals.first();
@@ -125,12 +133,12 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
                 first.map(|refusal| format!("{} {}", refusal.kind.as_str(), refusal.offering));
             let (count, first) = (refusals.len(), first.unwrap_or_default());
             let text = format!("{count} offerings, first {first}");
-            (true, "launch refused", part(claim), text)
+            warning("launch refused", part(claim), text)
         }
-        Report::ClaimDenied { claim, why } => (true, "denied claim", part(claim), why.clone()),
+        Report::ClaimDenied { claim, why } => warning("denied claim", part(claim), why),
         Report::Unplaced(pod) => {
             let text = first(&pod.reasons);
-            (true, "cannot schedule pod", part(&pod.pod), text)
+            warning("cannot schedule pod", part(&pod.pod), text)
         }
         Report::Short(shortfall) => {
             let text = format!(
@@ -138,7 +146,7 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
                 shortfall.missing,
                 first(&shortfall.reasons)
             );
-            (true, "capacity missing", part(&shortfall.need), text)
+            warning("capacity missing", part(&shortfall.need), text)
         }
         _ => return None,
     })
@@ -165,7 +173,7 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
                 Reason::TimedOut => "terminating claim",
                 _ => "disrupting node",
             };
-            (false, what, either(node.as_ref(), claim), text)
+            info(what, either(node.as_ref(), claim), text)
         }
         Report::Consolidates {
             nodes,
@@ -177,15 +185,15 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
             let (before, after) = (before.usd_per_h(), after.usd_per_h());
             let text = format!("{nodes} nodes to {claims} nodes, ${before:.4}/h to ${after:.4}/h");
             let what = either_mode(managed, "consolidating nodes", "would consolidate nodes");
-            (false, what, String::new(), text)
+            info(what, String::new(), text)
         }
         Report::Kept { claim, reason, why } => {
             let text = format!("{}: {why}", reason.as_str());
-            (false, "cancelled disruption", part(claim), text)
+            info("cancelled disruption", part(claim), text)
         }
         Report::Shut { pool, reason, why } => {
             let text = format!("{}: {why}", reason.as_str());
-            (false, "blocked disruption", of_pool(pool), text)
+            info("blocked disruption", of_pool(pool), text)
         }
         Report::Interrupted {
             claim,
@@ -196,12 +204,7 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
         } => {
             let then = if *ignored { ": ignored" } else { "" };
             let text = format!("{}{then}", what.as_str());
-            (
-                true,
-                "interruption notice",
-                either(node.as_ref(), claim),
-                text,
-            )
+            warning("interruption notice", either(node.as_ref(), claim), text)
         }
         _ => return None,
     })
@@ -218,32 +221,32 @@ fn of_drains(report: &Report) -> Option<ActivityText> {
             ..
         } => {
             let text = format!("for {}: {}", span(*since), listed(held_by, *more));
-            (true, "drain blocked", part(node), text)
+            warning("drain blocked", part(node), text)
         }
         Report::DrainForced {
             node,
             held_by,
             more,
             ..
-        } => (true, "drain timed out", part(node), listed(held_by, *more)),
+        } => warning("drain timed out", part(node), listed(held_by, *more)),
         Report::Lingers {
             claim,
             instance,
             since,
         } => {
             let text = format!("{instance}: termination requested {} ago", span(*since));
-            (true, "slow termination", part(claim), text)
+            warning("slow termination", part(claim), text)
         }
         Report::Evicted { pod, reason } => {
             let text = format!("node disrupted: {}", reason.as_str());
-            (false, "evicted pod", part(pod), text)
+            info("evicted pod", part(pod), text)
         }
-        Report::EvictRefused { pod, text } => (false, "eviction refused", part(pod), text.clone()),
+        Report::EvictRefused { pod, text } => info("eviction refused", part(pod), text),
         Report::Ended {
             node, pool, took, ..
         } => {
             let text = format!("{}, after {}", of_pool(pool), span(*took));
-            (false, "terminated node", part(node), text)
+            info("terminated node", part(node), text)
         }
         _ => return None,
     })
@@ -256,14 +259,14 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
             claim, node, phase, ..
         } => {
             let object = either(node.as_ref(), claim);
-            (false, "claim phase", object, phase.as_str().to_owned())
+            info("claim phase", object, phase.as_str())
         }
         Report::BoundEarly { node, pods, .. } => {
             let text = format!("{pods} pods");
-            (false, "bound pods early", part(node), text)
+            info("bound pods early", part(node), text)
         }
-        Report::Adopted { node, pool } => (false, "adopted node", part(node), of_pool(pool)),
-        Report::Drifted { node, why } => (false, "detected drift", part(node), (*why).to_owned()),
+        Report::Adopted { node, pool } => info("adopted node", part(node), of_pool(pool)),
+        Report::Drifted { node, why } => info("detected drift", part(node), *why),
         Report::Lacking {
             node,
             instance_type,
@@ -272,19 +275,15 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
             found,
         } => {
             let text = format!("{resource} {found}, instance type {instance_type} has {promised}");
-            (true, "less capacity", part(node), text)
+            warning("less capacity", part(node), text)
         }
-        Report::Unguarded { node } => (
-            true,
-            "missing taint",
-            part(node),
-            "karpenter.sh/unregistered".to_owned(),
-        ),
-        Report::Orphan { node } => (
-            false,
+        Report::Unguarded { node } => {
+            warning("missing taint", part(node), "karpenter.sh/unregistered")
+        }
+        Report::Orphan { node } => info(
             "orphaned node",
             part(node),
-            "garbage collecting node without instance".to_owned(),
+            "garbage collecting node without instance",
         ),
         _ => return None,
     })
@@ -292,18 +291,16 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
 
 /// State of the whole cluster. Starts of pods and passes without a decision have no line.
 fn of_cluster(report: &Report) -> Option<ActivityText> {
-    let none = String::new;
     Some(match report {
-        Report::Ready => (false, "ready", none(), "starting decisions".to_owned()),
-        Report::Frozen(why) => (true, "out of sync", none(), why.clone()),
-        Report::Mismatch(mismatch) => (true, "wrong cluster", none(), part(mismatch)),
-        Report::Matches => (
-            false,
+        Report::Ready => info("ready", String::new(), "starting decisions"),
+        Report::Frozen(why) => warning("out of sync", String::new(), why),
+        Report::Mismatch(mismatch) => warning("wrong cluster", String::new(), part(mismatch)),
+        Report::Matches => info(
             "right cluster",
-            none(),
-            "API server and instances belong to the same cluster".to_owned(),
+            String::new(),
+            "API server and instances belong to the same cluster",
         ),
-        Report::Thawed => (false, "in sync", none(), "resuming decisions".to_owned()),
+        Report::Thawed => info("in sync", String::new(), "resuming decisions"),
         Report::Planned {
             pending,
             placed,
@@ -315,38 +312,37 @@ fn of_cluster(report: &Report) -> Option<ActivityText> {
                 "{pending} pending pods: {placed} on existing nodes, {claims} new nodes, \
                  {unplaced} unschedulable"
             );
-            (false, "computed plan", none(), text)
+            info("computed plan", String::new(), text)
         }
         Report::Ailing(health) => {
             let text = format!(
                 "{} of {} nodes are not ready, suspending voluntary disruption",
                 health.unready, health.total
             );
-            (true, "nodes not ready", none(), text)
+            warning("nodes not ready", String::new(), text)
         }
         Report::Well(health) => {
             let text = format!("{} of {} nodes are not ready", health.unready, health.total);
-            (false, "nodes ready", none(), text)
+            info("nodes ready", String::new(), text)
         }
         Report::NotAdopted { pool, nodes } => {
             let text = format!("{nodes} Karpenter nodes, no pool with this name");
-            (true, "cannot adopt", of_pool(pool), text)
+            warning("cannot adopt", of_pool(pool), text)
         }
-        Report::NotEarly { claim, why } => (true, "cannot bind early", part(claim), why.clone()),
+        Report::NotEarly { claim, why } => warning("cannot bind early", part(claim), why),
         _ => return None,
     })
 }
 
 /// Actions of users, and what needs their attention.
 fn of_people(report: &Report) -> Option<ActivityText> {
-    let none = String::new;
     Some(match report {
         Report::Held(approval) => {
             let (nodes, total, id) = (approval.nodes.len(), approval.total, &approval.id);
             let text = format!(
                 "{nodes} of {total} nodes would be disrupted: outrigger reload --accept {id}"
             );
-            (true, "approval needed", none(), text)
+            warning("approval needed", String::new(), text)
         }
         Report::EndsHeld(approval) => {
             let (instances, total, id) = (approval.claims.len(), approval.total, &approval.id);
@@ -354,58 +350,48 @@ fn of_people(report: &Report) -> Option<ActivityText> {
                 "{instances} of {total} instances would be terminated without a drain: outrigger \
                  reload --accept {id}"
             );
-            (true, "approval needed", none(), text)
+            warning("approval needed", String::new(), text)
         }
         Report::Unregistered {
             pool, zone, until, ..
         } => {
             let text = format!("nodes fail to register in {zone}; next test launch at {until}");
-            (true, "launches held", of_pool(pool), text)
+            warning("launches held", of_pool(pool), text)
         }
         Report::Registers { pool, zone, .. } => {
             let text = format!("launches in {zone} no longer wait for nodes to register");
-            (false, "launches resumed", of_pool(pool), text)
+            info("launches resumed", of_pool(pool), text)
         }
-        Report::EndsReleased => (
-            false,
+        Report::EndsReleased => info(
             "released",
-            none(),
-            "no termination without a drain needs approval".to_owned(),
+            String::new(),
+            "no termination without a drain needs approval",
         ),
-        Report::Unheld { nodes, .. } => (
-            false,
+        Report::Unheld { nodes, .. } => info(
             "released",
-            none(),
+            String::new(),
             format!("{nodes} nodes may be disrupted"),
         ),
         Report::Paused { pool, until, why } => {
             let until = until.map_or("until resumed".to_owned(), |at| format!("until {at}"));
-            (
-                true,
-                "paused",
-                of_pools(pool.as_ref()),
-                format!("{until}: {why}"),
-            )
+            warning("paused", of_pools(pool.as_ref()), format!("{until}: {why}"))
         }
-        Report::Resumed { pool } => (false, "resumed", of_pools(pool.as_ref()), none()),
-        Report::LeftClosed { nodes } => (
-            true,
+        Report::Resumed { pool } => info("resumed", of_pools(pool.as_ref()), String::new()),
+        Report::LeftClosed { nodes } => warning(
             "left tainted",
-            none(),
+            String::new(),
             format!("{nodes} disrupted nodes; untaint them with outrigger release"),
         ),
-        Report::Misread(input) => (true, "invalid value", input.of.clone(), input.why.clone()),
+        Report::Misread(input) => warning("invalid value", input.of.clone(), &input.why),
         Report::Failed {
             command,
             kind,
             text,
         } => {
             let text = format!("{}: {text}", kind.as_str());
-            (true, "command failed", (*command).to_owned(), text)
+            warning("command failed", (*command).to_owned(), text)
         }
-        Report::Stranger { instance, why } => {
-            (true, "ignored instance", part(instance), why.clone())
-        }
+        Report::Stranger { instance, why } => warning("ignored instance", part(instance), why),
         _ => return None,
     })
 }

@@ -14,8 +14,8 @@ use crate::engine::report::Report;
 use crate::host::clock::Heartbeat;
 use crate::model::id::ClusterName;
 use crate::runtime::activity_log::{ActivityEntry as Entry, ActivityLog};
-use crate::telemetry;
 use crate::telemetry::cluster_collector::{self, MetricSample, Sync};
+use crate::telemetry::report_metrics;
 
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
@@ -108,7 +108,7 @@ struct HandleState {
 impl ClusterHandle {
     /// Creates a handle without status.
     pub(crate) fn new(name: ClusterName) -> Self {
-        telemetry::status(&name, false);
+        report_metrics::status(&name, false);
         Self {
             name,
             beat: Heartbeat::start(),
@@ -124,7 +124,7 @@ impl ClusterHandle {
     /// Sets or removes the engine. Clears the metrics of the previous engine, because a stopped
     /// engine resets none.
     pub(crate) fn drive(&self, line: Option<EngineChannel>) {
-        telemetry::engine_changed(&self.name);
+        report_metrics::engine_changed(&self.name);
         self.seen(|seen| (seen.line, seen.samples, seen.sync) = (line, Arc::default(), None));
         self.beat();
     }
@@ -141,7 +141,7 @@ impl ClusterHandle {
             std::mem::replace(&mut seen.standing, standing)
         });
         if before != standing {
-            telemetry::status(&self.name, standing == ClusterHealth::Ready);
+            report_metrics::status(&self.name, standing == ClusterHealth::Ready);
         }
     }
 

@@ -45,7 +45,7 @@ use crate::runtime::engine_loop::EngineDeps;
 use crate::runtime::fleet_task::FleetHandle;
 use crate::runtime::holder_identity::HolderIdentity;
 use crate::runtime::leader_election::{LeaderElector, LeaseBalancer};
-use crate::telemetry;
+use crate::telemetry::report_metrics;
 
 pub(crate) use error::{ApplyError, PrepareError};
 
@@ -308,7 +308,7 @@ impl ClusterSet {
         for name in ending {
             tracing::info!(cluster = %name, "stopped cluster");
             if !prepared.iter().any(|it| it.parts.cluster.name == name) {
-                telemetry::status(&name, false);
+                report_metrics::status(&name, false);
                 self.clouds.remove(&name);
             }
         }

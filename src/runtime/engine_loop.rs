@@ -38,7 +38,7 @@ use crate::runtime::cluster_handle::{
 };
 use crate::runtime::fleet_task::{self, FleetClient};
 use crate::telemetry::cluster_collector::Sync;
-use crate::telemetry::{self, otlp};
+use crate::telemetry::{self, otlp, report_metrics};
 
 /// Capacity of the event channel. Watches wait when it is full.
 const INBOX: usize = 1024;
@@ -445,7 +445,7 @@ impl EngineLoop {
         decides.in_scope(|| self.engine.handle(event, self.clock.now()));
         if passes {
             self.took = began.elapsed();
-            telemetry::pass(&self.executor.cluster, self.took);
+            report_metrics::pass(&self.executor.cluster, self.took);
         }
     }
 
@@ -518,7 +518,9 @@ impl EngineLoop {
         while let Some(report) = self.engine.next_report() {
             telemetry::report(&self.executor.cluster, self.managed, &report);
             match &report {
-                Report::Planned { .. } => telemetry::planned(&self.executor.cluster, self.took),
+                Report::Planned { .. } => {
+                    report_metrics::planned(&self.executor.cluster, self.took)
+                }
                 Report::Mismatch(_) => self.front.set_mismatched(true),
                 Report::Matches => self.front.set_mismatched(false),
                 _ => {}

@@ -20,7 +20,7 @@ use crate::kubernetes::lease::{self, LeaseState};
 use crate::model::id::ClusterName;
 use crate::runtime::autoscaler_watch::{AutoscalerWatch, OtherAutoscaler};
 use crate::runtime::holder_identity::HolderIdentity;
-use crate::telemetry;
+use crate::telemetry::report_metrics;
 
 pub(crate) use balancer::LeaseBalancer;
 
@@ -534,10 +534,7 @@ impl ElectionTask {
 
     /// The Lease could not be read or written. A holder remains the leader until its time expires.
     fn failed(&mut self, why: Failure) -> Duration {
-        let left = self
-            .until
-            .map(|until| until.duration_since(clock::monotonic()));
-        if let Some(left) = left.filter(|left| !left.is_zero()) {
+        if let Some(left) = self.time_left().filter(|left| !left.is_zero()) {
             // Less than half of the remaining time, so that another retry fits.
             return (left / 2).clamp(AGAIN, RETRY);
         }
@@ -567,7 +564,7 @@ impl ElectionTask {
     }
 
     fn tell(&self, leadership: Leadership) {
-        telemetry::leads(&self.cluster, matches!(leadership, Leadership::Leads(_)));
+        report_metrics::leads(&self.cluster, matches!(leadership, Leadership::Leads(_)));
         self.turn.send_if_modified(|current| {
             let has_changed = *current != leadership;
             *current = leadership;
@@ -583,7 +580,7 @@ impl ElectionTask {
             .filter(|lease| lease.hold.holder == self.me);
         self.connection.fence.close();
         self.until = None;
-        telemetry::leads(&self.cluster, false);
+        report_metrics::leads(&self.cluster, false);
         // The other clusters of its group must not rely on it.
         self.company.take(&self.cluster, LeaseStatus::Unknown);
         let Some(known) = known else {
@@ -597,14 +594,17 @@ impl ElectionTask {
         );
     }
 
+    /// Returns how long this host is the leader without a renewal.
+    fn time_left(&self) -> Option<Duration> {
+        self.until
+            .map(|until| until.duration_since(clock::monotonic()))
+    }
+
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Failure> {
-        let left = self
-            .until
-            .map(|until| until.duration_since(clock::monotonic()));
-        let limit = left.map_or(CALL, |left| left.min(CALL));
+        let limit = self.time_left().map_or(CALL, |left| left.min(CALL));
         match timeout(limit, call).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failure::Late),

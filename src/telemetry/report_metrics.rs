@@ -175,7 +175,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             unplaced,
             ..
         } => {
-            increment("outrigger_plans_total", cluster);
+            increment("outrigger_plans_total", cluster, &[]);
             for (state, pods) in PLAN_STATES.into_iter().zip([pending, placed, unplaced]) {
                 gauge!("outrigger_plan_pods", "cluster" => name(), "state" => state)
                     .set(count(*pods));
@@ -191,26 +191,21 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             }
         }
         Report::ClaimPlanned { pool, .. } if managed => {
-            let pool = pool.to_string();
-            counter!("karpenter_nodeclaims_created_total", "cluster" => name(), "nodepool" => pool)
-                .increment(1);
+            let labels = [("nodepool", pool.as_str())];
+            increment("karpenter_nodeclaims_created_total", cluster, &labels);
         }
         Report::ClaimLaunched { offering, .. } => {
-            let kind = offering.capacity_type.as_str();
-            counter!("outrigger_launches_total", "cluster" => name(), "capacity_type" => kind)
-                .increment(1);
+            let labels = [("capacity_type", offering.capacity_type.as_str())];
+            increment("outrigger_launches_total", cluster, &labels);
         }
         Report::ClaimRefused { refusals, .. } => {
             for refusal in refusals {
-                let zone = refusal.offering.zone.to_string();
-                let kind = refusal.offering.capacity_type.as_str();
-                let reason = refusal.kind.as_str();
-                counter!(
-                    "outrigger_ice_total",
-                    "cluster" => name(), "zone" => zone, "capacity_type" => kind,
-                    "reason" => reason
-                )
-                .increment(1);
+                let labels = [
+                    ("zone", refusal.offering.zone.as_str()),
+                    ("capacity_type", refusal.offering.capacity_type.as_str()),
+                    ("reason", refusal.kind.as_str()),
+                ];
+                increment("outrigger_ice_total", cluster, &labels);
             }
         }
         Report::PodStarted(took) => {
@@ -224,25 +219,23 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             phase,
             found: false,
             ..
-        } if managed => phase_reached(cluster.as_str(), pool.as_str(), node.is_some(), *phase),
+        } if managed => phase_reached(cluster, pool.as_str(), node.is_some(), *phase),
         Report::Retire {
             pool, reason, pods, ..
         } if managed => {
             if *reason == Reason::Empty {
-                decided(cluster.as_str(), Some(pool), "delete", *reason, "empty");
+                decided(cluster, Some(pool), "delete", *reason, "empty");
             }
-            let reason = reason.as_str();
-            counter!(
-                "karpenter_nodeclaims_disrupted_total",
-                "cluster" => name(), "nodepool" => pool.to_string(), "reason" => reason
-            )
-            .increment(1);
+            let reason = ("reason", reason.as_str());
+            let labels = [("nodepool", pool.as_str()), reason];
+            increment("karpenter_nodeclaims_disrupted_total", cluster, &labels);
             let pods = u64::try_from(*pods).unwrap_or(u64::MAX);
-            counter!(
+            add(
                 "karpenter_pods_disruption_initiated_total",
-                "cluster" => name(), "reason" => reason
-            )
-            .increment(pods);
+                pods,
+                cluster,
+                &[reason],
+            );
         }
         Report::Consolidates {
             pool,
@@ -253,22 +246,18 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             let decision = if *claims == 0 { "delete" } else { "replace" };
             let many = if *nodes == 1 { "single" } else { "multi" };
             let reason = Reason::Underutilized;
-            decided(cluster.as_str(), pool.as_ref(), decision, reason, many);
+            decided(cluster, pool.as_ref(), decision, reason, many);
         }
         Report::Kept { reason, .. } => {
-            counter!(
-                "karpenter_voluntary_disruption_failed_validations_total",
-                "cluster" => name(), "reason" => reason.as_str()
-            )
-            .increment(1);
+            let series = "karpenter_voluntary_disruption_failed_validations_total";
+            increment(series, cluster, &[("reason", reason.as_str())]);
         }
         Report::Eligible { reason, nodes } => {
             eligible(name(), *reason, *nodes);
         }
         Report::Evicted { reason, .. } => {
-            let reason = reason.as_str();
-            counter!("karpenter_pods_drained_total", "cluster" => name(), "reason" => reason)
-                .increment(1);
+            let labels = [("reason", reason.as_str())];
+            increment("karpenter_pods_drained_total", cluster, &labels);
         }
         Report::Ended {
             pool, took, age, ..
@@ -283,23 +272,18 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         }
         Report::Interrupted { what, .. } => {
             if *what == Interruption::Failed {
-                increment(UNHEALTHY, cluster);
+                increment(UNHEALTHY, cluster, &[]);
             }
-            let what = what.as_str();
-            counter!("outrigger_interruptions_total", "cluster" => name(), "kind" => what)
-                .increment(1);
+            let labels = [("kind", what.as_str())];
+            increment("outrigger_interruptions_total", cluster, &labels);
         }
-        Report::DrainHeld { .. } => increment("outrigger_drains_held_total", cluster),
-        Report::DrainForced { .. } => increment("outrigger_drains_forced_total", cluster),
-        Report::Lingers { .. } => increment("outrigger_slow_terminations_total", cluster),
-        Report::EvictRefused { .. } => increment("outrigger_evictions_refused_total", cluster),
+        Report::DrainHeld { .. } => increment("outrigger_drains_held_total", cluster, &[]),
+        Report::DrainForced { .. } => increment("outrigger_drains_forced_total", cluster, &[]),
+        Report::Lingers { .. } => increment("outrigger_slow_terminations_total", cluster, &[]),
+        Report::EvictRefused { .. } => increment("outrigger_evictions_refused_total", cluster, &[]),
         Report::Failed { command, kind, .. } => {
-            let kind = kind.as_str();
-            counter!(
-                "outrigger_failures_total",
-                "cluster" => name(), "command" => *command, "kind" => kind
-            )
-            .increment(1);
+            let labels = [("command", *command), ("kind", kind.as_str())];
+            increment("outrigger_failures_total", cluster, &labels);
         }
         Report::Short(short) => missing(cluster.as_str(), &short.need, short.missing),
         Report::AllAnswered => {
@@ -324,7 +308,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Registers { left, .. } => {
             suspended(name(), "registration", *left > 0);
         }
-        Report::Frozen(_) => increment("outrigger_out_of_sync_total", cluster),
+        Report::Frozen(_) => increment("outrigger_out_of_sync_total", cluster, &[]),
         Report::Ready
         | Report::Thawed
         | Report::Unplaced(_)
@@ -352,28 +336,41 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
     }
 }
 
-/// Increments a counter whose only label is the cluster.
-fn increment(counter: &'static str, cluster: &ClusterName) {
-    counter!(counter, "cluster" => cluster.to_string()).increment(1);
+/// Increments a counter of a cluster by one.
+fn increment(series: &'static str, cluster: &ClusterName, labels: &[(&'static str, &str)]) {
+    add(series, 1, cluster, labels);
+}
+
+/// Increases a counter of a cluster, which has these labels besides the cluster.
+fn add(series: &'static str, amount: u64, cluster: &ClusterName, labels: &[(&'static str, &str)]) {
+    let cluster = ("cluster", cluster.to_string());
+    let labels = labels
+        .iter()
+        .map(|(key, value)| (*key, (*value).to_owned()));
+    let labels: Vec<(&str, String)> = std::iter::once(cluster).chain(labels).collect();
+    counter!(series, &labels).increment(amount);
 }
 
 /// Counts a disruption decision, by replacement, reason and consolidation type: a single node,
 /// several nodes, or empty nodes.
 fn decided(
-    cluster: &str,
+    cluster: &ClusterName,
     pool: Option<&PoolName>,
     decision: &'static str,
     reason: Reason,
     consolidation_type: &'static str,
 ) {
-    counter!(
+    let labels = [
+        ("nodepool", pool.map_or("", PoolName::as_str)),
+        ("decision", decision),
+        ("reason", reason.as_str()),
+        ("consolidation_type", consolidation_type),
+    ];
+    increment(
         "karpenter_voluntary_disruption_decisions_total",
-        "cluster" => cluster.to_owned(),
-        "nodepool" => pool.map_or_else(String::new, ToString::to_string),
-        "decision" => decision, "reason" => reason.as_str(),
-        "consolidation_type" => consolidation_type
-    )
-    .increment(1);
+        cluster,
+        &labels,
+    );
 }
 
 /// Sets the number of nodes that are eligible for disruption.
@@ -442,19 +439,14 @@ fn set_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
         .set(count(missing));
 }
 
-fn phase_reached(cluster: &str, pool: &str, has_node: bool, phase: ClaimPhase) {
-    let labels = [
-        ("cluster", cluster.to_owned()),
-        ("nodepool", pool.to_owned()),
-    ];
+fn phase_reached(cluster: &ClusterName, pool: &str, has_node: bool, phase: ClaimPhase) {
+    let labels = [("nodepool", pool)];
     match phase {
-        ClaimPhase::Registered => {
-            counter!("karpenter_nodes_created_total", &labels).increment(1);
-        }
+        ClaimPhase::Registered => increment("karpenter_nodes_created_total", cluster, &labels),
         ClaimPhase::Gone => {
-            counter!("karpenter_nodeclaims_terminated_total", &labels).increment(1);
+            increment("karpenter_nodeclaims_terminated_total", cluster, &labels);
             if has_node {
-                counter!("karpenter_nodes_terminated_total", &labels).increment(1);
+                increment("karpenter_nodes_terminated_total", cluster, &labels);
             }
         }
         _ => {}
@@ -483,12 +475,9 @@ pub(crate) fn command(
     outcome: &'static str,
     took: Duration,
 ) {
+    let labels = [("command", name), ("outcome", outcome)];
+    increment("outrigger_commands_total", cluster, &labels);
     let cluster = cluster.to_string();
-    counter!(
-        "outrigger_commands_total",
-        "cluster" => cluster.clone(), "command" => name, "outcome" => outcome
-    )
-    .increment(1);
     histogram!("outrigger_command_duration_seconds", "cluster" => cluster, "command" => name)
         .record(took.as_secs_f64());
 }
@@ -513,12 +502,12 @@ pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
 
 /// Counts an unexpected exit of the exec program of a cluster.
 pub(crate) fn program_ended(cluster: &ClusterName) {
-    increment("outrigger_exec_ends_total", cluster);
+    increment("outrigger_exec_ends_total", cluster, &[]);
 }
 
 /// Counts an invalid line of the exec program.
 pub(crate) fn program_rambled(cluster: &ClusterName) {
-    increment("outrigger_exec_invalid_lines_total", cluster);
+    increment("outrigger_exec_invalid_lines_total", cluster, &[]);
 }
 
 /// Records the result of the last configuration load.

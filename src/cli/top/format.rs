@@ -48,14 +48,6 @@ pub(super) fn share(amount: Amount) -> Option<f64> {
     (amount.there > 0).then(|| amount.taken as f64 / amount.there as f64)
 }
 
-/// Formats a count with its noun in singular or plural.
-pub(super) fn some(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
-}
-
 /// Returns the part of a label or resource name after the `/` in upper case, as a column title.
 pub(super) fn title(name: &str) -> String {
     name.rsplit('/').next().unwrap_or(name).to_uppercase()
@@ -65,7 +57,8 @@ pub(super) fn title(name: &str) -> String {
 mod tests {
     use jiff::SignedDuration;
 
-    use super::{amount, share, some, span, title};
+    use super::{amount, share, span, title};
+    use crate::cli::count_noun;
     use crate::engine::views::inventory::Amount;
 
     #[test]
@@ -91,7 +84,10 @@ mod tests {
         assert_eq!(amount("nvidia.com/gpu", 8), "8");
         let nothing = Amount::default();
         assert_eq!(share(nothing), None);
-        assert_eq!([some(1, "node"), some(2, "node")], ["1 node", "2 nodes"]);
+        assert_eq!(
+            [1, 2].map(|count| count_noun(count, "node")),
+            ["1 node", "2 nodes"]
+        );
         assert_eq!(title("nvidia.com/gpu"), "GPU");
     }
 }

@@ -9,6 +9,7 @@ use super::app::{App, View};
 use super::column_layout::{ColumnWidth, Slot, fit};
 use super::format;
 use super::table::{Cell, CellStyle, Table, width};
+use crate::cli::count_noun;
 use crate::host::text::bounded;
 
 /// The gap between two parts of a line.
@@ -201,9 +202,9 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
         CellStyle::Good
     };
     parts.extend([
-        (format::some(all.len(), "cluster"), CellStyle::Plain),
+        (count_noun(all.len(), "cluster"), CellStyle::Plain),
         (format!("{unwell} unhealthy"), unwell_tone),
-        (format::some(nodes, "node"), CellStyle::Plain),
+        (count_noun(nodes, "node"), CellStyle::Plain),
         (format!("${cost:.2}/h"), CellStyle::Plain),
         (pending(waiting), CellStyle::Plain),
     ]);
@@ -215,7 +216,7 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
 }
 
 fn pending(pods: usize) -> String {
-    format!("{} pending", format::some(pods, "pod"))
+    format!("{} pending", count_noun(pods, "pod"))
 }
 
 fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellStyle)>) {
@@ -231,7 +232,7 @@ fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellSty
     let waiting = holds.pods.len() + holds.more_pods;
     let (hour, month) = (holds.usd_per_h, holds.usd_per_h * 730.0);
     parts.extend([
-        (format::some(nodes, "node"), CellStyle::Plain),
+        (count_noun(nodes, "node"), CellStyle::Plain),
         (format!("${hour:.2}/h"), CellStyle::Plain),
         (pending(waiting), CellStyle::Plain),
     ]);
