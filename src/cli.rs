@@ -152,8 +152,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(code) = refuse_missing(&arguments) {
         return code;
     }
-    let line = match CommandLine::try_parse_from(&arguments) {
-        Ok(line) => line,
+    let command_line = match CommandLine::try_parse_from(&arguments) {
+        Ok(command_line) => command_line,
         Err(error) => {
             let Some(code) = code_of_usage(&arguments).filter(|_| error.use_stderr()) else {
                 error.exit()
@@ -163,8 +163,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let colour = !line.no_color && !args::is_colour_unwanted();
-    let end = match line.verb {
+    let colour = !command_line.no_color && !args::is_colour_unwanted();
+    let end = match command_line.verb {
         #[cfg(feature = "daemon")]
         Verb::Run(arguments) => run::execute(&arguments, colour),
         Verb::Validate(arguments) => validate::execute(&arguments, colour),
@@ -265,9 +265,9 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 }
 
 /// Formats a count with its noun in singular or plural.
-fn count_noun(count: usize, what: &str) -> String {
+fn count_noun(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
+    format!("{count} {noun}{plural}")
 }
 
 /// Prints a line on stderr. A failed write cannot be reported.

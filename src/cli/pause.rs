@@ -104,8 +104,11 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
         Some(until) => format!("until {until}"),
         None => "until it is resumed".to_owned(),
     };
-    let (what, why) = (target.what(), pause.reason);
-    writeln!(io::stdout().lock(), "{what} {would} paused {until}: {why}")?;
+    let (target_name, why) = (target.what(), pause.reason);
+    writeln!(
+        io::stdout().lock(),
+        "{target_name} {would} paused {until}: {why}"
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -163,8 +166,8 @@ pub(super) fn annotate(
     dry_run: bool,
 ) -> anyhow::Result<bool> {
     let writing = async {
-        let written = timeout(PATIENCE, written(cluster, key, value, dry_run)).await;
-        written.with_context(|| format!("no response within {} s", PATIENCE.as_secs()))?
+        let updated = timeout(PATIENCE, written(cluster, key, value, dry_run)).await;
+        updated.with_context(|| format!("no response within {} s", PATIENCE.as_secs()))?
     };
     super::wait_for(writing)?
         .with_context(|| format!("cannot update the Lease of cluster {}", cluster.name))
@@ -178,14 +181,14 @@ async fn written(
 ) -> anyhow::Result<bool> {
     let connection = ClusterSet::start().connect(cluster).await?;
     for _ in 0..TRIES {
-        let known = lease::read(&connection).await?;
-        let current = known.as_ref().and_then(|lease| lease.annotations.get(key));
+        let lease = lease::read(&connection).await?;
+        let current = lease.as_ref().and_then(|lease| lease.annotations.get(key));
         let value = value(current.map(String::as_str));
         if current == value.as_ref() || dry_run {
             return Ok(current != value.as_ref());
         }
         let patch = LeasePatch {
-            version: known.as_ref().map(|lease| lease.version.clone()),
+            version: lease.as_ref().map(|lease| lease.version.clone()),
             annotations: vec![(key.to_owned(), value)],
         };
         match lease::write(&connection, &patch).await {

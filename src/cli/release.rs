@@ -46,14 +46,14 @@ pub(crate) fn execute(arguments: &ReleaseArgs, colour: bool) -> anyhow::Result<E
     let mut out = io::stdout().lock();
     let verb = if dry_run { "would remove" } else { "removed" };
     for node in &released {
-        let what = match (node.finalizer, node.taints) {
+        let removed = match (node.finalizer, node.taints) {
             (true, true) => "Outrigger's finalizer and taints",
             (true, false) => "Outrigger's finalizer",
             _ => "Outrigger's taints",
         };
         match &node.fault {
-            None => writeln!(out, "node {}: {verb} {what}", node.node)?,
-            Some(why) => writeln!(out, "node {}: cannot remove {what}: {why}", node.node)?,
+            None => writeln!(out, "node {}: {verb} {removed}", node.node)?,
+            Some(why) => writeln!(out, "node {}: cannot remove {removed}: {why}", node.node)?,
         }
     }
     if released.is_empty() {

@@ -47,8 +47,8 @@ pub(crate) fn execute(arguments: &ReloadArgs, colour: bool) -> anyhow::Result<Ex
 
 /// Waits until the daemon has applied or rejected the configuration.
 fn reload(arguments: &ReloadArgs) -> anyhow::Result<ExitCode> {
-    let asking = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
-    let (status, body) = super::wait_for(asking)??;
+    let request = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
+    let (status, body) = super::wait_for(request)??;
     if status != StatusCode::OK {
         let why = anyhow!("{}", line(&String::from_utf8_lossy(&body)));
         return Err(why.context("cannot reload the configuration"));
@@ -75,13 +75,13 @@ fn accept(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<Exit
         if let Some(name) = cluster_name {
             bail!("the configuration has no cluster {name:?}");
         }
-        let known: Vec<String> = config
+        let ids: Vec<String> = config
             .clusters
             .iter()
             .map(|cluster| format!("{} of cluster {}", change_id(cluster), cluster.name))
             .collect();
-        let known = known.join(", ");
-        bail!("the id of this configuration is not {id:?}; it is {known}");
+        let ids = ids.join(", ");
+        bail!("the id of this configuration is not {id:?}; it is {ids}");
     };
     let is_new = annotate(
         cluster,

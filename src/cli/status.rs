@@ -67,8 +67,8 @@ pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
 
 fn told(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {
     let socket = &arguments.socket.socket;
-    let asking = ask(socket, Method::GET, STATUS, PATIENCE);
-    let (status, body) = super::wait_for(asking)??;
+    let request = ask(socket, Method::GET, STATUS, PATIENCE);
+    let (status, body) = super::wait_for(request)??;
     if status != StatusCode::OK {
         bail!(
             "the daemon returned {status}: {}",
@@ -191,7 +191,7 @@ pub(super) fn pending_approvals(status: &ClusterStatus) -> impl Iterator<Item = 
     change.chain(terminations)
 }
 
-fn paused(what: &str, pause: &Paused, now: Timestamp) -> String {
+fn paused(target: &str, pause: &Paused, now: Timestamp) -> String {
     let until = match pause.until {
         Some(until) => {
             let left = until.duration_since(now).max(SignedDuration::ZERO);
@@ -200,7 +200,7 @@ fn paused(what: &str, pause: &Paused, now: Timestamp) -> String {
         }
         None => "until it is resumed".to_owned(),
     };
-    format!("{what} is paused {until}: {}", bounded(&pause.reason))
+    format!("{target} is paused {until}: {}", bounded(&pause.reason))
 }
 
 fn table(pools: &[PoolStatus]) -> Table {

@@ -142,12 +142,12 @@ impl TopArgs {
             });
             settings.node_sort = Some(node_sort(text, &keys)?);
         }
-        let question = InventoryRequest {
+        let request = InventoryRequest {
             labels: settings.labels.clone(),
             resources: settings.resources.clone(),
             ..InventoryRequest::default()
         };
-        if question.wanted().is_none() {
+        if request.wanted().is_none() {
             bail!("too many columns: reduce --extra-labels and --resources");
         }
         Ok(settings)
@@ -234,16 +234,16 @@ enum RequestError {
 }
 
 /// Sends a request to the daemon and returns its response, or the cause of a failure.
-async fn answer(socket: &Path, asking: &DaemonRequest) -> Result<DaemonResponse, RequestError> {
-    let response = match asking {
+async fn answer(socket: &Path, request: &DaemonRequest) -> Result<DaemonResponse, RequestError> {
+    let response = match request {
         DaemonRequest::Fleet => ask(socket, Method::GET, STATUS, PATIENCE).await,
-        DaemonRequest::Inside(question) => {
-            let body = serde_json::to_vec(question).map_err(RequestError::Encode)?;
+        DaemonRequest::Inside(inventory) => {
+            let body = serde_json::to_vec(inventory).map_err(RequestError::Encode)?;
             send(socket, Method::POST, INVENTORY, body.into(), PATIENCE).await
         }
     };
     let (status, body) = response.map_err(RequestError::Control)?;
-    match asking {
+    match request {
         DaemonRequest::Fleet => read(status, &body).map(DaemonResponse::Fleet),
         DaemonRequest::Inside(_) => {
             read(status, &body).map(|inventory| DaemonResponse::Inside(Box::new(inventory)))
@@ -328,8 +328,8 @@ impl Watch {
         if self.asked.is_some() || screen.is_paused || self.due > clock::monotonic() {
             return;
         }
-        let (socket, asking) = (self.socket.clone(), screen.asking());
-        let response = async move { answer(&socket, &asking).await };
+        let (socket, request) = (self.socket.clone(), screen.asking());
+        let response = async move { answer(&socket, &request).await };
         self.asked = Some(tokio::spawn(response));
     }
 

@@ -61,12 +61,12 @@ impl AwsAccounts {
             let account = self.accounts.get(&key).await;
             region(account, scope).await
         });
-        let (mut checks, seen) = result.await.clone();
-        if let Some(seen) = seen {
-            checks.extend(interruptions(&seen.account, cluster, scope).await);
+        let (mut checks, findings) = result.await.clone();
+        if let Some(findings) = findings {
+            checks.extend(interruptions(&findings.account, cluster, scope).await);
             if let Some(to) = connection {
                 let check = scope.check(instance_checks::NAME, async {
-                    let found = instance_checks::instances(&seen.account, cluster, to).await;
+                    let found = instance_checks::instances(&findings.account, cluster, to).await;
                     found.unwrap_or_else(|fault| {
                         broken(instance_checks::NAME, "ec2", &fault, &cluster.region)
                     })
@@ -77,14 +77,16 @@ impl AwsAccounts {
                 None => None,
                 Some(to) => {
                     scope
-                        .within(cluster_info::home(cluster, to, &seen.account))
+                        .within(cluster_info::home(cluster, to, &findings.account))
                         .await
                 }
             };
-            let home = home.and_then(Result::ok).map(|known| known.home);
+            let home = home
+                .and_then(Result::ok)
+                .map(|cluster_info| cluster_info.home);
             let classes = cluster.node_classes.iter().map(|class| {
                 let check = NodeClassCheck {
-                    seen: &seen,
+                    findings: &findings,
                     cluster,
                     class,
                     home: home.as_ref(),
@@ -120,15 +122,18 @@ async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
         let region = Region::new(&account.key.region, Region::shipped().source);
         (scope.late("types"), region)
     });
-    let (network, found) =
+    let (network, resources) =
         network.unwrap_or_else(|| (scope.late("network"), RegionResources::default()));
-    let seen = RegionFindings {
+    let findings = RegionFindings {
         base: Arc::new(region.catalog()),
         account,
         region,
-        found,
+        found: resources,
     };
-    (vec![identity, types, network, reads], Some(Arc::new(seen)))
+    (
+        vec![identity, types, network, reads],
+        Some(Arc::new(findings)),
+    )
 }
 
 /// Reports why AWS rejects the credentials.
@@ -184,12 +189,12 @@ async fn sold(account: &AwsClients) -> (Check, Region) {
 
 /// Checks the discovery of subnets, security groups, reservations and placement groups.
 async fn network(account: &AwsClients) -> (Check, RegionResources) {
-    let mut found = RegionResources::default();
-    let (_, outcome) = refresh::refresh(account, &mut found, (true, true)).await;
+    let mut resources = RegionResources::default();
+    let (_, outcome) = refresh::refresh(account, &mut resources, (true, true)).await;
     let check = match outcome {
         Ok(()) => {
-            let subnets = found.subnets.as_ref().map_or(0, Vec::len);
-            let groups = found.security_groups.as_ref().map_or(0, Vec::len);
+            let subnets = resources.subnets.as_ref().map_or(0, Vec::len);
+            let groups = resources.security_groups.as_ref().map_or(0, Vec::len);
             Check::ok(
                 "network",
                 &format!("{subnets} subnets, {groups} security groups"),
@@ -197,7 +202,7 @@ async fn network(account: &AwsClients) -> (Check, RegionResources) {
         }
         Err(fault) => broken("network", "ec2", &fault, &account.key.region),
     };
-    (check, found)
+    (check, resources)
 }
 
 /// Checks the other periodic list calls with dry runs.

@@ -119,9 +119,9 @@ fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
 pub(super) fn secret(name: &str, path: &Path) -> Check {
     let (display, quoted_path) = (path.display(), quoted(&path.to_string_lossy()));
     let install = format!("install -o outrigger -g outrigger -m 0400 FILE {quoted_path}");
-    let read = fs::metadata(path).and_then(|about| File::open(path).map(|_| about));
-    let about = match read {
-        Ok(about) => about,
+    let read = fs::metadata(path).and_then(|metadata| File::open(path).map(|_| metadata));
+    let metadata = match read {
+        Ok(metadata) => metadata,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let why = format!("{display} does not exist");
             return Check::failed((name, DoctorCode::FileMissing.code()), &why, &install);
@@ -136,20 +136,24 @@ pub(super) fn secret(name: &str, path: &Path) -> Check {
             return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &install);
         }
     };
-    if !about.is_file() {
+    if !metadata.is_file() {
         let why = format!("{display} is not a regular file");
         return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &install);
     }
-    if about.mode() & READABLE_BY_ALL != 0 {
+    if metadata.mode() & READABLE_BY_ALL != 0 {
         let why = format!("every user of this host can read {display}");
-        let what = (name, DoctorCode::FileExposed.code());
-        return Check::warning(what, &why, &format!("chmod o-rwx {quoted_path}"));
+        let name_and_code = (name, DoctorCode::FileExposed.code());
+        return Check::warning(name_and_code, &why, &format!("chmod o-rwx {quoted_path}"));
     }
-    let group = about.gid() != 0 && about.mode() & READABLE_BY_GROUP != 0;
-    if about.uid() == 0 && !group {
+    let group = metadata.gid() != 0 && metadata.mode() & READABLE_BY_GROUP != 0;
+    if metadata.uid() == 0 && !group {
         let why = format!("only root can read {display}, and the unit runs as the user outrigger");
-        let what = (name, DoctorCode::FileOfRoot.code());
-        return Check::warning(what, &why, &format!("chown outrigger {quoted_path}"));
+        let name_and_code = (name, DoctorCode::FileOfRoot.code());
+        return Check::warning(
+            name_and_code,
+            &why,
+            &format!("chown outrigger {quoted_path}"),
+        );
     }
     Check::ok(name, &format!("{display}"))
 }
@@ -193,7 +197,7 @@ pub(super) fn uses_aws(cluster: &Cluster) -> bool {
 )]
 fn profile() -> Option<Check> {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
-    let found = [
+    let path = [
         ("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
         ("AWS_CONFIG_FILE", "config"),
     ]
@@ -205,7 +209,7 @@ fn profile() -> Option<Check> {
     .find(|path| is_hidden(path) && path.exists())?;
     let why = format!(
         "this shell finds AWS credentials in {}, which ProtectHome= of the unit hides",
-        found.display()
+        path.display()
     );
     let fix = "give the host an instance role (terraform/modules/host), or set \
                AWS_SHARED_CREDENTIALS_FILE=/etc/outrigger/aws in /etc/default/outrigger";

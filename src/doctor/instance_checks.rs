@@ -29,7 +29,7 @@ pub(super) async fn instances(
     let namespaces: Api<Namespace> = Api::all(connection.client.clone());
     let wanted = ListParams::default().fields("metadata.name=kube-system");
     let found = match namespaces.list(&wanted).await {
-        Ok(found) => found,
+        Ok(listed) => listed,
         Err(error) => {
             let why = format!("the cluster cannot be identified: {}", text::chain(&error));
             return Ok(Check::skipped(NAME, &why, None));
@@ -41,8 +41,8 @@ pub(super) async fn instances(
         .await?;
     let (mut state, now) = (State::default(), clock::now());
     // An unreadable Lease is reported by its own check. In that case, nothing counts as approved.
-    let known = lease::read(connection).await.ok().flatten();
-    state.notes = LeaseAnnotations::read(known.as_ref(), &LeaseAnnotations::default());
+    let lease = lease::read(connection).await.ok().flatten();
+    state.notes = LeaseAnnotations::read(lease.as_ref(), &LeaseAnnotations::default());
     let cluster = Arc::new(cluster.clone());
     state.configure(cluster.clone());
     for namespace in found.items {

@@ -45,7 +45,7 @@ pub(super) struct RegionFindings {
 
 /// A node class of a cluster to check.
 pub(super) struct NodeClassCheck<'a> {
-    pub(super) seen: &'a RegionFindings,
+    pub(super) findings: &'a RegionFindings,
     pub(super) cluster: &'a Cluster,
     pub(super) class: &'a NodeClass,
     /// The API endpoint of the cluster.
@@ -57,11 +57,14 @@ impl NodeClassCheck<'_> {
     /// Resolves the node class, and checks its conditions and whether EC2 would launch from it.
     pub(super) async fn run(self) -> Check {
         let Self {
-            seen, class, scope, ..
+            findings,
+            class,
+            scope,
+            ..
         } = self;
         let version = self.home.map(|home| home.version.as_str());
         let mut images = Images::default();
-        let images = scope.within(images.find(&seen.account, &class.images, version));
+        let images = scope.within(images.find(&findings.account, &class.images, version));
         let (images, profile) = tokio::join!(images, scope.within(self.instance_profile()));
         let (profile, exists) = match profile.unwrap_or_else(|| Err(late())) {
             Ok((name, exists)) => (Ok(name), exists),
@@ -69,7 +72,7 @@ impl NodeClassCheck<'_> {
         };
         let images = images.unwrap_or_else(|| Err(late()));
         let mut resolved =
-            resolve_node_class::resolve(class, &seen.found, images, profile, clock::now());
+            resolve_node_class::resolve(class, &findings.found, images, profile, clock::now());
         let validation = validated(class, &resolved, self.home);
         resolved.conditions.push(validation);
         let conditions = resolved.conditions.iter();
@@ -96,7 +99,7 @@ impl NodeClassCheck<'_> {
         match &self.class.identity {
             Some(NodeIdentity::Profile(name)) => Ok((name.clone(), true)),
             Some(NodeIdentity::Role(role)) => {
-                let account = &self.seen.account;
+                let account = &self.findings.account;
                 let found = instance_profiles::look(account, self.cluster, role).await;
                 found.map_err(|fault| trouble(&fault, "iam"))
             }
@@ -110,7 +113,10 @@ impl NodeClassCheck<'_> {
     /// Checks with dry runs whether EC2 would launch from the class.
     async fn launch(&self, resolved: ResolvedNodeClass, has_profile: bool) -> Check {
         let Self {
-            seen, class, scope, ..
+            findings,
+            class,
+            scope,
+            ..
         } = self;
         let Some(home) = self.home.filter(|_| resolved.unmet().is_none()) else {
             let why = "not tried: some resources of the node class are missing";
@@ -121,7 +127,12 @@ impl NodeClassCheck<'_> {
         let ready = LaunchableClass {
             class: (*class).clone(),
             hash: node_class_hash(Some(class)),
-            supply: NodeClassSupply::new((&seen.region, &seen.base), class, &resolved, known),
+            supply: NodeClassSupply::new(
+                (&findings.region, &findings.base),
+                class,
+                &resolved,
+                known,
+            ),
             resolved,
         };
         let mut requests = dry_run::requests((self.cluster, home), &ready);
@@ -135,7 +146,7 @@ impl NodeClassCheck<'_> {
         }
         let mut first = None;
         for request in &requests {
-            let dry_run = dry_run::untouched(&seen.account, request);
+            let dry_run = dry_run::untouched(&findings.account, request);
             let Some(results) = scope.within(dry_run).await else {
                 return scope.late("launch");
             };
@@ -195,21 +206,21 @@ fn condition(
 }
 
 /// Describes the resolved resources.
-fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
+fn met(kind: ConditionKind, resolved: &ResolvedNodeClass) -> String {
     match kind {
-        ConditionKind::ImagesReady => match found.images.first() {
-            Some(newest) => format!("{}, {} ({})", found.images.len(), newest.id, newest.name),
+        ConditionKind::ImagesReady => match resolved.images.first() {
+            Some(newest) => format!("{}, {} ({})", resolved.images.len(), newest.id, newest.name),
             None => "none".to_owned(),
         },
         ConditionKind::SecurityGroupsReady => {
-            let groups = found.security_groups.iter();
+            let groups = resolved.security_groups.iter();
             let ids: Vec<&str> = groups.map(|group| group.id.as_str()).collect();
             ids.join(", ")
         }
-        ConditionKind::InstanceProfileReady => found.profile.clone().unwrap_or_default(),
-        ConditionKind::CapacityReservationsReady => found.reservations.len().to_string(),
+        ConditionKind::InstanceProfileReady => resolved.profile.clone().unwrap_or_default(),
+        ConditionKind::CapacityReservationsReady => resolved.reservations.len().to_string(),
         ConditionKind::PlacementGroupReady => {
-            let group = found.placement_group.as_ref();
+            let group = resolved.placement_group.as_ref();
             group.map_or(String::new(), |group| group.id.clone())
         }
         ConditionKind::SubnetsReady | ConditionKind::ValidationSucceeded => {
@@ -219,15 +230,18 @@ fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
 }
 
 /// Checks the free addresses of each zone.
-fn subnets(found: &ResolvedNodeClass, class: &NodeClass) -> Check {
+fn subnets(resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
     let mut zones: BTreeMap<&Zone, u32> = BTreeMap::new();
-    for subnet in &found.subnets {
+    for subnet in &resolved.subnets {
         let free = zones.entry(&subnet.zone).or_default();
         *free = free.saturating_add(subnet.free);
     }
     let free_addresses = zones.iter().map(|(zone, free)| format!("{zone} {free}"));
     let free_addresses = free_addresses.collect::<Vec<_>>().join(", ");
-    let finding = format!("{}; free addresses: {free_addresses}", found.subnets.len());
+    let finding = format!(
+        "{}; free addresses: {free_addresses}",
+        resolved.subnets.len()
+    );
     let fix = format!(
         "add a larger subnet to node_class {:?} in that zone",
         class.name.as_str()

@@ -59,13 +59,13 @@ pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRu
 
 /// Reports the missing verbs of a permission, if any.
 fn lack(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) -> Option<Check> {
-    let what = right.what();
+    let resource = right.what();
     let silent = answers.iter().find_map(|(verb, answer)| match answer {
-        AccessAnswer::Silent(why) => Some(format!("cannot check {verb} {what}: {why}")),
+        AccessAnswer::Silent(why) => Some(format!("cannot check {verb} {resource}: {why}")),
         _ => None,
     });
     if let Some(why) = silent {
-        return Some(Check::skipped(&what, &why, None));
+        return Some(Check::skipped(&resource, &why, None));
     }
     let denied = answers
         .iter()
@@ -75,7 +75,7 @@ fn lack(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) -> Option<Check>
         return None;
     }
     let verbs = denied.join(", ");
-    let name = format!("{verbs} {what}");
+    let name = format!("{verbs} {resource}");
     let fix = format!(
         "add to the {}: {}",
         right.role.object(),

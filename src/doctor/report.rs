@@ -98,13 +98,13 @@ impl Check {
     }
 
     /// A warning. `what` is the name of the check and the code.
-    pub(crate) fn warning(what: (&str, &'static str), why: &str, fix: &str) -> Self {
-        Self::leaf(what.0, CheckStatus::Warning, why, Some(fix)).by(what.1)
+    pub(crate) fn warning(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
+        Self::leaf(name_and_code.0, CheckStatus::Warning, why, Some(fix)).by(name_and_code.1)
     }
 
     /// A failure. `what` is the name of the check and the code.
-    pub(crate) fn failed(what: (&str, &'static str), why: &str, fix: &str) -> Self {
-        Self::leaf(what.0, CheckStatus::Failed, why, Some(fix)).by(what.1)
+    pub(crate) fn failed(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
+        Self::leaf(name_and_code.0, CheckStatus::Failed, why, Some(fix)).by(name_and_code.1)
     }
 
     fn by(self, code: &'static str) -> Self {

@@ -334,11 +334,11 @@ async fn introduce(
         let path = path.to_owned();
         return Err(ConnectError::Gone { path, name });
     }
-    let says = user.auth_provider.is_some()
+    let has_credentials = user.auth_provider.is_some()
         || user.username.is_some() && user.password.is_some()
         || user.token.is_some()
         || user.token_file.is_some();
-    let Some(exec) = user.exec.take().filter(|_| !says) else {
+    let Some(exec) = user.exec.take().filter(|_| !has_credentials) else {
         return Ok(None);
     };
     let first = exec_credential::credentials(&exec).await;

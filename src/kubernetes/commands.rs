@@ -410,7 +410,7 @@ async fn pods_on(client: &Client, node: &NodeName) -> CommandResult {
     match list(&api, Some(&format!("spec.nodeName={node}"))).await {
         Ok(pods) => CommandResult::Pods(
             pods.into_iter()
-                .map(|seen| kubernetes_convert::pod(seen.object))
+                .map(|item| kubernetes_convert::pod(item.object))
                 .collect(),
         ),
         Err(ListError::Api(error)) => sorted(&error),
@@ -423,7 +423,7 @@ async fn attachments_of(client: &Client, node: &NodeName) -> CommandResult {
     let api = Api::<Seen<json_object::VolumeAttachment>>::all(client.clone());
     match list(&api, None).await {
         Ok(all) => {
-            let all = all.into_iter().map(|seen| seen.object);
+            let all = all.into_iter().map(|item| item.object);
             CommandResult::Attachments(kubernetes_convert::attachments(all, node.as_str()))
         }
         Err(ListError::Api(error)) => sorted(&error),
@@ -442,8 +442,9 @@ async fn probe<T: ApiKind>(
         if at > 0 {
             connection.limiter.turn().await;
         }
-        let found = uid_of::<T>(&connection.client, key).await?;
-        alive += usize::from(found.is_some_and(|found| uid.is_empty() || found == *uid));
+        let found_uid = uid_of::<T>(&connection.client, key).await?;
+        alive +=
+            usize::from(found_uid.is_some_and(|found_uid| uid.is_empty() || found_uid == *uid));
     }
     Ok(CommandResult::Probed { alive })
 }

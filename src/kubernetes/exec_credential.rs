@@ -129,15 +129,16 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let (mut printed, mut stderr_start) = (Vec::new(), Vec::new());
     let (reading, status) = {
-        let ends = async {
+        let exited = async {
             let ended = tokio::join!(heard(stdout, PRINTED, &mut printed), process.wait());
             sleep(LAST_WORDS).await;
             ended
         };
-        let (mut ends, mut says) = (pin!(ends), pin!(heard(stderr, SAID, &mut stderr_start)));
+        let (mut exited, mut errors_read) =
+            (pin!(exited), pin!(heard(stderr, SAID, &mut stderr_start)));
         tokio::select! {
-            ended = &mut ends => ended,
-            _ = &mut says => ends.await,
+            ended = &mut exited => ended,
+            _ = &mut errors_read => exited.await,
         }
     };
     // Background processes of the plugin, such as an agent, are not killed.
@@ -213,13 +214,19 @@ mod tests {
         let exec = print(&format!(
             "\"token\": \" abc\", \"expirationTimestamp\": \"{until}\""
         ));
-        let own = credentials(&exec).await.expect("a token");
-        assert_eq!(own.token.as_deref(), Some("abc"));
-        assert_eq!(own.until, Some(until.parse().expect("a time")));
-        assert!(own.identity.is_none());
+        let credentials_found = credentials(&exec).await.expect("a token");
+        assert_eq!(credentials_found.token.as_deref(), Some("abc"));
+        assert_eq!(
+            credentials_found.until,
+            Some(until.parse().expect("a time"))
+        );
+        assert!(credentials_found.identity.is_none());
         let exec = print("\"clientCertificateData\": \"c\", \"clientKeyData\": \"k\"");
-        let own = credentials(&exec).await.expect("an identity");
-        assert_eq!(own.identity, Some(("c".to_owned(), "k".to_owned())));
+        let credentials_found = credentials(&exec).await.expect("an identity");
+        assert_eq!(
+            credentials_found.identity,
+            Some(("c".to_owned(), "k".to_owned()))
+        );
         for odd in [
             "",
             "\"token\": \"\"",
@@ -279,8 +286,8 @@ mod tests {
             "sleep 60 >/dev/null & echo $! > {}; echo '{{\"status\": {{\"token\": \"a\"}}}}'",
             pid.display()
         );
-        let own = timeout(Duration::from_secs(10), credentials(&script(&text))).await;
-        assert!(own.expect("it is not late").is_ok());
+        let result = timeout(Duration::from_secs(10), credentials(&script(&text))).await;
+        assert!(result.expect("it is not late").is_ok());
         let pid = std::fs::read_to_string(&pid).expect("it has begun");
         assert!(is_there(pid.trim()));
         let ended = Command::new("kill").arg(pid.trim()).status().await;
@@ -290,7 +297,7 @@ mod tests {
     /// Returns whether a process exists and is not a zombie.
     fn is_there(pid: &str) -> bool {
         let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
-        stat.is_ok_and(|own| !own.contains(") Z "))
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
     }
 
     #[tokio::test]
@@ -305,7 +312,7 @@ mod tests {
         let mut pids: Vec<_> = pids.split_whitespace().collect();
         assert_eq!(pids.len(), 2);
         for _ in 0..100 {
-            pids.retain(|own| is_there(own));
+            pids.retain(|pid| is_there(pid));
             if pids.is_empty() {
                 return;
             }

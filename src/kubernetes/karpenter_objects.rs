@@ -211,14 +211,14 @@ impl ClusterReading {
     ) -> Result<Option<&'static str>, ObjectsError> {
         for version in kind.versions {
             let path = format!("/apis/{}/{version}", kind.group);
-            let found = match self.ask(&path).await? {
+            let api_group = match self.ask(&path).await? {
                 ListOutcome::There(text) => self.parsed(&path, &text)?,
                 ListOutcome::Absent => continue,
                 ListOutcome::Forbidden => {
                     return Err(self.hidden(path, "--non-resource-url=/apis/*"));
                 }
             };
-            let resources = found["resources"].as_array();
+            let resources = api_group["resources"].as_array();
             let mut names = resources
                 .into_iter()
                 .flatten()
@@ -244,17 +244,17 @@ impl ClusterReading {
                 // It was deleted meanwhile.
                 ListOutcome::Absent => return Ok(Some(pages)),
             };
-            let found = self.parsed(path, &text)?;
+            let page = self.parsed(path, &text)?;
             let name = match number {
                 0 => format!("{}{path}", self.connection.server),
                 _ => format!("{}{path} (page {})", self.connection.server, number + 1),
             };
             pages.push(Page {
                 file: SourceFile::new(name, text),
-                objects: found["items"].as_array().map_or(0, Vec::len),
-                templates: templates(&found),
+                objects: page["items"].as_array().map_or(0, Vec::len),
+                templates: templates(&page),
             });
-            match found["metadata"]["continue"].as_str() {
+            match page["metadata"]["continue"].as_str() {
                 None | Some("") => return Ok(Some(pages)),
                 // The token is URL-safe base64, otherwise it is used as is.
                 Some(token) => next = encoded(token),

@@ -132,9 +132,9 @@ pub(crate) async fn write(
     };
     let mut tries = 1;
     loop {
-        let known = stored(connection).await?.unwrap_or_default();
-        let at = known.metadata.resource_version.clone();
-        if lease(known).version != *version {
+        let current = stored(connection).await?.unwrap_or_default();
+        let at = current.metadata.resource_version.clone();
+        if lease(current).version != *version {
             return Err(conflict());
         }
         // Lease requests are not blocked by the fence, because they open it.
@@ -155,16 +155,16 @@ pub(crate) async fn write(
 /// released for the requesting host.
 pub(crate) async fn hold(
     connection: &Connection,
-    known: &LeaseState,
+    lease: &LeaseState,
     holder: &str,
     now: Timestamp,
 ) -> Result<LeaseState, kube::Error> {
-    let spec = spec(known, holder, now);
-    let stored = match &known.version {
+    let spec = spec(lease, holder, now);
+    let stored = match &lease.version {
         None => create(connection, Map::new(), Some(spec)).await?,
         Some(version) => {
             let mut body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-            if known.asked.is_some() && known.hold.holder != holder {
+            if lease.asked.is_some() && lease.hold.holder != holder {
                 body["metadata"]["annotations"] =
                     json!({HANDOVER_REQUEST: null, HANDOVER_REQUEST_FORMER: null});
             }
@@ -187,27 +187,27 @@ pub(crate) async fn ask(
 /// Releases the Lease for the requesting host.
 pub(crate) async fn part(
     connection: &Connection,
-    known: &LeaseState,
+    lease: &LeaseState,
     now: Timestamp,
 ) -> Result<LeaseState, kube::Error> {
     let without_request = LeaseState {
         asked: None,
-        ..known.clone()
+        ..lease.clone()
     };
     hold(connection, &without_request, "", now).await
 }
 
 /// The changed fields of a Lease with a new holder. Source: Kubernetes API, LeaseSpec.
-fn spec(known: &LeaseState, holder: &str, now: Timestamp) -> Value {
+fn spec(lease: &LeaseState, holder: &str, now: Timestamp) -> Value {
     let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let mut spec = json!({
         "holderIdentity": holder,
         "leaseDurationSeconds": LASTS.as_secs(),
         "renewTime": &time,
     });
-    if !holder.is_empty() && known.hold.holder != holder {
+    if !holder.is_empty() && lease.hold.holder != holder {
         spec["acquireTime"] = json!(time);
-        spec["leaseTransitions"] = json!(known.transitions.saturating_add(1));
+        spec["leaseTransitions"] = json!(lease.transitions.saturating_add(1));
     }
     spec
 }

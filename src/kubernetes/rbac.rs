@@ -292,8 +292,8 @@ mod tests {
         "/tests/terraform/calls.tsv"
     ));
 
-    fn role(own: Role) -> &'static str {
-        match own {
+    fn role(role: Role) -> &'static str {
+        match role {
             Role::Observe => "observe",
             Role::Manage => "manage",
             Role::System => "system",
@@ -320,11 +320,11 @@ mod tests {
             }
         }
         let mut known = BTreeSet::new();
-        for own in RIGHTS {
-            for verb in own.verbs {
-                let option = own.purpose.option().unwrap_or("-");
-                let (group, name) = (dash(own.group), dash(own.name));
-                known.insert([role(own.role), option, group, own.resource, name, verb].join(" "));
+        for rule in RIGHTS {
+            for verb in rule.verbs {
+                let option = rule.purpose.option().unwrap_or("-");
+                let (group, name) = (dash(rule.group), dash(rule.name));
+                known.insert([role(rule.role), option, group, rule.resource, name, verb].join(" "));
             }
         }
         assert_eq!(known, called);
@@ -333,7 +333,8 @@ mod tests {
     #[test]
     fn what_is_only_observed_takes_no_right_to_change_anything() {
         let mut cluster = Cluster::default();
-        let reads = |own: &RbacRule<'_>| own.verbs.iter().all(|verb| super::PROBED.contains(verb));
+        let reads =
+            |rule: &RbacRule<'_>| rule.verbs.iter().all(|verb| super::PROBED.contains(verb));
         assert!(needed(&cluster).iter().all(reads));
         let observed = needed(&cluster).len();
         cluster.mode = ManagementMode::Manage;
@@ -349,8 +350,8 @@ mod tests {
         let mut cluster = Cluster::default();
         cluster.lease.name = "autoscaler".to_owned();
         let all = needed(&cluster);
-        let leases = all.iter().filter(|own| own.resource == "leases");
-        let leases: Vec<&str> = leases.map(|own| own.name).collect();
+        let leases = all.iter().filter(|rule| rule.resource == "leases");
+        let leases: Vec<&str> = leases.map(|rule| rule.name).collect();
         assert_eq!(leases, ["karpenter-leader-election", "autoscaler"]);
     }
 
@@ -358,7 +359,7 @@ mod tests {
     fn a_rule_is_written_as_rbac_has_it() {
         let find = |resource: &str| {
             let mut all = RIGHTS.iter();
-            *all.find(|own| own.resource == resource).expect("a right")
+            *all.find(|rule| rule.resource == resource).expect("a right")
         };
         for (resource, expect) in [
             (
@@ -375,8 +376,8 @@ mod tests {
                 "{nonResourceURLs: [\"/version\"], verbs: [\"get\"]}",
             ),
         ] {
-            let own = find(resource);
-            assert_eq!(own.rule(own.verbs), expect);
+            let rule = find(resource);
+            assert_eq!(rule.rule(rule.verbs), expect);
         }
     }
 }

@@ -68,7 +68,7 @@ async fn patches(connection: &Connection, installation: &str) -> Result<Vec<Node
     let api = kube::Api::<Seen<Json>>::all(connection.client.clone());
     let nodes = list(&api, None).await?.into_iter();
     Ok(nodes
-        .filter_map(|seen| match seen.object.convert() {
+        .filter_map(|item| match item.object.convert() {
             WatchedObject::Node(node) => release(&node, installation),
             _ => None,
         })

@@ -80,13 +80,13 @@ impl TokenLayer {
         first: BearerToken,
         make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>> + Send + 'static,
     ) -> Self {
-        let (show, header) = watch::channel(first.header());
+        let (headers, header) = watch::channel(first.header());
         let refused = Arc::new(Notify::new());
         let (server, again) = (server.to_owned(), refused.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = renew(&server, first, make, &again, &show) => {}
-                () = show.closed() => {}
+                () = renew(&server, first, make, &again, &headers) => {}
+                () = headers.closed() => {}
             }
         });
         Self {
@@ -112,7 +112,7 @@ async fn renew<E: Display>(
     mut token: BearerToken,
     mut make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>>,
     refused: &Notify,
-    show: &watch::Sender<TokenHeader>,
+    headers: &watch::Sender<TokenHeader>,
 ) {
     let mut wait = token.lasts();
     loop {
@@ -127,7 +127,7 @@ async fn renew<E: Display>(
         match make().await {
             Ok(renewed) => {
                 wait = renewed.lasts();
-                drop(show.send_replace(renewed.header()));
+                drop(headers.send_replace(renewed.header()));
                 token = renewed;
             }
             Err(error) => {
@@ -135,7 +135,7 @@ async fn renew<E: Display>(
                 tracing::warn!(server, why, "cannot refresh token for the API");
                 wait = RETRY;
                 if token.until.is_some_and(|until| until <= clock::now()) {
-                    drop(show.send_replace(Err(TokenError::Refresh { why })));
+                    drop(headers.send_replace(Err(TokenError::Refresh { why })));
                 }
             }
         }
@@ -215,7 +215,8 @@ mod tests {
     impl Api {
         /// Starts with a token of this lifetime. The refreshed tokens are `then`, in order.
         fn start(life: Option<i64>, then: Vec<Result<&'static str, &'static str>>) -> Self {
-            let until = move || life.map(|own| clock::now() + jiff::SignedDuration::from_secs(own));
+            let until =
+                move || life.map(|seconds| clock::now() + jiff::SignedDuration::from_secs(seconds));
             let token = move |text: &str| BearerToken {
                 text: text.to_owned(),
                 until: until(),
@@ -224,9 +225,9 @@ mod tests {
             let count = made.clone();
             let bearer = TokenLayer::start("https://api.test", token("t0"), move || {
                 let mut made = count.lock().expect("whole");
-                let own = then.get(*made).copied().unwrap_or(Err("no more"));
+                let result = then.get(*made).copied().unwrap_or(Err("no more"));
                 *made += 1;
-                ready(own.map(token).map_err(str::to_owned)).boxed()
+                ready(result.map(token).map_err(str::to_owned)).boxed()
             });
             let takes = Arc::new(Mutex::new("t0"));
             let taken = takes.clone();

@@ -315,24 +315,24 @@ where
             None => return Ok(Over::Broke("the watch ended".to_owned())),
             Some(Err(error)) => return Ok(Over::Broke(source.told(&error))),
             Some(Ok(watcher::Event::Init)) => listing.clear(),
-            Some(Ok(watcher::Event::InitApply(seen))) => listing.push(seen.object.convert()),
+            Some(Ok(watcher::Event::InitApply(item))) => listing.push(item.object.convert()),
             Some(Ok(watcher::Event::InitDone)) => {
                 listed = true;
                 let listing = std::mem::take(&mut listing);
                 source.events.send(Event::Reset(T::NOUN, listing)).await?;
             }
-            Some(Ok(watcher::Event::Apply(seen))) => {
+            Some(Ok(watcher::Event::Apply(item))) => {
                 health.works(&source.cluster, T::PLURAL);
                 source
                     .events
-                    .send(Event::Applied(seen.object.convert()))
+                    .send(Event::Applied(item.object.convert()))
                     .await?;
             }
-            Some(Ok(watcher::Event::Delete(seen))) => {
+            Some(Ok(watcher::Event::Delete(item))) => {
                 health.works(&source.cluster, T::PLURAL);
                 source
                     .events
-                    .send(Event::Deleted(T::NOUN, seen.object.key()))
+                    .send(Event::Deleted(T::NOUN, item.object.key()))
                     .await?;
             }
         }
@@ -356,11 +356,11 @@ impl WatchSource {
     }
 
     fn unanswered(&self, within: Duration) -> String {
-        let what = format!("no response within {} s", within.as_secs());
+        let message = format!("no response within {} s", within.as_secs());
         let Connection {
             server, kubeconfig, ..
         } = &self.connection;
-        ApiErrorCode::Silent.told(&what, server, kubeconfig)
+        ApiErrorCode::Silent.told(&message, server, kubeconfig)
     }
 }
 
@@ -387,7 +387,7 @@ where
         let event = if print == last {
             Event::WatchAlive(T::NOUN)
         } else {
-            let objects = listed.into_iter().map(|seen| seen.object.convert());
+            let objects = listed.into_iter().map(|item| item.object.convert());
             Event::Reset(T::NOUN, objects.collect())
         };
         last = print;
@@ -402,9 +402,9 @@ where
     Seen<T>: Resource<DynamicType = ()>,
 {
     let mut hasher = DefaultHasher::new();
-    for seen in listed {
-        seen.object.key().hash(&mut hasher);
-        seen.resource_version().hash(&mut hasher);
+    for item in listed {
+        item.object.key().hash(&mut hasher);
+        item.resource_version().hash(&mut hasher);
     }
     hasher.finish()
 }

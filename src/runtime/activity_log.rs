@@ -74,7 +74,7 @@ fn is_of_pods(report: &Report) -> bool {
 type ActivityText = (bool, &'static str, String, String);
 
 fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry> {
-    let (warns, what, object, text) = of_plans(report, managed)
+    let (warns, event, object, text) = of_plans(report, managed)
         .or_else(|| of_leaving(report, managed))
         .or_else(|| of_drains(report))
         .or_else(|| of_nodes(report))
@@ -83,19 +83,19 @@ fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry>
     Some(ActivityEntry {
         at: now,
         warns,
-        what: Cow::Borrowed(what),
+        what: Cow::Borrowed(event),
         of: bounded(&object),
         text: bounded(&text),
         times: 1,
     })
 }
 
-fn info(what: &'static str, object: String, text: impl Into<String>) -> ActivityText {
-    (false, what, object, text.into())
+fn info(event: &'static str, object: String, text: impl Into<String>) -> ActivityText {
+    (false, event, object, text.into())
 }
 
-fn warning(what: &'static str, object: String, text: impl Into<String>) -> ActivityText {
-    (true, what, object, text.into())
+fn warning(event: &'static str, object: String, text: impl Into<String>) -> ActivityText {
+    (true, event, object, text.into())
 }
 
 /// Planned claims and launches.
@@ -115,8 +115,8 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
                 price.usd_per_h(),
                 pods.len()
             );
-            let what = either_mode(managed, "planned claim", "would launch claim");
-            info(what, part(claim), text)
+            let event = either_mode(managed, "planned claim", "would launch claim");
+            info(event, part(claim), text)
         }
         Report::ClaimLaunched {
             claim,
@@ -168,12 +168,12 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
                 "{reason}, pool {pool}{}, {pods} pods to reschedule",
                 at(*price)
             );
-            let what = match reason_kind {
+            let event = match reason_kind {
                 _ if !managed => "would disrupt node",
                 Reason::TimedOut => "terminating claim",
                 _ => "disrupting node",
             };
-            info(what, either(node.as_ref(), claim), text)
+            info(event, either(node.as_ref(), claim), text)
         }
         Report::Consolidates {
             nodes,
@@ -184,8 +184,8 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
         } => {
             let (before, after) = (before.usd_per_h(), after.usd_per_h());
             let text = format!("{nodes} nodes to {claims} nodes, ${before:.4}/h to ${after:.4}/h");
-            let what = either_mode(managed, "consolidating nodes", "would consolidate nodes");
-            info(what, String::new(), text)
+            let event = either_mode(managed, "consolidating nodes", "would consolidate nodes");
+            info(event, String::new(), text)
         }
         Report::Kept { claim, reason, why } => {
             let text = format!("{}: {why}", reason.as_str());
@@ -478,7 +478,10 @@ mod tests {
         timeline.note(&Report::Thawed, true, Timestamp::UNIX_EPOCH);
         told(&mut timeline, "three");
         let lines = timeline.lines();
-        let told: Vec<_> = lines.iter().map(|own| (&own.of[..], own.times)).collect();
+        let told: Vec<_> = lines
+            .iter()
+            .map(|line| (&line.of[..], line.times))
+            .collect();
         assert_eq!(told, [("a/three", 1), ("", 1), ("a/two [2J", 2)]);
     }
 }

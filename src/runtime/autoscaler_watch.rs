@@ -53,10 +53,10 @@ pub(crate) struct AutoscalerWatch {
 
 impl AutoscalerWatch {
     pub(crate) fn start(connection: &Connection) -> Self {
-        let (tell, seen) = watch::channel(OtherAutoscaler::default());
+        let (states, state) = watch::channel(OtherAutoscaler::default());
         let client = connection.client.clone();
-        let task = tokio::spawn(watch_autoscalers(client, tell));
-        Self { seen, task }
+        let task = tokio::spawn(watch_autoscalers(client, states));
+        Self { seen: state, task }
     }
 
     /// The last state.
@@ -78,9 +78,9 @@ impl Drop for AutoscalerWatch {
     }
 }
 
-async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>) {
+async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler>) {
     let began = clock::monotonic();
-    let mut known = NAMESPACES.map(|namespace| {
+    let mut leases = NAMESPACES.map(|namespace| {
         let name = LeaseName {
             namespace: namespace.to_owned(),
             name: LEASE.to_owned(),
@@ -88,12 +88,12 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
         (name, Watched::default())
     });
     loop {
-        let holders = join_all(known.iter().map(|(lease, _)| look(&client, lease))).await;
-        let holders = known.iter_mut().zip(holders);
-        let seen =
+        let holders = join_all(leases.iter().map(|(lease, _)| look(&client, lease))).await;
+        let holders = leases.iter_mut().zip(holders);
+        let activities =
             holders.map(|((lease, watched), holder)| told(lease, watched, holder, began.elapsed()));
         // An active autoscaler in one namespace overrides an unknown state in another namespace.
-        let now = seen.max_by_key(|activity| match activity {
+        let now = activities.max_by_key(|activity| match activity {
             OtherAutoscaler::Gone => 0,
             OtherAutoscaler::Unknown => 1,
             OtherAutoscaler::Unseen(_) => 2,
@@ -105,7 +105,7 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
         } else {
             RETRY
         };
-        tell.send_if_modified(|current| {
+        states.send_if_modified(|current| {
             let has_changed = *current != now;
             *current = now;
             has_changed
@@ -117,16 +117,16 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
 /// The state after one read of one Lease.
 fn told(
     lease: &LeaseName,
-    known: &mut Watched,
+    watched: &mut Watched,
     holder: Result<Option<LeaseHolder>, LeaseReadError>,
     now: Duration,
 ) -> OtherAutoscaler {
     let (work, why) = match holder {
         Ok(hold) => {
             let old = hold.as_ref().is_some_and(is_old);
-            (known.look(hold, old, now), String::new())
+            (watched.look(hold, old, now), String::new())
         }
-        Err(error) => (known.failed(now), error.to_string()),
+        Err(error) => (watched.failed(now), error.to_string()),
     };
     match work {
         AutoscalerActivity::Unknown => OtherAutoscaler::Unknown,

@@ -141,8 +141,8 @@ impl ClusterSet {
         &self,
         clusters: Vec<Arc<Cluster>>,
     ) -> Result<Vec<Prepared>, PrepareError> {
-        let (prepared, broken) = self.prepare_each(clusters, ALL).await;
-        match broken.into_iter().next() {
+        let (prepared, failed) = self.prepare_each(clusters, ALL).await;
+        match failed.into_iter().next() {
             Some(FailedCluster { why, .. }) => Err(why),
             None => Ok(prepared),
         }
@@ -155,7 +155,7 @@ impl ClusterSet {
         patience: StartTimeouts,
     ) -> (Vec<Prepared>, Vec<FailedCluster>) {
         let mut catalogs: BTreeMap<Option<PathBuf>, Arc<Catalog>> = BTreeMap::new();
-        let (mut known, mut broken) = (Vec::new(), Vec::new());
+        let (mut with_catalog, mut broken) = (Vec::new(), Vec::new());
         for cluster in clusters {
             let exec = cluster.exec.as_ref().map(|it| it.catalog.clone());
             let simulated = cluster.simulated.as_ref().map(|it| it.catalog.clone());
@@ -167,14 +167,14 @@ impl ClusterSet {
             match catalog {
                 Ok(catalog) => {
                     catalogs.insert(source, catalog.clone());
-                    known.push((cluster, catalog));
+                    with_catalog.push((cluster, catalog));
                 }
                 Err(why) => broken.push(FailedCluster { cluster, why }),
             }
         }
-        let clusters = known.iter().map(|(cluster, _)| cluster.clone());
+        let clusters = with_catalog.iter().map(|(cluster, _)| cluster.clone());
         let mut waited: BTreeMap<usize, Arc<Cluster>> = clusters.enumerate().collect();
-        let each = known.into_iter().enumerate();
+        let each = with_catalog.into_iter().enumerate();
         let mut preparations: FuturesUnordered<_> =
             each.map(|(at, (cluster, catalog))| async move {
                 (at, self.prepared(cluster, catalog).await)
@@ -190,7 +190,7 @@ impl ClusterSet {
                         continue;
                     };
                     match prepared {
-                        Ok(own) => drop(done.insert(at, own)),
+                        Ok(ready) => drop(done.insert(at, ready)),
                         Err(why) => drop(failed.insert(at, FailedCluster { cluster, why })),
                     }
                 }
@@ -217,7 +217,7 @@ impl ClusterSet {
             Some(path) => read_catalog(cluster, path)?,
         };
         let mut running = self.running.values().map(|running| &running.catalog);
-        let same = running.find(|known| ***known == catalog).cloned();
+        let same = running.find(|used| ***used == catalog).cloned();
         Ok(same.unwrap_or_else(|| Arc::new(catalog)))
     }
 
@@ -291,7 +291,7 @@ impl ClusterSet {
     pub(crate) async fn apply(
         &mut self,
         prepared: Vec<Prepared>,
-        broken: Vec<FailedCluster>,
+        failed: Vec<FailedCluster>,
         limits: FleetLimits,
     ) -> Result<(), ApplyError> {
         let ending: Vec<ClusterName> = self
@@ -314,18 +314,18 @@ impl ClusterSet {
         }
         self.broken.clear();
         self.limits = limits;
-        self.drive(prepared, broken).await
+        self.drive(prepared, failed).await
     }
 
     /// Starts the failed clusters whose error is resolved.
     pub(crate) async fn mend(&mut self) -> Result<(), ApplyError> {
         let clusters = self.broken.values().map(|(cluster, _)| cluster.clone());
-        let (prepared, broken) = self.prepare_each(clusters.collect(), MENDING).await;
+        let (prepared, failed) = self.prepare_each(clusters.collect(), MENDING).await;
         if prepared.is_empty() {
-            broken.into_iter().for_each(|failed| self.leave_out(failed));
+            failed.into_iter().for_each(|failed| self.leave_out(failed));
             return Ok(());
         }
-        self.drive(prepared, broken).await
+        self.drive(prepared, failed).await
     }
 
     /// Returns whether a cluster has failed and is not running.
@@ -342,7 +342,7 @@ impl ClusterSet {
     async fn drive(
         &mut self,
         prepared: Vec<Prepared>,
-        broken: Vec<FailedCluster>,
+        failed: Vec<FailedCluster>,
     ) -> Result<(), ApplyError> {
         for new in &prepared {
             self.broken.remove(&new.parts.cluster.name);
@@ -356,7 +356,7 @@ impl ClusterSet {
         }
         #[cfg(feature = "aws")]
         self.keepers.configure({
-            let unheard = broken.iter().map(|failed| failed.cluster.name.clone());
+            let unheard = failed.iter().map(|failed| failed.cluster.name.clone());
             clusters.keys().cloned().chain(unheard).collect()
         });
         let managed = clusters
@@ -365,10 +365,10 @@ impl ClusterSet {
         let managed: Vec<ClusterName> = managed.map(|cluster| cluster.name.clone()).collect();
         self.company.configure(self.limits.is_some(), &managed);
         // The nodes of failed clusters count toward the limits of the fleet.
-        let unheard = broken.iter().map(|failed| failed.cluster.clone());
+        let unheard = failed.iter().map(|failed| failed.cluster.clone());
         let clusters = clusters.into_values().chain(unheard).collect();
         self.fleet.configure(self.limits.clone(), clusters).await;
-        broken.into_iter().for_each(|failed| self.leave_out(failed));
+        failed.into_iter().for_each(|failed| self.leave_out(failed));
         let mut fault = None;
         for prepared in prepared {
             if let Err(error) = self.put(prepared).await {
@@ -527,8 +527,8 @@ impl ClusterSet {
     /// The handles of all clusters.
     pub(crate) fn shown(&self) -> Clusters {
         let running = self.running.values().map(|it| &it.post.front);
-        let broken = self.broken.values().map(|(_, handle)| handle);
-        let mut all: Clusters = running.chain(broken).cloned().collect();
+        let failed = self.broken.values().map(|(_, handle)| handle);
+        let mut all: Clusters = running.chain(failed).cloned().collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
     }

@@ -241,7 +241,7 @@ impl ConfigSource {
         let mut parameters = BTreeMap::new();
         (self.may_pass, self.stale) = (false, Vec::new());
         for (parameter, response) in all {
-            let known = match response {
+            let state = match response {
                 Ok(text) => ParameterState::Text(text),
                 Err(unavailable_parameter) => {
                     let last = unavailable_parameter
@@ -259,7 +259,7 @@ impl ConfigSource {
                     }
                 }
             };
-            parameters.insert(parameter, known);
+            parameters.insert(parameter, state);
         }
         parameters
     }
@@ -482,10 +482,13 @@ cluster "fleet" {{
         let mut again = origin(folder.path(), &answers);
         let config = again.read().await.expect("a configuration");
         assert_eq!(config.clusters[0].region, "one");
-        let told = config.warnings.iter().map(|own| own.detail.as_str());
+        let told = config
+            .warnings
+            .iter()
+            .map(|warning| warning.detail.as_str());
         assert!(
             told.into_iter()
-                .any(|own| own.contains("Using the last known value"))
+                .any(|detail| detail.contains("Using the last known value"))
         );
         // With changed files, an old response may be wrong, and a later start may succeed.
         write(folder.path(), "tags = { New = each.value.new }");

@@ -208,18 +208,18 @@ async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
 /// Returns the inventory of a cluster. The engine returns values, and this function formats them.
 async fn inventory(
     State(server): State<ControlServer>,
-    Json(question): Json<InventoryRequest>,
+    Json(request): Json<InventoryRequest>,
 ) -> Result<Json<ToldInventory>, (StatusCode, String)> {
-    let Some(wanted) = question.wanted() else {
+    let Some(wanted) = request.wanted() else {
         let why = "too many labels or resources requested";
         return Err((StatusCode::BAD_REQUEST, why.to_owned()));
     };
     let clusters = server.clusters.borrow().clone();
     let Some(cluster) = clusters
         .iter()
-        .find(|cluster| cluster.name.as_str() == question.cluster)
+        .find(|cluster| cluster.name.as_str() == request.cluster)
     else {
-        let name = text::bounded(&question.cluster);
+        let name = text::bounded(&request.cluster);
         let why = format!("the daemon has no cluster {name:?}");
         return Err((StatusCode::NOT_FOUND, why));
     };

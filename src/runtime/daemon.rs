@@ -121,22 +121,25 @@ pub(crate) async fn run(
     };
     let directory = systemd::directory("RUNTIME_DIRECTORY");
     let mut cluster_set = ClusterSet::start_as(identity(directory.as_deref()));
-    let (prepared, broken) = tokio::select! {
+    let (prepared, failed_clusters) = tokio::select! {
         some = prepare_some(&cluster_set, wanted.clusters) => some?,
         () = stop.called() => return Ok(()),
     };
-    let counted = MetricsRecorder::init(&in_effect.telemetry, &in_effect.written)?;
-    let (show, handles) = watch::channel(Clusters::new());
-    serve(&in_effect.telemetry, handles, &counted).await?;
-    if let Err(error) = cluster_set.apply(prepared, broken, wanted.fleet).await {
+    let metrics = MetricsRecorder::init(&in_effect.telemetry, &in_effect.written)?;
+    let (handles_sender, handles) = watch::channel(Clusters::new());
+    serve(&in_effect.telemetry, handles, &metrics).await?;
+    if let Err(error) = cluster_set
+        .apply(prepared, failed_clusters, wanted.fleet)
+        .await
+    {
         cluster_set.stop().await;
         return Err(error.into());
     }
-    show.send_replace(cluster_set.shown());
+    handles_sender.send_replace(cluster_set.shown());
     let manager = SdNotify::default();
-    tokio::spawn(manager.clone().watch_over(show.subscribe()));
-    let mut reloads = answer(directory, show.subscribe(), &manager).await;
-    let cron = remind(&show, counted).await?;
+    tokio::spawn(manager.clone().watch_over(handles_sender.subscribe()));
+    let mut reloads = answer(directory, handles_sender.subscribe(), &manager).await;
+    let cron = remind(&handles_sender, metrics).await?;
     #[cfg(feature = "aws")]
     refresh(&cron, cluster_set.keepers()).await?;
     let mut wait = AGAIN;
@@ -147,13 +150,13 @@ pub(crate) async fn run(
             () = stop.called() => break,
             name = cluster_set.ended() => {
                 cluster_set.lost(&name).await;
-                show.send_replace(cluster_set.shown());
+                handles_sender.send_replace(cluster_set.shown());
                 continue;
             }
             _ = hangup.recv() => {}
             () = &mut again, if !cluster_set.is_whole() => {
                 tokio::select! {
-                    () = mend(&mut cluster_set, &show) => {}
+                    () = mend(&mut cluster_set, &handles_sender) => {}
                     () = stop.called() => break,
                 }
                 wait = (wait * 2).min(AGAIN_MAX);
@@ -169,7 +172,7 @@ pub(crate) async fn run(
             () = stop.called() => break,
         };
         report_metrics::reloaded(result.is_ok());
-        show.send_replace(cluster_set.shown());
+        handles_sender.send_replace(cluster_set.shown());
         manager.reloaded(result.as_ref().err().map(ToString::to_string));
         // The caller may have disconnected.
         drop(caller.map(|reply: Reload| reply.send(result)));
@@ -188,22 +191,24 @@ async fn prepare_some(
     cluster_set: &ClusterSet,
     clusters: Vec<Arc<Cluster>>,
 ) -> Result<(Vec<Prepared>, Vec<FailedCluster>), PrepareError> {
-    let (prepared, mut broken) = cluster_set.prepare_each(clusters, STARTING).await;
-    if prepared.is_empty() && !broken.is_empty() {
+    let (prepared, mut failed_clusters) = cluster_set.prepare_each(clusters, STARTING).await;
+    if prepared.is_empty() && !failed_clusters.is_empty() {
         // If one of the errors may resolve itself, a restart may help.
-        let passing = broken.iter().position(|failed| failed.why.may_pass());
-        return Err(broken.swap_remove(passing.unwrap_or(0)).why);
+        let passing = failed_clusters
+            .iter()
+            .position(|failed| failed.why.may_pass());
+        return Err(failed_clusters.swap_remove(passing.unwrap_or(0)).why);
     }
-    Ok((prepared, broken))
+    Ok((prepared, failed_clusters))
 }
 
 /// Starts failed clusters whose error is resolved.
-async fn mend(cluster_set: &mut ClusterSet, show: &watch::Sender<Clusters>) {
+async fn mend(cluster_set: &mut ClusterSet, handles_sender: &watch::Sender<Clusters>) {
     if let Err(error) = cluster_set.mend().await {
         let why = text::chain(&error);
         tracing::error!(why, "cannot start recovered clusters");
     }
-    show.send_replace(cluster_set.shown());
+    handles_sender.send_replace(cluster_set.shown());
 }
 
 /// The identity of this process.
@@ -277,12 +282,12 @@ impl Stop {
 async fn serve(
     telemetry: &Telemetry,
     handles: watch::Receiver<Clusters>,
-    counted: &MetricsRecorder,
+    metrics: &MetricsRecorder,
 ) -> Result<(), AdminError> {
     if let Some(address) = &telemetry.listen {
-        return http_server::start(address, handles, counted.clone()).await;
+        return http_server::start(address, handles, metrics.clone()).await;
     }
-    if let Err(error) = http_server::start(DEFAULT_LISTEN, handles, counted.clone()).await {
+    if let Err(error) = http_server::start(DEFAULT_LISTEN, handles, metrics.clone()).await {
         let why = text::chain(&error);
         tracing::warn!(why, "cannot serve /livez, /readyz and /metrics");
     }
@@ -329,16 +334,19 @@ impl SettingsInEffect {
         if let Some(error) = cluster_set.too_much(&wanted.clusters).await {
             return Err(keep_previous(ConfigRefusal::Prepare(error)));
         }
-        let (prepared, mut broken) = cluster_set.prepare_each(wanted.clusters, ALL).await;
+        let (prepared, mut failed_clusters) = cluster_set.prepare_each(wanted.clusters, ALL).await;
         // Clusters that had failed before may still fail, because they are not running.
-        let new = broken
+        let new = failed_clusters
             .iter()
             .position(|failed| !cluster_set.is_broken(&failed.cluster.name));
         if let Some(new) = new {
-            let error = broken.swap_remove(new).why;
+            let error = failed_clusters.swap_remove(new).why;
             return Err(keep_previous(ConfigRefusal::Prepare(error)));
         }
-        if let Err(error) = cluster_set.apply(prepared, broken, wanted.fleet).await {
+        if let Err(error) = cluster_set
+            .apply(prepared, failed_clusters, wanted.fleet)
+            .await
+        {
             let why = text::chain(&error);
             tracing::error!(why, "configuration reloaded in part");
             return Err(ReloadError::Partial(error));
@@ -384,16 +392,16 @@ fn log_config_changes(old: &ConfigValues, new: &ConfigValues) {
 
 /// Wakes every engine and trims the metrics.
 async fn remind(
-    show: &watch::Sender<Clusters>,
-    counted: MetricsRecorder,
+    handles_sender: &watch::Sender<Clusters>,
+    metrics: MetricsRecorder,
 ) -> Result<Cron, CronError> {
     let cron = Cron::start().await?;
-    let clusters = show.subscribe();
+    let clusters = handles_sender.subscribe();
     cron.every(REMINDER, move || {
         for cluster in clusters.borrow().iter() {
             cluster.remind();
         }
-        counted.drop_old_samples();
+        metrics.drop_old_samples();
     })
     .await?;
     Ok(cron)

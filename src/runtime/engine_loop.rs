@@ -429,8 +429,8 @@ impl EngineLoop {
             self.managed = cluster.mode == ManagementMode::Manage;
             let heralds = self.managed && cluster.events;
             self.event_recorder = heralds.then(|| {
-                let known = self.event_recorder.take();
-                known.unwrap_or_else(|| {
+                let recorder = self.event_recorder.take();
+                recorder.unwrap_or_else(|| {
                     EventRecorder::start(&cluster.name, &self.executor.connection)
                 })
             });

@@ -172,8 +172,9 @@ impl FleetTask {
             }
             FleetTaskRequest::Join(cluster, reply) => {
                 self.lives += 1;
-                let (tell, events) = mpsc::channel(NEWS);
-                self.seats.insert(cluster.clone(), (self.lives, tell));
+                let (event_sender, events) = mpsc::channel(NEWS);
+                self.seats
+                    .insert(cluster.clone(), (self.lives, event_sender));
                 self.fleet.rejoin(&cluster, now);
                 let (life, view) = (self.lives, self.fleet.view_of(&cluster, now));
                 drop(reply.send(Joined {

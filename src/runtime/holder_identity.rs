@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn nobody_is_dead_where_nothing_is_known() {
-        let own = HolderIdentity::new("", None);
-        assert!(!own.has_died(&own.holder(&"a".into())));
-        assert!(!own.has_died("/a"));
+        let identity = HolderIdentity::new("", None);
+        assert!(!identity.has_died(&identity.holder(&"a".into())));
+        assert!(!identity.has_died("/a"));
         let nowhere = HolderIdentity::new("", Some("/nonexistent".as_ref()));
         assert!(!nowhere.has_died("/a"));
     }

@@ -108,11 +108,11 @@ async fn render(State(served): State<ServedState>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let clusters = served.clusters.borrow().clone();
     let now = clock::now();
-    let counted: Vec<_> = clusters
+    let samples: Vec<_> = clusters
         .iter()
         .flat_map(|cluster| cluster.counted(now))
         .collect();
-    let samples = counted.iter().map(|sample| &sample[..]);
+    let samples = samples.iter().map(|sample| &sample[..]);
     let names = clusters
         .iter()
         .map(|cluster| cluster.name.as_str())

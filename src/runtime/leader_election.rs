@@ -262,12 +262,12 @@ impl ElectionTask {
                 return RETRY;
             }
         }
-        let known = match self.read().await {
-            Ok(known) => known,
+        let lease = match self.read().await {
+            Ok(lease) => lease,
             Err(why) => return self.failed(why),
         };
         let identity = &self.identity;
-        let hold = known.version.as_ref().map(|_| known.hold.clone());
+        let hold = lease.version.as_ref().map(|_| lease.hold.clone());
         let sight = self.candidate.see(hold, self.began.elapsed(), |holder| {
             identity.has_died(holder)
         });
@@ -275,7 +275,7 @@ impl ElectionTask {
             LeaseOwner::Free if self.barred => LeaseStatus::Unreachable,
             LeaseOwner::Free => LeaseStatus::Free,
             LeaseOwner::Mine => LeaseStatus::Mine,
-            LeaseOwner::Theirs(_) => LeaseStatus::Theirs(host_of(&known.hold.holder).to_owned()),
+            LeaseOwner::Theirs(_) => LeaseStatus::Theirs(host_of(&lease.hold.holder).to_owned()),
         };
         let may_hold = self.company.take(&self.cluster, status);
         if may_hold || !matches!(sight, LeaseOwner::Free) {
@@ -289,12 +289,12 @@ impl ElectionTask {
         }
         match sight {
             LeaseOwner::Theirs(left) => {
-                self.follow(&format!("{} is the leader", known.hold.holder));
+                self.follow(&format!("{} is the leader", lease.hold.holder));
                 self.ask().await;
                 left.min(RETRY)
             }
-            LeaseOwner::Mine if let Some(why) = self.has_rested() => self.part(known, why).await,
-            LeaseOwner::Free if let Some(why) = self.yields(&known) => {
+            LeaseOwner::Mine if let Some(why) = self.has_rested() => self.part(lease, why).await,
+            LeaseOwner::Free if let Some(why) = self.yields(&lease) => {
                 self.follow(why.words());
                 RETRY
             }
@@ -304,7 +304,7 @@ impl ElectionTask {
                 RETRY
             }
             LeaseOwner::Free if !may_hold => self.wait(),
-            LeaseOwner::Free | LeaseOwner::Mine => self.hold(known).await,
+            LeaseOwner::Free | LeaseOwner::Mine => self.hold(lease).await,
         }
     }
 
@@ -314,8 +314,8 @@ impl ElectionTask {
         let leapt = self.connection.fence.has_run_out();
         let before = self.known.take();
         let is_sure = self.until.is_some() && !leapt;
-        if let Some(known) = before.as_ref().filter(|_| is_sure) {
-            return Ok(known.clone());
+        if let Some(lease) = before.as_ref().filter(|_| is_sure) {
+            return Ok(lease.clone());
         }
         let known = self.call(lease::holder(&self.connection.clone())).await?;
         let is_same = before.is_some_and(|lease| {
@@ -339,10 +339,10 @@ impl ElectionTask {
         RETRY
     }
 
-    async fn hold(&mut self, known: LeaseState) -> Duration {
+    async fn hold(&mut self, lease: LeaseState) -> Duration {
         let since = Moment::now();
         let (connection, me) = (self.connection.clone(), self.me.clone());
-        let holding = lease::hold(&connection, &known, &me, since.wall);
+        let holding = lease::hold(&connection, &lease, &me, since.wall);
         let result = self.call(holding).await;
         self.barred = matches!(&result, Err(Failure::Fault(_)));
         match result {
@@ -410,15 +410,15 @@ impl ElectionTask {
 
     /// Releases the Lease for the requesting host, or for all other hosts. If this fails, this host
     /// remains the leader.
-    async fn part(&mut self, known: LeaseState, why: PartingReason) -> Duration {
+    async fn part(&mut self, lease: LeaseState, why: PartingReason) -> Duration {
         self.lose(why.words());
         let (connection, now) = (self.connection.clone(), clock::now());
         let let_go = match why {
-            PartingReason::Asked => self.call(lease::part(&connection, &known, now)).await,
-            PartingReason::Unfit => self.call(lease::hold(&connection, &known, "", now)).await,
+            PartingReason::Asked => self.call(lease::part(&connection, &lease, now)).await,
+            PartingReason::Unfit => self.call(lease::hold(&connection, &lease, "", now)).await,
         };
         if let_go.is_err() {
-            self.known = Some(known);
+            self.known = Some(lease);
         } else if why == PartingReason::Unfit {
             self.handover = None;
             self.returned = Some(clock::monotonic());
@@ -429,14 +429,14 @@ impl ElectionTask {
 
     /// Why a free Lease is left to another host: it was released for that host, or this host was
     /// unfit.
-    fn yields(&mut self, known: &LeaseState) -> Option<PartingReason> {
+    fn yields(&mut self, lease: &LeaseState) -> Option<PartingReason> {
         if self.returned.is_some_and(|since| since.elapsed() < RETURNS) {
             return Some(PartingReason::Unfit);
         }
-        let request = known
+        let request = lease
             .asked
             .as_deref()
-            .filter(|_| known.hold.holder.is_empty());
+            .filter(|_| lease.hold.holder.is_empty());
         let host = request.map(asker);
         if host.is_none_or(|host| host == host_of(&self.me)) {
             self.free = None;
@@ -574,7 +574,7 @@ impl ElectionTask {
 
     /// No commands of this host are in flight, so another host may become the leader immediately.
     async fn let_go(&mut self) {
-        let known = self
+        let held = self
             .known
             .take()
             .filter(|lease| lease.hold.holder == self.me);
@@ -583,13 +583,13 @@ impl ElectionTask {
         report_metrics::leads(&self.cluster, false);
         // The other clusters of its group must not rely on it.
         self.company.take(&self.cluster, LeaseStatus::Unknown);
-        let Some(known) = known else {
+        let Some(held) = held else {
             return;
         };
         let connection = self.connection.clone();
         // If this fails, the Lease expires.
         drop(
-            self.call(lease::hold(&connection, &known, "", clock::now()))
+            self.call(lease::hold(&connection, &held, "", clock::now()))
                 .await,
         );
     }
@@ -741,11 +741,11 @@ mod tests {
         sleep(Duration::from_secs(10)).await;
         leads(1).await;
         assert!(fence.is_open(), "it was only set");
-        if let Some(own) = leases.lock().expect("no panic").get_mut("own") {
+        if let Some(lease) = leases.lock().expect("no panic").get_mut("own") {
             // A different host has led meanwhile and released the Lease.
-            own.0 += 2;
-            own.1["spec"]["holderIdentity"] = json!("");
-            own.1["metadata"]["resourceVersion"] = json!(own.0.to_string());
+            lease.0 += 2;
+            lease.1["spec"]["holderIdentity"] = json!("");
+            lease.1["metadata"]["resourceVersion"] = json!(lease.0.to_string());
         }
         leap();
         leads(2).await;
@@ -783,14 +783,14 @@ mod tests {
     /// The Leases of an API, by name: versions and objects.
     type Leases = Arc<Mutex<BTreeMap<String, (u64, Value)>>>;
 
-    fn merge(own: &mut Value, patch: &Value) {
-        let (Some(fields), true) = (patch.as_object(), own.is_object()) else {
-            return *own = patch.clone();
+    fn merge(target: &mut Value, patch: &Value) {
+        let (Some(fields), true) = (patch.as_object(), target.is_object()) else {
+            return *target = patch.clone();
         };
         for (key, value) in fields {
-            match (value, own.as_object_mut()) {
-                (Value::Null, Some(own)) => drop(own.remove(key)),
-                _ => merge(&mut own[key], value),
+            match (value, target.as_object_mut()) {
+                (Value::Null, Some(fields)) => drop(fields.remove(key)),
+                _ => merge(&mut target[key], value),
             }
         }
     }
@@ -814,32 +814,32 @@ mod tests {
                     let text = json!({"status": "Failure", "reason": reason, "code": code});
                     (code, text)
                 };
-                let known = all.get(name).map_or(0, |own| own.0);
+                let known = all.get(name).map_or(0, |lease| lease.0);
                 let asked = body["metadata"]["resourceVersion"].as_str();
                 let (code, text) = if parts.method == Method::GET && known == 0 {
                     failure(404, "NotFound")
-                } else if asked.is_some_and(|own| own != known.to_string()) {
+                } else if asked.is_some_and(|version| version != known.to_string()) {
                     failure(409, "Conflict")
                 } else {
-                    let own = all.entry(name.to_owned()).or_default();
+                    let lease = all.entry(name.to_owned()).or_default();
                     if parts.method != Method::GET {
-                        own.0 += 1;
-                        let version = own.0.to_string();
-                        if own.1.is_null() {
-                            own.1 = json!({});
+                        lease.0 += 1;
+                        let version = lease.0.to_string();
+                        if lease.1.is_null() {
+                            lease.1 = json!({});
                         }
-                        merge(&mut own.1, &body);
-                        own.1["metadata"]["resourceVersion"] = json!(version);
+                        merge(&mut lease.1, &body);
+                        lease.1["metadata"]["resourceVersion"] = json!(version);
                     }
-                    (200, own.1.clone())
+                    (200, lease.1.clone())
                 };
                 let answer = Response::builder().status(code);
                 Ok::<_, BoxError>(answer.body(Body::from(text.to_string().into_bytes()))?)
             }
         };
-        let mut own = Connection::over(Client::new(service_fn(answer), "default"));
-        own.lease.name = name.to_owned();
-        own
+        let mut connection = Connection::over(Client::new(service_fn(answer), "default"));
+        connection.lease.name = name.to_owned();
+        connection
     }
 
     /// A host with all clusters, whose engines stop immediately. It runs until it is dropped.
@@ -859,10 +859,10 @@ mod tests {
         let company = Arc::new(LeaseBalancer::default());
         company.configure(together, clusters);
         let identity = HolderIdentity::new(name, None);
-        for own in clusters {
-            let connection = api(leases, own.as_str());
+        for cluster in clusters {
+            let connection = api(leases, cluster.as_str());
             let mut elector =
-                LeaderElector::seek(own.clone(), connection, &identity, company.clone());
+                LeaderElector::seek(cluster.clone(), connection, &identity, company.clone());
             tasks.spawn(async move {
                 loop {
                     let turn = elector.turn();
@@ -882,8 +882,8 @@ mod tests {
     fn shares(leases: &Leases) -> BTreeMap<char, usize> {
         let all = leases.lock().expect("no panic");
         let mut shares = BTreeMap::new();
-        for (_, own) in all.values() {
-            let holder = own["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        for (_, lease) in all.values() {
+            let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
             *shares
                 .entry(holder.chars().next().unwrap_or('-'))
                 .or_default() += 1;
@@ -916,7 +916,7 @@ mod tests {
     /// Number of leader changes of all clusters.
     fn handovers(leases: &Leases) -> u64 {
         let all = leases.lock().expect("no panic");
-        let of = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"].as_u64();
+        let of = |(_, lease): &(u64, Value)| lease["spec"]["leaseTransitions"].as_u64();
         all.values().filter_map(of).sum()
     }
 
@@ -975,17 +975,17 @@ mod tests {
             all.extend(
                 clusters
                     .iter()
-                    .map(|own| (own.to_string(), (1, asked.clone()))),
+                    .map(|name| (name.to_string(), (1, asked.clone()))),
             );
-            for own in all.values_mut() {
-                own.1["metadata"]["resourceVersion"] = json!("1");
+            for lease in all.values_mut() {
+                lease.1["metadata"]["resourceVersion"] = json!("1");
             }
         }
         let _host_8 = host(&leases, "a", &clusters, false);
         sleep(Duration::from_mins(10)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 3)]));
         let all = leases.lock().expect("no panic");
-        let once = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"] == 1;
+        let once = |(_, lease): &(u64, Value)| lease["spec"]["leaseTransitions"] == 1;
         assert!(all.values().all(once), "{all:?}");
     }
 }

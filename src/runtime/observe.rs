@@ -96,10 +96,10 @@ pub(crate) async fn visit(
         return results;
     }
     let handles = cluster_set.shown();
-    let seen = join_all(handles.iter().map(|cluster| sight(cluster, until)));
+    let observed = join_all(handles.iter().map(|cluster| sight(cluster, until)));
     #[cfg(feature = "aws")]
-    let seen = asking(&cluster_set, seen);
-    results.extend(seen.await);
+    let observed = asking(&cluster_set, observed);
+    results.extend(observed.await);
     if shares {
         // Each cluster counts toward the limits of the fleet, and all are known now.
         for result in results.iter_mut().filter(|result| result.seen.is_ok()) {

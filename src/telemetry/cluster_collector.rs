@@ -108,8 +108,12 @@ pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<Metr
         &[],
         unsynced,
     );
-    if let Some(seen) = sync.seen_least {
-        buffer.put("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
+    if let Some(last_seen) = sync.seen_least {
+        buffer.put(
+            "outrigger_watch_lag_seconds",
+            &[],
+            seconds_since(last_seen, now),
+        );
     }
     for skew in sync.clock_skews.into_iter().flatten() {
         let labels = [("peer", skew.peer.as_str())];
@@ -268,7 +272,7 @@ pub(super) fn count(count: usize) -> f64 {
 /// returns the help text.
 pub(crate) fn render<'s>(
     all: impl Iterator<Item = &'s [MetricSample]>,
-    about: impl Fn(&str) -> &'static str,
+    help_of: impl Fn(&str) -> &'static str,
 ) -> String {
     let mut all: Vec<&MetricSample> = all.flatten().collect();
     all.sort_by_key(|sample| sample.name);
@@ -281,8 +285,8 @@ pub(crate) fn render<'s>(
     } in all
     {
         if *name != last {
-            let about = about(name);
-            let _ = write!(out, "# HELP {name} {about}\n# TYPE {name} gauge\n");
+            let help = help_of(name);
+            let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
         }
         last = name;
         let _ = writeln!(out, "{name}{{{labels}}} {value}");

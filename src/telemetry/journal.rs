@@ -40,8 +40,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) fn takes_stderr() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     // Metadata of the file descriptor.
-    let about = fs::metadata("/proc/self/fd/2");
-    about.is_ok_and(|metadata| stream == format!("{}:{}", metadata.dev(), metadata.ino()))
+    let metadata = fs::metadata("/proc/self/fd/2");
+    metadata.is_ok_and(|metadata| stream == format!("{}:{}", metadata.dev(), metadata.ino()))
 }
 
 /// Writes lines to the journal.
@@ -117,9 +117,9 @@ fn connected(path: &Path) -> io::Result<UnixDatagram> {
 
 impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = JournalEntry::default();
-        event.record(&mut line);
-        self.send(&line.datagram(*event.metadata().level()));
+        let mut entry = JournalEntry::default();
+        event.record(&mut entry);
+        self.send(&entry.datagram(*event.metadata().level()));
     }
 }
 
@@ -266,7 +266,7 @@ mod tests {
             );
         });
         let end = heard.len();
-        let at = |text: &[u8]| heard.windows(text.len()).position(|own| own == text);
+        let at = |text: &[u8]| heard.windows(text.len()).position(|window| window == text);
         let why = at(b"WHY\n").expect("its name alone in its line");
         let length: [u8; 8] = heard[why + 4..why + 12].try_into().expect("a length");
         assert_eq!(u64::from_le_bytes(length), 12);

@@ -104,9 +104,9 @@ pub(crate) mod exporter {
         where
             S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
         {
-            let ours = filter_fn(|about| {
-                let level = *about.level() <= tracing::Level::INFO;
-                level && about.target().starts_with("outrigger")
+            let ours = filter_fn(|metadata| {
+                let level = *metadata.level() <= tracing::Level::INFO;
+                level && metadata.target().starts_with("outrigger")
             });
             let tracer = self.0.tracer("outrigger");
             tracing_opentelemetry::layer()

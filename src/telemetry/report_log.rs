@@ -56,7 +56,7 @@ pub(crate) fn init(
         },
     };
     // Spans are for traces only, whatever `RUST_LOG` selects.
-    let lines_only = filter_fn(|about| about.target() != otlp::TARGET);
+    let lines_only = filter_fn(|metadata| metadata.target() != otlp::TARGET);
     let lines = registry().with(lines.with_filter(filter.and(lines_only)));
     let level = LogFilter((!is_fixed).then_some(handle));
     #[cfg(feature = "otlp")]

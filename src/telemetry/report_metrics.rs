@@ -542,8 +542,8 @@ mod tests {
     fn counted(reports: &[Report], managed: bool) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
-            for own in reports {
-                report(&"prod".into(), managed, own);
+            for reported in reports {
+                report(&"prod".into(), managed, reported);
             }
         });
         recorder.handle().render()
@@ -552,7 +552,7 @@ mod tests {
     fn check(text: &str, lines: &[&str]) {
         for line in lines {
             assert!(
-                text.lines().any(|own| own == *line),
+                text.lines().any(|known| known == *line),
                 "{line} is not in\n{text}"
             );
         }

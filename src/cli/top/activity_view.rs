@@ -41,7 +41,7 @@ fn row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow {
     } else {
         CellStyle::Plain
     };
-    let what = match entry.times {
+    let event = match entry.times {
         0 | 1 => entry.what.to_string(),
         times => format!("{} ×{times}", entry.what),
     };
@@ -49,13 +49,13 @@ fn row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow {
     // Rounded down to seconds.
     let at_second = Timestamp::from_second(at.as_second()).unwrap_or(at);
     TableRow {
-        key: format!("{at} {what} {of}"),
+        key: format!("{at} {event} {of}"),
         cells: vec![
             Cell::ranked(&format::age(at, now), index as f64),
-            Cell::text(&what).toned(tone),
+            Cell::text(&event).toned(tone),
             Cell::text(of),
             Cell::text(text),
         ],
-        detail: format!("{at_second} {what} {of} {text}"),
+        detail: format!("{at_second} {event} {of} {text}"),
     }
 }

@@ -203,9 +203,9 @@ impl App {
         if habit.chosen.is_empty() {
             return 0;
         }
-        let known = table.rows.iter().position(|row| row.key == habit.chosen);
+        let found = table.rows.iter().position(|row| row.key == habit.chosen);
         let last = table.rows.len().saturating_sub(1);
-        known.unwrap_or(habit.place.min(last))
+        found.unwrap_or(habit.place.min(last))
     }
 
     fn habit(&self) -> &ViewState {

@@ -40,11 +40,11 @@ const CORE: u8 = 3;
 /// always visible, even if it is cut.
 pub(super) fn fit(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
     let mut chosen: Vec<usize> = (0..claims.len()).collect();
-    for (core, each) in [
+    for (core, width_of) in [
         (CORE, ColumnWidth::fair as fn(&ColumnWidth) -> usize),
         (0, ColumnWidth::least as fn(&ColumnWidth) -> usize),
     ] {
-        while chosen.len() > 1 && total_width(claims, &chosen, gap, each) > width {
+        while chosen.len() > 1 && total_width(claims, &chosen, gap, width_of) > width {
             let last =
                 (0..chosen.len()).max_by_key(|index| (claims[chosen[*index]].leaves, *index));
             let Some(last) = last.filter(|index| claims[chosen[*index]].leaves > core) else {
@@ -88,12 +88,12 @@ fn widths(claims: &[ColumnWidth], chosen: &[usize], mut left: usize) -> Vec<usiz
         .collect();
     let mut order: Vec<usize> = (0..chosen.len()).collect();
     order.sort_by_key(|index| claims[chosen[*index]].leaves);
-    for each in [
+    for width_of in [
         ColumnWidth::fair as fn(&ColumnWidth) -> usize,
         (|claim| claim.wanted) as fn(&ColumnWidth) -> usize,
     ] {
         for index in &order {
-            let wanted = each(&claims[chosen[*index]]);
+            let wanted = width_of(&claims[chosen[*index]]);
             let more = wanted.saturating_sub(widths[*index]).min(left);
             widths[*index] += more;
             left -= more;
@@ -120,7 +120,7 @@ mod tests {
             })
             .collect();
         let slots = fit(&claims, 1, width);
-        let slots = slots.iter().map(|own| (own.column, own.at, own.width));
+        let slots = slots.iter().map(|slot| (slot.column, slot.at, slot.width));
         assert_eq!(slots.collect::<Vec<_>>(), expect, "{claims:?} in {width}");
     }
 

@@ -108,11 +108,11 @@ fn detail(cluster: &ClusterStatusResponse) -> String {
         let pools = status.pools.iter();
         let pools = pools.map(|pool| (format!("pool {}", pool.name), pool.paused.as_ref()));
         let whole = ("the cluster".to_owned(), status.paused.as_ref());
-        for (what, pause) in [whole].into_iter().chain(pools) {
+        for (target, pause) in [whole].into_iter().chain(pools) {
             let Some(pause) = pause else { continue };
             let until = pause.until.map(|at| format!(" until {at}"));
             let until = until.unwrap_or_default();
-            all.push(format!("{what} is paused{until}: {}", pause.reason));
+            all.push(format!("{target} is paused{until}: {}", pause.reason));
         }
         all.extend(pending_approvals(status));
         let pools = status.pools.iter();

@@ -540,9 +540,9 @@ proptest! {
             let mut buffer = Buffer::empty(area);
             screen.resize(rows(lines));
             draw(&screen, area, &mut buffer, NOW);
-            let mut letters = buffer.content.iter().flat_map(|own| own.symbol().chars());
+            let mut letters = buffer.content.iter().flat_map(|cell| cell.symbol().chars());
             prop_assert!(!letters.any(disturbs), "a control character was drawn");
-            let said = buffer.content.iter().any(|own| own.symbol() != " ");
+            let said = buffer.content.iter().any(|cell| cell.symbol() != " ");
             prop_assert!(said || area.is_empty(), "{columns}x{lines}: the screen is empty");
         }
     }

@@ -22,7 +22,7 @@ impl ClusterSet {
             .collect();
         let running = self.running.iter();
         let managed = running.filter(|(_, running)| running.cluster.mode == ManagementMode::Manage);
-        let counted = join_all(managed.map(|(name, running)| async move {
+        let counts = join_all(managed.map(|(name, running)| async move {
             let claims = running
                 .post
                 .front
@@ -31,12 +31,12 @@ impl ClusterSet {
             let nodes = claims.await.unwrap_or(0);
             (name, nodes, &*running.cluster)
         }));
-        let counted = counted.await;
-        let limit = counted
+        let counts = counts.await;
+        let limit = counts
             .iter()
             .find_map(|(_, _, old)| old.safeguards.max_disrupted_per_reload)?;
-        let total = counted.iter().map(|(_, nodes, _)| nodes).sum();
-        let abandoned = counted.iter().filter(|(_, _, old)| {
+        let total = counts.iter().map(|(_, nodes, _)| nodes).sum();
+        let abandoned = counts.iter().filter(|(_, _, old)| {
             let new = wanted.get(&old.name);
             !new.is_some_and(|new| new.mode != ManagementMode::Manage || is_of_the_same(old, new))
         });

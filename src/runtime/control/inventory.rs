@@ -226,7 +226,7 @@ mod tests {
             ready,
             ..NodeRow::default()
         };
-        let check = |own: NodeRow, expect: &str| assert_eq!(state_of(&own), expect, "{own:?}");
+        let check = |node: NodeRow, expect: &str| assert_eq!(state_of(&node), expect, "{node:?}");
         check(node(Some(ClaimPhase::Launching), None), "launching");
         check(node(Some(ClaimPhase::Registered), Some(true)), "registered");
         check(node(Some(ClaimPhase::Initialized), Some(true)), "ready");
@@ -235,15 +235,15 @@ mod tests {
             "not ready",
         );
         check(node(None, Some(true)), "ready");
-        let mut own = node(None, Some(true));
-        own.cordoned = true;
-        check(own.clone(), "cordoned");
-        own.leaves = true;
-        check(own.clone(), "leaving");
-        own.leaving = Some(Reason::Drifted);
-        own.phase = Some(ClaimPhase::Initialized);
-        check(own.clone(), "leaving: drifted");
-        own.phase = Some(ClaimPhase::Draining);
-        check(own, "draining: drifted");
+        let mut row = node(None, Some(true));
+        row.cordoned = true;
+        check(row.clone(), "cordoned");
+        row.leaves = true;
+        check(row.clone(), "leaving");
+        row.leaving = Some(Reason::Drifted);
+        row.phase = Some(ClaimPhase::Initialized);
+        check(row.clone(), "leaving: drifted");
+        row.phase = Some(ClaimPhase::Draining);
+        check(row, "draining: drifted");
     }
 }
