@@ -181,10 +181,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
         paths = all.with_context(|| format!("cannot read {}", path.display()))?;
         paths.retain(|path| {
             let end = path.extension().unwrap_or_default();
-            ["yaml", "yml", "json"]
-                .iter()
-                .any(|extension| end == *extension)
-                && path.is_file()
+            ["yaml", "yml", "json"].iter().any(|it| end == *it) && path.is_file()
         });
         paths.sort();
     }

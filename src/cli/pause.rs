@@ -104,10 +104,10 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
         Some(until) => format!("until {until}"),
         None => "until it is resumed".to_owned(),
     };
-    let (target_name, why) = (target.what(), pause.reason);
+    let (target, why) = (target.what(), pause.reason);
     writeln!(
         io::stdout().lock(),
-        "{target_name} {would} paused {until}: {why}"
+        "{target} {would} paused {until}: {why}"
     )?;
     Ok(ExitCode::SUCCESS)
 }

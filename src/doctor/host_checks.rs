@@ -25,11 +25,8 @@ const READABLE_BY_GROUP: u32 = 0o040;
 /// Reports an invalid configuration.
 pub(super) fn refused(problems: &[Diagnostic]) -> Check {
     let finding = "the daemon would not start with this configuration";
-    Check::of(
-        "configuration",
-        finding,
-        problems.iter().map(told).collect(),
-    )
+    let problems = problems.iter().map(told).collect();
+    Check::of("configuration", finding, problems)
 }
 
 /// Reports a valid configuration.

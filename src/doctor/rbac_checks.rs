@@ -48,10 +48,8 @@ pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRu
     let reviews = stream::iter(reviews).buffered(AT_ONCE);
     let reviews: Vec<(&RbacRule<'_>, Vec<(&str, AccessAnswer)>)> = reviews.collect().await;
     let count: usize = reviews.iter().map(|(_, answers)| answers.len()).sum();
-    let lacks = reviews
-        .iter()
-        .filter_map(|(right, answers)| lack(right, answers));
-    let lacks: Vec<Check> = lacks.collect();
+    let lacks = reviews.iter().filter_map(|(right, it)| lack(right, it));
+    let lacks = lacks.collect();
     let mode = cluster.mode.as_str();
     let finding = format!("checked {count} that mode = \"{mode}\" needs");
     Check::of("rights", &finding, lacks)

@@ -162,10 +162,8 @@ impl Check {
         // A configuration finding already has its code as the name.
         let code = self.code.filter(|code| *code != self.name);
         let code = code.map_or_else(String::new, |code| format!(" [{code}]"));
-        out.push_str(&format!(
-            "{indent}{status}{gap}{}{finding}{code}\n",
-            self.name
-        ));
+        let name = &self.name;
+        out.push_str(&format!("{indent}{status}{gap}{name}{finding}{code}\n"));
         if let Some(fix) = &self.fix {
             out.push_str(&format!("{indent}          fix: {fix}\n"));
         }
@@ -211,9 +209,7 @@ impl DoctorReport {
     /// Renders text.
     pub(crate) fn text(&self, colour: bool) -> String {
         let mut out = String::new();
-        self.0
-            .iter()
-            .for_each(|check| check.write(&mut out, 0, colour));
+        self.0.iter().for_each(|it| it.write(&mut out, 0, colour));
         let counts = self.counts();
         let all = [
             CheckStatus::Ok,

@@ -214,19 +214,13 @@ mod tests {
         let exec = print(&format!(
             "\"token\": \" abc\", \"expirationTimestamp\": \"{until}\""
         ));
-        let credentials_found = credentials(&exec).await.expect("a token");
-        assert_eq!(credentials_found.token.as_deref(), Some("abc"));
-        assert_eq!(
-            credentials_found.until,
-            Some(until.parse().expect("a time"))
-        );
-        assert!(credentials_found.identity.is_none());
+        let found = credentials(&exec).await.expect("a token");
+        assert_eq!(found.token.as_deref(), Some("abc"));
+        assert_eq!(found.until, Some(until.parse().expect("a time")));
+        assert!(found.identity.is_none());
         let exec = print("\"clientCertificateData\": \"c\", \"clientKeyData\": \"k\"");
-        let credentials_found = credentials(&exec).await.expect("an identity");
-        assert_eq!(
-            credentials_found.identity,
-            Some(("c".to_owned(), "k".to_owned()))
-        );
+        let found = credentials(&exec).await.expect("an identity");
+        assert_eq!(found.identity, Some(("c".to_owned(), "k".to_owned())));
         for odd in [
             "",
             "\"token\": \"\"",

@@ -219,10 +219,7 @@ impl ClusterReading {
                 }
             };
             let resources = api_group["resources"].as_array();
-            let mut names = resources
-                .into_iter()
-                .flatten()
-                .map(|resource| &resource["name"]);
+            let mut names = resources.into_iter().flatten().map(|it| &it["name"]);
             if names.any(|name| name == kind.plural) {
                 return Ok(Some(version));
             }

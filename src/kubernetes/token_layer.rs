@@ -80,7 +80,7 @@ impl TokenLayer {
         first: BearerToken,
         make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>> + Send + 'static,
     ) -> Self {
-        let (headers, header) = watch::channel(first.header());
+        let (headers, shown) = watch::channel(first.header());
         let refused = Arc::new(Notify::new());
         let (server, again) = (server.to_owned(), refused.clone());
         tokio::spawn(async move {
@@ -89,10 +89,7 @@ impl TokenLayer {
                 () = headers.closed() => {}
             }
         });
-        Self {
-            shown: header,
-            refused,
-        }
+        Self { shown, refused }
     }
 }
 

@@ -140,13 +140,9 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
             let text = first(&pod.reasons);
             warning("cannot schedule pod", part(&pod.pod), text)
         }
-        Report::Short(shortfall) => {
-            let text = format!(
-                "{} missing: {}",
-                shortfall.missing,
-                first(&shortfall.reasons)
-            );
-            warning("capacity missing", part(&shortfall.need), text)
+        Report::Short(short) => {
+            let text = format!("{} missing: {}", short.missing, first(&short.reasons));
+            warning("capacity missing", part(&short.need), text)
         }
         _ => return None,
     })
@@ -478,10 +474,7 @@ mod tests {
         timeline.note(&Report::Thawed, true, Timestamp::UNIX_EPOCH);
         told(&mut timeline, "three");
         let lines = timeline.lines();
-        let told: Vec<_> = lines
-            .iter()
-            .map(|line| (&line.of[..], line.times))
-            .collect();
+        let told: Vec<_> = lines.iter().map(|it| (&it.of[..], it.times)).collect();
         assert_eq!(told, [("a/three", 1), ("", 1), ("a/two [2J", 2)]);
     }
 }

@@ -482,10 +482,7 @@ cluster "fleet" {{
         let mut again = origin(folder.path(), &answers);
         let config = again.read().await.expect("a configuration");
         assert_eq!(config.clusters[0].region, "one");
-        let told = config
-            .warnings
-            .iter()
-            .map(|warning| warning.detail.as_str());
+        let told = config.warnings.iter().map(|it| it.detail.as_str());
         assert!(
             told.into_iter()
                 .any(|detail| detail.contains("Using the last known value"))

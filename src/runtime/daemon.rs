@@ -121,25 +121,22 @@ pub(crate) async fn run(
     };
     let directory = systemd::directory("RUNTIME_DIRECTORY");
     let mut cluster_set = ClusterSet::start_as(identity(directory.as_deref()));
-    let (prepared, failed_clusters) = tokio::select! {
+    let (prepared, failed) = tokio::select! {
         some = prepare_some(&cluster_set, wanted.clusters) => some?,
         () = stop.called() => return Ok(()),
     };
     let metrics = MetricsRecorder::init(&in_effect.telemetry, &in_effect.written)?;
-    let (handles_sender, handles) = watch::channel(Clusters::new());
-    serve(&in_effect.telemetry, handles, &metrics).await?;
-    if let Err(error) = cluster_set
-        .apply(prepared, failed_clusters, wanted.fleet)
-        .await
-    {
+    let (handles, receiver) = watch::channel(Clusters::new());
+    serve(&in_effect.telemetry, receiver, &metrics).await?;
+    if let Err(error) = cluster_set.apply(prepared, failed, wanted.fleet).await {
         cluster_set.stop().await;
         return Err(error.into());
     }
-    handles_sender.send_replace(cluster_set.shown());
+    handles.send_replace(cluster_set.shown());
     let manager = SdNotify::default();
-    tokio::spawn(manager.clone().watch_over(handles_sender.subscribe()));
-    let mut reloads = answer(directory, handles_sender.subscribe(), &manager).await;
-    let cron = remind(&handles_sender, metrics).await?;
+    tokio::spawn(manager.clone().watch_over(handles.subscribe()));
+    let mut reloads = answer(directory, handles.subscribe(), &manager).await;
+    let cron = remind(&handles, metrics).await?;
     #[cfg(feature = "aws")]
     refresh(&cron, cluster_set.keepers()).await?;
     let mut wait = AGAIN;
@@ -150,13 +147,13 @@ pub(crate) async fn run(
             () = stop.called() => break,
             name = cluster_set.ended() => {
                 cluster_set.lost(&name).await;
-                handles_sender.send_replace(cluster_set.shown());
+                handles.send_replace(cluster_set.shown());
                 continue;
             }
             _ = hangup.recv() => {}
             () = &mut again, if !cluster_set.is_whole() => {
                 tokio::select! {
-                    () = mend(&mut cluster_set, &handles_sender) => {}
+                    () = mend(&mut cluster_set, &handles) => {}
                     () = stop.called() => break,
                 }
                 wait = (wait * 2).min(AGAIN_MAX);
@@ -172,7 +169,7 @@ pub(crate) async fn run(
             () = stop.called() => break,
         };
         report_metrics::reloaded(result.is_ok());
-        handles_sender.send_replace(cluster_set.shown());
+        handles.send_replace(cluster_set.shown());
         manager.reloaded(result.as_ref().err().map(ToString::to_string));
         // The caller may have disconnected.
         drop(caller.map(|reply: Reload| reply.send(result)));
@@ -191,24 +188,22 @@ async fn prepare_some(
     cluster_set: &ClusterSet,
     clusters: Vec<Arc<Cluster>>,
 ) -> Result<(Vec<Prepared>, Vec<FailedCluster>), PrepareError> {
-    let (prepared, mut failed_clusters) = cluster_set.prepare_each(clusters, STARTING).await;
-    if prepared.is_empty() && !failed_clusters.is_empty() {
+    let (prepared, mut failed) = cluster_set.prepare_each(clusters, STARTING).await;
+    if prepared.is_empty() && !failed.is_empty() {
         // If one of the errors may resolve itself, a restart may help.
-        let passing = failed_clusters
-            .iter()
-            .position(|failed| failed.why.may_pass());
-        return Err(failed_clusters.swap_remove(passing.unwrap_or(0)).why);
+        let passing = failed.iter().position(|it| it.why.may_pass());
+        return Err(failed.swap_remove(passing.unwrap_or(0)).why);
     }
-    Ok((prepared, failed_clusters))
+    Ok((prepared, failed))
 }
 
 /// Starts failed clusters whose error is resolved.
-async fn mend(cluster_set: &mut ClusterSet, handles_sender: &watch::Sender<Clusters>) {
+async fn mend(cluster_set: &mut ClusterSet, handles: &watch::Sender<Clusters>) {
     if let Err(error) = cluster_set.mend().await {
         let why = text::chain(&error);
         tracing::error!(why, "cannot start recovered clusters");
     }
-    handles_sender.send_replace(cluster_set.shown());
+    handles.send_replace(cluster_set.shown());
 }
 
 /// The identity of this process.
@@ -392,11 +387,11 @@ fn log_config_changes(old: &ConfigValues, new: &ConfigValues) {
 
 /// Wakes every engine and trims the metrics.
 async fn remind(
-    handles_sender: &watch::Sender<Clusters>,
+    handles: &watch::Sender<Clusters>,
     metrics: MetricsRecorder,
 ) -> Result<Cron, CronError> {
     let cron = Cron::start().await?;
-    let clusters = handles_sender.subscribe();
+    let clusters = handles.subscribe();
     cron.every(REMINDER, move || {
         for cluster in clusters.borrow().iter() {
             cluster.remind();

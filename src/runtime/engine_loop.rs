@@ -281,10 +281,10 @@ impl CommandExecutor {
 }
 
 /// The result of a command that may have taken effect.
-fn unknown_outcome(text: String) -> CommandResult {
+pub(super) fn unknown_outcome(text: impl Into<String>) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Unknown,
-        text,
+        text: text.into(),
     }
 }
 

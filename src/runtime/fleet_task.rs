@@ -8,13 +8,14 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use crate::engine::command::{CommandResult, FailureKind, IssuedCommand};
+use crate::engine::command::{CommandResult, IssuedCommand};
 use crate::engine::event::Event;
 use crate::fleet::Fleet;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
+use crate::runtime::engine_loop::unknown_outcome;
 
 /// Capacity of the request channel. Each engine has no more requests in flight than concurrent
 /// calls, and each is processed within microseconds.
@@ -128,14 +129,7 @@ impl FleetClient {
 pub(crate) async fn answered(answer: oneshot::Receiver<CommandResult>) -> CommandResult {
     answer
         .await
-        .unwrap_or_else(|_| failed("the fleet does not respond"))
-}
-
-fn failed(text: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Unknown,
-        text: text.to_owned(),
-    }
+        .unwrap_or_else(|_| unknown_outcome("the fleet does not respond"))
 }
 
 struct FleetTask {
@@ -172,16 +166,12 @@ impl FleetTask {
             }
             FleetTaskRequest::Join(cluster, reply) => {
                 self.lives += 1;
-                let (event_sender, events) = mpsc::channel(NEWS);
+                let (event_sender, news) = mpsc::channel(NEWS);
                 self.seats
                     .insert(cluster.clone(), (self.lives, event_sender));
                 self.fleet.rejoin(&cluster, now);
                 let (life, view) = (self.lives, self.fleet.view_of(&cluster, now));
-                drop(reply.send(Joined {
-                    life,
-                    view,
-                    news: events,
-                }));
+                drop(reply.send(Joined { life, view, news }));
             }
             FleetTaskRequest::Ask {
                 cluster,
@@ -190,7 +180,7 @@ impl FleetTask {
                 reply,
             } => {
                 if self.seats.get(&cluster).is_none_or(|seat| seat.0 != life) {
-                    drop(reply.send(failed("another engine runs the cluster")));
+                    drop(reply.send(unknown_outcome("another engine runs the cluster")));
                     return;
                 }
                 self.fleet.handle(&cluster, *issued, now);

@@ -141,11 +141,7 @@ impl LeaderElector {
 
     /// Returns when the state has changed.
     pub(crate) async fn changed(&mut self, was: &Leadership) {
-        let has_ended = self
-            .turn
-            .wait_for(|leadership| leadership != was)
-            .await
-            .is_err();
+        let has_ended = self.turn.wait_for(|now| now != was).await.is_err();
         if has_ended && self.turn() == *was {
             // Without an election the state never changes.
             std::future::pending().await
@@ -574,10 +570,7 @@ impl ElectionTask {
 
     /// No commands of this host are in flight, so another host may become the leader immediately.
     async fn let_go(&mut self) {
-        let held = self
-            .known
-            .take()
-            .filter(|lease| lease.hold.holder == self.me);
+        let held = self.known.take().filter(|it| it.hold.holder == self.me);
         self.connection.fence.close();
         self.until = None;
         report_metrics::leads(&self.cluster, false);

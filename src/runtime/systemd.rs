@@ -61,10 +61,8 @@ impl SdNotify {
                 send(&[NotifyState::Status(&line)]);
                 last_line = line;
             }
-            let has_started = !handles.is_empty()
-                && handles
-                    .iter()
-                    .all(|cluster| cluster.standing().is_settled());
+            let has_started =
+                !handles.is_empty() && handles.iter().all(|it| it.standing().is_settled());
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send(&[NotifyState::Ready]);
             }

@@ -108,12 +108,8 @@ pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<Metr
         &[],
         unsynced,
     );
-    if let Some(last_seen) = sync.seen_least {
-        buffer.put(
-            "outrigger_watch_lag_seconds",
-            &[],
-            seconds_since(last_seen, now),
-        );
+    if let Some(seen) = sync.seen_least {
+        buffer.put("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
     }
     for skew in sync.clock_skews.into_iter().flatten() {
         let labels = [("peer", skew.peer.as_str())];

@@ -256,11 +256,7 @@ mod tests {
                 MetricKind::Summary => "summary",
                 MetricKind::Histogram => "histogram",
             };
-            let labels: Vec<String> = metric
-                .labels
-                .iter()
-                .map(|label| format!("`{label}`"))
-                .collect();
+            let labels: Vec<String> = metric.labels.iter().map(|it| format!("`{it}`")).collect();
             let (name, labels, about) = (metric.name, labels.join(", "), metric.about);
             let _ = writeln!(out, "| `{name}` | {kind} | {labels} | {about} |");
         }

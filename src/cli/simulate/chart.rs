@@ -259,10 +259,8 @@ const PANELS: [(&str, [Series; 2]); 3] = [
     (
         "US dollars per hour",
         [
-            ("this run", BLUE, |sample| sample.usd_per_h),
-            ("fixed fleet of one type", ORANGE, |sample| {
-                sample.fixed_usd_per_h
-            }),
+            ("this run", BLUE, |it| it.usd_per_h),
+            ("fixed fleet of one type", ORANGE, |it| it.fixed_usd_per_h),
         ],
     ),
     (
@@ -348,10 +346,7 @@ fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
         });
     let mut kinds: Vec<InstanceSeries> = named.collect();
     kinds.sort();
-    let bought: BTreeSet<CapacityType> = others
-        .iter()
-        .map(|((capacity_type, _), _)| *capacity_type)
-        .collect();
+    let bought: BTreeSet<CapacityType> = others.iter().map(|((it, _), _)| *it).collect();
     let others = bought.into_iter().map(|capacity_type| InstanceSeries {
         capacity_type,
         name: None,

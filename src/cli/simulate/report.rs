@@ -52,7 +52,7 @@ pub(super) fn page(day: &Day<'_>, summary: &Summary) -> anyhow::Result<String> {
 /// Writes the table of decisions and their causes, in order. Omits the consequences: nodes that
 /// register and become ready, and pods that are bound.
 fn table(page: &mut String, lines: &[TimelineEntry]) {
-    let decisions: Vec<&TimelineEntry> = lines
+    let shown: Vec<&TimelineEntry> = lines
         .iter()
         .filter(|line| {
             !matches!(
@@ -64,7 +64,7 @@ fn table(page: &mut String, lines: &[TimelineEntry]) {
         })
         .collect();
     page.push_str("<table>\n<thead><tr><th>time<th>kind<th>what</thead>\n<tbody>\n");
-    for line in decisions.iter().take(ROWS_MAX) {
+    for line in shown.iter().take(ROWS_MAX) {
         let at = line.at.strftime("%m-%d %H:%M:%S");
         let kind = line.fact.kind().replace('_', " ");
         let row = format!(
@@ -74,11 +74,7 @@ fn table(page: &mut String, lines: &[TimelineEntry]) {
         page.push_str(&row);
     }
     page.push_str("</tbody>\n</table>\n");
-    if let Some(more) = decisions
-        .len()
-        .checked_sub(ROWS_MAX)
-        .filter(|more| *more > 0)
-    {
+    if let Some(more) = shown.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
         let note = format!("<p>{more} more rows are omitted; --json prints all of them.</p>\n");
         page.push_str(&note);
     }

@@ -82,10 +82,7 @@ fn total_width(
 /// Distributes the free width `left` over the columns, the most important first: each gets its
 /// fair width, then its wanted width.
 fn widths(claims: &[ColumnWidth], chosen: &[usize], mut left: usize) -> Vec<usize> {
-    let mut widths: Vec<usize> = chosen
-        .iter()
-        .map(|column| claims[*column].least())
-        .collect();
+    let mut widths: Vec<usize> = chosen.iter().map(|it| claims[*it].least()).collect();
     let mut order: Vec<usize> = (0..chosen.len()).collect();
     order.sort_by_key(|index| claims[chosen[*index]].leaves);
     for width_of in [

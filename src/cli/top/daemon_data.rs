@@ -67,9 +67,7 @@ impl DaemonData {
 
     /// Returns the inventory of this cluster, if it was received.
     pub(super) fn inside(&self, cluster: &str) -> Option<&ToldInventory> {
-        self.inside
-            .as_deref()
-            .filter(|inventory| inventory.name == cluster)
+        self.inside.as_deref().filter(|it| it.name == cluster)
     }
 
     /// Returns the time since the last response if the last request failed or the time exceeds

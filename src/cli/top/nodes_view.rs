@@ -87,11 +87,7 @@ fn row(node: &NodeDto, now: Timestamp) -> TableRow {
         },
         Cell::text(&node.state).toned(tone(node)),
     ]);
-    cells.extend(
-        node.labels
-            .iter()
-            .map(|label| Cell::maybe(label.as_deref())),
-    );
+    cells.extend(node.labels.iter().map(|it| Cell::maybe(it.as_deref())));
     let why = node.why.as_deref().unwrap_or_default();
     cells.push(Cell::text(why).faint());
     let detail = match &node.why {

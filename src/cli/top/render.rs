@@ -193,9 +193,7 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
         )
     });
     // An empty `sum()` would be -0.0.
-    let cost = statuses
-        .iter()
-        .fold(0.0, |sum, status| sum + status.cost_per_hour);
+    let cost = statuses.iter().fold(0.0, |sum, it| sum + it.cost_per_hour);
     let unwell_tone = if unwell > 0 {
         CellStyle::Bad
     } else {

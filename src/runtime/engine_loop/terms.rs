@@ -196,10 +196,7 @@ async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
     first.stop().await;
     other.stop().await;
     let sent = stage.provider.sent();
-    assert!(
-        sent.iter().all(|sent_term| *sent_term == Some(second)),
-        "{sent:?}"
-    );
+    assert!(sent.iter().all(|it| *it == Some(second)), "{sent:?}");
 }
 
 #[tokio::test]

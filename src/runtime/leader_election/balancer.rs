@@ -85,9 +85,7 @@ impl LeaseBalancer {
     /// Returns whether this host requests the cluster from its leader.
     pub(super) fn asks_for(&self, cluster: &ClusterName) -> bool {
         let table = self.0.borrow();
-        let is_steady = table
-            .changed
-            .is_some_and(|changed| changed.elapsed() >= STEADY);
+        let is_steady = table.changed.is_some_and(|it| it.elapsed() >= STEADY);
         // A host whose engines do not decide must not request more clusters.
         let is_well = table.unwell.is_empty();
         let may_ask = is_steady && is_well && !table.is_shy() && !table.together;
