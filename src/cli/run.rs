@@ -10,8 +10,9 @@ use super::{BAD_CONFIG, FAILED, diagnostics};
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostic;
 use crate::host::text;
+use crate::runtime::clusters::ConfigRefusal;
 use crate::runtime::config_source::ConfigSource;
-use crate::runtime::daemon::{ConfigRefusal, DesiredConfig, RunError, Signals};
+use crate::runtime::daemon::{DesiredConfig, RunError, Signals};
 use crate::runtime::{daemon, systemd};
 use crate::telemetry::report_log;
 

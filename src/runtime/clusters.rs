@@ -47,7 +47,7 @@ use crate::runtime::holder_identity::HolderIdentity;
 use crate::runtime::leader_election::{LeaderElector, LeaseBalancer};
 use crate::telemetry::report_metrics;
 
-pub(crate) use error::{ApplyError, PrepareError};
+pub(crate) use error::{ApplyError, ConfigRefusal, PrepareError, ReloadError};
 
 /// A running cluster and its parts.
 struct Running {

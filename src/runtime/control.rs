@@ -29,8 +29,8 @@ use tokio::time::{sleep, timeout};
 use crate::engine::views::status::ClusterStatus;
 use crate::host::text;
 use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
+use crate::runtime::clusters::ReloadError;
 use crate::runtime::control::inventory::{Holds, InventoryRequest, ToldInventory};
-use crate::runtime::daemon::ReloadError;
 use crate::runtime::systemd::SdNotify;
 use crate::state::candidates::PendingApproval;
 

@@ -19,7 +19,8 @@ use crate::model::fleet::FleetLimits;
 use crate::providers::aws::region::Regions;
 use crate::runtime::cluster_handle::Clusters;
 use crate::runtime::clusters::{
-    ALL, ApplyError, ClusterSet, FailedCluster, PrepareError, Prepared, STARTING,
+    ALL, ApplyError, ClusterSet, ConfigRefusal, FailedCluster, PrepareError, Prepared, ReloadError,
+    STARTING,
 };
 use crate::runtime::control::Reload;
 use crate::runtime::cron::{Cron, CronError};
@@ -57,27 +58,6 @@ pub(crate) enum RunError {
     Metrics(#[from] MetricsError),
     #[error(transparent)]
     Admin(#[from] AdminError),
-}
-
-/// Why a configuration is not applied.
-#[derive(Debug, Error)]
-pub(crate) enum ConfigRefusal {
-    /// It is invalid, with its first error as one line.
-    #[error("{first_error}")]
-    Invalid { first_error: String },
-    #[error("the new configuration has no cluster [no-cluster]")]
-    NoCluster,
-    #[error("{} [{}]", text::chain(.0), .0.code())]
-    Prepare(PrepareError),
-}
-
-/// Why a reload is not, or not fully, in effect.
-#[derive(Debug, Error)]
-pub(crate) enum ReloadError {
-    #[error("the previous configuration stays in effect: {0}")]
-    Refused(ConfigRefusal),
-    #[error("the configuration is only partly in effect: {}", text::chain(.0))]
-    Partial(ApplyError),
 }
 
 /// The configured clusters and their telemetry settings.

@@ -19,7 +19,7 @@ use tracing::{Instrument, Span};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, IssuedCommand};
+use crate::engine::command::{Command, CommandId, CommandResult, IssuedCommand};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::host::clock::{self, Moment, SteadyClock, Stopwatch};
@@ -36,7 +36,7 @@ use crate::providers::Provider;
 use crate::runtime::cluster_handle::{
     ClusterHandle, ClusterHealth, EngineChannel, EngineQuery, PATIENCE,
 };
-use crate::runtime::fleet_task::{self, FleetClient};
+use crate::runtime::fleet_task::{self, FleetClient, unknown_outcome};
 use crate::telemetry::cluster_collector::Sync;
 use crate::telemetry::{self, otlp, report_metrics};
 
@@ -277,14 +277,6 @@ impl CommandExecutor {
             | Command::ReportUsage { .. }
             | Command::MarkUnavailable { .. } => commands::execute(&self.connection, command).await,
         }
-    }
-}
-
-/// The result of a command that may have taken effect.
-pub(super) fn unknown_outcome(text: impl Into<String>) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Unknown,
-        text: text.into(),
     }
 }
 

@@ -8,14 +8,13 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use crate::engine::command::{CommandResult, IssuedCommand};
+use crate::engine::command::{CommandResult, FailureKind, IssuedCommand};
 use crate::engine::event::Event;
 use crate::fleet::Fleet;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
-use crate::runtime::engine_loop::unknown_outcome;
 
 /// Capacity of the request channel. Each engine has no more requests in flight than concurrent
 /// calls, and each is processed within microseconds.
@@ -130,6 +129,14 @@ pub(crate) async fn answered(answer: oneshot::Receiver<CommandResult>) -> Comman
     answer
         .await
         .unwrap_or_else(|_| unknown_outcome("the fleet does not respond"))
+}
+
+/// The result of a command that may have taken effect.
+pub(crate) fn unknown_outcome(text: impl Into<String>) -> CommandResult {
+    CommandResult::Failed {
+        kind: FailureKind::Unknown,
+        text: text.into(),
+    }
 }
 
 struct FleetTask {
