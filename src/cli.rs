@@ -152,8 +152,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(code) = refuse_missing(&arguments) {
         return code;
     }
-    let line = match CommandLine::try_parse_from(&arguments) {
-        Ok(line) => line,
+    let command_line = match CommandLine::try_parse_from(&arguments) {
+        Ok(command_line) => command_line,
         Err(error) => {
             let Some(code) = code_of_usage(&arguments).filter(|_| error.use_stderr()) else {
                 error.exit()
@@ -163,8 +163,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let colour = !line.no_color && !args::is_colour_unwanted();
-    let end = match line.verb {
+    let colour = !command_line.no_color && !args::is_colour_unwanted();
+    let end = match command_line.verb {
         #[cfg(feature = "daemon")]
         Verb::Run(arguments) => run::execute(&arguments, colour),
         Verb::Validate(arguments) => validate::execute(&arguments, colour),
@@ -207,6 +207,11 @@ const FAILED: u8 = 1;
 const BAD_CONFIG: u8 = 78;
 /// The exit code for wrong arguments, unless the verb has its own.
 const USAGE: u8 = 2;
+
+/// Returns success if a verb found no problem, else this exit code.
+fn success_or(code: u8, is_well: bool) -> ExitCode {
+    ExitCode::from(if is_well { 0 } else { code })
+}
 
 /// Returns the verb's own exit code for wrong arguments, if it has one.
 fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
@@ -257,6 +262,12 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = text::causes(error);
     let lines: Vec<&str> = causes.iter().map(|it| it.trim_end()).collect();
     lines.join("\n  because: ")
+}
+
+/// Formats a count with its noun in singular or plural.
+fn count_noun(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }
 
 /// Prints a line on stderr. A failed write cannot be reported.

@@ -71,16 +71,10 @@ pub(crate) async fn examine(
         }
     };
     let configuration = host_checks::accepted(&config);
-    let known = || {
-        config
-            .clusters
-            .iter()
-            .map(|cluster| cluster.name.to_string())
-    };
-    if only.is_some_and(|name| !known().any(|own| own == name)) {
-        return Err(NoSuchCluster {
-            known: known().collect(),
-        });
+    let names = config.clusters.iter().map(|it| it.name.to_string());
+    let known: Vec<String> = names.collect();
+    if only.is_some_and(|name| !known.iter().any(|it| it == name)) {
+        return Err(NoSuchCluster { known });
     }
     let mut clusters = config.clusters.clone();
     clusters.retain(|cluster| only.is_none_or(|name| cluster.name.as_str() == name));
@@ -108,41 +102,42 @@ impl Tools {
         }
     }
 
-    async fn cluster(&self, own: &Cluster, scope: &DoctorRun) -> Check {
-        let (mut checks, connection) = api_checks::examine(&self.drivers, own, scope).await;
+    async fn cluster(&self, cluster: &Cluster, scope: &DoctorRun) -> Check {
+        let (mut checks, connection) = api_checks::examine(&self.drivers, cluster, scope).await;
         let client = connection.as_ref().map(|connection| &connection.client);
-        let around = async {
+        let cluster_checks = async {
             match client {
                 None => Vec::new(),
-                Some(client) => cluster_checks::examine(client, own, scope).await,
+                Some(client) => cluster_checks::examine(client, cluster, scope).await,
             }
         };
         let granted = async {
             match client {
                 None => None,
-                Some(client) => Some(rbac_checks::examine(client, own, scope).await),
+                Some(client) => Some(rbac_checks::examine(client, cluster, scope).await),
             }
         };
         #[cfg(feature = "aws")]
-        let aws = self.cloud.examine(own, connection.as_ref(), scope);
+        let aws = self.cloud.examine(cluster, connection.as_ref(), scope);
         #[cfg(not(feature = "aws"))]
         let aws = async {
-            let is_ec2 = !own.region.is_empty() && own.simulated.is_none() && own.exec.is_none();
+            let is_ec2 =
+                !cluster.region.is_empty() && cluster.simulated.is_none() && cluster.exec.is_none();
             let why = "this build was compiled without the feature \"aws\"";
             let fix = "cargo build --release --features aws";
             is_ec2.then(|| Check::skipped("aws", why, Some(fix)))
         };
-        let (granted, around, aws): (Option<Check>, Vec<Check>, Option<Check>) =
-            tokio::join!(granted, around, aws);
+        let (granted, cluster_checks, aws): (Option<Check>, Vec<Check>, Option<Check>) =
+            tokio::join!(granted, cluster_checks, aws);
         checks.extend(granted);
-        checks.extend(around);
-        checks.push(scope.at_once("pools", || pools(own)));
+        checks.extend(cluster_checks);
+        checks.push(scope.at_once("pools", || pools(cluster)));
         checks.extend(aws);
-        let mode = match own.mode {
+        let mode = match cluster.mode {
             ManagementMode::Observe => "observed",
             ManagementMode::Manage => "managed",
         };
-        Check::of(&format!("cluster {}", own.name), mode, checks)
+        Check::of(&format!("cluster {}", cluster.name), mode, checks)
     }
 }
 
@@ -153,18 +148,12 @@ fn pools(cluster: &Cluster) -> Check {
         let fix = "add pool \"general\" {}, or list the cluster in the `clusters` of a pool";
         return Check::warning(("pools", DoctorCode::NoPool.code()), why, fix);
     }
-    let names = |all: Vec<&str>| all.join(", ");
-    let pools = names(
-        cluster
-            .pools
-            .iter()
-            .map(|pool| pool.name.as_str())
-            .collect(),
-    );
-    let classes = cluster.node_classes.iter();
-    let said = match names(classes.map(|class| class.name.as_str()).collect()).as_str() {
-        "" => pools,
-        classes => format!("{pools}; node classes: {classes}"),
-    };
-    Check::ok("pools", &said)
+    let pools: Vec<&str> = cluster.pools.iter().map(|it| it.name.as_str()).collect();
+    let classes = cluster.node_classes.iter().map(|it| it.name.as_str());
+    let classes: Vec<&str> = classes.collect();
+    let mut finding = pools.join(", ");
+    if !classes.is_empty() {
+        finding.push_str(&format!("; node classes: {}", classes.join(", ")));
+    }
+    Check::ok("pools", &finding)
 }

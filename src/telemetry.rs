@@ -40,31 +40,6 @@ pub(crate) fn command(
     outcome
 }
 
-/// Resets the metrics that only the next report of the engine of a cluster would reset.
-pub(crate) fn engine_changed(cluster: &ClusterName) {
-    report_metrics::engine_changed(cluster);
-}
-
-/// Sets whether decisions are made for a cluster.
-pub(crate) fn status(cluster: &ClusterName, ready: bool) {
-    report_metrics::status(cluster, ready);
-}
-
-/// Sets whether this host is the leader of a cluster.
-pub(crate) fn leads(cluster: &ClusterName, leads: bool) {
-    report_metrics::leads(cluster, leads);
-}
-
-/// Records an engine pass.
-pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
-    report_metrics::pass(cluster, took);
-}
-
-/// Records a pass that planned pods.
-pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
-    report_metrics::planned(cluster, took);
-}
-
 /// Samples of the cluster state, and the blocked disruptions of managed clusters.
 pub(crate) fn samples(cluster: &ClusterName, engine: &Engine, managed: bool) -> Vec<MetricSample> {
     let held = engine.held_back().filter(|_| managed);

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Command};
+use thiserror::Error;
 
 use super::diagnostics;
 use crate::config::Config;
@@ -104,10 +105,15 @@ impl VariableArguments {
     }
 }
 
-fn assignment(text: &str) -> Result<(String, String), String> {
+/// An argument that is not written in the expected form, with an example of this form.
+#[derive(Debug, Error)]
+#[error("write it like {0}")]
+pub(crate) struct MalformedArgument(pub(crate) &'static str);
+
+fn assignment(text: &str) -> Result<(String, String), MalformedArgument> {
     let (name, value) = text
         .split_once('=')
-        .ok_or("write it like region=eu-west-1")?;
+        .ok_or(MalformedArgument("region=eu-west-1"))?;
     Ok((name.trim().to_owned(), value.to_owned()))
 }
 
@@ -123,9 +129,10 @@ pub(crate) fn is_colour_unwanted() -> bool {
 /// Returns the long options of all verbs, which Terraform users write with one dash. This is
 /// unambiguous because no verb has short options of several letters.
 pub(crate) fn long_options(command: &Command) -> BTreeSet<String> {
-    let own = command.get_arguments().filter_map(|it| it.get_long());
-    let own = own.map(str::to_owned);
-    own.chain(command.get_subcommands().flat_map(long_options))
+    command
+        .get_arguments()
+        .filter_map(|argument| argument.get_long().map(str::to_owned))
+        .chain(command.get_subcommands().flat_map(long_options))
         .collect()
 }
 

@@ -52,6 +52,7 @@ pub(crate) struct ClusterSource {
 }
 
 /// The clusters with their current state.
+#[derive(Default)]
 pub(crate) struct LoadedClusters {
     /// The clusters whose state was read, each with what is missing from it.
     pub(crate) states: Vec<(State, Option<String>)>,
@@ -75,12 +76,12 @@ impl ClusterSource {
     /// Reads the chosen cluster, or the only one of the configuration. Returns `None` after
     /// printing why its state could not be read.
     pub(crate) fn one(&self, colour: bool) -> anyhow::Result<Option<State>> {
-        let seen = self.seen(true, colour)?;
-        let first = seen.and_then(|own| own.states.into_iter().next());
+        let loaded = self.seen(true, colour)?;
+        let first = loaded.and_then(|loaded| loaded.states.into_iter().next());
         Ok(first.map(|(state, _)| state))
     }
 
-    fn seen(&self, one: bool, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
+    fn seen(&self, is_one: bool, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
         let read = match self.cluster_state {
             Some(_) => self.config.read_offline(colour),
             None => self.config.read(colour)?,
@@ -89,7 +90,7 @@ impl ClusterSource {
             return Ok(None);
         };
         diagnostics::show(&config.warnings, colour);
-        let clusters = match one {
+        let clusters = match is_one {
             true => vec![chosen(config.clusters, self.cluster.as_deref())?],
             false => config.clusters,
         };
@@ -97,15 +98,16 @@ impl ClusterSource {
             bail!("{NO_CLUSTER}");
         }
         if let Some(path) = &self.cluster_state {
-            let of_file = |own| self.of_file(own, config.fleet.limits.clone(), path);
             let states: anyhow::Result<_> = clusters
                 .into_iter()
-                .map(|cluster| Ok((of_file(cluster)?, None)))
+                .map(|cluster| {
+                    let limits = config.fleet.limits.clone();
+                    Ok((self.of_file(cluster, limits, path)?, None))
+                })
                 .collect();
             return Ok(Some(LoadedClusters {
                 states: states?,
-                unseen: Vec::new(),
-                failed: false,
+                ..LoadedClusters::default()
             }));
         }
         self.live(clusters, config.fleet).map(Some)
@@ -115,8 +117,8 @@ impl ClusterSource {
     #[cfg(feature = "daemon")]
     fn live(&self, clusters: Vec<Cluster>, limits: FleetLimits) -> anyhow::Result<LoadedClusters> {
         let patience = Duration::from_secs(self.timeout);
-        let sights = super::wait_for(visit(clusters, limits, patience))?;
-        Ok(told(sights))
+        let observed = super::wait_for(visit(clusters, limits, patience))?;
+        Ok(told(observed))
     }
 
     /// Fails: this build cannot connect to clusters.
@@ -151,17 +153,13 @@ impl ClusterSource {
 
 /// Prints what is missing on stderr.
 #[cfg(feature = "daemon")]
-fn told(sights: Vec<ObservedCluster>) -> LoadedClusters {
-    let mut all = LoadedClusters {
-        states: Vec::new(),
-        unseen: Vec::new(),
-        failed: false,
-    };
-    for own in sights {
-        let cluster = own.cluster;
-        match own.seen {
+fn told(observed: Vec<ObservedCluster>) -> LoadedClusters {
+    let mut all = LoadedClusters::default();
+    for cluster_result in observed {
+        let cluster = cluster_result.cluster;
+        match cluster_result.seen {
             Ok(state) => {
-                let missing = own.missing.map(|own| line(&own));
+                let missing = cluster_result.missing.map(|missing| line(&missing));
                 if let Some(missing) = &missing {
                     all.failed = true;
                     super::say(&format!(
@@ -170,9 +168,9 @@ fn told(sights: Vec<ObservedCluster>) -> LoadedClusters {
                 }
                 all.states.push((*state, missing));
             }
-            Err(why) => {
+            Err(error) => {
                 all.failed = true;
-                let why = line(&why);
+                let why = line(&error.to_string());
                 super::say(&format!(
                     "Error: cluster \"{cluster}\": cannot read its state\n  because: {why}\n\n  \
                      = help: run outrigger doctor --cluster {cluster} to find the cause"

@@ -58,7 +58,7 @@ pub(crate) fn line(problems: &[Diagnostic]) -> String {
     let Some(first) = errors.next() else {
         return "the configuration is invalid".to_owned();
     };
-    let place = first.ranges.first().map_or(String::new(), |range| {
+    let location = first.ranges.first().map_or(String::new(), |range| {
         format!("{}:{}: ", range.file, range.start.line)
     });
     let more = match errors.count() {
@@ -66,5 +66,5 @@ pub(crate) fn line(problems: &[Diagnostic]) -> String {
         count => format!(" (and {count} more; run outrigger validate)"),
     };
     let code = first.code.as_str();
-    text::line(&format!("{place}{} [{code}]{more}", first.detail))
+    text::line(&format!("{location}{} [{code}]{more}", first.detail))
 }

@@ -8,7 +8,9 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
+use super::args::MalformedArgument;
 use super::cluster_source::ClusterSource;
+use super::success_or;
 use crate::host::clock;
 use crate::host::text::bounded;
 use crate::model::id::PodKey;
@@ -98,10 +100,10 @@ enum Output {
     Json,
 }
 
-fn key(text: &str) -> Result<PodKey, String> {
+fn key(text: &str) -> Result<PodKey, MalformedArgument> {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
     if namespace.is_empty() || name.is_empty() || name.contains('/') {
-        return Err("write it like kube-system/coredns-5d78c9869d-abcde".to_owned());
+        return Err(MalformedArgument("kube-system/coredns-5d78c9869d-abcde"));
     }
     Ok(PodKey::new(namespace, name))
 }
@@ -126,34 +128,31 @@ fn pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(state) = arguments.given.one(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
-    let now = clock::now();
     let key = &arguments.pod;
-    let Some(explained) = explain(&state, key, now) else {
+    let Some(explained) = explain(&state, key, clock::now()) else {
         let near = meant(&similar(&state, key));
         let key = bounded(&key.to_string());
         bail!("the state of the cluster has no pod {key}{near}");
     };
-    let form = &arguments.form;
-    form.print(|| explained.text(), || explained.json())?;
-    Ok(match explained.is_well() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(BLOCKED),
-    })
+    arguments
+        .form
+        .print(|| explained.text(), || explained.json())?;
+    Ok(success_or(BLOCKED, explained.is_well()))
 }
 
 fn node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(state) = arguments.given.one(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
-    let now = clock::now();
     let name = arguments.node.as_str();
-    let Some(explained) = explain_node(&state, name, now) else {
+    let Some(explained) = explain_node(&state, name, clock::now()) else {
         let near = meant(&similar_nodes(&state, name));
         let name = bounded(name);
         bail!("the state of the cluster has no node {name}{near}");
     };
-    let form = &arguments.form;
-    form.print(|| explained.text(), || explained.json())?;
+    arguments
+        .form
+        .print(|| explained.text(), || explained.json())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -161,17 +160,14 @@ fn pool(arguments: &PoolArguments, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(state) = arguments.given.one(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
-    let now = clock::now();
     let name = arguments.pool.as_str();
-    let Some(explained) = explain_pool(&state, name, now) else {
+    let Some(explained) = explain_pool(&state, name, clock::now()) else {
         let near = meant(&similar_pools(&state, name));
         let name = bounded(name);
         bail!("the configuration of the cluster has no pool {name}{near}");
     };
-    let form = &arguments.form;
-    form.print(|| explained.text(), || explained.json())?;
-    Ok(match explained.is_well() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(BLOCKED),
-    })
+    arguments
+        .form
+        .print(|| explained.text(), || explained.json())?;
+    Ok(success_or(BLOCKED, explained.is_well()))
 }

@@ -42,7 +42,7 @@ fn left_out() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// Returns the Cargo feature that would add the verb to this build. Returns `None` for a verb that
 /// this build includes, and for a word that is not a verb.
 pub(super) fn missing(verb: &str) -> Option<&'static str> {
-    left_out().find_map(|(own, feature)| (own == verb).then_some(feature))
+    left_out().find_map(|(missing_verb, feature)| (missing_verb == verb).then_some(feature))
 }
 
 /// The last lines of `--help`: the verbs that this build does not include.

@@ -2,7 +2,7 @@
 //! `terraform fmt`.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -177,15 +177,17 @@ impl Run {
 /// the write, so that a full disk does not lose the old content.
 fn rewrite(path: &Path, old: &str, new: &str) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
-    let fill = |text: &str| {
-        file.write_all_at(text.as_bytes(), 0)?;
-        file.set_len(text.len() as u64)
-    };
-    fill(new).map_err(|error| match fill(old) {
+    write_content(&file, new).map_err(|error| match write_content(&file, old) {
         Ok(()) => error,
         Err(again) => {
             let why = format!("{error}; the previous content is lost: {again}");
             io::Error::new(error.kind(), why)
         }
     })
+}
+
+/// Overwrites the content of an open file, and truncates the file to it.
+fn write_content(file: &File, text: &str) -> io::Result<()> {
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)
 }

@@ -157,8 +157,8 @@ fn kubeconfig(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = given {
         return Ok(path.to_owned());
     }
-    if let Some(all) = std::env::var_os("KUBECONFIG").filter(|own| !own.is_empty()) {
-        let mut paths = std::env::split_paths(&all).filter(|own| !own.as_os_str().is_empty());
+    if let Some(all) = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()) {
+        let mut paths = std::env::split_paths(&all).filter(|path| !path.as_os_str().is_empty());
         return match (paths.next(), paths.next()) {
             (Some(path), None) => Ok(path),
             _ => bail!("KUBECONFIG names several files: choose one with --kubeconfig"),
@@ -181,7 +181,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
         paths = all.with_context(|| format!("cannot read {}", path.display()))?;
         paths.retain(|path| {
             let end = path.extension().unwrap_or_default();
-            ["yaml", "yml", "json"].iter().any(|own| end == *own) && path.is_file()
+            ["yaml", "yml", "json"].iter().any(|it| end == *it) && path.is_file()
         });
         paths.sort();
     }
@@ -200,9 +200,11 @@ fn write(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
         .with_context(|| format!("cannot create {}", directory.display()))?;
     let mut files: Vec<(&str, &str)> = Vec::new();
     let entries = fs::read_dir(directory);
-    let mut entries = entries.with_context(|| format!("cannot read {}", directory.display()))?;
-    let is_hcl = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|end| end == "hcl");
-    if !imported.has_cluster() && !entries.any(|entry| entry.as_ref().is_ok_and(is_hcl)) {
+    let entries = entries.with_context(|| format!("cannot read {}", directory.display()))?;
+    let mut present = entries.flatten().map(|entry| entry.path());
+    if !imported.has_cluster()
+        && !present.any(|path| path.extension().is_some_and(|it| it == "hcl"))
+    {
         files.push((CLUSTERS, CLUSTER_EXAMPLE));
     }
     files.extend(

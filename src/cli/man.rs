@@ -17,10 +17,8 @@ pub(crate) struct ManArgs {
 
 pub(crate) fn execute(arguments: &ManArgs) -> anyhow::Result<ExitCode> {
     let into = &arguments.directory;
-    let write = || {
-        fs::create_dir_all(into)?;
-        generate_to(super::CommandLine::command(), into)
-    };
-    write().with_context(|| format!("cannot write manual pages to {}", into.display()))?;
+    fs::create_dir_all(into)
+        .and_then(|()| generate_to(super::CommandLine::command(), into))
+        .with_context(|| format!("cannot write manual pages to {}", into.display()))?;
     Ok(ExitCode::SUCCESS)
 }

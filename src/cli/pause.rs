@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
 use tokio::time::timeout;
 
-use super::args::ConfigArguments;
+use super::args::{ConfigArguments, MalformedArgument};
 use super::cluster_source::chosen;
 use crate::coordination::lease_annotations::{Pause, REASON_MAX, pause_key};
 use crate::engine::command::LeasePatch;
@@ -56,20 +57,29 @@ pub(crate) struct PauseArgs {
     reason: String,
 }
 
-fn span(text: &str) -> Result<SignedDuration, String> {
-    let span: SignedDuration = text.parse().map_err(|_| "write it like 2h or 90m")?;
+/// Why the duration or the reason of a pause is invalid.
+#[derive(Debug, Error)]
+enum PauseArgumentError {
+    #[error(transparent)]
+    Malformed(#[from] MalformedArgument),
+    #[error("the duration must be greater than 0 and at most 8784h")]
+    DurationOutOfRange,
+    #[error("the reason must be one line of 1 to {REASON_MAX} characters")]
+    InvalidReason,
+}
+
+fn span(text: &str) -> Result<SignedDuration, PauseArgumentError> {
+    let span: SignedDuration = text.parse().map_err(|_| MalformedArgument("2h or 90m"))?;
     if span <= SignedDuration::ZERO || span > LONGEST {
-        return Err("the duration must be greater than 0 and at most 8784h".to_owned());
+        return Err(PauseArgumentError::DurationOutOfRange);
     }
     Ok(span)
 }
 
-fn reason(text: &str) -> Result<String, String> {
+fn reason(text: &str) -> Result<String, PauseArgumentError> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > REASON_MAX || text.contains(char::is_control) {
-        return Err(format!(
-            "the reason must be one line of 1 to {REASON_MAX} characters"
-        ));
+        return Err(PauseArgumentError::InvalidReason);
     }
     Ok(text.to_owned())
 }
@@ -80,9 +90,10 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
         return Ok(ExitCode::FAILURE);
     };
     target.find_pool(&cluster)?;
-    let until = arguments.span.map(|span| clock::now() + span);
     // The end of a pause is a whole second.
-    let until = until.map(|at| Timestamp::from_second(at.as_second()));
+    let until = arguments
+        .span
+        .map(|span| Timestamp::from_second((clock::now() + span).as_second()));
     let pause = Pause {
         until: until.transpose()?,
         reason: arguments.reason.clone(),
@@ -93,8 +104,11 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
         Some(until) => format!("until {until}"),
         None => "until it is resumed".to_owned(),
     };
-    let (what, why) = (target.what(), pause.reason);
-    writeln!(io::stdout().lock(), "{what} {would} paused {until}: {why}")?;
+    let (target, why) = (target.what(), pause.reason);
+    writeln!(
+        io::stdout().lock(),
+        "{target} {would} paused {until}: {why}"
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -152,8 +166,8 @@ pub(super) fn annotate(
     dry_run: bool,
 ) -> anyhow::Result<bool> {
     let writing = async {
-        let written = timeout(PATIENCE, written(cluster, key, value, dry_run)).await;
-        written.with_context(|| format!("no response within {} s", PATIENCE.as_secs()))?
+        let updated = timeout(PATIENCE, written(cluster, key, value, dry_run)).await;
+        updated.with_context(|| format!("no response within {} s", PATIENCE.as_secs()))?
     };
     super::wait_for(writing)?
         .with_context(|| format!("cannot update the Lease of cluster {}", cluster.name))
@@ -167,14 +181,14 @@ async fn written(
 ) -> anyhow::Result<bool> {
     let connection = ClusterSet::start().connect(cluster).await?;
     for _ in 0..TRIES {
-        let known = lease::read(&connection).await?;
-        let said = known.as_ref().and_then(|own| own.annotations.get(key));
-        let value = value(said.map(String::as_str));
-        if said == value.as_ref() || dry_run {
-            return Ok(said != value.as_ref());
+        let lease = lease::read(&connection).await?;
+        let current = lease.as_ref().and_then(|lease| lease.annotations.get(key));
+        let value = value(current.map(String::as_str));
+        if current == value.as_ref() || dry_run {
+            return Ok(current != value.as_ref());
         }
         let patch = LeasePatch {
-            version: known.as_ref().map(|own| own.version.clone()),
+            version: lease.as_ref().map(|lease| lease.version.clone()),
             annotations: vec![(key.to_owned(), value)],
         };
         match lease::write(&connection, &patch).await {

@@ -37,19 +37,19 @@ pub(crate) struct PlanArgs {
 }
 
 pub(crate) fn execute(arguments: &PlanArgs, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(seen) = arguments.given.all(colour)? else {
+    let Some(loaded) = arguments.given.all(colour)? else {
         return Ok(ExitCode::from(COULD_NOT_RUN));
     };
     let now = clock::now();
     let mut is_idle = true;
     let mut plans: Vec<Value> = Vec::new();
     let mut out = io::stdout().lock();
-    for (index, (state, missing)) in seen.states.iter().enumerate() {
+    for (index, (state, missing)) in loaded.states.iter().enumerate() {
         let began = Stopwatch::start();
         let plan = plan::foreseen(state, now);
         let solve_seconds = began.elapsed().as_secs_f64();
         let unbudgeted = plan::unbudgeted(state, now);
-        let shown = RenderedPlan {
+        let rendered = RenderedPlan {
             cluster: state.cluster.name.as_str(),
             plan: &plan,
             solve_seconds,
@@ -59,30 +59,30 @@ pub(crate) fn execute(arguments: &PlanArgs, colour: bool) -> anyhow::Result<Exit
         };
         is_idle &= plan.is_empty();
         if arguments.json {
-            plans.push(shown.json());
+            plans.push(rendered.json());
             continue;
         }
         if index > 0 {
             writeln!(out)?;
         }
-        out.write_all(shown.text().as_bytes())?;
+        out.write_all(rendered.text().as_bytes())?;
     }
     let is_one = arguments.given.is_one();
     if arguments.json {
-        let unseen = seen.unseen.iter();
-        let unseen = unseen.map(|(own, why)| json!({"cluster": own.as_str(), "why": why}));
+        let unread = loaded.unseen.iter();
+        let unread = unread.map(|(cluster, why)| json!({"cluster": cluster.as_str(), "why": why}));
         let all = match plans.as_mut_slice() {
-            [own] if is_one => own.take(),
+            [only] if is_one => only.take(),
             _ => json!({
                 "format_version": FORMAT_VERSION,
                 "clusters": plans,
-                "unseen": unseen.collect::<Vec<_>>(),
+                "unseen": unread.collect::<Vec<_>>(),
             }),
         };
         writeln!(out, "{all:#}")?;
     }
     Ok(
-        match (seen.failed, is_idle || !arguments.detailed_exitcode) {
+        match (loaded.failed, is_idle || !arguments.detailed_exitcode) {
             (true, _) => ExitCode::from(COULD_NOT_RUN),
             (false, true) => ExitCode::SUCCESS,
             (false, false) => ExitCode::from(WORK),

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::args::ConfigArguments;
 use super::cluster_source::chosen;
-use super::diagnostics;
+use super::{FAILED, diagnostics, success_or};
 use crate::kubernetes::release::release_all;
 use crate::model::cluster::ManagementMode;
 use crate::runtime::clusters::ClusterSet;
@@ -45,22 +45,20 @@ pub(crate) fn execute(arguments: &ReleaseArgs, colour: bool) -> anyhow::Result<E
     })??;
     let mut out = io::stdout().lock();
     let verb = if dry_run { "would remove" } else { "removed" };
-    for own in &released {
-        let what = match (own.finalizer, own.taints) {
+    for node in &released {
+        let removed = match (node.finalizer, node.taints) {
             (true, true) => "Outrigger's finalizer and taints",
             (true, false) => "Outrigger's finalizer",
             _ => "Outrigger's taints",
         };
-        match &own.fault {
-            None => writeln!(out, "node {}: {verb} {what}", own.node)?,
-            Some(why) => writeln!(out, "node {}: cannot remove {what}: {why}", own.node)?,
+        match &node.fault {
+            None => writeln!(out, "node {}: {verb} {removed}", node.node)?,
+            Some(why) => writeln!(out, "node {}: cannot remove {removed}: {why}", node.node)?,
         }
     }
     if released.is_empty() {
         writeln!(out, "no node has a finalizer or taint of Outrigger")?;
     }
-    Ok(match released.iter().any(|own| own.fault.is_some()) {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
-    })
+    let is_well = released.iter().all(|node| node.fault.is_none());
+    Ok(success_or(FAILED, is_well))
 }

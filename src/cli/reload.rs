@@ -47,8 +47,8 @@ pub(crate) fn execute(arguments: &ReloadArgs, colour: bool) -> anyhow::Result<Ex
 
 /// Waits until the daemon has applied or rejected the configuration.
 fn reload(arguments: &ReloadArgs) -> anyhow::Result<ExitCode> {
-    let asking = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
-    let (status, body) = super::wait_for(asking)??;
+    let request = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
+    let (status, body) = super::wait_for(request)??;
     if status != StatusCode::OK {
         let why = anyhow!("{}", line(&String::from_utf8_lossy(&body)));
         return Err(why.context("cannot reload the configuration"));
@@ -56,8 +56,8 @@ fn reload(arguments: &ReloadArgs) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     writeln!(out, "the daemon has reloaded its configuration")?;
     // Changes that wait for approval.
-    for held in String::from_utf8_lossy(&body).lines() {
-        writeln!(out, "{}", line(held))?;
+    for pending in String::from_utf8_lossy(&body).lines() {
+        writeln!(out, "{}", line(pending))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -67,29 +67,29 @@ fn accept(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<Exit
         return Ok(ExitCode::FAILURE);
     };
     let mut clusters = config.clusters.iter();
-    let held = accepted_cluster(id);
-    let Some(cluster) = clusters.find(|cluster| match held {
+    let cluster_name = accepted_cluster(id);
+    let Some(cluster) = clusters.find(|cluster| match cluster_name {
         Some(name) => cluster.name.as_str() == name,
         None => change_id(cluster) == id,
     }) else {
-        if let Some(name) = held {
+        if let Some(name) = cluster_name {
             bail!("the configuration has no cluster {name:?}");
         }
-        let known: Vec<String> = config
+        let ids: Vec<String> = config
             .clusters
             .iter()
             .map(|cluster| format!("{} of cluster {}", change_id(cluster), cluster.name))
             .collect();
-        let known = known.join(", ");
-        bail!("the id of this configuration is not {id:?}; it is {known}");
+        let ids = ids.join(", ");
+        bail!("the id of this configuration is not {id:?}; it is {ids}");
     };
-    let news = annotate(
+    let is_new = annotate(
         cluster,
         ACCEPTED,
-        |said| Some(accepted_with(said, id)),
+        |current| Some(accepted_with(current, id)),
         arguments.dry_run,
     )?;
-    let end = match (news, arguments.dry_run) {
+    let end = match (is_new, arguments.dry_run) {
         (false, _) => "is already approved",
         (true, true) => "would be approved",
         (true, false) => "is approved",
@@ -98,7 +98,7 @@ fn accept(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<Exit
     writeln!(
         io::stdout().lock(),
         "{} of cluster {name} {end}",
-        if held.is_some() {
+        if cluster_name.is_some() {
             id.to_owned()
         } else {
             format!("configuration {id}")

@@ -18,12 +18,12 @@ pub(crate) fn execute(arguments: &ResumeArgs, colour: bool) -> anyhow::Result<Ex
     let Some(cluster) = target.read(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
-    let said = target.write(&cluster, None)?;
-    if !said {
+    let changed = target.write(&cluster, None)?;
+    if !changed {
         // A pool that is no longer configured can still be paused.
         target.find_pool(&cluster)?;
     }
-    let end = match (said, target.is_dry_run()) {
+    let end = match (changed, target.is_dry_run()) {
         (false, _) => "is not paused",
         (true, true) => "would no longer be paused",
         (true, false) => "is no longer paused",

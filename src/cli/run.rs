@@ -6,10 +6,11 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::args::ConfigArguments;
-use super::{BAD_CONFIG, diagnostics};
+use super::{BAD_CONFIG, FAILED, diagnostics};
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostic;
 use crate::host::text;
+use crate::runtime::clusters::ConfigRefusal;
 use crate::runtime::config_source::ConfigSource;
 use crate::runtime::daemon::{DesiredConfig, RunError, Signals};
 use crate::runtime::{daemon, systemd};
@@ -44,19 +45,13 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
         Ok(config) => config,
         Err(problems) => {
             diagnostics::show(&problems, colour);
-            return Ok(match origin.may_pass() {
-                true => ExitCode::FAILURE,
-                false => ExitCode::from(BAD_CONFIG),
-            });
+            return Ok(startup_failure(origin.may_pass()));
         }
     };
     if config.clusters.is_empty() {
         super::say("Error: the configuration has no cluster; add a block cluster \"NAME\" { … }");
-        return Ok(match config.polled.is_empty() {
-            true => ExitCode::from(BAD_CONFIG),
-            // Terraform may still have to create the first cluster.
-            false => ExitCode::FAILURE,
-        });
+        // Terraform may still have to create the first cluster.
+        return Ok(startup_failure(!config.polled.is_empty()));
     }
     let telemetry = &config.telemetry;
     let entered = runtime.enter();
@@ -74,25 +69,27 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
         Err(RunError::Prepare(error)) => {
             let (chain, code, help) = (super::chain(&error), error.code(), error.help());
             super::say(&format!("Error: {chain} [{code}]\n\n  = help: {help}"));
-            Ok(match error.may_pass() {
-                true => ExitCode::FAILURE,
-                false => ExitCode::from(BAD_CONFIG),
-            })
+            Ok(startup_failure(error.may_pass()))
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns the exit code of a daemon that does not start. With `BAD_CONFIG`, systemd does not retry.
+fn startup_failure(may_pass: bool) -> ExitCode {
+    ExitCode::from(if may_pass { FAILED } else { BAD_CONFIG })
 }
 
 /// The configuration source of the daemon.
 struct Driven(ConfigSource);
 
 impl daemon::ConfigOrigin for Driven {
-    async fn read(&mut self) -> Result<DesiredConfig, String> {
+    async fn read(&mut self) -> Result<DesiredConfig, ConfigRefusal> {
         let read = self.0.read().await;
         self.accepted(read)
     }
 
-    async fn changed(&mut self) -> Result<DesiredConfig, String> {
+    async fn changed(&mut self) -> Result<DesiredConfig, ConfigRefusal> {
         let read = self.0.changed().await;
         self.accepted(read)
     }
@@ -103,11 +100,16 @@ impl daemon::ConfigOrigin for Driven {
 }
 
 impl Driven {
-    fn accepted(&mut self, read: Result<Config, Vec<Diagnostic>>) -> Result<DesiredConfig, String> {
-        let config = read.map_err(|problems| diagnostics::line(&problems))?;
+    fn accepted(
+        &mut self,
+        read: Result<Config, Vec<Diagnostic>>,
+    ) -> Result<DesiredConfig, ConfigRefusal> {
+        let config = read.map_err(|problems| ConfigRefusal::Invalid {
+            first_error: diagnostics::line(&problems),
+        })?;
         if config.clusters.is_empty() {
             self.0.refused();
-            return Err("the new configuration has no cluster [no-cluster]".to_owned());
+            return Err(ConfigRefusal::NoCluster);
         }
         Ok(driven(config))
     }
@@ -116,13 +118,13 @@ impl Driven {
 /// Converts a configuration for the daemon, and logs its warnings.
 fn driven(config: Config) -> DesiredConfig {
     for warning in &config.warnings {
-        let place = warning
+        let location = warning
             .ranges
             .first()
             .map(|it| format!("{}:{}", it.file, it.start.line));
         tracing::warn!(
             code = warning.code.as_str(),
-            place,
+            location,
             "{}",
             text::bounded(&warning.detail)
         );

@@ -19,8 +19,9 @@ use clap::Args;
 use jiff::Timestamp;
 
 use self::chart::Day;
+use super::args::{self, MalformedArgument};
 use super::cluster_source::{chosen, read_catalog};
-use super::{args, diagnostics};
+use super::{FAILED, diagnostics, success_or};
 use crate::catalog::Catalog;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::{self, Config, Inputs, SourceFile};
@@ -85,23 +86,22 @@ pub(crate) struct SimulateArgs {
 impl SimulateArgs {
     /// Returns the command that repeats one seed of this run.
     fn command(&self, seed: u64) -> String {
-        let mut words = vec!["outrigger simulate".to_owned()];
-        let path = |path: &PathBuf| path.display().to_string();
-        let mut say = |option: &str, value: String| {
-            let space = if option.is_empty() { "" } else { " " };
-            words.push(format!("{option}{space}{}", text::quoted(&value)));
-        };
-        self.scenario.iter().for_each(|it| say("", path(it)));
-        self.config.iter().for_each(|it| say("--config", path(it)));
-        self.cluster
-            .iter()
-            .for_each(|it| say("--cluster", it.clone()));
-        for (name, value) in &self.variables.set {
-            say("--var", format!("{name}={value}"));
+        let mut options: Vec<(&str, String)> = Vec::new();
+        for (option, paths) in [("", self.scenario.as_slice()), ("--config ", &self.config)] {
+            options.extend(paths.iter().map(|it| (option, it.display().to_string())));
         }
-        let files = &self.variables.files;
-        files.iter().for_each(|it| say("--var-file", path(it)));
-        say("--seed", seed.to_string());
+        options.extend(self.cluster.iter().map(|it| ("--cluster ", it.clone())));
+        for (name, value) in &self.variables.set {
+            options.push(("--var ", format!("{name}={value}")));
+        }
+        for file in &self.variables.files {
+            options.push(("--var-file ", file.display().to_string()));
+        }
+        options.push(("--seed ", seed.to_string()));
+        let mut words = vec!["outrigger simulate".to_owned()];
+        for (option, value) in options {
+            words.push(format!("{option}{}", text::quoted(&value)));
+        }
         for (option, given) in [("--fleets", self.fleets), ("--faults", self.faults)] {
             words.extend(given.then(|| option.to_owned()));
         }
@@ -115,13 +115,13 @@ enum Speed {
     Max,
 }
 
-fn speed(text: &str) -> Result<Speed, String> {
+fn speed(text: &str) -> Result<Speed, MalformedArgument> {
     if text == "max" {
         return Ok(Speed::Max);
     }
     match text.trim_end_matches('x').parse::<f64>() {
         Ok(times) if times.is_finite() && times > 0.0 => Ok(Speed::Times(times)),
-        _ => Err("write it like 600, or max".to_owned()),
+        _ => Err(MalformedArgument("600, or max")),
     }
 }
 
@@ -196,12 +196,12 @@ fn play(
         .into_iter()
         .flatten()
         .collect();
-    if let [one, other] = files.as_slice()
-        && one == other
+    if let [report, table] = files.as_slice()
+        && report == table
     {
         bail!(
             "cannot write {}: --report and --csv name the same file",
-            one.display()
+            report.display()
         );
     }
     // Fails before a long run, not after it, if a file cannot be written.
@@ -218,14 +218,14 @@ fn play(
         let Some(now) = world.step() else { break };
         stage.wait(now);
         let facts = world.take_lines();
-        let news = !facts.is_empty();
+        let has_news = !facts.is_empty();
         for line in &facts {
             stage.line(line)?;
         }
         if arguments.report.is_some() {
             lines.extend(facts);
         }
-        stage.status(&world, news)?;
+        stage.status(&world, has_news)?;
     }
     stage.end(&world, sampler.samples())?;
     let day = Day {
@@ -245,11 +245,7 @@ fn play(
             violations.len() - VIOLATIONS
         ));
     }
-    Ok(if violations.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(success_or(FAILED, violations.is_empty()))
 }
 
 /// Writes the files of `--report` and `--csv`.
@@ -343,15 +339,15 @@ impl Stage {
     }
 
     fn line(&mut self, line: &TimelineEntry) -> io::Result<()> {
-        let shown = self.show(line);
-        self.unless_closed(shown)
+        let written = self.show(line);
+        self.unless_closed(written)
     }
 
     /// Ignores a closed pipe if the run still has a report or a table to write.
-    fn unless_closed(&mut self, shown: io::Result<()>) -> io::Result<()> {
-        match shown {
+    fn unless_closed(&mut self, written: io::Result<()>) -> io::Result<()> {
+        match written {
             Err(error) if error.kind() == ErrorKind::BrokenPipe && self.is_for_files => Ok(()),
-            shown => shown,
+            written => written,
         }
     }
 
@@ -367,9 +363,9 @@ impl Stage {
     }
 
     /// Updates the status line below the timeline.
-    fn status(&mut self, world: &World, news: bool) -> io::Result<()> {
+    fn status(&mut self, world: &World, has_news: bool) -> io::Result<()> {
         let elapsed = self.watch.elapsed();
-        if !self.live || (!news && elapsed.saturating_sub(self.status_at) < STATUS) {
+        if !self.live || (!has_news && elapsed.saturating_sub(self.status_at) < STATUS) {
             return Ok(());
         }
         self.status_at = elapsed;
@@ -389,14 +385,14 @@ impl Stage {
     /// Prints the summary with sparklines.
     fn end(&mut self, world: &World, samples: &[WorldSample]) -> io::Result<()> {
         let summary = world.summary();
-        let shown = if self.json {
+        let written = if self.json {
             writeln!(self.out, "{}", summary.to_json())
         } else {
             let clear = if self.live { CLEAR } else { "" };
             let glance = report::sparklines(samples);
             write!(self.out, "{clear}\n{summary}\n{glance}")
         };
-        self.unless_closed(shown)
+        self.unless_closed(written)
     }
 }
 

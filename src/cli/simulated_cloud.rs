@@ -10,6 +10,7 @@ use clap::Args;
 use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::args::MalformedArgument;
 use crate::catalog::{self, Catalog};
 use crate::config::settings::{LogFormat, LogLevel};
 use crate::host::files;
@@ -31,10 +32,10 @@ pub(crate) struct SimulatedCloudArgs {
     boot: SignedDuration,
 }
 
-fn duration(text: &str) -> Result<SignedDuration, String> {
+fn duration(text: &str) -> Result<SignedDuration, MalformedArgument> {
     match text.parse::<SignedDuration>() {
         Ok(duration) if duration >= SignedDuration::ZERO => Ok(duration),
-        _ => Err("write it like 2s or 1m30s".to_owned()),
+        _ => Err(MalformedArgument("2s or 1m30s")),
     }
 }
 

@@ -13,6 +13,7 @@ use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 
 use super::args::SocketArguments;
+use super::success_or;
 use crate::engine::views::status::{ClusterStatus, Paused, PoolStatus};
 use crate::host::clock;
 use crate::host::text::bounded;
@@ -38,15 +39,15 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let mut told = told(arguments)?;
+    let mut response = told(arguments)?;
     if let Some(name) = &arguments.cluster {
-        let names: Vec<String> = told
+        let names: Vec<String> = response
             .clusters
             .iter()
             .map(|cluster| cluster.name.clone())
             .collect();
-        told.clusters.retain(|cluster| cluster.name == *name);
-        if told.clusters.is_empty() {
+        response.clusters.retain(|cluster| cluster.name == *name);
+        if response.clusters.is_empty() {
             bail!(
                 "the daemon has no cluster {name:?}; it has {}",
                 names.join(", ")
@@ -55,21 +56,19 @@ pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
     }
     let mut out = io::stdout().lock();
     if arguments.json {
-        writeln!(out, "{:#}", serde_json::to_value(&told)?)?;
+        writeln!(out, "{:#}", serde_json::to_value(&response)?)?;
     } else {
-        out.write_all(shown(&told, clock::now()).as_bytes())?;
+        out.write_all(shown(&response, clock::now()).as_bytes())?;
     }
-    let well = told.reload_fault.is_none() && told.clusters.iter().all(|cluster| cluster.is_well);
-    Ok(match well {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(UNWELL),
-    })
+    let well =
+        response.reload_fault.is_none() && response.clusters.iter().all(|cluster| cluster.is_well);
+    Ok(success_or(UNWELL, well))
 }
 
 fn told(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {
     let socket = &arguments.socket.socket;
-    let asking = ask(socket, Method::GET, STATUS, PATIENCE);
-    let (status, body) = super::wait_for(asking)??;
+    let request = ask(socket, Method::GET, STATUS, PATIENCE);
+    let (status, body) = super::wait_for(request)??;
     if status != StatusCode::OK {
         bail!(
             "the daemon returned {status}: {}",
@@ -81,20 +80,20 @@ fn told(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {
 }
 
 /// Formats the status as text.
-fn shown(told: &StatusResponse, now: Timestamp) -> String {
+fn shown(response: &StatusResponse, now: Timestamp) -> String {
     let mut out = String::new();
-    if let Some(why) = &told.reload_fault {
+    if let Some(why) = &response.reload_fault {
         let _ = writeln!(out, "configuration not reloaded: {}\n", bounded(why));
     }
-    for cluster in &told.clusters {
+    for cluster in &response.clusters {
         show(&mut out, cluster, now);
     }
-    let unwell = told
+    let unwell = response
         .clusters
         .iter()
         .filter(|cluster| !cluster.is_well)
         .count();
-    let cost: f64 = told
+    let cost: f64 = response
         .clusters
         .iter()
         .map(|cluster| {
@@ -104,7 +103,7 @@ fn shown(told: &StatusResponse, now: Timestamp) -> String {
                 .map_or(0.0, |status| status.cost_per_hour)
         })
         .sum();
-    let (all, version) = (told.clusters.len(), &told.outrigger);
+    let (all, version) = (response.clusters.len(), &response.outrigger);
     let _ = writeln!(
         out,
         "Clusters: {all}, {unwell} unhealthy. Cost: ${cost:.2}/h. Outrigger {version}."
@@ -133,46 +132,8 @@ fn show(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
         ", {mode}, {nodes} nodes, ${:.2}/h",
         status.cost_per_hour
     );
-    let mut note = |text: String| {
-        let _ = writeln!(out, "  {text}");
-    };
-    if let Some(why) = &status.held_by {
-        note(format!(
-            "voluntary disruption is suspended: {}",
-            bounded(why)
-        ));
-    }
-    status.undone.iter().for_each(|own| note(bounded(own)));
-    if status.unready_nodes > 0 {
-        note(format!("nodes not ready: {}", status.unready_nodes));
-    }
-    if status.waiting_pods > 0 {
-        let (waiting, unplaced) = (status.waiting_pods, status.unplaced_pods);
-        note(format!(
-            "pending pods: {waiting}, of which unschedulable: {unplaced}"
-        ));
-    }
-    if let Some(pause) = &status.paused {
-        note(paused("the cluster", pause, now));
-    }
-    if let Some(own) = &status.unaccepted {
-        let (nodes, total, id) = (own.nodes, own.total, &own.id);
-        note(format!(
-            "the new configuration would disrupt {nodes} of {total} nodes; to approve: \
-             outrigger reload --accept {id}"
-        ));
-    }
-    if let Some(own) = &status.held_ends {
-        let (instances, total, id) = (own.nodes, own.total, &own.id);
-        note(format!(
-            "{instances} of {total} instances would be terminated without a drain; to approve: \
-             outrigger reload --accept {id}"
-        ));
-    }
-    let pauses = status.pools.iter();
-    let pauses = pauses.filter_map(|pause| Some((pause, pause.paused.as_ref()?)));
-    for (pool, pause) in pauses {
-        note(paused(&format!("pool {}", bounded(&pool.name)), pause, now));
+    for note in notes(status, now) {
+        let _ = writeln!(out, "  {note}");
     }
     if !status.pools.is_empty() {
         let _ = writeln!(out, "{}", table(&status.pools).trim_fmt());
@@ -180,7 +141,57 @@ fn show(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
     out.push('\n');
 }
 
-fn paused(what: &str, pause: &Paused, now: Timestamp) -> String {
+/// Describes what is unusual about a cluster, one line each.
+fn notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(why) = &status.held_by {
+        notes.push(format!(
+            "voluntary disruption is suspended: {}",
+            bounded(why)
+        ));
+    }
+    notes.extend(status.undone.iter().map(|fault| bounded(fault)));
+    if status.unready_nodes > 0 {
+        notes.push(format!("nodes not ready: {}", status.unready_nodes));
+    }
+    if status.waiting_pods > 0 {
+        let (waiting, unplaced) = (status.waiting_pods, status.unplaced_pods);
+        notes.push(format!(
+            "pending pods: {waiting}, of which unschedulable: {unplaced}"
+        ));
+    }
+    if let Some(pause) = &status.paused {
+        notes.push(paused("the cluster", pause, now));
+    }
+    notes.extend(pending_approvals(status));
+    for pool in &status.pools {
+        if let Some(pause) = &pool.paused {
+            notes.push(paused(&format!("pool {}", bounded(&pool.name)), pause, now));
+        }
+    }
+    notes
+}
+
+/// Describes what waits for an approval, with the command that approves it.
+pub(super) fn pending_approvals(status: &ClusterStatus) -> impl Iterator<Item = String> {
+    let change = status.unaccepted.iter().map(|approval| {
+        let (nodes, total, id) = (approval.nodes, approval.total, &approval.id);
+        format!(
+            "the new configuration would disrupt {nodes} of {total} nodes; to approve: \
+             outrigger reload --accept {id}"
+        )
+    });
+    let terminations = status.held_ends.iter().map(|approval| {
+        let (instances, total, id) = (approval.nodes, approval.total, &approval.id);
+        format!(
+            "{instances} of {total} instances would be terminated without a drain; to approve: \
+             outrigger reload --accept {id}"
+        )
+    });
+    change.chain(terminations)
+}
+
+fn paused(target: &str, pause: &Paused, now: Timestamp) -> String {
     let until = match pause.until {
         Some(until) => {
             let left = until.duration_since(now).max(SignedDuration::ZERO);
@@ -189,7 +200,7 @@ fn paused(what: &str, pause: &Paused, now: Timestamp) -> String {
         }
         None => "until it is resumed".to_owned(),
     };
-    format!("{what} is paused {until}: {}", bounded(&pause.reason))
+    format!("{target} is paused {until}: {}", bounded(&pause.reason))
 }
 
 fn table(pools: &[PoolStatus]) -> Table {
@@ -206,13 +217,13 @@ fn table(pools: &[PoolStatus]) -> Table {
     ]);
     for pool in pools {
         let name = bounded(&pool.name);
-        let gone = if pool.configured {
+        let suffix = if pool.configured {
             ""
         } else {
             " (not configured)"
         };
         table.add_row([
-            format!("{name}{gone}"),
+            format!("{name}{suffix}"),
             pool.ready.to_string(),
             pool.unready.to_string(),
             pool.starting.to_string(),

@@ -19,13 +19,13 @@ pub(crate) fn read_state() -> anyhow::Result<String> {
     read_within(STATE_BYTES)
 }
 
-fn read_within(most: u64) -> anyhow::Result<String> {
+fn read_within(limit: u64) -> anyhow::Result<String> {
     let mut text = String::new();
-    let mut limited = io::stdin().lock().take(most + 1);
+    let mut limited = io::stdin().lock().take(limit + 1);
     let read = limited.read_to_string(&mut text);
     read.context("cannot read standard input")?;
     if limited.limit() == 0 {
-        bail!("standard input has more than {most} bytes");
+        bail!("standard input has more than {limit} bytes");
     }
     Ok(text)
 }

@@ -28,17 +28,17 @@ pub(crate) fn execute(arguments: TokenArgs) -> anyhow::Result<ExitCode> {
         region: arguments.region,
         role: arguments.role_arn,
     };
-    let own = super::wait_for(async {
+    let token = super::wait_for(async {
         let account = Accounts::default().get(&key).await;
         eks_token::token(&account.config, &key.region, &arguments.cluster_name).await
     });
-    let own = own?.context("cannot create a token")?;
+    let token = token?.context("cannot create a token")?;
     // Kubernetes requires whole seconds.
-    let until = own.until.map(|own| format!("{own:.0}"));
+    let until = token.until.map(|until| format!("{until:.0}"));
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
-        "status": {"token": own.text, "expirationTimestamp": until},
+        "status": {"token": token.text, "expirationTimestamp": until},
     });
     writeln!(io::stdout().lock(), "{credential}")?;
     Ok(ExitCode::SUCCESS)

@@ -30,21 +30,22 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::Args;
 use futures::future::select_all;
 use http::{Method, StatusCode};
 use jiff::SignedDuration;
 use serde::de::DeserializeOwned;
+use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::args::SocketArguments;
+use super::args::{MalformedArgument, SocketArguments};
 use crate::host::clock;
 use crate::host::text::{self, bounded};
-use crate::runtime::control::client::{ask, send};
+use crate::runtime::control::client::{ControlError, ask, send};
 use crate::runtime::control::inventory::InventoryRequest;
 use crate::runtime::control::{INVENTORY, STATUS};
 use app::{Action, App, Settings};
@@ -104,29 +105,32 @@ pub(crate) struct TopArgs {
     resources: Vec<String>,
 }
 
-fn interval(text: &str) -> Result<SignedDuration, String> {
-    let own: SignedDuration = text.parse().map_err(|_| "write it like 2s or 500ms")?;
-    let (least, most) = INTERVALS;
-    if own < least || own > most {
-        return Err(format!(
-            "the interval must be between {least:#} and {most:#}"
-        ));
+/// Why a refresh interval is invalid.
+#[derive(Debug, Error)]
+enum IntervalError {
+    #[error(transparent)]
+    Malformed(#[from] MalformedArgument),
+    #[error("the interval must be between {:#} and {:#}", INTERVALS.0, INTERVALS.1)]
+    OutOfRange,
+}
+
+fn interval(text: &str) -> Result<SignedDuration, IntervalError> {
+    let interval: SignedDuration = text.parse().map_err(|_| MalformedArgument("2s or 500ms"))?;
+    let (min, max) = INTERVALS;
+    if interval < min || interval > max {
+        return Err(IntervalError::OutOfRange);
     }
-    Ok(own)
+    Ok(interval)
 }
 
 impl TopArgs {
     /// Validates the arguments and converts them to settings.
     fn settings(&self, has_colour: bool) -> anyhow::Result<Settings> {
-        let names = |all: &[String]| -> Vec<String> {
-            let all = all.iter().map(|own| own.trim().to_owned());
-            all.filter(|own| !own.is_empty()).collect()
-        };
         let mut settings = Settings {
             only: self.cluster.clone(),
             interval: self.interval,
-            labels: names(&self.extra_labels),
-            resources: names(&self.resources),
+            labels: trimmed(&self.extra_labels),
+            resources: trimmed(&self.resources),
             node_sort: None,
             has_colour,
         };
@@ -138,16 +142,22 @@ impl TopArgs {
             });
             settings.node_sort = Some(node_sort(text, &keys)?);
         }
-        let question = InventoryRequest {
+        let request = InventoryRequest {
             labels: settings.labels.clone(),
             resources: settings.resources.clone(),
             ..InventoryRequest::default()
         };
-        if question.wanted().is_none() {
+        if request.wanted().is_none() {
             bail!("too many columns: reduce --extra-labels and --resources");
         }
         Ok(settings)
     }
+}
+
+/// Returns the names without surrounding space, and without empty names.
+fn trimmed(names: &[String]) -> Vec<String> {
+    let names = names.iter().map(|name| name.trim().to_owned());
+    names.filter(|name| !name.is_empty()).collect()
 }
 
 /// Parses a sort key. Returns the key and whether the order is descending. The oldest nodes have
@@ -163,8 +173,8 @@ fn node_sort(text: &str, keys: &[String]) -> anyhow::Result<(String, bool)> {
         ),
     };
     let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
-    let key = alias.map_or(name, |(_, own)| own);
-    if !keys.iter().any(|own| own == key) {
+    let key = alias.map_or(name, |(_, key)| key);
+    if !keys.iter().any(|known| known == key) {
         bail!(
             "cannot sort nodes by {:?}; use one of {}",
             bounded(name),
@@ -194,13 +204,12 @@ pub(crate) fn execute(arguments: &TopArgs, has_colour: bool) -> anyhow::Result<E
 
 /// Sends a first request before drawing, so that a connection error is printed as plain text.
 async fn greet(screen: &mut App, socket: &Path) -> anyhow::Result<()> {
-    let answer = answer(socket, &DaemonRequest::Fleet).await;
-    let answer = answer.map_err(|why| anyhow!(why))?;
-    screen.heard.take(Ok(answer), clock::now());
+    let response = answer(socket, &DaemonRequest::Fleet).await?;
+    screen.heard.take(response, clock::now());
     let only = screen.settings.only.as_deref();
     if let Some(name) = only.filter(|_| screen.heard.clusters(only).is_empty()) {
         let all = screen.heard.clusters(None).into_iter();
-        let names: Vec<String> = all.map(|own| bounded(&own.name)).collect();
+        let names: Vec<String> = all.map(|cluster| bounded(&cluster.name)).collect();
         bail!(
             "the daemon has no cluster {name:?}; it has {}",
             names.join(", ")
@@ -209,45 +218,59 @@ async fn greet(screen: &mut App, socket: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Why a request to the daemon has no usable response.
+#[derive(Debug, Error)]
+enum RequestError {
+    #[error("{0}")]
+    Encode(serde_json::Error),
+    #[error("{}", text::chain(.0))]
+    Control(ControlError),
+    #[error("the daemon has a different version")]
+    Version,
+    #[error("the daemon returned {status}: {body}")]
+    Refused { status: StatusCode, body: String },
+    #[error("{}", text::chain(.0))]
+    Task(JoinError),
+}
+
 /// Sends a request to the daemon and returns its response, or the cause of a failure.
-async fn answer(socket: &Path, asking: &DaemonRequest) -> Result<DaemonResponse, String> {
-    let said = match asking {
+async fn answer(socket: &Path, request: &DaemonRequest) -> Result<DaemonResponse, RequestError> {
+    let response = match request {
         DaemonRequest::Fleet => ask(socket, Method::GET, STATUS, PATIENCE).await,
-        DaemonRequest::Inside(question) => {
-            let body = serde_json::to_vec(question).map_err(|error| error.to_string())?;
-            send(socket, (Method::POST, INVENTORY), body.into(), PATIENCE).await
+        DaemonRequest::Inside(inventory) => {
+            let body = serde_json::to_vec(inventory).map_err(RequestError::Encode)?;
+            send(socket, Method::POST, INVENTORY, body.into(), PATIENCE).await
         }
     };
-    let (status, body) = said.map_err(|error| text::chain(&error))?;
-    match asking {
+    let (status, body) = response.map_err(RequestError::Control)?;
+    match request {
         DaemonRequest::Fleet => read(status, &body).map(DaemonResponse::Fleet),
         DaemonRequest::Inside(_) => {
-            read(status, &body).map(|own| DaemonResponse::Inside(Box::new(own)))
+            read(status, &body).map(|inventory| DaemonResponse::Inside(Box::new(inventory)))
         }
     }
 }
 
-fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, String> {
-    let version = || "the daemon has a different version".to_owned();
+fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, RequestError> {
     match (status, body) {
-        (StatusCode::OK, body) => serde_json::from_slice(body).map_err(|_| version()),
+        (StatusCode::OK, body) => serde_json::from_slice(body).map_err(|_| RequestError::Version),
         // The daemon does not have this path.
-        (StatusCode::NOT_FOUND, []) => Err(version()),
-        (_, body) => Err(format!(
-            "the daemon returned {status}: {}",
-            bounded(&String::from_utf8_lossy(body))
-        )),
+        (StatusCode::NOT_FOUND, []) => Err(RequestError::Version),
+        (_, body) => Err(RequestError::Refused {
+            status,
+            body: bounded(&String::from_utf8_lossy(body)),
+        }),
     }
 }
 
 /// A request to the daemon without a response yet.
-type PendingRequest = JoinHandle<Result<DaemonResponse, String>>;
+type PendingRequest = JoinHandle<Result<DaemonResponse, RequestError>>;
 
 /// Requests data, draws the screen and handles keys until the user quits.
 struct Watch {
     socket: PathBuf,
     inputs: mpsc::Receiver<TerminalInput>,
-    ends: [Signal; 4],
+    ends: Vec<Signal>,
     asked: Option<PendingRequest>,
     /// When the next request is due.
     due: Instant,
@@ -255,16 +278,18 @@ struct Watch {
 
 impl Watch {
     fn new(socket: PathBuf) -> anyhow::Result<Self> {
-        let catch = |kind| signal(kind).context("cannot listen for signals");
+        let inputs = listen().context("cannot read keys")?;
+        let ends = [
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+            SignalKind::interrupt(),
+            SignalKind::quit(),
+        ];
+        let ends: io::Result<Vec<Signal>> = ends.into_iter().map(signal).collect();
         Ok(Self {
             socket,
-            inputs: listen().context("cannot read keys")?,
-            ends: [
-                catch(SignalKind::terminate())?,
-                catch(SignalKind::hangup())?,
-                catch(SignalKind::interrupt())?,
-                catch(SignalKind::quit())?,
-            ],
+            inputs,
+            ends: ends.context("cannot listen for signals")?,
             asked: None,
             due: clock::monotonic(),
         })
@@ -303,16 +328,16 @@ impl Watch {
         if self.asked.is_some() || screen.is_paused || self.due > clock::monotonic() {
             return;
         }
-        let (socket, asking) = (self.socket.clone(), screen.asking());
-        let said = async move { answer(&socket, &asking).await };
-        self.asked = Some(tokio::spawn(said));
+        let (socket, request) = (self.socket.clone(), screen.asking());
+        let response = async move { answer(&socket, &request).await };
+        self.asked = Some(tokio::spawn(response));
     }
 
     /// Handles all pending input before the next draw.
     fn handle_input(&mut self, first: TerminalInput, screen: &mut App) -> Action {
         let mut input = Some(first);
-        while let Some(own) = input {
-            let act = match own {
+        while let Some(event) = input {
+            let act = match event {
                 TerminalInput::Key(key) => screen.press(key, clock::now()),
                 TerminalInput::Resized => Action::Nothing,
             };
@@ -331,14 +356,17 @@ impl Watch {
     }
 
     fn forget(&mut self) {
-        if let Some(asked) = self.asked.take() {
-            asked.abort();
+        if let Some(request) = self.asked.take() {
+            request.abort();
         }
     }
 
-    fn take(&mut self, said: Result<DaemonResponse, String>, screen: &mut App) {
+    fn take(&mut self, response: Result<DaemonResponse, RequestError>, screen: &mut App) {
         self.asked = None;
-        screen.heard.take(said, clock::now());
+        match response {
+            Ok(response) => screen.heard.take(response, clock::now()),
+            Err(error) => screen.heard.fault = Some(error.to_string()),
+        }
         let interval = Duration::try_from(screen.settings.interval).unwrap_or(TICK);
         self.due = clock::monotonic() + interval;
     }
@@ -346,16 +374,16 @@ impl Watch {
 
 /// Waits for the first of some signals.
 async fn any(signals: &mut [Signal]) {
-    let heard = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
-    select_all(heard).await;
+    let received = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
+    select_all(received).await;
 }
 
 /// Waits for the current request. Waits forever if there is none.
-async fn joined(asked: &mut Option<PendingRequest>) -> Result<DaemonResponse, String> {
-    match asked {
-        Some(asked) => match asked.await {
-            Ok(said) => said,
-            Err(error) => Err(text::chain(&error)),
+async fn joined(request: &mut Option<PendingRequest>) -> Result<DaemonResponse, RequestError> {
+    match request {
+        Some(request) => match request.await {
+            Ok(response) => response,
+            Err(error) => Err(RequestError::Task(error)),
         },
         None => std::future::pending().await,
     }

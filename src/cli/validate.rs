@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::args::VariableArguments;
-use super::diagnostics;
+use super::{FAILED, count_noun, diagnostics, success_or};
 use crate::config::diagnostic::report_json;
 use crate::host::files::{self, DEFAULT_CONFIG};
 
@@ -46,22 +46,13 @@ pub(crate) fn execute(arguments: &ValidateArgs, colour: bool) -> anyhow::Result<
                 diagnostics::show(&config.warnings, colour);
                 if !arguments.quiet {
                     let pools = config.clusters.iter().map(|it| it.pools.len()).sum();
-                    let clusters = count(config.clusters.len(), "cluster");
-                    let pools = count(pools, "pool");
+                    let clusters = count_noun(config.clusters.len(), "cluster");
+                    let pools = count_noun(pools, "pool");
                     writeln!(out, "The configuration is valid: {clusters}, {pools}.")?;
                 }
             }
             Err(problems) => diagnostics::show(problems, colour),
         }
     }
-    Ok(if loaded.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
-}
-
-fn count(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
+    Ok(success_or(FAILED, loaded.is_ok()))
 }

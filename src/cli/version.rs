@@ -22,7 +22,7 @@ pub(crate) fn execute(arguments: &VersionArgs) -> anyhow::Result<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
     let mut out = io::stdout().lock();
     if arguments.json {
-        let told = json!({
+        let version_info = json!({
             "format_version": "1.0",
             "outrigger": version,
             "features": features::COMPILED,
@@ -32,7 +32,7 @@ pub(crate) fn execute(arguments: &VersionArgs) -> anyhow::Result<ExitCode> {
                 "tested": TESTED.map(|minor| format!("1.{minor}")).collect::<Vec<_>>(),
             },
         });
-        writeln!(out, "{told}")?;
+        writeln!(out, "{version_info}")?;
     } else {
         writeln!(out, "outrigger {version}")?;
         writeln!(

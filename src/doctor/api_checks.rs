@@ -21,6 +21,7 @@ use crate::host::text::{self, quoted};
 use crate::kubernetes::api_error::ApiErrorCode;
 use crate::kubernetes::client::{ConnectError, Connection};
 use crate::kubernetes::exec_credential::PluginError;
+use crate::kubernetes::karpenter_objects::kubectl;
 use crate::kubernetes_convert::{OLDEST, TESTED, tested};
 use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_TOLD};
 use crate::model::cluster::{Cluster, Kubeconfig};
@@ -56,14 +57,14 @@ pub(super) async fn ask(client: &Client, path: &str) -> Result<ApiResponse, kube
 
 /// Runs all API checks, and returns the connection if the API server accepts the credentials.
 pub(super) async fn examine(
-    drivers: &ClusterSet,
-    own: &Cluster,
+    cluster_set: &ClusterSet,
+    cluster: &Cluster,
     scope: &DoctorRun,
 ) -> (Vec<Check>, Option<Connection>) {
     if let Some(left_out) = scope.left_out("api") {
         return (vec![left_out], None);
     }
-    let mut checks = match (&own.kubeconfig, scope.left_out("kubeconfig")) {
+    let mut checks = match (&cluster.kubeconfig, scope.left_out("kubeconfig")) {
         (None, _) => Vec::new(),
         (Some(_), Some(left_out)) => vec![left_out],
         (Some(file), None) => kubeconfig(file),
@@ -71,39 +72,39 @@ pub(super) async fn examine(
     if checks.iter().any(Check::has_failed) {
         return (checks, None);
     }
-    let connection = match scope.within(drivers.connect(own)).await {
+    let connection = match scope.within(cluster_set.connect(cluster)).await {
         Some(Ok(connection)) => connection,
         Some(Err(error)) => {
-            checks.push(unconnected(own, &error));
+            checks.push(unconnected(cluster, &error));
             return (checks, None);
         }
         None => {
-            checks.push(unmade(own, scope));
+            checks.push(unmade(cluster, scope));
             return (checks, None);
         }
     };
     let client = &connection.client;
-    let place = ApiEndpoint::of(own, &connection);
+    let endpoint = ApiEndpoint::of(cluster, &connection);
     // The first answer waits for names and handshakes.
     let first = match scope.within(ask(client, "/version")).await {
         Some(Ok(first)) => first,
         Some(Err(error)) => {
-            checks.push(place.unreached(&text::chain(&error)));
+            checks.push(endpoint.unreached(&text::chain(&error)));
             return (checks, None);
         }
         None => {
-            checks.push(place.silent());
+            checks.push(endpoint.silent());
             return (checks, None);
         }
     };
-    if let Some(refused) = place.refused(&first) {
+    if let Some(refused) = endpoint.refused(&first) {
         checks.push(refused);
         return (checks, None);
     }
     let (began, before) = (Stopwatch::start(), clock::now());
     let second = scope.within(ask(client, "/version")).await;
     let took = began.elapsed();
-    checks.push(place.speed(took));
+    checks.push(endpoint.speed(took));
     if let Some(Ok(answer)) = second {
         let after = clock::now();
         checks.push(scope.at_once("clock", || time(&answer.headers, before, after)));
@@ -113,11 +114,11 @@ pub(super) async fn examine(
 }
 
 /// Checks the file and the files it references.
-fn kubeconfig(own: &Kubeconfig) -> Vec<Check> {
-    let mut checks = vec![host_checks::secret("kubeconfig", &own.path)];
-    checks.extend(host_checks::hidden(&own.path));
+fn kubeconfig(kubeconfig: &Kubeconfig) -> Vec<Check> {
+    let mut checks = vec![host_checks::secret("kubeconfig", &kubeconfig.path)];
+    checks.extend(host_checks::hidden(&kubeconfig.path));
     if !checks.iter().any(Check::has_failed)
-        && let Ok(file) = File::read_from(&own.path)
+        && let Ok(file) = File::read_from(&kubeconfig.path)
     {
         let users = file
             .auth_infos
@@ -141,9 +142,9 @@ fn named(user: &AuthInfo) -> Vec<String> {
 }
 
 /// Reports why no connection was created. No request has been sent yet.
-fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
+fn unconnected(cluster: &Cluster, error: &PrepareError) -> Check {
     let why = text::causes(error).join(": ");
-    let (name, fix) = match &own.kubeconfig {
+    let (name, fix) = match &cluster.kubeconfig {
         Some(file) => ("kubeconfig", mended(file, error)),
         None => ("api", error.help().to_owned()),
     };
@@ -151,12 +152,12 @@ fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
 }
 
 /// Reports that connecting timed out. With a kubeconfig, only its exec plugin can cause this.
-fn unmade(own: &Cluster, scope: &DoctorRun) -> Check {
+fn unmade(cluster: &Cluster, scope: &DoctorRun) -> Check {
     let late = scope.late("api");
-    let Some(file) = own.kubeconfig.as_ref().filter(|_| late.has_failed()) else {
+    let Some(file) = cluster.kubeconfig.as_ref().filter(|_| late.has_failed()) else {
         return late;
     };
-    let (error, seconds) = (PrepareError::late(own), LIMIT.as_secs());
+    let (error, seconds) = (PrepareError::late(cluster), LIMIT.as_secs());
     let path = file.path.display();
     let why = format!("the exec plugin of {path} returned no credentials within {seconds} s");
     Check::failed(("kubeconfig", error.code()), &why, &mended(file, &error))
@@ -200,16 +201,6 @@ fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
     }
 }
 
-/// Returns the kubectl command for a kubeconfig.
-fn kubectl(file: &Kubeconfig) -> String {
-    let context = file.context.iter();
-    let context: String = context
-        .map(|it| format!(" --context {}", quoted(it)))
-        .collect();
-    let path = quoted(&file.path.to_string_lossy());
-    format!("kubectl --kubeconfig {path}{context}")
-}
-
 /// The address of an API server and its source.
 struct ApiEndpoint {
     server: String,
@@ -222,7 +213,7 @@ struct ApiEndpoint {
 }
 
 impl ApiEndpoint {
-    fn of(own: &Cluster, connection: &Connection) -> Self {
+    fn of(cluster: &Cluster, connection: &Connection) -> Self {
         let server = connection.server.clone();
         let uri: Option<http::Uri> = server.parse().ok();
         let authority = uri.as_ref().and_then(|uri| uri.authority());
@@ -230,7 +221,7 @@ impl ApiEndpoint {
             Some(_) => it.to_string(),
             None => format!("{it}:443"),
         });
-        let (source, kubectl) = match &own.kubeconfig {
+        let (source, kubectl) = match &cluster.kubeconfig {
             Some(file) => (
                 format!("`server:` in {}", file.path.display()),
                 kubectl(file),
@@ -251,7 +242,7 @@ impl ApiEndpoint {
     fn name(&self) -> &str {
         self.host
             .rsplit_once(':')
-            .map_or(&self.host, |(own, _)| own)
+            .map_or(&self.host, |(host, _)| host)
     }
 
     /// Reports why the request failed.
@@ -322,11 +313,11 @@ impl ApiEndpoint {
     }
 
     fn speed(&self, took: Duration) -> Check {
-        let said = format!("{}: responds within {} ms", self.server, took.as_millis());
+        let finding = format!("{}: responds within {} ms", self.server, took.as_millis());
         if took <= SLOW {
-            return Check::ok("api", &said);
+            return Check::ok("api", &finding);
         }
-        let why = format!("{said}, which is more than {} s", SLOW.as_secs());
+        let why = format!("{finding}, which is more than {} s", SLOW.as_secs());
         let fix = format!(
             "{} get --raw '/readyz?verbose'; run the daemon closer to the cluster",
             self.kubectl
@@ -337,8 +328,8 @@ impl ApiEndpoint {
 
 /// Compares both clocks by the Date header of a response.
 fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
-    let said = headers.get(DATE).and_then(|header| header.to_str().ok());
-    let Some(at) = said.and_then(http_date) else {
+    let date = headers.get(DATE).and_then(|header| header.to_str().ok());
+    let Some(at) = date.and_then(http_date) else {
         return Check::skipped("clock", "the API server does not report its time", None);
     };
     let skew = ClockSkew {
@@ -371,17 +362,17 @@ impl ApiVersion {
 
 /// Checks the version of the API server.
 fn version(answer: &ApiResponse) -> Check {
-    let Some(said) = ApiVersion::of(answer) else {
+    let Some(version_info) = ApiVersion::of(answer) else {
         let why = "the API server does not report its version";
         return Check::skipped("version", why, None);
     };
-    let digits: String = said
+    let digits: String = version_info
         .minor
         .chars()
         .take_while(char::is_ascii_digit)
         .collect();
-    let version = format!("Kubernetes {}", said.git_version);
-    match (said.major.as_str(), digits.parse::<u32>()) {
+    let version = format!("Kubernetes {}", version_info.git_version);
+    match (version_info.major.as_str(), digits.parse::<u32>()) {
         ("1", Ok(minor)) if minor < OLDEST => {
             let why = format!("{version} is older than 1.{OLDEST}, the oldest supported version");
             let fix = format!("upgrade the control plane to Kubernetes 1.{OLDEST} or later");

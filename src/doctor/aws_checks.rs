@@ -12,10 +12,10 @@ use tokio::sync::{Mutex, OnceCell};
 
 use crate::catalog::region::Region;
 use crate::doctor::codes::DoctorCode;
-use crate::doctor::node_class_checks::{POLICY, RegionFindings};
+use crate::doctor::node_class_checks::{NodeClassCheck, POLICY, RegionFindings};
 use crate::doctor::options::DoctorRun;
 use crate::doctor::report::Check;
-use crate::doctor::{host_checks, instance_checks, node_class_checks};
+use crate::doctor::{host_checks, instance_checks};
 use crate::ec2::errors::ErrorClass;
 use crate::ec2::resolve_node_class::RegionResources;
 use crate::host::text::quoted;
@@ -39,17 +39,17 @@ impl AwsAccounts {
     /// Checks the AWS access of a cluster, or returns `None` if it uses no AWS.
     pub(super) async fn examine(
         &self,
-        own: &Cluster,
+        cluster: &Cluster,
         connection: Option<&Connection>,
         scope: &DoctorRun,
     ) -> Option<Check> {
-        if !host_checks::uses_aws(own) {
+        if !host_checks::uses_aws(cluster) {
             return None;
         }
         if let Some(left_out) = scope.left_out("aws") {
             return Some(left_out);
         }
-        let key = AccountKey::of(own);
+        let key = AccountKey::of(cluster);
         let cell = self
             .known
             .lock()
@@ -57,18 +57,18 @@ impl AwsAccounts {
             .entry(key.clone())
             .or_default()
             .clone();
-        let asked = cell.get_or_init(|| async {
+        let result = cell.get_or_init(|| async {
             let account = self.accounts.get(&key).await;
             region(account, scope).await
         });
-        let (mut checks, seen) = asked.await.clone();
-        if let Some(seen) = seen {
-            checks.extend(interruptions(&seen.account, own, scope).await);
+        let (mut checks, findings) = result.await.clone();
+        if let Some(findings) = findings {
+            checks.extend(interruptions(&findings.account, cluster, scope).await);
             if let Some(to) = connection {
                 let check = scope.check(instance_checks::NAME, async {
-                    let found = instance_checks::instances(&seen.account, own, to).await;
+                    let found = instance_checks::instances(&findings.account, cluster, to).await;
                     found.unwrap_or_else(|fault| {
-                        broken(instance_checks::NAME, "ec2", &fault, &own.region)
+                        broken(instance_checks::NAME, "ec2", &fault, &cluster.region)
                     })
                 });
                 checks.push(check.await);
@@ -77,49 +77,63 @@ impl AwsAccounts {
                 None => None,
                 Some(to) => {
                     scope
-                        .within(cluster_info::home(own, to, &seen.account))
+                        .within(cluster_info::home(cluster, to, &findings.account))
                         .await
                 }
             };
-            let home = home.and_then(Result::ok).map(|known| known.home);
-            let classes = own.node_classes.iter();
-            let classes = classes
-                .map(|class| node_class_checks::class(&seen, own, class, home.as_ref(), scope));
+            let home = home
+                .and_then(Result::ok)
+                .map(|cluster_info| cluster_info.home);
+            let classes = cluster.node_classes.iter().map(|class| {
+                let check = NodeClassCheck {
+                    findings: &findings,
+                    cluster,
+                    class,
+                    home: home.as_ref(),
+                    scope,
+                };
+                check.run()
+            });
             checks.extend(join_all(classes).await);
         }
-        Some(Check::of("aws", &own.region, checks))
+        Some(Check::of("aws", &cluster.region, checks))
     }
 }
 
 /// Checks an account and region.
 async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
-    let who = scope.check("identity", async {
+    let identity = scope.check("identity", async {
         match caller_identity::arn(&account).await {
             Ok(arn) => Check::ok("identity", &arn),
             Err(fault) => unknown(&fault, &account),
         }
     });
-    let who = who.await;
-    if who.has_failed() {
+    let identity = identity.await;
+    if identity.has_failed() {
         // Every other call would fail, too.
-        return (vec![who], None);
+        return (vec![identity], None);
     }
     let (types, network, reads) = tokio::join!(
         scope.within(sold(&account)),
         scope.within(network(&account)),
         reads(&account, scope),
     );
-    let unknown = || Region::new(&account.key.region, Region::shipped().source);
-    let (types, region) = types.unwrap_or_else(|| (scope.late("types"), unknown()));
-    let (network, found) =
+    let (types, region) = types.unwrap_or_else(|| {
+        let region = Region::new(&account.key.region, Region::shipped().source);
+        (scope.late("types"), region)
+    });
+    let (network, resources) =
         network.unwrap_or_else(|| (scope.late("network"), RegionResources::default()));
-    let seen = RegionFindings {
+    let findings = RegionFindings {
         base: Arc::new(region.catalog()),
         account,
         region,
-        found,
+        found: resources,
     };
-    (vec![who, types, network, reads], Some(Arc::new(seen)))
+    (
+        vec![identity, types, network, reads],
+        Some(Arc::new(findings)),
+    )
 }
 
 /// Reports why AWS rejects the credentials.
@@ -175,12 +189,12 @@ async fn sold(account: &AwsClients) -> (Check, Region) {
 
 /// Checks the discovery of subnets, security groups, reservations and placement groups.
 async fn network(account: &AwsClients) -> (Check, RegionResources) {
-    let mut found = RegionResources::default();
-    let (_, outcome) = refresh::refresh(account, &mut found, true, true).await;
+    let mut resources = RegionResources::default();
+    let (_, outcome) = refresh::refresh(account, &mut resources, true, true).await;
     let check = match outcome {
         Ok(()) => {
-            let subnets = found.subnets.as_ref().map_or(0, Vec::len);
-            let groups = found.security_groups.as_ref().map_or(0, Vec::len);
+            let subnets = resources.subnets.as_ref().map_or(0, Vec::len);
+            let groups = resources.security_groups.as_ref().map_or(0, Vec::len);
             Check::ok(
                 "network",
                 &format!("{subnets} subnets, {groups} security groups"),
@@ -188,7 +202,7 @@ async fn network(account: &AwsClients) -> (Check, RegionResources) {
         }
         Err(fault) => broken("network", "ec2", &fault, &account.key.region),
     };
-    (check, found)
+    (check, resources)
 }
 
 /// Checks the other periodic list calls with dry runs.
@@ -251,8 +265,12 @@ where
 
 /// Checks the interruption queue, if the cluster has one. Only its URL is requested, because
 /// receiving would take messages from the daemon.
-async fn interruptions(account: &AwsClients, own: &Cluster, scope: &DoctorRun) -> Option<Check> {
-    let name = own.interruption.as_ref()?.queue.as_str();
+async fn interruptions(
+    account: &AwsClients,
+    cluster: &Cluster,
+    scope: &DoctorRun,
+) -> Option<Check> {
+    let name = cluster.interruption.as_ref()?.queue.as_str();
     let bare = name.rsplit('/').next().unwrap_or(name);
     Some(
         scope
@@ -260,14 +278,14 @@ async fn interruptions(account: &AwsClients, own: &Cluster, scope: &DoctorRun) -
                 match sqs::url(account, bare).await {
                     Ok(url) => Check::ok("queue", &url),
                     Err(fault) if fault.is(&["QueueDoesNotExist", ABSENT]) => {
-                        let why = format!("queue {bare} does not exist in {}", own.region);
+                        let why = format!("queue {bare} does not exist in {}", cluster.region);
                         let fix = format!(
                             "aws sqs list-queues --region {}; terraform/modules/region creates one",
-                            quoted(&own.region)
+                            quoted(&cluster.region)
                         );
                         Check::failed(("queue", DoctorCode::QueueMissing.code()), &why, &fix)
                     }
-                    Err(fault) => broken("queue", "sqs", &fault, &own.region),
+                    Err(fault) => broken("queue", "sqs", &fault, &cluster.region),
                 }
             })
             .await,

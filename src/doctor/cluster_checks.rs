@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::Deserialize;
+use thiserror::Error;
 
 use crate::doctor::api_checks::{ApiResponse, ask};
 use crate::doctor::codes::DoctorCode;
@@ -54,11 +55,11 @@ const OF_ALL: [&str; 2] = ["global-default", "catch-all"];
 const FLOW_SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas?limit=200";
 
 /// Runs all checks in parallel.
-pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -> Vec<Check> {
+pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRun) -> Vec<Check> {
     let (lease, others, priority) = tokio::join!(
-        scope.check("lease", lease(client, &own.lease)),
-        scope.check("autoscalers", others(client, own.mode)),
-        scope.check("priority", priority(client, &own.lease)),
+        scope.check("lease", lease(client, &cluster.lease)),
+        scope.check("autoscalers", others(client, cluster.mode)),
+        scope.check("priority", priority(client, &cluster.lease)),
     );
     vec![lease, others, priority]
 }
@@ -67,28 +68,39 @@ fn lease_path(namespace: &str, name: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
 }
 
+/// Why an object cannot be read.
+#[derive(Debug, Error)]
+enum ReadError {
+    #[error("{}", text::chain(.0))]
+    Api(kube::Error),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Parse(#[from] serde_json::Error),
+    #[error("the API server responds with {0}")]
+    Status(StatusCode),
+}
+
 /// Parses the response. `None` if the object does not exist, an error if it cannot be read.
 fn read<T: serde::de::DeserializeOwned>(
     answer: Result<ApiResponse, kube::Error>,
-) -> Result<Option<T>, String> {
-    let answer = answer.map_err(|error| text::chain(&error))?;
+) -> Result<Option<T>, ReadError> {
+    let answer = answer.map_err(ReadError::Api)?;
     match answer.status {
-        StatusCode::OK => serde_json::from_slice(&answer.body)
-            .map(Some)
-            .map_err(|error| error.to_string()),
+        StatusCode::OK => Ok(Some(serde_json::from_slice(&answer.body)?)),
         StatusCode::NOT_FOUND => Ok(None),
-        status => Err(format!("the API server responds with {status}")),
+        status => Err(ReadError::Status(status)),
     }
 }
 
 /// Checks the Lease of Outrigger.
-async fn lease(client: &Client, place: &LeaseName) -> Check {
-    let path = lease_path(&place.namespace, &place.name);
+async fn lease(client: &Client, lease: &LeaseName) -> Check {
+    let path = lease_path(&lease.namespace, &lease.name);
     match read::<Lease>(ask(client, &path).await) {
-        Ok(Some(_)) => Check::ok("lease", &format!("{place} exists")),
-        Ok(None) => Check::ok("lease", &format!("{place} does not exist yet")),
+        Ok(Some(_)) => Check::ok("lease", &format!("{lease} exists")),
+        Ok(None) => Check::ok("lease", &format!("{lease} does not exist yet")),
         Err(why) => {
-            let why = format!("{place} cannot be read: {why}");
+            let why = format!("{lease} cannot be read: {why}");
             Check::failed(("lease", DoctorCode::LeaseUnreadable.code()), &why, GRANT)
         }
     }
@@ -97,18 +109,18 @@ async fn lease(client: &Client, place: &LeaseName) -> Check {
 /// Checks for other autoscalers.
 async fn others(client: &Client, mode: ManagementMode) -> Check {
     let mut unread = None;
-    for (who, namespace, name) in OTHERS {
+    for (autoscaler, namespace, name) in OTHERS {
         match read::<Lease>(ask(client, &lease_path(namespace, name)).await) {
-            Ok(Some(own)) if is_live(&own) => {
+            Ok(Some(lease)) if is_live(&lease) => {
                 let sign = format!("the Lease {namespace}/{name} was renewed recently");
-                return at_work(who, &sign, namespace, mode);
+                return at_work(autoscaler, &sign, namespace, mode);
             }
             Ok(_) => {}
-            Err(why) => unread = unread.or(Some((who, why))),
+            Err(why) => unread = unread.or(Some((autoscaler, why))),
         }
     }
     // Without leader election there is no Lease, so the pods are checked.
-    for (who, labels) in PODS {
+    for (autoscaler, labels) in PODS {
         let pods: Api<Pod> = Api::all(client.clone());
         let wanted = ListParams::default().labels(labels);
         let wanted = wanted.fields("status.phase=Running").limit(1);
@@ -119,7 +131,7 @@ async fn others(client: &Client, mode: ManagementMode) -> Check {
                     let namespace = meta.namespace.as_deref().unwrap_or_default();
                     let name = meta.name.as_deref().unwrap_or_default();
                     let sign = format!("its pod {namespace}/{name} is running");
-                    return at_work(who, &sign, namespace, mode);
+                    return at_work(autoscaler, &sign, namespace, mode);
                 }
             }
             Err(error) => {
@@ -153,13 +165,15 @@ fn is_live(lease: &Lease) -> bool {
     renewed.is_some_and(|at| clock::now().duration_since(at.0) < RENEWED)
 }
 
-fn at_work(who: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Check {
+fn at_work(autoscaler: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Check {
     if mode == ManagementMode::Observe {
-        let said = format!("{who} is active: {sign}; Outrigger takes no action in mode observe");
-        return Check::ok("autoscalers", &said);
+        let finding =
+            format!("{autoscaler} is active: {sign}; Outrigger takes no action in mode observe");
+        return Check::ok("autoscalers", &finding);
     }
-    let why = format!("{who} is active, and both would launch nodes for the same pods: {sign}");
-    let name = match who {
+    let why =
+        format!("{autoscaler} is active, and both would launch nodes for the same pods: {sign}");
+    let name = match autoscaler {
         "Karpenter" => "karpenter",
         _ => "cluster-autoscaler",
     };
@@ -179,12 +193,7 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
     let name = "priority";
     let lease = lease_path(&lease.namespace, &lease.name);
     let (one, other) = tokio::join!(ask(client, "/version"), ask(client, &lease));
-    let schema = |answer: Result<ApiResponse, kube::Error>| {
-        let answer = answer.ok()?;
-        let uid = answer.headers.get(SCHEMA)?.to_str().ok()?;
-        Some(text::bounded(uid))
-    };
-    let (Some(one), Some(other)) = (schema(one), schema(other)) else {
+    let (Some(one), Some(other)) = (schema_uid(one), schema_uid(other)) else {
         return Check::ok(
             name,
             "the API server does not report which FlowSchema handles a request",
@@ -192,11 +201,8 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
     };
     match schemas(client).await {
         Ok(Some(all)) => {
-            let find = |uid: &str| {
-                let found = all.items.iter().find(|item| item.metadata.uid == uid);
-                found.map_or("(deleted)", |own| own.metadata.name.as_str())
-            };
-            ranked(find(&one))
+            let schema = all.items.iter().find(|item| item.metadata.uid == one);
+            ranked(schema.map_or("(deleted)", |schema| schema.metadata.name.as_str()))
         }
         // The two rendered FlowSchemas separate these requests; the default ones do not.
         _ if one != other => Check::ok(name, "FlowSchemas separate Lease requests from all others"),
@@ -210,6 +216,13 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
             Check::skipped(name, &why, Some(&fix))
         }
     }
+}
+
+/// The UID of the FlowSchema that handled a request.
+fn schema_uid(answer: Result<ApiResponse, kube::Error>) -> Option<String> {
+    let answer = answer.ok()?;
+    let uid = answer.headers.get(SCHEMA)?.to_str().ok()?;
+    Some(text::bounded(uid))
 }
 
 fn ranked(schema: &str) -> Check {
@@ -243,12 +256,11 @@ struct ListMeta {
 }
 
 /// Lists all FlowSchemas, or returns `None` if the API does not support them.
-async fn schemas(client: &Client) -> Result<Option<Schemas>, String> {
-    let request = http::Request::get(FLOW_SCHEMAS).body(Vec::new());
-    let request = request.map_err(|error| error.to_string())?;
+async fn schemas(client: &Client) -> Result<Option<Schemas>, ReadError> {
+    let request = http::Request::get(FLOW_SCHEMAS).body(Vec::new())?;
     match client.request::<Schemas>(request).await {
         Ok(all) => Ok(Some(all)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(text::chain(&error)),
+        Err(error) => Err(ReadError::Api(error)),
     }
 }

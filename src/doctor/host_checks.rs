@@ -24,8 +24,9 @@ const READABLE_BY_GROUP: u32 = 0o040;
 
 /// Reports an invalid configuration.
 pub(super) fn refused(problems: &[Diagnostic]) -> Check {
-    let said = "the daemon would not start with this configuration";
-    Check::of("configuration", said, problems.iter().map(told).collect())
+    let finding = "the daemon would not start with this configuration";
+    let problems = problems.iter().map(told).collect();
+    Check::of("configuration", finding, problems)
 }
 
 /// Reports a valid configuration.
@@ -40,17 +41,17 @@ pub(super) fn accepted(config: &Config) -> Check {
         .iter()
         .map(|cluster| cluster.pools.len())
         .sum();
-    let said = format!("clusters: {}, pools: {pools}", config.clusters.len());
+    let finding = format!("clusters: {}, pools: {pools}", config.clusters.len());
     let warnings = config.warnings.iter().map(told).collect();
-    Check::of("configuration", &said, warnings)
+    Check::of("configuration", &finding, warnings)
 }
 
 /// Reports a diagnostic of the configuration in short form.
 fn told(problem: &Diagnostic) -> Check {
-    let place = problem.ranges.first().map_or(String::new(), |range| {
+    let location = problem.ranges.first().map_or(String::new(), |range| {
         format!("{}:{}: ", range.file, range.start.line)
     });
-    let why = format!("{place}{}", problem.detail);
+    let why = format!("{location}{}", problem.detail);
     let fix = problem.help.as_deref();
     let fix = fix.unwrap_or("outrigger validate shows the location");
     let code = problem.code.as_str();
@@ -82,13 +83,13 @@ pub(super) fn examine(clusters: &[Cluster], scope: &DoctorRun) -> Check {
     reason = "the service manager speaks by the environment"
 )]
 fn service() -> Check {
-    let is_set = |name: &str| std::env::var_os(name).is_some();
-    let said = if is_set("NOTIFY_SOCKET") || is_set("CREDENTIALS_DIRECTORY") {
+    let mut variables = ["NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"].into_iter();
+    let finding = if variables.any(|name| std::env::var_os(name).is_some()) {
         "started by systemd, with the secrets and the environment of the unit"
     } else {
         "not started by systemd: secrets and environment of the unit are not visible here"
     };
-    Check::ok("service", said)
+    Check::ok("service", finding)
 }
 
 /// Returns files with secrets that clusters reference, except kubeconfigs.
@@ -113,58 +114,65 @@ fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
 
 /// Checks that a secret file exists, that the daemon can read it, and that other users cannot.
 pub(super) fn secret(name: &str, path: &Path) -> Check {
-    let (shown, own) = (path.display(), quoted(&path.to_string_lossy()));
-    let place = format!("install -o outrigger -g outrigger -m 0400 FILE {own}");
-    let read = fs::metadata(path).and_then(|about| File::open(path).map(|_| about));
-    let about = match read {
-        Ok(about) => about,
+    let (display, quoted_path) = (path.display(), quoted(&path.to_string_lossy()));
+    let install = format!("install -o outrigger -g outrigger -m 0400 FILE {quoted_path}");
+    let read = fs::metadata(path).and_then(|metadata| File::open(path).map(|_| metadata));
+    let metadata = match read {
+        Ok(metadata) => metadata,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let why = format!("{shown} does not exist");
-            return Check::failed((name, DoctorCode::FileMissing.code()), &why, &place);
+            let why = format!("{display} does not exist");
+            return Check::failed((name, DoctorCode::FileMissing.code()), &why, &install);
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let why = format!("the current user cannot read {shown}");
-            let fix = format!("chown outrigger {own} && chmod u+r {own}");
+            let why = format!("the current user cannot read {display}");
+            let fix = format!("chown outrigger {quoted_path} && chmod u+r {quoted_path}");
             return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &fix);
         }
         Err(error) => {
-            let why = format!("{shown}: {error}");
-            return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &place);
+            let why = format!("{display}: {error}");
+            return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &install);
         }
     };
-    if !about.is_file() {
-        let why = format!("{shown} is not a regular file");
-        return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &place);
+    if !metadata.is_file() {
+        let why = format!("{display} is not a regular file");
+        return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &install);
     }
-    if about.mode() & READABLE_BY_ALL != 0 {
-        let why = format!("every user of this host can read {shown}");
-        let what = (name, DoctorCode::FileExposed.code());
-        return Check::warning(what, &why, &format!("chmod o-rwx {own}"));
+    if metadata.mode() & READABLE_BY_ALL != 0 {
+        let why = format!("every user of this host can read {display}");
+        let name_and_code = (name, DoctorCode::FileExposed.code());
+        return Check::warning(name_and_code, &why, &format!("chmod o-rwx {quoted_path}"));
     }
-    let group = about.gid() != 0 && about.mode() & READABLE_BY_GROUP != 0;
-    if about.uid() == 0 && !group {
-        let why = format!("only root can read {shown}, and the unit runs as the user outrigger");
-        let what = (name, DoctorCode::FileOfRoot.code());
-        return Check::warning(what, &why, &format!("chown outrigger {own}"));
+    let group = metadata.gid() != 0 && metadata.mode() & READABLE_BY_GROUP != 0;
+    if metadata.uid() == 0 && !group {
+        let why = format!("only root can read {display}, and the unit runs as the user outrigger");
+        let name_and_code = (name, DoctorCode::FileOfRoot.code());
+        return Check::warning(
+            name_and_code,
+            &why,
+            &format!("chown outrigger {quoted_path}"),
+        );
     }
-    Check::ok(name, &format!("{shown}"))
+    Check::ok(name, &format!("{display}"))
+}
+
+fn is_hidden(path: &Path) -> bool {
+    HIDDEN.iter().any(|home| path.starts_with(home))
 }
 
 /// Reports a path that the unit hides from the daemon.
 pub(super) fn hidden(path: &Path) -> Option<Check> {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let is_hidden = |own: &Path| HIDDEN.iter().any(|home| own.starts_with(home));
     if !is_hidden(path) && !is_hidden(&real) {
         return None;
     }
-    let shown = path.display();
+    let display = path.display();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let why = format!("{shown} is below a home directory, which ProtectHome= of the unit hides");
-    let (own, there) = (path.to_string_lossy(), format!("/etc/outrigger/{name}"));
+    let why = format!("{display} is below a home directory, which ProtectHome= of the unit hides");
+    let (source, target) = (path.to_string_lossy(), format!("/etc/outrigger/{name}"));
     let fix = format!(
         "install -o outrigger -g outrigger -m 0400 {} {}, and use that path in the configuration",
-        quoted(&own),
-        quoted(&there)
+        quoted(&source),
+        quoted(&target)
     );
     Some(Check::warning(
         ("home", DoctorCode::HomeHidden.code()),
@@ -185,20 +193,20 @@ pub(super) fn uses_aws(cluster: &Cluster) -> bool {
     reason = "the SDK finds its profile by the environment"
 )]
 fn profile() -> Option<Check> {
-    let var = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let home = var("HOME").unwrap_or_default();
-    let named = |name: &str, file: &str| var(name).unwrap_or_else(|| home.join(".aws").join(file));
-    let all = [
-        named("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
-        named("AWS_CONFIG_FILE", "config"),
-    ];
-    let found = all
-        .iter()
-        .filter(|path| HIDDEN.iter().any(|own| path.starts_with(own)))
-        .find(|path| path.exists())?;
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+    let path = [
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+        ("AWS_CONFIG_FILE", "config"),
+    ]
+    .into_iter()
+    .map(|(variable, file)| match std::env::var_os(variable) {
+        Some(path) => PathBuf::from(path),
+        None => home.join(".aws").join(file),
+    })
+    .find(|path| is_hidden(path) && path.exists())?;
     let why = format!(
         "this shell finds AWS credentials in {}, which ProtectHome= of the unit hides",
-        found.display()
+        path.display()
     );
     let fix = "give the host an instance role (terraform/modules/host), or set \
                AWS_SHARED_CREDENTIALS_FILE=/etc/outrigger/aws in /etc/default/outrigger";

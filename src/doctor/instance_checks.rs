@@ -23,34 +23,38 @@ pub(super) const NAME: &str = "instances";
 /// Compares the cluster tags of running instances with the API server.
 pub(super) async fn instances(
     account: &AwsClients,
-    own: &Cluster,
+    cluster: &Cluster,
     connection: &Connection,
 ) -> Result<Check, AwsError> {
     let namespaces: Api<Namespace> = Api::all(connection.client.clone());
     let wanted = ListParams::default().fields("metadata.name=kube-system");
     let found = match namespaces.list(&wanted).await {
-        Ok(found) => found,
+        Ok(listed) => listed,
         Err(error) => {
             let why = format!("the cluster cannot be identified: {}", text::chain(&error));
             return Ok(Check::skipped(NAME, &why, None));
         }
     };
     let listed = Lister::default();
-    let listed = listed.list(account, &own.installation, &own.name).await?;
+    let listed = listed
+        .list(account, &cluster.installation, &cluster.name)
+        .await?;
     let (mut state, now) = (State::default(), clock::now());
     // An unreadable Lease is reported by its own check. In that case, nothing counts as approved.
-    let known = lease::read(connection).await.ok().flatten();
-    state.notes = LeaseAnnotations::read(known.as_ref(), &LeaseAnnotations::default());
-    let cluster = Arc::new(own.clone());
+    let lease = lease::read(connection).await.ok().flatten();
+    state.notes = LeaseAnnotations::read(lease.as_ref(), &LeaseAnnotations::default());
+    let cluster = Arc::new(cluster.clone());
     state.configure(cluster.clone());
     for namespace in found.items {
         let uid = namespace.metadata.uid.unwrap_or_default();
-        let own = watched_object::Namespace {
+        let namespace = watched_object::Namespace {
             name: namespace.metadata.name.unwrap_or_default(),
             uid,
             ..watched_object::Namespace::default()
         };
-        state.objects.apply(WatchedObject::Namespace(own), now);
+        state
+            .objects
+            .apply(WatchedObject::Namespace(namespace), now);
     }
     state.ledger.listed(listed, &cluster, now);
     let count = state.running_claims().count();

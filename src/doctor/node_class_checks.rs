@@ -43,42 +43,128 @@ pub(super) struct RegionFindings {
     pub(super) found: RegionResources,
 }
 
-/// Checks a node class of a cluster with the API endpoint `home`.
-pub(super) async fn class(
-    seen: &RegionFindings,
-    own: &Cluster,
-    class: &NodeClass,
-    home: Option<&ClusterEndpoint>,
-    scope: &DoctorRun,
-) -> Check {
-    let version = home.map(|home| home.version.as_str());
-    let mut images = Images::default();
-    let images = scope.within(images.find(&seen.account, &class.images, version));
-    let (images, profile) = tokio::join!(images, scope.within(instance_profile(seen, own, class)));
-    let (profile, there) = match profile.unwrap_or_else(|| Err(late())) {
-        Ok((name, there)) => (Ok(name), there),
-        Err(trouble) => (Err(trouble), true),
-    };
-    let images = images.unwrap_or_else(|| Err(late()));
-    let mut resolved =
-        resolve_node_class::resolve(class, &seen.found, images, profile, clock::now());
-    resolved.conditions.push(validated(class, &resolved, home));
-    let conditions = resolved.conditions.iter();
-    let mut checks: Vec<Check> = conditions
-        .map(|it| condition(it, &resolved, class))
-        .collect();
-    if !there {
-        let why = "its instance profile is created at the first launch";
-        checks.push(Check::ok("instance_profile", why));
-    }
-    checks.push(match scope.left_out("launch") {
-        Some(left_out) => left_out,
-        None if own.disable_dry_run => {
-            Check::left_out("launch", "not tried: disable_dry_run = true")
+/// A node class of a cluster to check.
+pub(super) struct NodeClassCheck<'a> {
+    pub(super) findings: &'a RegionFindings,
+    pub(super) cluster: &'a Cluster,
+    pub(super) class: &'a NodeClass,
+    /// The API endpoint of the cluster.
+    pub(super) home: Option<&'a ClusterEndpoint>,
+    pub(super) scope: &'a DoctorRun,
+}
+
+impl NodeClassCheck<'_> {
+    /// Resolves the node class, and checks its conditions and whether EC2 would launch from it.
+    pub(super) async fn run(self) -> Check {
+        let Self {
+            findings,
+            class,
+            scope,
+            ..
+        } = self;
+        let version = self.home.map(|home| home.version.as_str());
+        let mut images = Images::default();
+        let images = scope.within(images.find(&findings.account, &class.images, version));
+        let (images, profile) = tokio::join!(images, scope.within(self.instance_profile()));
+        let (profile, exists) = match profile.unwrap_or_else(|| Err(late())) {
+            Ok((name, exists)) => (Ok(name), exists),
+            Err(trouble) => (Err(trouble), true),
+        };
+        let images = images.unwrap_or_else(|| Err(late()));
+        let mut resolved =
+            resolve_node_class::resolve(class, &findings.found, images, profile, clock::now());
+        let validation = validated(class, &resolved, self.home);
+        resolved.conditions.push(validation);
+        let conditions = resolved.conditions.iter();
+        let mut checks: Vec<Check> = conditions
+            .map(|it| condition(it, &resolved, class))
+            .collect();
+        if !exists {
+            let why = "its instance profile is created at the first launch";
+            checks.push(Check::ok("instance_profile", why));
         }
-        None => launch(seen, (own, home), class, (resolved, there), scope).await,
-    });
-    Check::of(&format!("node_class {}", class.name), "", checks)
+        checks.push(match scope.left_out("launch") {
+            Some(left_out) => left_out,
+            None if self.cluster.disable_dry_run => {
+                Check::left_out("launch", "not tried: disable_dry_run = true")
+            }
+            None => self.launch(resolved, exists).await,
+        });
+        Check::of(&format!("node_class {}", class.name), "", checks)
+    }
+
+    /// Returns the instance profile of the class and whether it exists. The profile of a role is
+    /// created on first use.
+    async fn instance_profile(&self) -> ListResult<(String, bool)> {
+        match &self.class.identity {
+            Some(NodeIdentity::Profile(name)) => Ok((name.clone(), true)),
+            Some(NodeIdentity::Role(role)) => {
+                let account = &self.findings.account;
+                let found = instance_profiles::look(account, self.cluster, role).await;
+                found.map_err(|fault| trouble(&fault, "iam"))
+            }
+            None => Err(ResolveError {
+                cause: Cause::InstanceProfileNotFound,
+                text: "the node class has neither a role nor an instance profile".to_owned(),
+            }),
+        }
+    }
+
+    /// Checks with dry runs whether EC2 would launch from the class.
+    async fn launch(&self, resolved: ResolvedNodeClass, has_profile: bool) -> Check {
+        let Self {
+            findings,
+            class,
+            scope,
+            ..
+        } = self;
+        let Some(home) = self.home.filter(|_| resolved.unmet().is_none()) else {
+            let why = "not tried: some resources of the node class are missing";
+            return Check::skipped("launch", why, None);
+        };
+        let observations = RegionObservations {
+            memory: &DiscoveredMemory::default(),
+            shifted_zones: &BTreeSet::new(),
+        };
+        let ready = LaunchableClass {
+            class: (*class).clone(),
+            hash: node_class_hash(Some(class)),
+            supply: NodeClassSupply::new(
+                &findings.region,
+                &findings.base,
+                class,
+                &resolved,
+                observations,
+            ),
+            resolved,
+        };
+        let mut requests = dry_run::requests(self.cluster, home, &ready);
+        if let Err(why) = &ready.supply.supply {
+            return Check::skipped("launch", &format!("not tried: {why}"), None);
+        }
+        if !has_profile {
+            // The dry run would fail with a profile that is created only at launch.
+            let configs = requests.iter_mut().flat_map(|request| &mut request.configs);
+            configs.for_each(|config| config.template.profile = None);
+        }
+        let mut first = None;
+        for request in &requests {
+            let dry_run = dry_run::untouched(&findings.account, request);
+            let Some(results) = scope.within(dry_run).await else {
+                return scope.late("launch");
+            };
+            let is_refused = results
+                .iter()
+                .any(|(_, result)| matches!(result, DryRunResult::Refused(..)));
+            let check = tried(request, results, class);
+            if !is_refused {
+                return check;
+            }
+            first.get_or_insert(check);
+        }
+        let none = "not tried: no pool that uses the class has an on-demand offering";
+        first.unwrap_or_else(|| Check::skipped("launch", none, None))
+    }
 }
 
 fn late() -> ResolveError {
@@ -88,29 +174,13 @@ fn late() -> ResolveError {
     }
 }
 
-/// Returns the instance profile of a class and whether it exists. The profile of a role is created
-/// on first use.
-async fn instance_profile(
-    seen: &RegionFindings,
-    own: &Cluster,
-    class: &NodeClass,
-) -> ListResult<(String, bool)> {
-    match &class.identity {
-        Some(NodeIdentity::Profile(name)) => Ok((name.clone(), true)),
-        Some(NodeIdentity::Role(role)) => {
-            let found = instance_profiles::look(&seen.account, own, role).await;
-            found.map_err(|fault| trouble(&fault, "iam"))
-        }
-        None => Err(ResolveError {
-            cause: Cause::InstanceProfileNotFound,
-            text: "the node class has neither a role nor an instance profile".to_owned(),
-        }),
-    }
-}
-
 /// Reports a condition of a node class.
-fn condition(own: &NodeClassCondition, resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
-    let name = match own.kind {
+fn condition(
+    condition: &NodeClassCondition,
+    resolved: &ResolvedNodeClass,
+    class: &NodeClass,
+) -> Check {
+    let name = match condition.kind {
         ConditionKind::ImagesReady => "images",
         ConditionKind::SubnetsReady => "subnets",
         ConditionKind::SecurityGroupsReady => "security_groups",
@@ -119,37 +189,41 @@ fn condition(own: &NodeClassCondition, resolved: &ResolvedNodeClass, class: &Nod
         ConditionKind::PlacementGroupReady => "placement_group",
         ConditionKind::ValidationSucceeded => "user_data",
     };
-    match own.status {
+    match condition.status {
         NodeClassConditionStatus::False => {
-            let code = own
+            let code = condition
                 .cause
                 .map_or(DoctorCode::ClassUnready.code(), Cause::as_str);
-            Check::failed((name, code), &own.message, &fix(own.cause, class))
+            Check::failed(
+                (name, code),
+                &condition.message,
+                &fix(condition.cause, class),
+            )
         }
-        NodeClassConditionStatus::Unknown => Check::skipped(name, &own.message, None),
-        NodeClassConditionStatus::True if own.kind == ConditionKind::SubnetsReady => {
+        NodeClassConditionStatus::Unknown => Check::skipped(name, &condition.message, None),
+        NodeClassConditionStatus::True if condition.kind == ConditionKind::SubnetsReady => {
             subnets(resolved, class)
         }
-        NodeClassConditionStatus::True => Check::ok(name, &met(own.kind, resolved)),
+        NodeClassConditionStatus::True => Check::ok(name, &met(condition.kind, resolved)),
     }
 }
 
 /// Describes the resolved resources.
-fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
-    let ids = |all: Vec<&str>| all.join(", ");
+fn met(kind: ConditionKind, resolved: &ResolvedNodeClass) -> String {
     match kind {
-        ConditionKind::ImagesReady => match found.images.first() {
-            Some(newest) => format!("{}, {} ({})", found.images.len(), newest.id, newest.name),
+        ConditionKind::ImagesReady => match resolved.images.first() {
+            Some(newest) => format!("{}, {} ({})", resolved.images.len(), newest.id, newest.name),
             None => "none".to_owned(),
         },
         ConditionKind::SecurityGroupsReady => {
-            let groups = found.security_groups.iter();
-            ids(groups.map(|group| group.id.as_str()).collect())
+            let groups = resolved.security_groups.iter();
+            let ids: Vec<&str> = groups.map(|group| group.id.as_str()).collect();
+            ids.join(", ")
         }
-        ConditionKind::InstanceProfileReady => found.profile.clone().unwrap_or_default(),
-        ConditionKind::CapacityReservationsReady => found.reservations.len().to_string(),
+        ConditionKind::InstanceProfileReady => resolved.profile.clone().unwrap_or_default(),
+        ConditionKind::CapacityReservationsReady => resolved.reservations.len().to_string(),
         ConditionKind::PlacementGroupReady => {
-            let group = found.placement_group.as_ref();
+            let group = resolved.placement_group.as_ref();
             group.map_or(String::new(), |group| group.id.clone())
         }
         ConditionKind::SubnetsReady | ConditionKind::ValidationSucceeded => {
@@ -159,112 +233,63 @@ fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
 }
 
 /// Checks the free addresses of each zone.
-fn subnets(found: &ResolvedNodeClass, class: &NodeClass) -> Check {
+fn subnets(resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
     let mut zones: BTreeMap<&Zone, u32> = BTreeMap::new();
-    for subnet in &found.subnets {
+    for subnet in &resolved.subnets {
         let free = zones.entry(&subnet.zone).or_default();
         *free = free.saturating_add(subnet.free);
     }
-    let said = zones.iter().map(|(zone, free)| format!("{zone} {free}"));
-    let said = said.collect::<Vec<_>>().join(", ");
-    let said = format!("{}; free addresses: {said}", found.subnets.len());
+    let free_addresses = zones.iter().map(|(zone, free)| format!("{zone} {free}"));
+    let free_addresses = free_addresses.collect::<Vec<_>>().join(", ");
+    let finding = format!(
+        "{}; free addresses: {free_addresses}",
+        resolved.subnets.len()
+    );
     let fix = format!(
         "add a larger subnet to node_class {:?} in that zone",
         class.name.as_str()
     );
     if zones.values().all(|free| *free == 0) {
-        let why = format!("no free addresses: {said}");
+        let why = format!("no free addresses: {finding}");
         return Check::failed(("subnets", DoctorCode::SubnetsFull.code()), &why, &fix);
     }
     if zones.values().any(|free| *free < ADDRESSES) {
-        let why = format!("a zone has fewer than {ADDRESSES} free addresses: {said}");
+        let why = format!("a zone has fewer than {ADDRESSES} free addresses: {finding}");
         return Check::warning(("subnets", DoctorCode::SubnetsShort.code()), &why, &fix);
     }
-    Check::ok("subnets", &said)
+    Check::ok("subnets", &finding)
 }
 
 /// Returns the fix for an unmet condition.
 fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
     let name = class.name.as_str();
-    let look = |what: &str| format!("{what}; or correct node_class {name:?}");
-    match cause {
-        Some(Cause::Denied) => POLICY.to_owned(),
-        Some(Cause::ImageNotFound) => look("aws ec2 describe-images --owners self amazon"),
-        Some(Cause::SubnetsNotFound) => look(
+    let command = match cause {
+        Some(Cause::Denied) => return POLICY.to_owned(),
+        Some(Cause::ImageNotFound) => "aws ec2 describe-images --owners self amazon",
+        Some(Cause::SubnetsNotFound) => {
             "aws ec2 describe-subnets; tag the intended ones: aws ec2 create-tags --resources \
-             SUBNET --tags Key=KEY,Value=VALUE",
-        ),
-        Some(Cause::SecurityGroupsNotFound) => look(
-            "aws ec2 describe-security-groups; tag the intended ones: aws ec2 create-tags \
-             --resources GROUP --tags Key=KEY,Value=VALUE",
-        ),
-        Some(Cause::PlacementGroupNotFound) => look("aws ec2 describe-placement-groups"),
-        Some(Cause::InstanceProfileNotFound) => look("aws iam list-instance-profiles"),
-        Some(Cause::RoleNotFound) => look("aws iam list-roles"),
-        _ => format!("correct node_class {name:?}; see docs/CONFIGURATION.md"),
-    }
-}
-
-/// Checks with dry runs whether EC2 would launch from a node class.
-async fn launch(
-    seen: &RegionFindings,
-    (own, home): (&Cluster, Option<&ClusterEndpoint>),
-    class: &NodeClass,
-    (resolved, there): (ResolvedNodeClass, bool),
-    scope: &DoctorRun,
-) -> Check {
-    let Some(home) = home.filter(|_| resolved.unmet().is_none()) else {
-        let why = "not tried: some resources of the node class are missing";
-        return Check::skipped("launch", why, None);
-    };
-    let observations = RegionObservations {
-        memory: &DiscoveredMemory::default(),
-        shifted_zones: &BTreeSet::new(),
-    };
-    let ready = LaunchableClass {
-        class: class.clone(),
-        hash: node_class_hash(Some(class)),
-        supply: NodeClassSupply::new(&seen.region, &seen.base, class, &resolved, observations),
-        resolved,
-    };
-    let mut requests = dry_run::requests(own, home, &ready);
-    if let Err(why) = &ready.supply.supply {
-        return Check::skipped("launch", &format!("not tried: {why}"), None);
-    }
-    if !there {
-        // The dry run would fail with a profile that is created only at launch.
-        let configs = requests.iter_mut().flat_map(|request| &mut request.configs);
-        configs.for_each(|config| config.template.profile = None);
-    }
-    let mut first = None;
-    for request in &requests {
-        let Some(said) = scope
-            .within(dry_run::untouched(&seen.account, request))
-            .await
-        else {
-            return scope.late("launch");
-        };
-        let refused = said
-            .iter()
-            .any(|(_, own)| matches!(own, DryRunResult::Refused(..)));
-        let check = tried(request, said, class);
-        if !refused {
-            return check;
+             SUBNET --tags Key=KEY,Value=VALUE"
         }
-        first.get_or_insert(check);
-    }
-    let none = "not tried: no pool that uses the class has an on-demand offering";
-    first.unwrap_or_else(|| Check::skipped("launch", none, None))
+        Some(Cause::SecurityGroupsNotFound) => {
+            "aws ec2 describe-security-groups; tag the intended ones: aws ec2 create-tags \
+             --resources GROUP --tags Key=KEY,Value=VALUE"
+        }
+        Some(Cause::PlacementGroupNotFound) => "aws ec2 describe-placement-groups",
+        Some(Cause::InstanceProfileNotFound) => "aws iam list-instance-profiles",
+        Some(Cause::RoleNotFound) => "aws iam list-roles",
+        _ => return format!("correct node_class {name:?}; see docs/CONFIGURATION.md"),
+    };
+    format!("{command}; or correct node_class {name:?}")
 }
 
-fn tried(request: &FleetRequest, said: [(&str, DryRunResult); 3], class: &NodeClass) -> Check {
-    let of = request.overrides().next().map_or(String::new(), |own| {
+fn tried(request: &FleetRequest, results: [(&str, DryRunResult); 3], class: &NodeClass) -> Check {
+    let finding = request.overrides().next().map_or(String::new(), |first| {
         format!(
             "dry run of {} in {}",
-            own.offering.instance_type, own.offering.zone
+            first.offering.instance_type, first.offering.zone
         )
     });
-    let parts = said.into_iter().map(|(call, verdict)| match verdict {
+    let parts = results.into_iter().map(|(call, verdict)| match verdict {
         DryRunResult::Passed => Check::ok(call, "would succeed"),
         // EC2 evaluates the permission on a resource without tags, because the launch template does
         // not exist.
@@ -277,5 +302,5 @@ fn tried(request: &FleetRequest, said: [(&str, DryRunResult); 3], class: &NodeCl
         }
         DryRunResult::Open(why) => Check::skipped(call, &why, None),
     });
-    Check::of("launch", &of, parts.collect())
+    Check::of("launch", &finding, parts.collect())
 }

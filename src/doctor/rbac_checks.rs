@@ -27,53 +27,53 @@ enum AccessAnswer {
 }
 
 /// Checks all permissions.
-pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -> Check {
+pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRun) -> Check {
     if let Some(left_out) = scope.left_out("rights") {
         return left_out;
     }
-    let rights = needed(own);
-    let asked = rights.iter().map(|right| async move {
-        let mut said = Vec::with_capacity(right.verbs.len());
+    let rights = needed(cluster);
+    let reviews = rights.iter().map(|right| async move {
+        let mut answers = Vec::with_capacity(right.verbs.len());
         for verb in right.verbs {
             let answer = scope.within(ask(client, right, verb)).await;
-            said.push((
+            answers.push((
                 *verb,
                 answer.unwrap_or_else(|| {
                     AccessAnswer::Silent(format!("no response within {} s", LIMIT.as_secs()))
                 }),
             ));
         }
-        (right, said)
+        (right, answers)
     });
-    let asked = stream::iter(asked).buffered(AT_ONCE);
-    let asked: Vec<(&RbacRule<'_>, Vec<(&str, AccessAnswer)>)> = asked.collect().await;
-    let count: usize = asked.iter().map(|(_, said)| said.len()).sum();
-    let lacks = asked.iter().filter_map(|(right, said)| lack(right, said));
-    let lacks: Vec<Check> = lacks.collect();
-    let mode = own.mode.as_str();
-    let said = format!("checked {count} that mode = \"{mode}\" needs");
-    Check::of("rights", &said, lacks)
+    let reviews = stream::iter(reviews).buffered(AT_ONCE);
+    let reviews: Vec<(&RbacRule<'_>, Vec<(&str, AccessAnswer)>)> = reviews.collect().await;
+    let count: usize = reviews.iter().map(|(_, answers)| answers.len()).sum();
+    let lacks = reviews.iter().filter_map(|(right, it)| lack(right, it));
+    let lacks = lacks.collect();
+    let mode = cluster.mode.as_str();
+    let finding = format!("checked {count} that mode = \"{mode}\" needs");
+    Check::of("rights", &finding, lacks)
 }
 
 /// Reports the missing verbs of a permission, if any.
-fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
-    let what = right.what();
-    let silent = said.iter().find_map(|(verb, own)| match own {
-        AccessAnswer::Silent(why) => Some(format!("cannot check {verb} {what}: {why}")),
+fn lack(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) -> Option<Check> {
+    let resource = right.what();
+    let silent = answers.iter().find_map(|(verb, answer)| match answer {
+        AccessAnswer::Silent(why) => Some(format!("cannot check {verb} {resource}: {why}")),
         _ => None,
     });
     if let Some(why) = silent {
-        return Some(Check::skipped(&what, &why, None));
+        return Some(Check::skipped(&resource, &why, None));
     }
-    let denied = said
+    let denied = answers
         .iter()
-        .filter(|(_, own)| matches!(own, AccessAnswer::Denied));
+        .filter(|(_, answer)| matches!(answer, AccessAnswer::Denied));
     let denied: Vec<&str> = denied.map(|(verb, _)| *verb).collect();
     if denied.is_empty() {
         return None;
     }
     let verbs = denied.join(", ");
-    let name = format!("{verbs} {what}");
+    let name = format!("{verbs} {resource}");
     let fix = format!(
         "add to the {}: {}",
         right.role.object(),
@@ -93,12 +93,11 @@ fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
 
 /// Checks one verb.
 async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer {
-    let text = |own: &str| Some(own.to_owned()).filter(|own| !own.is_empty());
     let spec = if right.resource.starts_with('/') {
         SelfSubjectAccessReviewSpec {
             non_resource_attributes: Some(NonResourceAttributes {
-                path: text(right.resource),
-                verb: text(verb),
+                path: non_empty(right.resource),
+                verb: non_empty(verb),
             }),
             resource_attributes: None,
         }
@@ -110,12 +109,12 @@ async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer 
         SelfSubjectAccessReviewSpec {
             non_resource_attributes: None,
             resource_attributes: Some(ResourceAttributes {
-                group: text(right.group),
-                resource: text(resource),
-                subresource: text(part),
-                name: text(right.name),
-                namespace: right.role.namespace().and_then(text),
-                verb: text(verb),
+                group: non_empty(right.group),
+                resource: non_empty(resource),
+                subresource: non_empty(part),
+                name: non_empty(right.name),
+                namespace: right.role.namespace().and_then(non_empty),
+                verb: non_empty(verb),
                 ..ResourceAttributes::default()
             }),
         }
@@ -132,4 +131,8 @@ async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer 
         Ok(_) => AccessAnswer::Denied,
         Err(error) => AccessAnswer::Silent(text::chain(&error)),
     }
+}
+
+fn non_empty(text: &str) -> Option<String> {
+    Some(text.to_owned()).filter(|text| !text.is_empty())
 }

@@ -76,16 +76,16 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn leaf(name: &str, state: CheckStatus, said: &str, fix: Option<&str>) -> Self {
+    fn leaf(name: &str, state: CheckStatus, finding: &str, fix: Option<&str>) -> Self {
         Self {
             name: text::bounded(name),
             state,
-            said: text::bounded(said),
+            said: text::bounded(finding),
             code: None,
             fix: fix.map(|text: &str| -> String {
                 text.chars()
                     .take(FIX_CHARS)
-                    .map(|own| if own.is_control() { ' ' } else { own })
+                    .map(|letter| if letter.is_control() { ' ' } else { letter })
                     .collect()
             }),
             parts: Vec::new(),
@@ -93,18 +93,18 @@ impl Check {
     }
 
     /// A passed check with its result.
-    pub(crate) fn ok(name: &str, said: &str) -> Self {
-        Self::leaf(name, CheckStatus::Ok, said, None)
+    pub(crate) fn ok(name: &str, finding: &str) -> Self {
+        Self::leaf(name, CheckStatus::Ok, finding, None)
     }
 
     /// A warning. `what` is the name of the check and the code.
-    pub(crate) fn warning(what: (&str, &'static str), why: &str, fix: &str) -> Self {
-        Self::leaf(what.0, CheckStatus::Warning, why, Some(fix)).by(what.1)
+    pub(crate) fn warning(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
+        Self::leaf(name_and_code.0, CheckStatus::Warning, why, Some(fix)).by(name_and_code.1)
     }
 
     /// A failure. `what` is the name of the check and the code.
-    pub(crate) fn failed(what: (&str, &'static str), why: &str, fix: &str) -> Self {
-        Self::leaf(what.0, CheckStatus::Failed, why, Some(fix)).by(what.1)
+    pub(crate) fn failed(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
+        Self::leaf(name_and_code.0, CheckStatus::Failed, why, Some(fix)).by(name_and_code.1)
     }
 
     fn by(self, code: &'static str) -> Self {
@@ -125,11 +125,11 @@ impl Check {
     }
 
     /// A group of checks with the status of its worst part.
-    pub(crate) fn of(name: &str, said: &str, parts: Vec<Self>) -> Self {
-        let worst = parts.iter().map(|own| own.state).max();
+    pub(crate) fn of(name: &str, finding: &str, parts: Vec<Self>) -> Self {
+        let worst = parts.iter().map(|part| part.state).max();
         Self {
             parts,
-            ..Self::leaf(name, worst.unwrap_or(CheckStatus::Ok), said, None)
+            ..Self::leaf(name, worst.unwrap_or(CheckStatus::Ok), finding, None)
         }
     }
 
@@ -149,20 +149,21 @@ impl Check {
 
     fn write(&self, out: &mut String, depth: usize, colour: bool) {
         let indent = "  ".repeat(depth);
-        let word = format!("[{}]", self.state.as_str());
-        let gap = " ".repeat(10_usize.saturating_sub(word.len()));
-        let word = match colour {
-            true => format!("{}{word}{PLAIN}", self.state.colour()),
-            false => word,
+        let status = format!("[{}]", self.state.as_str());
+        let gap = " ".repeat(10_usize.saturating_sub(status.len()));
+        let status = match colour {
+            true => format!("{}{status}{PLAIN}", self.state.colour()),
+            false => status,
         };
-        let said = match self.said.as_str() {
+        let finding = match self.said.as_str() {
             "" => String::new(),
-            said => format!(": {said}"),
+            finding => format!(": {finding}"),
         };
         // A configuration finding already has its code as the name.
         let code = self.code.filter(|code| *code != self.name);
         let code = code.map_or_else(String::new, |code| format!(" [{code}]"));
-        out.push_str(&format!("{indent}{word}{gap}{}{said}{code}\n", self.name));
+        let name = &self.name;
+        out.push_str(&format!("{indent}{status}{gap}{name}{finding}{code}\n"));
         if let Some(fix) = &self.fix {
             out.push_str(&format!("{indent}          fix: {fix}\n"));
         }
@@ -190,7 +191,7 @@ pub(crate) struct DoctorReport(pub(crate) Vec<Check>);
 
 impl DoctorReport {
     fn state(&self) -> CheckStatus {
-        let states = self.0.iter().map(|own| own.state);
+        let states = self.0.iter().map(|check| check.state);
         states.max().unwrap_or(CheckStatus::Ok)
     }
 
@@ -201,14 +202,14 @@ impl DoctorReport {
 
     fn counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
-        self.0.iter().for_each(|own| own.count(&mut counts));
+        self.0.iter().for_each(|check| check.count(&mut counts));
         counts
     }
 
     /// Renders text.
     pub(crate) fn text(&self, colour: bool) -> String {
         let mut out = String::new();
-        self.0.iter().for_each(|own| own.write(&mut out, 0, colour));
+        self.0.iter().for_each(|it| it.write(&mut out, 0, colour));
         let counts = self.counts();
         let all = [
             CheckStatus::Ok,
@@ -219,7 +220,7 @@ impl DoctorReport {
         .map(CheckStatus::as_str);
         out.push_str(&format!(
             "\nDoctor: {}.\n",
-            all.map(|word| format!("{} {word}", counts.get(word).copied().unwrap_or(0)))
+            all.map(|status| format!("{} {status}", counts.get(status).copied().unwrap_or(0)))
                 .join(", ")
         ));
         out

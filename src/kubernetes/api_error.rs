@@ -6,11 +6,11 @@ use crate::host::text;
 
 /// Formats an error as one line with the server, advice and code.
 pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {
-    let what = text::chain(error);
-    let Some(cause) = ApiErrorCode::of(error, &what) else {
-        return format!("{what} ({server})");
+    let message = text::chain(error);
+    let Some(cause) = ApiErrorCode::of(error, &message) else {
+        return format!("{message} ({server})");
     };
-    cause.told(&what, server, kubeconfig)
+    cause.told(&message, server, kubeconfig)
 }
 
 /// The cause of an API error.
@@ -74,10 +74,10 @@ impl ApiErrorCode {
     }
 
     /// Formats the error as one line, with advice.
-    pub(crate) fn told(self, what: &str, server: &str, kubeconfig: &Path) -> String {
+    pub(crate) fn told(self, message: &str, server: &str, kubeconfig: &Path) -> String {
         let (advice, code) = (self.advice(), self.code());
         let kubeconfig = kubeconfig.display();
-        format!("{what} ({server}); {advice} ({kubeconfig}) [{code}]")
+        format!("{message} ({server}); {advice} ({kubeconfig}) [{code}]")
     }
 
     /// The first check to make. `outrigger doctor` checks more.
@@ -111,15 +111,15 @@ impl ApiErrorCode {
 
     /// Classifies an error message, because intermediate layers wrap causes in their own types.
     /// Returns the code, a description and the fix.
-    pub(crate) fn of_words(what: &str) -> Option<(Self, &'static str, &'static str)> {
-        let low = what.to_lowercase();
+    pub(crate) fn of_words(message: &str) -> Option<(Self, &'static str, &'static str)> {
+        let low = message.to_lowercase();
         let mut all = WORDS.iter();
         let row = all.find(|(_, words, ..)| words.iter().any(|word| low.contains(word)));
         row.map(|(cause, _, why, fix)| (*cause, *why, *fix))
     }
 
     /// Classifies the error of a call.
-    pub(crate) fn of(error: &kube::Error, what: &str) -> Option<Self> {
+    pub(crate) fn of(error: &kube::Error, message: &str) -> Option<Self> {
         match error {
             kube::Error::Api(status) => match status.code {
                 401 => Some(Self::Unauthorized),
@@ -129,7 +129,7 @@ impl ApiErrorCode {
             },
             kube::Error::Auth(_) => Some(Self::Credentials),
             kube::Error::SerdeError(_) => Some(Self::Odd),
-            _ => Self::of_words(what).map(|(cause, ..)| cause),
+            _ => Self::of_words(message).map(|(cause, ..)| cause),
         }
     }
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::api::{GetParams, ListParams};
-use kube::core::Request;
+use kube::core::{Request, request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -52,28 +53,28 @@ pub(crate) async fn watch_buffers(
     events: mpsc::Sender<Event>,
 ) {
     let mut last: Option<Vec<BufferObject>> = None;
-    let mut told = BufferFaults::new();
+    let mut logged = BufferFaults::new();
     let mut absences = 0;
     // The last read error.
     let mut mute: Option<String> = None;
     loop {
         let mut denied = None;
         let read = match read(&connection).await {
-            Ok(Ok(read)) => {
+            Ok(read) => {
                 absences = 0;
                 Ok(read)
             }
-            Ok(Err(lack)) => {
+            Err(ReadError::Lack(lack)) => {
                 // Users without CapacityBuffers need not grant the permission.
                 denied = (lack == Lack::Forbidden).then(|| DENIED.to_owned());
                 absences += 1;
-                let had = last.as_ref().is_some_and(|own| !own.is_empty());
-                match had && absences < ABSENT_MAX {
+                let had_buffers = last.as_ref().is_some_and(|buffers| !buffers.is_empty());
+                match had_buffers && absences < ABSENT_MAX {
                     true => Err("the API no longer serves CapacityBuffers".to_owned()),
                     false => Ok((Vec::new(), BufferFaults::new())),
                 }
             }
-            Err(why) => Err(why),
+            Err(error) => Err(error.to_string()),
         };
         let wait = match &read {
             Err(_) => RETRY,
@@ -83,12 +84,12 @@ pub(crate) async fn watch_buffers(
         match read {
             Ok((buffers, faults)) => {
                 for (name, why) in &faults {
-                    if told.get(name) != Some(why) {
+                    if logged.get(name) != Some(why) {
                         tracing::warn!(cluster, buffer = name, why, "ignoring CapacityBuffer");
                     }
                 }
                 report_metrics::buffers_left_out(&cluster, faults.len());
-                told = faults;
+                logged = faults;
                 if let Some(why) = denied.as_ref().filter(|_| mute != denied) {
                     tracing::warn!(cluster, why, "cannot read CapacityBuffers");
                 }
@@ -113,20 +114,18 @@ pub(crate) async fn watch_buffers(
 }
 
 /// The objects for Outrigger by name, and the errors of invalid objects.
-async fn read(
-    connection: &Connection,
-) -> Result<Result<(Vec<BufferObject>, BufferFaults), Lack>, String> {
+async fn read(connection: &Connection) -> Result<(Vec<BufferObject>, BufferFaults), ReadError> {
     let (mut buffers, mut faults) = (Vec::new(), BufferFaults::new());
     let mut templates: BTreeMap<ObjectKey, Result<StoredPodTemplate, Unresolved>> = BTreeMap::new();
-    let (api, objects) = match list(connection).await? {
-        Ok(found) => found,
-        Err(lack) => return Ok(Err(lack)),
-    };
+    let (api, objects) = list(connection).await?;
     for (at, value) in objects.into_iter().enumerate() {
-        let field = |name: &str| value["metadata"][name].as_str().unwrap_or_default();
-        let name = match field("name") {
+        let metadata = &value["metadata"];
+        let name = match metadata["name"].as_str().unwrap_or_default() {
             "" => format!("(item {at})"),
-            own => format!("{}/{own}", field("namespace")),
+            object_name => {
+                let namespace = metadata["namespace"].as_str().unwrap_or_default();
+                format!("{namespace}/{object_name}")
+            }
         };
         let Declared {
             mut object,
@@ -148,9 +147,10 @@ async fn read(
                 templates.insert(key.clone(), stored);
             }
             let stored = templates.get(&key).cloned();
-            let shape = stored.map(|stored| {
-                let shape = shape(stored?);
-                shape.map_err(|error| Unresolved::failed(error.to_string()))
+            let shape = stored.map(|template| {
+                template.and_then(|template| {
+                    shape(template).map_err(|error| Unresolved::failed(error.to_string()))
+                })
             });
             match shape {
                 Some(Ok((pod, generation))) => {
@@ -167,11 +167,11 @@ async fn read(
         buffers.push(object);
     }
     buffers.sort_by(|one, other| one.key.cmp(&other.key));
-    Ok(Ok((buffers, faults)))
+    Ok((buffers, faults))
 }
 
 /// The newest served version, and one page of its objects.
-async fn list(connection: &Connection) -> Result<Result<(&'static str, Vec<Value>), Lack>, String> {
+async fn list(connection: &Connection) -> Result<(&'static str, Vec<Value>), ReadError> {
     #[derive(Deserialize)]
     struct Page {
         items: Vec<Value>,
@@ -179,44 +179,60 @@ async fn list(connection: &Connection) -> Result<Result<(&'static str, Vec<Value
     for api in VERSIONS {
         let version = format!("/apis/{GROUP}/{api}");
         let path = format!("{version}/{BUFFERS}");
-        let request = Request::new(path).list(&ListParams::default().limit(PAGE));
-        let request = request.map_err(|error| error.to_string())?;
-        match call(connection, request).await? {
-            Ok(Page { items }) => return Ok(Ok((api, items))),
+        let request = Request::new(path).list(&ListParams::default().limit(PAGE))?;
+        match call(connection, request).await {
+            Ok(Page { items }) => return Ok((api, items)),
             // RBAC also denies resources that do not exist.
-            Err(Lack::Forbidden) if has(connection, &version).await? => {
-                return Ok(Err(Lack::Forbidden));
+            Err(ReadError::Lack(Lack::Forbidden)) if has(connection, &version).await? => {
+                return Err(ReadError::Lack(Lack::Forbidden));
             }
-            Err(_) => {}
+            Err(ReadError::Lack(_)) => {}
+            Err(error) => return Err(error),
         }
     }
-    Ok(Err(Lack::Absent))
+    Err(ReadError::Lack(Lack::Absent))
 }
 
 /// Returns whether an API version serves buffers. Discovery needs no permission.
-async fn has(connection: &Connection, version: &str) -> Result<bool, String> {
-    let request = http::Request::get(version).body(Vec::new());
-    let request = request.map_err(|error| error.to_string())?;
-    let found = call::<APIResourceList>(connection, request).await?;
-    Ok(found.is_ok_and(|own| {
-        own.resources
-            .iter()
-            .any(|resource| resource.name == BUFFERS)
-    }))
+async fn has(connection: &Connection, version: &str) -> Result<bool, ReadError> {
+    let request = http::Request::get(version).body(Vec::new())?;
+    match call::<APIResourceList>(connection, request).await {
+        Ok(served) => Ok(served.resources.iter().any(|it| it.name == BUFFERS)),
+        Err(ReadError::Lack(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// A PodTemplate, or why it cannot be read.
 async fn stored(
     connection: &Connection,
     key: &ObjectKey,
-) -> Result<Result<StoredPodTemplate, Unresolved>, String> {
+) -> Result<Result<StoredPodTemplate, Unresolved>, ReadError> {
     let path = format!("/api/v1/namespaces/{}/podtemplates", key.namespace);
-    let request = Request::new(path).get(&key.name, &GetParams::default());
-    let found = call(connection, request.map_err(|error| error.to_string())?).await?;
-    Ok(found.map_err(|lack| lack.of_template(key)))
+    let request = Request::new(path).get(&key.name, &GetParams::default())?;
+    match call(connection, request).await {
+        Ok(template) => Ok(Ok(template)),
+        Err(ReadError::Lack(lack)) => Ok(Err(lack.of_template(key))),
+        Err(error) => Err(error),
+    }
 }
 
 /// Why a read failed.
+#[derive(Debug, Error)]
+enum ReadError {
+    #[error("{0:?}")]
+    Lack(Lack),
+    #[error(transparent)]
+    Request(#[from] request::Error),
+    #[error(transparent)]
+    Discovery(#[from] http::Error),
+    #[error("{}", text::chain(.0))]
+    Api(kube::Error),
+    #[error("no response within {} s", PAGE_TIME.as_secs())]
+    Late,
+}
+
+/// Why an object is not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
     /// The object does not exist.
@@ -242,13 +258,15 @@ impl Lack {
 async fn call<T: DeserializeOwned>(
     connection: &Connection,
     request: http::Request<Vec<u8>>,
-) -> Result<Result<T, Lack>, String> {
+) -> Result<T, ReadError> {
     connection.limiter.turn().await;
     match timeout(PAGE_TIME, connection.client.request::<T>(request)).await {
-        Ok(Ok(found)) => Ok(Ok(found)),
-        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Ok(Err(Lack::Forbidden)),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(Err(Lack::Absent)),
-        Ok(Err(error)) => Err(text::chain(&error)),
-        Err(_) => Err(format!("no response within {} s", PAGE_TIME.as_secs())),
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(error)) => Err(match &error {
+            kube::Error::Api(status) if status.code == 403 => ReadError::Lack(Lack::Forbidden),
+            kube::Error::Api(status) if status.code == 404 => ReadError::Lack(Lack::Absent),
+            _ => ReadError::Api(error),
+        }),
+        Err(_) => Err(ReadError::Late),
     }
 }

@@ -229,13 +229,12 @@ pub(crate) async fn connect(
     api: &ApiSettings,
 ) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
-    let (own, runtime) = (kubeconfig.clone(), Handle::current());
-    let load = move || runtime.block_on(load(&own));
+    let (requested, runtime) = (kubeconfig.clone(), Handle::current());
     let Loaded {
         mut config,
         mut print,
         context,
-    } = apart(kubeconfig, load).await??;
+    } = apart(kubeconfig, move || runtime.block_on(load(&requested))).await??;
     let server = config.cluster_url.to_string();
     let user = &mut config.auth_info;
     let bearer = introduce(path, &server, user).await?;
@@ -297,25 +296,25 @@ async fn apart<T: Send + 'static>(
     kubeconfig: &Kubeconfig,
     reading: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ConnectError> {
-    let path = || kubeconfig.path.clone();
-    let turn = {
+    let path = &kubeconfig.path;
+    let lock = {
         let mut readers = READERS.lock().unwrap_or_else(PoisonError::into_inner);
-        readers.retain(|_, turn| Arc::strong_count(turn) > 1);
-        let key = (path(), kubeconfig.context.clone());
+        readers.retain(|_, lock| Arc::strong_count(lock) > 1);
+        let key = (path.clone(), kubeconfig.context.clone());
         readers.entry(key).or_default().clone()
     };
     let read = async {
-        let turn = turn.lock_owned().await;
+        let lock = lock.lock_owned().await;
         let task = spawn_blocking(move || {
-            let _turn = turn;
+            let _turn = lock;
             reading()
         });
         task.await
-            .map_err(|error| ConnectError::Panicked(path(), error))
+            .map_err(|error| ConnectError::Panicked(path.clone(), error))
     };
     timeout(READ, read)
         .await
-        .unwrap_or_else(|_| Err(ConnectError::Late(path())))
+        .unwrap_or_else(|_| Err(ConnectError::Late(path.clone())))
 }
 
 /// Runs the exec plugin if the kubeconfig has no other credentials, as kubectl does. kube would run
@@ -335,11 +334,11 @@ async fn introduce(
         let path = path.to_owned();
         return Err(ConnectError::Gone { path, name });
     }
-    let says = user.auth_provider.is_some()
+    let has_credentials = user.auth_provider.is_some()
         || user.username.is_some() && user.password.is_some()
         || user.token.is_some()
         || user.token_file.is_some();
-    let Some(exec) = user.exec.take().filter(|_| !says) else {
+    let Some(exec) = user.exec.take().filter(|_| !has_credentials) else {
         return Ok(None);
     };
     let first = exec_credential::credentials(&exec).await;
@@ -348,22 +347,32 @@ async fn introduce(
         user.client_certificate_data = Some(STANDARD.encode(certificate));
         user.client_key_data = Some(STANDARD.encode(key).into());
     }
-    let token = |own: Credentials| {
-        let until = own.until;
-        own.token.map(|text| BearerToken { text, until })
-    };
-    let Some(first) = token(first) else {
+    let Some(first) = bearer_token(first) else {
         return Ok(None);
     };
     Ok(Some(TokenLayer::start(server, first, move || {
         let exec = exec.clone();
         async move {
-            let made = exec_credential::credentials(&exec).await;
-            let made = made.map_err(|error| format!("exec-plugin: {}", text::chain(&error)))?;
-            token(made).ok_or("exec-plugin: it printed no token".to_owned())
+            let credentials = exec_credential::credentials(&exec).await;
+            let credentials = credentials.map_err(PluginTokenError::Plugin)?;
+            bearer_token(credentials).ok_or(PluginTokenError::NoToken)
         }
         .boxed()
     })))
+}
+
+/// Why the exec plugin returns no further token.
+#[derive(Debug, Error)]
+enum PluginTokenError {
+    #[error("exec-plugin: {}", text::chain(.0))]
+    Plugin(PluginError),
+    #[error("exec-plugin: it printed no token")]
+    NoToken,
+}
+
+fn bearer_token(credentials: Credentials) -> Option<BearerToken> {
+    let until = credentials.until;
+    credentials.token.map(|text| BearerToken { text, until })
 }
 
 fn read(path: &Path) -> Result<File, ConnectError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::TryFutureExt;
 use http::{HeaderValue, header};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, EvictParams, Patch, PostParams, Preconditions};
 use kube::core::response::reason;
 use kube::core::{Request, Status, request};
 use kube::{Api, Client, Resource};
@@ -21,7 +21,7 @@ use crate::engine::command::{
 use crate::host::text;
 use crate::kubernetes::capacity_buffers::{BUFFERS, GROUP};
 use crate::kubernetes::client::Connection;
-use crate::kubernetes::lease::{self, FIELD_MANAGER};
+use crate::kubernetes::lease::{self, by_us, post_by_us};
 use crate::kubernetes::list::{ListError, list};
 use crate::kubernetes::watched_items::{ApiKind, Seen};
 use crate::kubernetes_convert::api_types as json_object;
@@ -62,10 +62,10 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
             Command::Nominate { pod, uid, node } => {
-                return nominate(client, &pod, &uid, (None, Some(&node))).await;
+                return nominate(client, &pod, &uid, None, Some(&node)).await;
             }
             Command::ClearNomination { pod, uid, node } => {
-                return nominate(client, &pod, &uid, (Some(&node), None)).await;
+                return nominate(client, &pod, &uid, Some(&node), None).await;
             }
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
             Command::ListAttachments { node } => return attachments_of(client, &node).await,
@@ -99,13 +99,12 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
         }
         .unwrap_or_else(|error| sorted(&error))
     };
-    let late = || {
+    timeout(CALL, call).await.unwrap_or_else(|_| {
         failed(
             FailureKind::Unknown,
             &format!("{name}: no response within {CALL:?}"),
         )
-    };
-    timeout(CALL, call).await.unwrap_or_else(|_| late())
+    })
 }
 
 fn lease_now(lease: AnnotatedLease) -> CommandResult {
@@ -162,13 +161,6 @@ async fn patch_node(client: &Client, patch: NodePatch) -> Result<CommandResult, 
     };
     let request = url.patch(patch.node.as_str(), &by_us(), &body);
     send(client, request).await
-}
-
-fn by_us() -> PatchParams {
-    PatchParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PatchParams::default()
-    }
 }
 
 /// Sends a patch. The response is not needed, because the watch returns the changed object.
@@ -261,11 +253,8 @@ async fn create_node(client: &Client, node: &NewNode) -> Result<CommandResult, k
         },
     });
     let url = Request::new(Node::url_path(&(), None));
-    let params = PostParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PostParams::default()
-    };
-    send(client, url.create(&params, body.to_string().into_bytes())).await
+    let body = body.to_string().into_bytes();
+    send(client, url.create(&post_by_us(), body)).await
 }
 
 /// Binds a pod as kube-scheduler does. The API server rejects it if the pod has a different UID, is
@@ -352,7 +341,8 @@ async fn nominate(
     client: &Client,
     pod: &PodKey,
     uid: &str,
-    (from, to): (Option<&NodeName>, Option<&NodeName>),
+    from: Option<&NodeName>,
+    to: Option<&NodeName>,
 ) -> CommandResult {
     let path = "/status/nominatedNodeName";
     let change = match to {
@@ -420,7 +410,7 @@ async fn pods_on(client: &Client, node: &NodeName) -> CommandResult {
     match list(&api, Some(&format!("spec.nodeName={node}"))).await {
         Ok(pods) => CommandResult::Pods(
             pods.into_iter()
-                .map(|seen| kubernetes_convert::pod(seen.object))
+                .map(|item| kubernetes_convert::pod(item.object))
                 .collect(),
         ),
         Err(ListError::Api(error)) => sorted(&error),
@@ -433,7 +423,7 @@ async fn attachments_of(client: &Client, node: &NodeName) -> CommandResult {
     let api = Api::<Seen<json_object::VolumeAttachment>>::all(client.clone());
     match list(&api, None).await {
         Ok(all) => {
-            let all = all.into_iter().map(|seen| seen.object);
+            let all = all.into_iter().map(|item| item.object);
             CommandResult::Attachments(kubernetes_convert::attachments(all, node.as_str()))
         }
         Err(ListError::Api(error)) => sorted(&error),
@@ -452,8 +442,9 @@ async fn probe<T: ApiKind>(
         if at > 0 {
             connection.limiter.turn().await;
         }
-        let found = uid_of::<T>(&connection.client, key).await?;
-        alive += usize::from(found.is_some_and(|found| uid.is_empty() || found == *uid));
+        let found_uid = uid_of::<T>(&connection.client, key).await?;
+        alive +=
+            usize::from(found_uid.is_some_and(|found_uid| uid.is_empty() || found_uid == *uid));
     }
     Ok(CommandResult::Probed { alive })
 }

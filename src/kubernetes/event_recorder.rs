@@ -52,7 +52,7 @@ impl EventRecorder {
     /// Starts to write.
     pub(crate) fn start(cluster: &ClusterName, connection: &Connection) -> Self {
         let (queue, notices) = mpsc::channel(QUEUE);
-        let desk = EventWriter {
+        let writer = EventWriter {
             cluster: cluster.clone(),
             connection: connection.clone(),
             told: BTreeMap::new(),
@@ -60,7 +60,7 @@ impl EventRecorder {
         };
         Self {
             queue,
-            writing: tokio::spawn(desk.write_all(notices)),
+            writing: tokio::spawn(writer.write_all(notices)),
         }
     }
 
@@ -167,6 +167,6 @@ async fn write(client: &Client, at: Timestamp, notice: &KubeEvent) -> kube::Resu
         ..Event::default()
     };
     let events: Api<Event> = Api::namespaced(client.clone(), &home);
-    let made = events.create(&PostParams::default(), &event).await;
-    made.map(drop)
+    let created = events.create(&PostParams::default(), &event).await;
+    created.map(drop)
 }

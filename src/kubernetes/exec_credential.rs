@@ -108,8 +108,8 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     let mut command = Command::new(program);
     command
         .args(exec.args.iter().flatten())
-        .envs(exec.env.iter().flatten().filter_map(|own| {
-            let (name, value) = (own.get("name")?, own.get("value")?);
+        .envs(exec.env.iter().flatten().filter_map(|variable| {
+            let (name, value) = (variable.get("name")?, variable.get("value")?);
             Some((name, value))
         }))
         .env("KUBERNETES_EXEC_INFO", info.to_string())
@@ -127,25 +127,26 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
         .map_err(|error| PluginError::Start(text::bounded(program), error))?;
     let group = (!is_asking).then(|| ProcessGroup::of(&process));
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-    let (mut printed, mut said) = (Vec::new(), Vec::new());
-    let (heard, status) = {
-        let ends = async {
+    let (mut printed, mut stderr_start) = (Vec::new(), Vec::new());
+    let (reading, status) = {
+        let exited = async {
             let ended = tokio::join!(heard(stdout, PRINTED, &mut printed), process.wait());
             sleep(LAST_WORDS).await;
             ended
         };
-        let (mut ends, mut says) = (pin!(ends), pin!(heard(stderr, SAID, &mut said)));
+        let (mut exited, mut errors_read) =
+            (pin!(exited), pin!(heard(stderr, SAID, &mut stderr_start)));
         tokio::select! {
-            ended = &mut ends => ended,
-            _ = &mut says => ends.await,
+            ended = &mut exited => ended,
+            _ = &mut errors_read => exited.await,
         }
     };
     // Background processes of the plugin, such as an agent, are not killed.
     group.into_iter().for_each(ProcessGroup::spare);
-    heard.map_err(PluginError::Hear)?;
+    reading.map_err(PluginError::Hear)?;
     let status = status.map_err(PluginError::Hear)?;
     if !status.success() {
-        let words = text::bounded(String::from_utf8_lossy(&said).trim());
+        let words = text::bounded(String::from_utf8_lossy(&stderr_start).trim());
         return Err(PluginError::Failed(status, words));
     }
     Ok(printed)
@@ -154,11 +155,11 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
 /// Reads everything, and keeps the beginning.
 async fn heard(
     from: Option<impl AsyncRead + Unpin>,
-    most: u64,
-    kept: &mut Vec<u8>,
+    limit: u64,
+    start: &mut Vec<u8>,
 ) -> io::Result<()> {
     if let Some(mut from) = from {
-        (&mut from).take(most).read_to_end(kept).await?;
+        (&mut from).take(limit).read_to_end(start).await?;
         copy(&mut from, &mut sink()).await?;
     }
     Ok(())
@@ -213,13 +214,13 @@ mod tests {
         let exec = print(&format!(
             "\"token\": \" abc\", \"expirationTimestamp\": \"{until}\""
         ));
-        let own = credentials(&exec).await.expect("a token");
-        assert_eq!(own.token.as_deref(), Some("abc"));
-        assert_eq!(own.until, Some(until.parse().expect("a time")));
-        assert!(own.identity.is_none());
+        let found = credentials(&exec).await.expect("a token");
+        assert_eq!(found.token.as_deref(), Some("abc"));
+        assert_eq!(found.until, Some(until.parse().expect("a time")));
+        assert!(found.identity.is_none());
         let exec = print("\"clientCertificateData\": \"c\", \"clientKeyData\": \"k\"");
-        let own = credentials(&exec).await.expect("an identity");
-        assert_eq!(own.identity, Some(("c".to_owned(), "k".to_owned())));
+        let found = credentials(&exec).await.expect("an identity");
+        assert_eq!(found.identity, Some(("c".to_owned(), "k".to_owned())));
         for odd in [
             "",
             "\"token\": \"\"",
@@ -279,8 +280,8 @@ mod tests {
             "sleep 60 >/dev/null & echo $! > {}; echo '{{\"status\": {{\"token\": \"a\"}}}}'",
             pid.display()
         );
-        let own = timeout(Duration::from_secs(10), credentials(&script(&text))).await;
-        assert!(own.expect("it is not late").is_ok());
+        let result = timeout(Duration::from_secs(10), credentials(&script(&text))).await;
+        assert!(result.expect("it is not late").is_ok());
         let pid = std::fs::read_to_string(&pid).expect("it has begun");
         assert!(is_there(pid.trim()));
         let ended = Command::new("kill").arg(pid.trim()).status().await;
@@ -290,7 +291,7 @@ mod tests {
     /// Returns whether a process exists and is not a zombie.
     fn is_there(pid: &str) -> bool {
         let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
-        stat.is_ok_and(|own| !own.contains(") Z "))
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
     }
 
     #[tokio::test]
@@ -305,7 +306,7 @@ mod tests {
         let mut pids: Vec<_> = pids.split_whitespace().collect();
         assert_eq!(pids.len(), 2);
         for _ in 0..100 {
-            pids.retain(|own| is_there(own));
+            pids.retain(|pid| is_there(pid));
             if pids.is_empty() {
                 return;
             }

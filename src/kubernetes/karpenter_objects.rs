@@ -95,7 +95,7 @@ pub(crate) enum ObjectsError {
     Hidden {
         server: String,
         path: String,
-        right: String,
+        right: &'static str,
     },
     #[error("cannot read {path} of {server}: {why}")]
     Odd {
@@ -136,12 +136,12 @@ pub(crate) async fn read(kubeconfig: &Kubeconfig) -> Result<Vec<SourceFile>, Obj
     }
 }
 
-/// Arguments for kubectl.
-fn kubectl(kubeconfig: &Kubeconfig) -> String {
+/// The kubectl command for a kubeconfig.
+pub(crate) fn kubectl(kubeconfig: &Kubeconfig) -> String {
     let path = text::quoted(&kubeconfig.path.to_string_lossy());
     let context = kubeconfig.context.iter();
     let context: String = context
-        .map(|own| format!(" --context {}", text::quoted(own)))
+        .map(|context| format!(" --context {}", text::quoted(context)))
         .collect();
     format!("kubectl --kubeconfig {path}{context}")
 }
@@ -166,12 +166,12 @@ impl ClusterReading {
         let server = self.connection.server.clone();
         let (mut served, mut forbidden) = (Vec::new(), Vec::new());
         let (mut files, mut count) = (Vec::new(), 0);
-        for own in &KINDS {
-            let Some(version) = self.version(own).await? else {
+        for kind in &KINDS {
+            let Some(version) = self.version(kind).await? else {
                 continue;
             };
-            let name = format!("{}.{}", own.plural, own.group);
-            let path = format!("/apis/{}/{version}/{}", own.group, own.plural);
+            let name = format!("{}.{}", kind.plural, kind.group);
+            let path = format!("/apis/{}/{version}/{}", kind.group, kind.plural);
             served.push(name.clone());
             match self.list(&path).await? {
                 None => forbidden.push(name),
@@ -187,9 +187,9 @@ impl ClusterReading {
         }
         if served.is_empty() {
             let looked_for = KINDS.iter();
-            let looked_for = looked_for.map(|own| {
-                let versions = own.versions.join(" or ");
-                format!("{}.{} ({versions})", own.plural, own.group)
+            let looked_for = looked_for.map(|kind| {
+                let versions = kind.versions.join(" or ");
+                format!("{}.{} ({versions})", kind.plural, kind.group)
             });
             let looked_for = looked_for.collect();
             return Err(ObjectsError::NoKinds { server, looked_for });
@@ -207,24 +207,20 @@ impl ClusterReading {
     /// The newest served version of a kind, if any.
     async fn version(
         &mut self,
-        own: &ObjectKindVersions,
+        kind: &ObjectKindVersions,
     ) -> Result<Option<&'static str>, ObjectsError> {
-        for version in own.versions {
-            let path = format!("/apis/{}/{version}", own.group);
-            let found = match self.ask(&path).await? {
+        for version in kind.versions {
+            let path = format!("/apis/{}/{version}", kind.group);
+            let api_group = match self.ask(&path).await? {
                 ListOutcome::There(text) => self.parsed(&path, &text)?,
                 ListOutcome::Absent => continue,
                 ListOutcome::Forbidden => {
-                    return Err(ObjectsError::Hidden {
-                        server: self.connection.server.clone(),
-                        right: "--non-resource-url=/apis/*".to_owned(),
-                        path,
-                    });
+                    return Err(self.hidden(path, "--non-resource-url=/apis/*"));
                 }
             };
-            let resources = found["resources"].as_array();
-            let mut names = resources.into_iter().flatten().map(|own| &own["name"]);
-            if names.any(|name| name == own.plural) {
+            let resources = api_group["resources"].as_array();
+            let mut names = resources.into_iter().flatten().map(|it| &it["name"]);
+            if names.any(|name| name == kind.plural) {
                 return Ok(Some(version));
             }
         }
@@ -245,17 +241,17 @@ impl ClusterReading {
                 // It was deleted meanwhile.
                 ListOutcome::Absent => return Ok(Some(pages)),
             };
-            let found = self.parsed(path, &text)?;
+            let page = self.parsed(path, &text)?;
             let name = match number {
                 0 => format!("{}{path}", self.connection.server),
                 _ => format!("{}{path} (page {})", self.connection.server, number + 1),
             };
             pages.push(Page {
                 file: SourceFile::new(name, text),
-                objects: found["items"].as_array().map_or(0, Vec::len),
-                templates: templates(&found),
+                objects: page["items"].as_array().map_or(0, Vec::len),
+                templates: templates(&page),
             });
-            match found["metadata"]["continue"].as_str() {
+            match page["metadata"]["continue"].as_str() {
                 None | Some("") => return Ok(Some(pages)),
                 // The token is URL-safe base64, otherwise it is used as is.
                 Some(token) => next = encoded(token),
@@ -284,11 +280,7 @@ impl ClusterReading {
                 }
                 ListOutcome::Absent => {}
                 ListOutcome::Forbidden => {
-                    return Err(ObjectsError::Hidden {
-                        server: self.connection.server.clone(),
-                        right: "--resource=podtemplates".to_owned(),
-                        path,
-                    });
+                    return Err(self.hidden(path, "--resource=podtemplates"));
                 }
             }
         }
@@ -298,13 +290,8 @@ impl ClusterReading {
     /// Reads a path.
     async fn ask(&mut self, path: &str) -> Result<ListOutcome, ObjectsError> {
         let server = self.connection.server.clone();
-        let odd = |why: String| ObjectsError::Odd {
-            server: server.clone(),
-            path: path.to_owned(),
-            why,
-        };
         let request = Request::get(path).body(Body::empty());
-        let request = request.map_err(|error| odd(error.to_string()))?;
+        let request = request.map_err(|error| self.odd(path, error.to_string()))?;
         self.connection.limiter.turn().await;
         let left = BYTES_MAX.saturating_sub(self.bytes);
         let client = self.connection.client.clone();
@@ -336,28 +323,41 @@ impl ClusterReading {
                 return Err(ObjectsError::Unknown { server, kubectl });
             }
             status if !status.is_success() => {
-                return Err(odd(format!("it responds with {status}")));
+                return Err(self.odd(path, format!("it responds with {status}")));
             }
             _ => {}
         }
         let body = body.map_err(
             |error| match error.is::<http_body_util::LengthLimitError>() {
                 true => self.too_much(path),
-                false => odd(error.to_string()),
+                false => self.odd(path, error.to_string()),
             },
         )?;
         self.bytes += body.len();
         let text = String::from_utf8(body.to_vec());
         text.map(ListOutcome::There)
-            .map_err(|_| odd("not valid UTF-8".to_owned()))
+            .map_err(|_| self.odd(path, "not valid UTF-8".to_owned()))
     }
 
     fn parsed(&self, path: &str, text: &str) -> Result<Value, ObjectsError> {
-        serde_json::from_str(text).map_err(|error| ObjectsError::Odd {
+        serde_json::from_str(text).map_err(|error| self.odd(path, error.to_string()))
+    }
+
+    fn odd(&self, path: &str, why: String) -> ObjectsError {
+        ObjectsError::Odd {
             server: self.connection.server.clone(),
             path: path.to_owned(),
-            why: error.to_string(),
-        })
+            why,
+        }
+    }
+
+    fn hidden(&self, path: String, right: &'static str) -> ObjectsError {
+        let server = self.connection.server.clone();
+        ObjectsError::Hidden {
+            server,
+            path,
+            right,
+        }
     }
 
     fn too_much(&self, path: &str) -> ObjectsError {
@@ -378,22 +378,24 @@ struct Page {
 
 fn templates(page: &Value) -> Vec<(String, String)> {
     let items = page["items"].as_array().into_iter().flatten();
-    let each = items.filter_map(|item| {
+    let references = items.filter_map(|item| {
         let name = item["spec"]["podTemplateRef"]["name"].as_str()?;
         let namespace = item["metadata"]["namespace"].as_str()?;
         Some((namespace.to_owned(), name.to_owned()))
     });
-    each.collect()
+    references.collect()
 }
 
 /// Encodes a string for a URL.
 fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    let each = text.bytes().map(|byte| match plain(byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
-    });
-    each.collect()
+    text.bytes()
+        .map(|byte| match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -64,10 +64,26 @@ const HANDOVER_REQUEST: &str = "outrigger.dev/handover-requested-by";
 const HANDOVER_REQUEST_FORMER: &str = "outrigger.dev/asked-by";
 
 /// Field manager of the writes.
-pub(crate) const FIELD_MANAGER: &str = "outrigger";
+const FIELD_MANAGER: &str = "outrigger";
 
 /// Number of attempts to write annotations while the holder renews the Lease.
 const TRIES: u32 = 5;
+
+/// The parameters of a patch by Outrigger.
+pub(super) fn by_us() -> PatchParams {
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    }
+}
+
+/// The parameters of a creation by Outrigger.
+pub(super) fn post_by_us() -> PostParams {
+    PostParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PostParams::default()
+    }
+}
 
 /// The annotations of the Lease. `None` if the Lease does not exist.
 pub(crate) async fn read(connection: &Connection) -> Result<Option<AnnotatedLease>, kube::Error> {
@@ -82,18 +98,18 @@ pub(crate) async fn holder(connection: &Connection) -> Result<LeaseState, kube::
 /// The holder of the Lease of another autoscaler. `None` if the Lease does not exist.
 pub(crate) async fn other(
     client: &Client,
-    place: &LeaseName,
+    name: &LeaseName,
 ) -> Result<Option<LeaseHolder>, kube::Error> {
-    let stored = read_at(client, place).await?;
-    Ok(stored.map(|own| held(own).hold))
+    let stored = read_at(client, name).await?;
+    Ok(stored.map(|lease| held(lease).hold))
 }
 
 async fn stored(connection: &Connection) -> Result<Option<StoredLease>, kube::Error> {
     read_at(&connection.client, &connection.lease).await
 }
 
-async fn read_at(client: &Client, place: &LeaseName) -> Result<Option<StoredLease>, kube::Error> {
-    let request = leases(place).get(&place.name, &GetParams::default());
+async fn read_at(client: &Client, name: &LeaseName) -> Result<Option<StoredLease>, kube::Error> {
+    let request = leases(name).get(&name.name, &GetParams::default());
     let request = request.map_err(kube::Error::BuildRequest)?;
     match client.request::<StoredLease>(request).await {
         Ok(stored) => Ok(Some(stored)),
@@ -116,9 +132,9 @@ pub(crate) async fn write(
     };
     let mut tries = 1;
     loop {
-        let known = stored(connection).await?.unwrap_or_default();
-        let at = known.metadata.resource_version.clone();
-        if lease(known).version != *version {
+        let current = stored(connection).await?.unwrap_or_default();
+        let at = current.metadata.resource_version.clone();
+        if lease(current).version != *version {
             return Err(conflict());
         }
         // Lease requests are not blocked by the fence, because they open it.
@@ -139,16 +155,16 @@ pub(crate) async fn write(
 /// released for the requesting host.
 pub(crate) async fn hold(
     connection: &Connection,
-    known: &LeaseState,
+    lease: &LeaseState,
     holder: &str,
     now: Timestamp,
 ) -> Result<LeaseState, kube::Error> {
-    let spec = spec(known, holder, now);
-    let stored = match &known.version {
+    let spec = spec(lease, holder, now);
+    let stored = match &lease.version {
         None => create(connection, Map::new(), Some(spec)).await?,
         Some(version) => {
             let mut body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-            if known.asked.is_some() && known.hold.holder != holder {
+            if lease.asked.is_some() && lease.hold.holder != holder {
                 body["metadata"]["annotations"] =
                     json!({HANDOVER_REQUEST: null, HANDOVER_REQUEST_FORMER: null});
             }
@@ -171,27 +187,27 @@ pub(crate) async fn ask(
 /// Releases the Lease for the requesting host.
 pub(crate) async fn part(
     connection: &Connection,
-    known: &LeaseState,
+    lease: &LeaseState,
     now: Timestamp,
 ) -> Result<LeaseState, kube::Error> {
-    let kept = LeaseState {
+    let without_request = LeaseState {
         asked: None,
-        ..known.clone()
+        ..lease.clone()
     };
-    hold(connection, &kept, "", now).await
+    hold(connection, &without_request, "", now).await
 }
 
 /// The changed fields of a Lease with a new holder. Source: Kubernetes API, LeaseSpec.
-fn spec(known: &LeaseState, holder: &str, now: Timestamp) -> Value {
+fn spec(lease: &LeaseState, holder: &str, now: Timestamp) -> Value {
     let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let mut spec = json!({
         "holderIdentity": holder,
         "leaseDurationSeconds": LASTS.as_secs(),
         "renewTime": &time,
     });
-    if !holder.is_empty() && known.hold.holder != holder {
+    if !holder.is_empty() && lease.hold.holder != holder {
         spec["acquireTime"] = json!(time);
-        spec["leaseTransitions"] = json!(known.transitions.saturating_add(1));
+        spec["leaseTransitions"] = json!(lease.transitions.saturating_add(1));
     }
     spec
 }
@@ -202,39 +218,28 @@ async fn create(
     annotations: Map<String, Value>,
     spec: Option<Value>,
 ) -> Result<StoredLease, kube::Error> {
-    let params = PostParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PostParams::default()
-    };
     let body = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": &connection.lease.name, "annotations": annotations},
         "spec": spec.unwrap_or_else(|| json!({})),
     });
-    let request = requests(connection).create(&params, body.to_string().into_bytes());
+    let request = leases(&connection.lease).create(&post_by_us(), body.to_string().into_bytes());
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
 }
 
 async fn patched(connection: &Connection, body: &Value) -> Result<StoredLease, kube::Error> {
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PatchParams::default()
-    };
-    let request = requests(connection).patch(&connection.lease.name, &params, &Patch::Merge(body));
+    let name = &connection.lease;
+    let request = leases(name).patch(&name.name, &by_us(), &Patch::Merge(body));
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
 }
 
-fn requests(connection: &Connection) -> Request {
-    leases(&connection.lease)
-}
-
-fn leases(place: &LeaseName) -> Request {
+fn leases(name: &LeaseName) -> Request {
     Request::new(format!(
         "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-        place.namespace
+        name.namespace
     ))
 }
 
@@ -268,12 +273,12 @@ fn lease(stored: StoredLease) -> AnnotatedLease {
 fn held(stored: StoredLease) -> LeaseState {
     let spec = stored.spec;
     let annotations = stored.metadata.annotations.as_ref();
-    let asked = annotations.and_then(|annotation| {
+    let request = annotations.and_then(|annotation| {
         // Hosts of both versions may have requested it: the later request counts.
         let names = [HANDOVER_REQUEST_FORMER, HANDOVER_REQUEST];
         let requests = names.iter().filter_map(|name| annotation.get(*name));
         requests
-            .max_by_key(|request| request.split_once(' ').map(|own| own.1.to_owned()))
+            .max_by_key(|request| request.split_once(' ').map(|parts| parts.1.to_owned()))
             .cloned()
     });
     LeaseState {
@@ -284,7 +289,7 @@ fn held(stored: StoredLease) -> LeaseState {
             lasts: Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into()),
         },
         transitions: spec.lease_transitions.unwrap_or(0),
-        asked,
+        asked: request,
     }
 }
 

@@ -79,13 +79,6 @@ impl RequiredFor {
     }
 
     fn is_of(self, cluster: &Cluster) -> bool {
-        let mints = |own: &Bootstrap| match own {
-            Bootstrap::Kubeadm { token } => *token == SecretSource::Minted,
-            Bootstrap::K3s(agent) | Bootstrap::Rke2(agent) => agent.token == SecretSource::Minted,
-            Bootstrap::Custom { token, .. } => *token == Some(SecretSource::Minted),
-            Bootstrap::Talos { machine_config } => *machine_config == SecretSource::Minted,
-            Bootstrap::Eks => false,
-        };
         match self {
             Self::Always | Self::CapacityBuffers => true,
             Self::DefaultSpread => !cluster.scheduling.default_spread.is_empty(),
@@ -98,12 +91,23 @@ impl RequiredFor {
             }),
             Self::BootstrapTokens => {
                 let mut classes = cluster.node_classes.iter();
-                classes.any(|class| mints(&class.bootstrap))
+                classes.any(|class| has_minted_token(&class.bootstrap))
             }
             // An exec program has precedence.
             Self::SimulatedNodes => cluster.simulated.is_some() && cluster.exec.is_none(),
             Self::Events => cluster.events,
         }
+    }
+}
+
+/// Returns whether nodes join with a bootstrap token that the daemon creates.
+fn has_minted_token(bootstrap: &Bootstrap) -> bool {
+    match bootstrap {
+        Bootstrap::Kubeadm { token } => *token == SecretSource::Minted,
+        Bootstrap::K3s(agent) | Bootstrap::Rke2(agent) => agent.token == SecretSource::Minted,
+        Bootstrap::Custom { token, .. } => *token == Some(SecretSource::Minted),
+        Bootstrap::Talos { machine_config } => *machine_config == SecretSource::Minted,
+        Bootstrap::Eks => false,
     }
 }
 
@@ -124,19 +128,15 @@ pub(crate) struct RbacRule<'a> {
 impl RbacRule<'_> {
     /// The RBAC rule to add, for some of the verbs.
     pub(crate) fn rule(&self, verbs: &[&str]) -> String {
-        let list = |all: &[&str]| {
-            let all: Vec<String> = all.iter().map(|own| format!("\"{own}\"")).collect();
-            format!("[{}]", all.join(", "))
-        };
-        let verbs = list(verbs);
+        let verbs = yaml_list(verbs);
         if self.resource.starts_with('/') {
-            let path = list(&[self.resource]);
+            let path = yaml_list(&[self.resource]);
             return format!("{{nonResourceURLs: {path}, verbs: {verbs}}}");
         }
-        let (group, resource) = (list(&[self.group]), list(&[self.resource]));
+        let (group, resource) = (yaml_list(&[self.group]), yaml_list(&[self.resource]));
         let name = match self.name {
             "" => String::new(),
-            name => format!("resourceNames: {}, ", list(&[name])),
+            name => format!("resourceNames: {}, ", yaml_list(&[name])),
         };
         format!("{{apiGroups: {group}, resources: {resource}, {name}verbs: {verbs}}}")
     }
@@ -152,46 +152,61 @@ impl RbacRule<'_> {
     }
 }
 
+fn yaml_list(values: &[&str]) -> String {
+    let values: Vec<String> = values.iter().map(|value| format!("\"{value}\"")).collect();
+    format!("[{}]", values.join(", "))
+}
+
 const WATCHED: &[&str] = &["list", "watch"];
 /// Objects that a listing lacks are read by name.
 const PROBED: &[&str] = &["get", "list", "watch"];
 
 const fn right(
-    (role, purpose): (Role, RequiredFor),
-    (group, resource, name): (&'static str, &'static str, &'static str),
+    role: Role,
+    group: &'static str,
+    resource: &'static str,
     verbs: &'static [&'static str],
 ) -> RbacRule<'static> {
     RbacRule {
         role,
-        purpose,
+        purpose: RequiredFor::Always,
         group,
         resource,
-        name,
+        name: "",
         verbs,
     }
 }
 
 const fn watched(group: &'static str, resource: &'static str) -> RbacRule<'static> {
-    let place = (Role::Observe, RequiredFor::Always);
-    right(place, (group, resource, ""), WATCHED)
+    right(Role::Observe, group, resource, WATCHED)
 }
 
 const fn probed(resource: &'static str) -> RbacRule<'static> {
-    let place = (Role::Observe, RequiredFor::Always);
-    right(place, ("", resource, ""), PROBED)
+    right(Role::Observe, "", resource, PROBED)
 }
 
 const fn spread(group: &'static str, resource: &'static str) -> RbacRule<'static> {
-    let place = (Role::Observe, RequiredFor::DefaultSpread);
-    right(place, (group, resource, ""), WATCHED)
+    watched(group, resource).used_by(RequiredFor::DefaultSpread)
 }
 
 const fn managed(
-    purpose: RequiredFor,
-    (group, resource): (&'static str, &'static str),
+    group: &'static str,
+    resource: &'static str,
     verbs: &'static [&'static str],
 ) -> RbacRule<'static> {
-    right((Role::Manage, purpose), (group, resource, ""), verbs)
+    right(Role::Manage, group, resource, verbs)
+}
+
+impl RbacRule<'static> {
+    /// The rule for the object of this name only.
+    const fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    /// The rule for clusters with this setting only.
+    const fn used_by(self, purpose: RequiredFor) -> Self {
+        Self { purpose, ..self }
+    }
 }
 
 const LEASES: &str = "coordination.k8s.io";
@@ -207,92 +222,39 @@ pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
     watched("policy", "poddisruptionbudgets"),
     watched("storage.k8s.io", "storageclasses"),
     watched("storage.k8s.io", "csinodes"),
-    right(
-        (Role::Observe, RequiredFor::Always),
-        ("networking.k8s.io", "servicecidrs", "kubernetes"),
-        &["get"],
-    ),
-    right(
-        (Role::Observe, RequiredFor::Always),
-        ("", "/version", ""),
-        &["get"],
-    ),
-    right(
-        (Role::Observe, RequiredFor::Always),
-        (LEASES, "leases", "karpenter-leader-election"),
-        &["get"],
-    ),
+    right(Role::Observe, "networking.k8s.io", "servicecidrs", &["get"]).named("kubernetes"),
+    right(Role::Observe, "", "/version", &["get"]),
+    right(Role::Observe, LEASES, "leases", &["get"]).named("karpenter-leader-election"),
     spread("", "services"),
     spread("", "replicationcontrollers"),
     spread("apps", "replicasets"),
     spread("apps", "statefulsets"),
     right(
-        (Role::Observe, RequiredFor::CapacityBuffers),
-        ("autoscaling.x-k8s.io", "capacitybuffers", ""),
+        Role::Observe,
+        "autoscaling.x-k8s.io",
+        "capacitybuffers",
         &["list"],
-    ),
-    right(
-        (Role::Observe, RequiredFor::CapacityBuffers),
-        ("", "podtemplates", ""),
-        &["get"],
-    ),
-    managed(RequiredFor::Always, ("", "nodes"), &["patch", "delete"]),
-    managed(RequiredFor::Always, ("", "pods/eviction"), &["create"]),
-    managed(
-        RequiredFor::Always,
-        ("storage.k8s.io", "volumeattachments"),
-        &["list"],
-    ),
-    managed(RequiredFor::PlacementHints, ("", "pods/status"), &["patch"]),
-    managed(
-        RequiredFor::CapacityBuffers,
-        ("autoscaling.x-k8s.io", "capacitybuffers/status"),
-        &["patch"],
-    ),
-    managed(
-        RequiredFor::Events,
-        ("events.k8s.io", "events"),
-        &["create"],
-    ),
-    managed(RequiredFor::EarlyBinding, ("", "nodes"), &["create"]),
-    managed(RequiredFor::EarlyBinding, ("", "pods/binding"), &["create"]),
-    managed(RequiredFor::EarlyBinding, ("", "pods"), &["delete"]),
-    managed(RequiredFor::ForcedEnds, ("", "pods"), &["delete"]),
-    managed(
-        RequiredFor::SimulatedNodes,
-        ("", "nodes"),
-        &["create", "patch"],
-    ),
-    managed(
-        RequiredFor::SimulatedNodes,
-        ("", "nodes/status"),
-        &["patch"],
-    ),
-    right(
-        (Role::System, RequiredFor::Always),
-        (LEASES, "leases", "outrigger"),
-        &["get"],
-    ),
-    right(
-        (Role::System, RequiredFor::Always),
-        ("", "services", "kube-dns"),
-        &["get"],
-    ),
-    right(
-        (Role::SystemManage, RequiredFor::Always),
-        (LEASES, "leases", "outrigger"),
-        &["patch"],
-    ),
-    right(
-        (Role::SystemManage, RequiredFor::Always),
-        (LEASES, "leases", ""),
-        &["create"],
-    ),
-    right(
-        (Role::SystemManage, RequiredFor::BootstrapTokens),
-        ("", "secrets", ""),
-        &["create"],
-    ),
+    )
+    .used_by(RequiredFor::CapacityBuffers),
+    right(Role::Observe, "", "podtemplates", &["get"]).used_by(RequiredFor::CapacityBuffers),
+    managed("", "nodes", &["patch", "delete"]),
+    managed("", "pods/eviction", &["create"]),
+    managed("storage.k8s.io", "volumeattachments", &["list"]),
+    managed("", "pods/status", &["patch"]).used_by(RequiredFor::PlacementHints),
+    managed("autoscaling.x-k8s.io", "capacitybuffers/status", &["patch"])
+        .used_by(RequiredFor::CapacityBuffers),
+    managed("events.k8s.io", "events", &["create"]).used_by(RequiredFor::Events),
+    managed("", "nodes", &["create"]).used_by(RequiredFor::EarlyBinding),
+    managed("", "pods/binding", &["create"]).used_by(RequiredFor::EarlyBinding),
+    managed("", "pods", &["delete"]).used_by(RequiredFor::EarlyBinding),
+    managed("", "pods", &["delete"]).used_by(RequiredFor::ForcedEnds),
+    managed("", "nodes", &["create", "patch"]).used_by(RequiredFor::SimulatedNodes),
+    managed("", "nodes/status", &["patch"]).used_by(RequiredFor::SimulatedNodes),
+    right(Role::System, LEASES, "leases", &["get"]).named("outrigger"),
+    right(Role::System, "", "services", &["get"]).named("kube-dns"),
+    right(Role::SystemManage, LEASES, "leases", &["patch"]).named("outrigger"),
+    right(Role::SystemManage, LEASES, "leases", &["create"]),
+    right(Role::SystemManage, "", "secrets", &["create"]).used_by(RequiredFor::BootstrapTokens),
 ];
 
 /// The permissions that a cluster needs in its mode, without duplicates. The Lease has its
@@ -300,19 +262,19 @@ pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
 pub(crate) fn needed(cluster: &Cluster) -> Vec<RbacRule<'_>> {
     let manages = cluster.mode == ManagementMode::Manage;
     let mut all: Vec<RbacRule<'_>> = Vec::new();
-    for mut own in RIGHTS.map(|own| -> RbacRule<'_> { own }) {
-        if own.resource == "leases" && own.name == "outrigger" {
-            own.name = &cluster.lease.name;
+    for mut rule in RIGHTS.map(|rule| -> RbacRule<'_> { rule }) {
+        if rule.resource == "leases" && rule.name == "outrigger" {
+            rule.name = &cluster.lease.name;
         }
-        let of_mode = manages || matches!(own.role, Role::Observe | Role::System);
+        let of_mode = manages || matches!(rule.role, Role::Observe | Role::System);
         if of_mode
-            && own.purpose.is_of(cluster)
+            && rule.purpose.is_of(cluster)
             && !all.iter().any(|other| {
-                (other.group, other.resource, other.name) == (own.group, own.resource, own.name)
-                    && own.verbs.iter().all(|verb| other.verbs.contains(verb))
+                (other.group, other.resource, other.name) == (rule.group, rule.resource, rule.name)
+                    && rule.verbs.iter().all(|verb| other.verbs.contains(verb))
             })
         {
-            all.push(own);
+            all.push(rule);
         }
     }
     all
@@ -330,8 +292,8 @@ mod tests {
         "/tests/terraform/calls.tsv"
     ));
 
-    fn role(own: Role) -> &'static str {
-        match own {
+    fn role(role: Role) -> &'static str {
+        match role {
             Role::Observe => "observe",
             Role::Manage => "manage",
             Role::System => "system",
@@ -358,11 +320,11 @@ mod tests {
             }
         }
         let mut known = BTreeSet::new();
-        for own in RIGHTS {
-            for verb in own.verbs {
-                let option = own.purpose.option().unwrap_or("-");
-                let (group, name) = (dash(own.group), dash(own.name));
-                known.insert([role(own.role), option, group, own.resource, name, verb].join(" "));
+        for rule in RIGHTS {
+            for verb in rule.verbs {
+                let option = rule.purpose.option().unwrap_or("-");
+                let (group, name) = (dash(rule.group), dash(rule.name));
+                known.insert([role(rule.role), option, group, rule.resource, name, verb].join(" "));
             }
         }
         assert_eq!(known, called);
@@ -371,7 +333,8 @@ mod tests {
     #[test]
     fn what_is_only_observed_takes_no_right_to_change_anything() {
         let mut cluster = Cluster::default();
-        let reads = |own: &RbacRule<'_>| own.verbs.iter().all(|verb| super::PROBED.contains(verb));
+        let reads =
+            |rule: &RbacRule<'_>| rule.verbs.iter().all(|verb| super::PROBED.contains(verb));
         assert!(needed(&cluster).iter().all(reads));
         let observed = needed(&cluster).len();
         cluster.mode = ManagementMode::Manage;
@@ -387,8 +350,8 @@ mod tests {
         let mut cluster = Cluster::default();
         cluster.lease.name = "autoscaler".to_owned();
         let all = needed(&cluster);
-        let leases = all.iter().filter(|own| own.resource == "leases");
-        let leases: Vec<&str> = leases.map(|own| own.name).collect();
+        let leases = all.iter().filter(|rule| rule.resource == "leases");
+        let leases: Vec<&str> = leases.map(|rule| rule.name).collect();
         assert_eq!(leases, ["karpenter-leader-election", "autoscaler"]);
     }
 
@@ -396,7 +359,7 @@ mod tests {
     fn a_rule_is_written_as_rbac_has_it() {
         let find = |resource: &str| {
             let mut all = RIGHTS.iter();
-            *all.find(|own| own.resource == resource).expect("a right")
+            *all.find(|rule| rule.resource == resource).expect("a right")
         };
         for (resource, expect) in [
             (
@@ -413,8 +376,8 @@ mod tests {
                 "{nonResourceURLs: [\"/version\"], verbs: [\"get\"]}",
             ),
         ] {
-            let own = find(resource);
-            assert_eq!(own.rule(own.verbs), expect);
+            let rule = find(resource);
+            assert_eq!(rule.rule(rule.verbs), expect);
         }
     }
 }

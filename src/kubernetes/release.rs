@@ -33,7 +33,7 @@ pub(crate) async fn release_all(
     for round in 1..=ROUNDS {
         let mut again = false;
         for patch in patches(connection, installation).await? {
-            let mut own = Released {
+            let mut released = Released {
                 node: patch.node.clone(),
                 finalizer: patch.finalizers.is_some(),
                 taints: patch.taints.is_some(),
@@ -50,12 +50,12 @@ pub(crate) async fn release_all(
                         continue;
                     }
                     CommandResult::Failed { kind, text } if kind != FailureKind::Gone => {
-                        own.fault = Some(text);
+                        released.fault = Some(text);
                     }
                     _ => {}
                 }
             }
-            done.push(own);
+            done.push(released);
         }
         if !again {
             break;
@@ -68,7 +68,7 @@ async fn patches(connection: &Connection, installation: &str) -> Result<Vec<Node
     let api = kube::Api::<Seen<Json>>::all(connection.client.clone());
     let nodes = list(&api, None).await?.into_iter();
     Ok(nodes
-        .filter_map(|seen| match seen.object.convert() {
+        .filter_map(|item| match item.object.convert() {
             WatchedObject::Node(node) => release(&node, installation),
             _ => None,
         })

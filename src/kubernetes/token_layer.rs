@@ -1,6 +1,7 @@
 //! Adds bearer tokens to requests. Refreshes the token before it expires, and when the API rejects
 //! it.
 
+use std::fmt::Display;
 use std::future::ready;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,6 +12,7 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use jiff::Timestamp;
 use kube::client::Body;
+use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tower::{BoxError, Layer, Service};
@@ -42,16 +44,25 @@ impl BearerToken {
         (life - RENEW.min(life / 4)).max(REST)
     }
 
-    fn header(&self) -> Result<HeaderValue, String> {
+    fn header(&self) -> TokenHeader {
         let value = HeaderValue::from_str(&format!("Bearer {}", self.text));
-        let mut value = value.map_err(|_| "the token contains invalid characters".to_owned())?;
+        let mut value = value.map_err(|_| TokenError::InvalidCharacters)?;
         value.set_sensitive(true);
         Ok(value)
     }
 }
 
+/// Why there is no header for requests.
+#[derive(Clone, Debug, Error)]
+enum TokenError {
+    #[error("the token contains invalid characters")]
+    InvalidCharacters,
+    #[error("{why}")]
+    Refresh { why: String },
+}
+
 /// The header for requests, or the error.
-type TokenHeader = Result<HeaderValue, String>;
+type TokenHeader = Result<HeaderValue, TokenError>;
 
 /// Adds a valid token to each request.
 #[derive(Clone)]
@@ -64,18 +75,18 @@ pub(crate) struct TokenLayer {
 impl TokenLayer {
     /// Starts with a token and refreshes it while a client uses it. One refresh runs at a time. The
     /// source has its own timeout.
-    pub(crate) fn start(
+    pub(crate) fn start<E: Display + 'static>(
         server: &str,
         first: BearerToken,
-        make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, String>> + Send + 'static,
+        make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>> + Send + 'static,
     ) -> Self {
-        let (show, shown) = watch::channel(first.header());
+        let (headers, shown) = watch::channel(first.header());
         let refused = Arc::new(Notify::new());
         let (server, again) = (server.to_owned(), refused.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = renew(&server, first, make, &again, &show) => {}
-                () = show.closed() => {}
+                () = renew(&server, first, make, &again, &headers) => {}
+                () = headers.closed() => {}
             }
         });
         Self { shown, refused }
@@ -86,19 +97,19 @@ impl TokenLayer {
 impl TokenLayer {
     /// The header for the next request.
     pub(crate) fn shown(&self) -> String {
-        let shown = self.shown.borrow();
-        let value = shown.as_ref().expect("there is a token");
+        let header = self.shown.borrow();
+        let value = header.as_ref().expect("there is a token");
         value.to_str().expect("a header").to_owned()
     }
 }
 
 /// Refreshes the token.
-async fn renew(
+async fn renew<E: Display>(
     server: &str,
     mut token: BearerToken,
-    mut make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, String>>,
+    mut make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>>,
     refused: &Notify,
-    show: &watch::Sender<TokenHeader>,
+    headers: &watch::Sender<TokenHeader>,
 ) {
     let mut wait = token.lasts();
     loop {
@@ -111,16 +122,17 @@ async fn renew(
             () = refused => {}
         }
         match make().await {
-            Ok(made) => {
-                wait = made.lasts();
-                drop(show.send_replace(made.header()));
-                token = made;
+            Ok(renewed) => {
+                wait = renewed.lasts();
+                drop(headers.send_replace(renewed.header()));
+                token = renewed;
             }
-            Err(why) => {
+            Err(error) => {
+                let why = error.to_string();
                 tracing::warn!(server, why, "cannot refresh token for the API");
                 wait = RETRY;
-                if token.until.is_some_and(|own| own <= clock::now()) {
-                    drop(show.send_replace(Err(why)));
+                if token.until.is_some_and(|until| until <= clock::now()) {
+                    drop(headers.send_replace(Err(TokenError::Refresh { why })));
                 }
             }
         }
@@ -159,8 +171,8 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let shown = self.bearer.shown.borrow().clone();
-        let value = match shown {
+        let header = self.bearer.shown.borrow().clone();
+        let value = match header {
             Ok(value) => value,
             Err(why) => return ready(Err(why.into())).boxed(),
         };
@@ -200,7 +212,8 @@ mod tests {
     impl Api {
         /// Starts with a token of this lifetime. The refreshed tokens are `then`, in order.
         fn start(life: Option<i64>, then: Vec<Result<&'static str, &'static str>>) -> Self {
-            let until = move || life.map(|own| clock::now() + jiff::SignedDuration::from_secs(own));
+            let until =
+                move || life.map(|seconds| clock::now() + jiff::SignedDuration::from_secs(seconds));
             let token = move |text: &str| BearerToken {
                 text: text.to_owned(),
                 until: until(),
@@ -209,9 +222,9 @@ mod tests {
             let count = made.clone();
             let bearer = TokenLayer::start("https://api.test", token("t0"), move || {
                 let mut made = count.lock().expect("whole");
-                let own = then.get(*made).copied().unwrap_or(Err("no more"));
+                let result = then.get(*made).copied().unwrap_or(Err("no more"));
                 *made += 1;
-                ready(own.map(token).map_err(str::to_owned)).boxed()
+                ready(result.map(token).map_err(str::to_owned)).boxed()
             });
             let takes = Arc::new(Mutex::new("t0"));
             let taken = takes.clone();

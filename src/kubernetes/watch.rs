@@ -100,22 +100,19 @@ pub(crate) fn start(
         _tasks: JoinSet::new(),
     };
     let broken = watches.broken.clone();
-    let mut source = |kind| {
-        let anew = Arc::new(Notify::new());
-        watches.anew.insert(kind, anew.clone());
-        WatchSource {
-            cluster: cluster.name.to_string(),
-            connection: connection.clone(),
-            events: events.clone(),
-            anew,
-            poll,
-            streamed: cluster.api.watch_list == WatchList::On,
-        }
+    let any_kind = WatchSource {
+        cluster: cluster.name.to_string(),
+        connection: connection.clone(),
+        events: events.clone(),
+        anew: Arc::default(),
+        poll,
+        streamed: cluster.api.watch_list == WatchList::On,
     };
     let mut tasks = JoinSet::new();
     macro_rules! spawn {
         ($($name:ident),*) => {$(if cluster.kinds().contains(&<json::$name as Convert>::NOUN) {
-            let source = source(<json::$name as Convert>::NOUN);
+            let anew = watches.anew.entry(<json::$name as Convert>::NOUN).or_default();
+            let source = WatchSource { anew: anew.clone(), ..any_kind.clone() };
             let alarm = Alarm(broken.clone());
             tasks.spawn(async move {
                 watch_kind::<json::$name>(source).await;
@@ -138,11 +135,10 @@ pub(crate) fn start(
         ReplicaSet,
         StatefulSet
     );
-    let name = cluster.name.to_string();
     tasks.spawn(capacity_buffers::watch_buffers(
-        name,
-        connection.clone(),
-        events.clone(),
+        any_kind.cluster,
+        any_kind.connection,
+        any_kind.events,
     ));
     watches._tasks = tasks;
     watches
@@ -156,6 +152,7 @@ fn watch_seconds(kind: ObjectKind, streamed: bool) -> u32 {
     }
 }
 
+#[derive(Clone)]
 struct WatchSource {
     cluster: String,
     connection: Connection,
@@ -205,14 +202,18 @@ impl Health {
     /// Records a loss. A repeated reason is logged at debug level.
     fn lost(&mut self, cluster: &str, kind: &str, why: String) {
         // Some reasons contain a time or a count.
-        let plain = |why: &str| why.replace(|c: char| c.is_ascii_digit(), "");
-        if self.told.as_deref().map(plain) == Some(plain(&why)) {
+        let logged = self.told.as_deref().map(without_digits);
+        if logged == Some(without_digits(&why)) {
             tracing::debug!(cluster, kind, why, "lost watch");
         } else {
             tracing::warn!(cluster, kind, why, "lost watch");
             self.told = Some(why);
         }
     }
+}
+
+fn without_digits(text: &str) -> String {
+    text.replace(|c: char| c.is_ascii_digit(), "")
 }
 
 /// Watches a kind until the receiver is dropped.
@@ -314,24 +315,24 @@ where
             None => return Ok(Over::Broke("the watch ended".to_owned())),
             Some(Err(error)) => return Ok(Over::Broke(source.told(&error))),
             Some(Ok(watcher::Event::Init)) => listing.clear(),
-            Some(Ok(watcher::Event::InitApply(seen))) => listing.push(seen.object.convert()),
+            Some(Ok(watcher::Event::InitApply(item))) => listing.push(item.object.convert()),
             Some(Ok(watcher::Event::InitDone)) => {
                 listed = true;
                 let listing = std::mem::take(&mut listing);
                 source.events.send(Event::Reset(T::NOUN, listing)).await?;
             }
-            Some(Ok(watcher::Event::Apply(seen))) => {
+            Some(Ok(watcher::Event::Apply(item))) => {
                 health.works(&source.cluster, T::PLURAL);
                 source
                     .events
-                    .send(Event::Applied(seen.object.convert()))
+                    .send(Event::Applied(item.object.convert()))
                     .await?;
             }
-            Some(Ok(watcher::Event::Delete(seen))) => {
+            Some(Ok(watcher::Event::Delete(item))) => {
                 health.works(&source.cluster, T::PLURAL);
                 source
                     .events
-                    .send(Event::Deleted(T::NOUN, seen.object.key()))
+                    .send(Event::Deleted(T::NOUN, item.object.key()))
                     .await?;
             }
         }
@@ -355,11 +356,11 @@ impl WatchSource {
     }
 
     fn unanswered(&self, within: Duration) -> String {
-        let what = format!("no response within {} s", within.as_secs());
+        let message = format!("no response within {} s", within.as_secs());
         let Connection {
             server, kubeconfig, ..
         } = &self.connection;
-        ApiErrorCode::Silent.told(&what, server, kubeconfig)
+        ApiErrorCode::Silent.told(&message, server, kubeconfig)
     }
 }
 
@@ -386,7 +387,7 @@ where
         let event = if print == last {
             Event::WatchAlive(T::NOUN)
         } else {
-            let objects = listed.into_iter().map(|seen| seen.object.convert());
+            let objects = listed.into_iter().map(|item| item.object.convert());
             Event::Reset(T::NOUN, objects.collect())
         };
         last = print;
@@ -401,9 +402,9 @@ where
     Seen<T>: Resource<DynamicType = ()>,
 {
     let mut hasher = DefaultHasher::new();
-    for seen in listed {
-        seen.object.key().hash(&mut hasher);
-        seen.resource_version().hash(&mut hasher);
+    for item in listed {
+        item.object.key().hash(&mut hasher);
+        item.resource_version().hash(&mut hasher);
     }
     hasher.finish()
 }

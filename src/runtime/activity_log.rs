@@ -14,6 +14,7 @@ use crate::model::pool::Reason;
 use crate::scheduling::PoolRejection;
 use crate::scheduling::rejection::part;
 use crate::state::drain_blockers::listed;
+use crate::telemetry::report_log::rejection_text;
 
 /// Lines kept per cluster: about an hour of a busy cluster, and some tens of kilobytes.
 const LINES: usize = 200;
@@ -45,7 +46,7 @@ impl ActivityLog {
             return;
         };
         let last = self.0.back_mut();
-        if let Some(last) = last.filter(|own| is_of_pods(report) && own.what == line.what) {
+        if let Some(last) = last.filter(|entry| is_of_pods(report) && entry.what == line.what) {
             let times = last.times.saturating_add(1);
             *last = ActivityEntry { times, ..line };
             return;
@@ -73,7 +74,7 @@ fn is_of_pods(report: &Report) -> bool {
 type ActivityText = (bool, &'static str, String, String);
 
 fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry> {
-    let (warns, what, of, text) = of_plans(report, managed)
+    let (warns, event, object, text) = of_plans(report, managed)
         .or_else(|| of_leaving(report, managed))
         .or_else(|| of_drains(report))
         .or_else(|| of_nodes(report))
@@ -82,11 +83,19 @@ fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry>
     Some(ActivityEntry {
         at: now,
         warns,
-        what: Cow::Borrowed(what),
-        of: bounded(&of),
+        what: Cow::Borrowed(event),
+        of: bounded(&object),
         text: bounded(&text),
         times: 1,
     })
+}
+
+fn info(event: &'static str, object: String, text: impl Into<String>) -> ActivityText {
+    (false, event, object, text.into())
+}
+
+fn warning(event: &'static str, object: String, text: impl Into<String>) -> ActivityText {
+    (true, event, object, text.into())
 }
 
 /// Planned claims and launches.
@@ -106,8 +115,8 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
                 price.usd_per_h(),
                 pods.len()
             );
-            let what = either_mode(managed, "planned claim", "would launch claim");
-            (false, what, part(claim), text)
+            let event = either_mode(managed, "planned claim", "would launch claim");
+            info(event, part(claim), text)
         }
         Report::ClaimLaunched {
             claim,
@@ -116,23 +125,24 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
             price,
         } => {
             let text = format!("{instance}: {}{}", of_offering(offering), at(*price));
-            (false, "launched claim", part(claim), text)
+            info("launched claim", part(claim), text)
         }
         Report::ClaimRefused { claim, refusals } => {
             let first = refusals.first();
-            let first = first.map(|own| format!("{} {}", own.kind.as_str(), own.offering));
+            let first =
+                first.map(|refusal| format!("{} {}", refusal.kind.as_str(), refusal.offering));
             let (count, first) = (refusals.len(), first.unwrap_or_default());
             let text = format!("{count} offerings, first {first}");
-            (true, "launch refused", part(claim), text)
+            warning("launch refused", part(claim), text)
         }
-        Report::ClaimDenied { claim, why } => (true, "denied claim", part(claim), why.clone()),
-        Report::Unplaced(own) => {
-            let text = first(&own.reasons);
-            (true, "cannot schedule pod", part(&own.pod), text)
+        Report::ClaimDenied { claim, why } => warning("denied claim", part(claim), why),
+        Report::Unplaced(pod) => {
+            let text = first(&pod.reasons);
+            warning("cannot schedule pod", part(&pod.pod), text)
         }
-        Report::Short(own) => {
-            let text = format!("{} missing: {}", own.missing, first(&own.reasons));
-            (true, "capacity missing", part(&own.need), text)
+        Report::Short(short) => {
+            let text = format!("{} missing: {}", short.missing, first(&short.reasons));
+            warning("capacity missing", part(&short.need), text)
         }
         _ => return None,
     })
@@ -154,12 +164,12 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
                 "{reason}, pool {pool}{}, {pods} pods to reschedule",
                 at(*price)
             );
-            let what = match reason_kind {
+            let event = match reason_kind {
                 _ if !managed => "would disrupt node",
                 Reason::TimedOut => "terminating claim",
                 _ => "disrupting node",
             };
-            (false, what, either(node.as_ref(), claim), text)
+            info(event, either(node.as_ref(), claim), text)
         }
         Report::Consolidates {
             nodes,
@@ -170,16 +180,16 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
         } => {
             let (before, after) = (before.usd_per_h(), after.usd_per_h());
             let text = format!("{nodes} nodes to {claims} nodes, ${before:.4}/h to ${after:.4}/h");
-            let what = either_mode(managed, "consolidating nodes", "would consolidate nodes");
-            (false, what, String::new(), text)
+            let event = either_mode(managed, "consolidating nodes", "would consolidate nodes");
+            info(event, String::new(), text)
         }
         Report::Kept { claim, reason, why } => {
             let text = format!("{}: {why}", reason.as_str());
-            (false, "cancelled disruption", part(claim), text)
+            info("cancelled disruption", part(claim), text)
         }
         Report::Shut { pool, reason, why } => {
             let text = format!("{}: {why}", reason.as_str());
-            (false, "blocked disruption", of_pool(pool), text)
+            info("blocked disruption", of_pool(pool), text)
         }
         Report::Interrupted {
             claim,
@@ -190,12 +200,7 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
         } => {
             let then = if *ignored { ": ignored" } else { "" };
             let text = format!("{}{then}", what.as_str());
-            (
-                true,
-                "interruption notice",
-                either(node.as_ref(), claim),
-                text,
-            )
+            warning("interruption notice", either(node.as_ref(), claim), text)
         }
         _ => return None,
     })
@@ -212,32 +217,32 @@ fn of_drains(report: &Report) -> Option<ActivityText> {
             ..
         } => {
             let text = format!("for {}: {}", span(*since), listed(held_by, *more));
-            (true, "drain blocked", part(node), text)
+            warning("drain blocked", part(node), text)
         }
         Report::DrainForced {
             node,
             held_by,
             more,
             ..
-        } => (true, "drain timed out", part(node), listed(held_by, *more)),
+        } => warning("drain timed out", part(node), listed(held_by, *more)),
         Report::Lingers {
             claim,
             instance,
             since,
         } => {
             let text = format!("{instance}: termination requested {} ago", span(*since));
-            (true, "slow termination", part(claim), text)
+            warning("slow termination", part(claim), text)
         }
         Report::Evicted { pod, reason } => {
             let text = format!("node disrupted: {}", reason.as_str());
-            (false, "evicted pod", part(pod), text)
+            info("evicted pod", part(pod), text)
         }
-        Report::EvictRefused { pod, text } => (false, "eviction refused", part(pod), text.clone()),
+        Report::EvictRefused { pod, text } => info("eviction refused", part(pod), text),
         Report::Ended {
             node, pool, took, ..
         } => {
             let text = format!("{}, after {}", of_pool(pool), span(*took));
-            (false, "terminated node", part(node), text)
+            info("terminated node", part(node), text)
         }
         _ => return None,
     })
@@ -249,15 +254,15 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
         Report::ClaimPhase {
             claim, node, phase, ..
         } => {
-            let of = either(node.as_ref(), claim);
-            (false, "claim phase", of, phase.as_str().to_owned())
+            let object = either(node.as_ref(), claim);
+            info("claim phase", object, phase.as_str())
         }
         Report::BoundEarly { node, pods, .. } => {
             let text = format!("{pods} pods");
-            (false, "bound pods early", part(node), text)
+            info("bound pods early", part(node), text)
         }
-        Report::Adopted { node, pool } => (false, "adopted node", part(node), of_pool(pool)),
-        Report::Drifted { node, why } => (false, "detected drift", part(node), (*why).to_owned()),
+        Report::Adopted { node, pool } => info("adopted node", part(node), of_pool(pool)),
+        Report::Drifted { node, why } => info("detected drift", part(node), *why),
         Report::Lacking {
             node,
             instance_type,
@@ -266,19 +271,15 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
             found,
         } => {
             let text = format!("{resource} {found}, instance type {instance_type} has {promised}");
-            (true, "less capacity", part(node), text)
+            warning("less capacity", part(node), text)
         }
-        Report::Unguarded { node } => (
-            true,
-            "missing taint",
-            part(node),
-            "karpenter.sh/unregistered".to_owned(),
-        ),
-        Report::Orphan { node } => (
-            false,
+        Report::Unguarded { node } => {
+            warning("missing taint", part(node), "karpenter.sh/unregistered")
+        }
+        Report::Orphan { node } => info(
             "orphaned node",
             part(node),
-            "garbage collecting node without instance".to_owned(),
+            "garbage collecting node without instance",
         ),
         _ => return None,
     })
@@ -286,18 +287,16 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
 
 /// State of the whole cluster. Starts of pods and passes without a decision have no line.
 fn of_cluster(report: &Report) -> Option<ActivityText> {
-    let none = String::new;
     Some(match report {
-        Report::Ready => (false, "ready", none(), "starting decisions".to_owned()),
-        Report::Frozen(why) => (true, "out of sync", none(), why.clone()),
-        Report::Mismatch(own) => (true, "wrong cluster", none(), part(own)),
-        Report::Matches => (
-            false,
+        Report::Ready => info("ready", String::new(), "starting decisions"),
+        Report::Frozen(why) => warning("out of sync", String::new(), why),
+        Report::Mismatch(mismatch) => warning("wrong cluster", String::new(), part(mismatch)),
+        Report::Matches => info(
             "right cluster",
-            none(),
-            "API server and instances belong to the same cluster".to_owned(),
+            String::new(),
+            "API server and instances belong to the same cluster",
         ),
-        Report::Thawed => (false, "in sync", none(), "resuming decisions".to_owned()),
+        Report::Thawed => info("in sync", String::new(), "resuming decisions"),
         Report::Planned {
             pending,
             placed,
@@ -309,97 +308,86 @@ fn of_cluster(report: &Report) -> Option<ActivityText> {
                 "{pending} pending pods: {placed} on existing nodes, {claims} new nodes, \
                  {unplaced} unschedulable"
             );
-            (false, "computed plan", none(), text)
+            info("computed plan", String::new(), text)
         }
-        Report::Ailing(own) => {
+        Report::Ailing(health) => {
             let text = format!(
                 "{} of {} nodes are not ready, suspending voluntary disruption",
-                own.unready, own.total
+                health.unready, health.total
             );
-            (true, "nodes not ready", none(), text)
+            warning("nodes not ready", String::new(), text)
         }
-        Report::Well(own) => {
-            let text = format!("{} of {} nodes are not ready", own.unready, own.total);
-            (false, "nodes ready", none(), text)
+        Report::Well(health) => {
+            let text = format!("{} of {} nodes are not ready", health.unready, health.total);
+            info("nodes ready", String::new(), text)
         }
         Report::NotAdopted { pool, nodes } => {
             let text = format!("{nodes} Karpenter nodes, no pool with this name");
-            (true, "cannot adopt", of_pool(pool), text)
+            warning("cannot adopt", of_pool(pool), text)
         }
-        Report::NotEarly { claim, why } => (true, "cannot bind early", part(claim), why.clone()),
+        Report::NotEarly { claim, why } => warning("cannot bind early", part(claim), why),
         _ => return None,
     })
 }
 
 /// Actions of users, and what needs their attention.
 fn of_people(report: &Report) -> Option<ActivityText> {
-    let none = String::new;
     Some(match report {
-        Report::Held(own) => {
-            let (nodes, total, id) = (own.nodes.len(), own.total, &own.id);
+        Report::Held(approval) => {
+            let (nodes, total, id) = (approval.nodes.len(), approval.total, &approval.id);
             let text = format!(
                 "{nodes} of {total} nodes would be disrupted: outrigger reload --accept {id}"
             );
-            (true, "approval needed", none(), text)
+            warning("approval needed", String::new(), text)
         }
-        Report::EndsHeld(own) => {
-            let (instances, total, id) = (own.claims.len(), own.total, &own.id);
+        Report::EndsHeld(approval) => {
+            let (instances, total, id) = (approval.claims.len(), approval.total, &approval.id);
             let text = format!(
                 "{instances} of {total} instances would be terminated without a drain: outrigger \
                  reload --accept {id}"
             );
-            (true, "approval needed", none(), text)
+            warning("approval needed", String::new(), text)
         }
         Report::Unregistered {
             pool, zone, until, ..
         } => {
             let text = format!("nodes fail to register in {zone}; next test launch at {until}");
-            (true, "launches held", of_pool(pool), text)
+            warning("launches held", of_pool(pool), text)
         }
         Report::Registers { pool, zone, .. } => {
             let text = format!("launches in {zone} no longer wait for nodes to register");
-            (false, "launches resumed", of_pool(pool), text)
+            info("launches resumed", of_pool(pool), text)
         }
-        Report::EndsReleased => (
-            false,
+        Report::EndsReleased => info(
             "released",
-            none(),
-            "no termination without a drain needs approval".to_owned(),
+            String::new(),
+            "no termination without a drain needs approval",
         ),
-        Report::Unheld { nodes, .. } => (
-            false,
+        Report::Unheld { nodes, .. } => info(
             "released",
-            none(),
+            String::new(),
             format!("{nodes} nodes may be disrupted"),
         ),
         Report::Paused { pool, until, why } => {
             let until = until.map_or("until resumed".to_owned(), |at| format!("until {at}"));
-            (
-                true,
-                "paused",
-                of_pools(pool.as_ref()),
-                format!("{until}: {why}"),
-            )
+            warning("paused", of_pools(pool.as_ref()), format!("{until}: {why}"))
         }
-        Report::Resumed { pool } => (false, "resumed", of_pools(pool.as_ref()), none()),
-        Report::LeftClosed { nodes } => (
-            true,
+        Report::Resumed { pool } => info("resumed", of_pools(pool.as_ref()), String::new()),
+        Report::LeftClosed { nodes } => warning(
             "left tainted",
-            none(),
+            String::new(),
             format!("{nodes} disrupted nodes; untaint them with outrigger release"),
         ),
-        Report::Misread(own) => (true, "invalid value", own.of.clone(), own.why.clone()),
+        Report::Misread(input) => warning("invalid value", input.of.clone(), &input.why),
         Report::Failed {
             command,
             kind,
             text,
         } => {
             let text = format!("{}: {text}", kind.as_str());
-            (true, "command failed", (*command).to_owned(), text)
+            warning("command failed", (*command).to_owned(), text)
         }
-        Report::Stranger { instance, why } => {
-            (true, "ignored instance", part(instance), why.clone())
-        }
+        Report::Stranger { instance, why } => warning("ignored instance", part(instance), why),
         _ => return None,
     })
 }
@@ -421,9 +409,9 @@ fn of_pools(pool: Option<&PoolName>) -> String {
     pool.map_or_else(String::new, of_pool)
 }
 
-fn of_offering(own: &OfferingKey) -> String {
-    let kind = own.capacity_type.as_str();
-    format!("{} {} {kind}", own.instance_type, own.zone)
+fn of_offering(offering: &OfferingKey) -> String {
+    let kind = offering.capacity_type.as_str();
+    format!("{} {} {kind}", offering.instance_type, offering.zone)
 }
 
 fn at(price: Option<Price>) -> String {
@@ -432,21 +420,17 @@ fn at(price: Option<Price>) -> String {
     })
 }
 
-fn span(own: SignedDuration) -> String {
-    format!("{:#}", SignedDuration::from_secs(own.as_secs()))
+fn span(duration: SignedDuration) -> String {
+    format!("{:#}", SignedDuration::from_secs(duration.as_secs()))
 }
 
 /// The first reason, and the number of further reasons.
 fn first(reasons: &[PoolRejection]) -> String {
     let more = reasons.len().saturating_sub(1);
-    let own = reasons.first().map(|why| match &why.pool {
-        Some(pool) => format!("pool {pool}: {}", why.text()),
-        None => why.text(),
-    });
-    let own = own.unwrap_or_default();
+    let text = reasons.first().map(rejection_text).unwrap_or_default();
     match more {
-        0 => own,
-        more => format!("{own}; and {more} more"),
+        0 => text,
+        more => format!("{text}; and {more} more"),
     }
 }
 
@@ -490,7 +474,7 @@ mod tests {
         timeline.note(&Report::Thawed, true, Timestamp::UNIX_EPOCH);
         told(&mut timeline, "three");
         let lines = timeline.lines();
-        let told: Vec<_> = lines.iter().map(|own| (&own.of[..], own.times)).collect();
+        let told: Vec<_> = lines.iter().map(|it| (&it.of[..], it.times)).collect();
         assert_eq!(told, [("a/three", 1), ("", 1), ("a/two [2J", 2)]);
     }
 }

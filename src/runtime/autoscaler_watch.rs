@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -52,10 +53,10 @@ pub(crate) struct AutoscalerWatch {
 
 impl AutoscalerWatch {
     pub(crate) fn start(connection: &Connection) -> Self {
-        let (tell, seen) = watch::channel(OtherAutoscaler::default());
+        let (states, state) = watch::channel(OtherAutoscaler::default());
         let client = connection.client.clone();
-        let task = tokio::spawn(watch_autoscalers(client, tell));
-        Self { seen, task }
+        let task = tokio::spawn(watch_autoscalers(client, states));
+        Self { seen: state, task }
     }
 
     /// The last state.
@@ -77,19 +78,22 @@ impl Drop for AutoscalerWatch {
     }
 }
 
-async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>) {
+async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler>) {
     let began = clock::monotonic();
-    let place = |namespace: &str| LeaseName {
-        namespace: namespace.to_owned(),
-        name: LEASE.to_owned(),
-    };
-    let mut known = NAMESPACES.map(|own| (place(own), Watched::default()));
+    let mut leases = NAMESPACES.map(|namespace| {
+        let name = LeaseName {
+            namespace: namespace.to_owned(),
+            name: LEASE.to_owned(),
+        };
+        (name, Watched::default())
+    });
     loop {
-        let looks = join_all(known.iter().map(|(place, _)| look(&client, place))).await;
-        let looks = known.iter_mut().zip(looks);
-        let seen = looks.map(|((place, own), look)| told(place, own, look, began.elapsed()));
+        let holders = join_all(leases.iter().map(|(lease, _)| look(&client, lease))).await;
+        let holders = leases.iter_mut().zip(holders);
+        let activities =
+            holders.map(|((lease, watched), holder)| told(lease, watched, holder, began.elapsed()));
         // An active autoscaler in one namespace overrides an unknown state in another namespace.
-        let now = seen.max_by_key(|own| match own {
+        let now = activities.max_by_key(|activity| match activity {
             OtherAutoscaler::Gone => 0,
             OtherAutoscaler::Unknown => 1,
             OtherAutoscaler::Unseen(_) => 2,
@@ -101,10 +105,10 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
         } else {
             RETRY
         };
-        tell.send_if_modified(|own| {
-            let news = *own != now;
-            *own = now;
-            news
+        states.send_if_modified(|current| {
+            let has_changed = *current != now;
+            *current = now;
+            has_changed
         });
         sleep(wait).await;
     }
@@ -112,26 +116,26 @@ async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>)
 
 /// The state after one read of one Lease.
 fn told(
-    place: &LeaseName,
-    known: &mut Watched,
-    look: Result<Option<LeaseHolder>, String>,
+    lease: &LeaseName,
+    watched: &mut Watched,
+    holder: Result<Option<LeaseHolder>, LeaseReadError>,
     now: Duration,
 ) -> OtherAutoscaler {
-    let (work, why) = match look {
+    let (work, why) = match holder {
         Ok(hold) => {
             let old = hold.as_ref().is_some_and(is_old);
-            (known.look(hold, old, now), String::new())
+            (watched.look(hold, old, now), String::new())
         }
-        Err(why) => (known.failed(now), why),
+        Err(error) => (watched.failed(now), error.to_string()),
     };
     match work {
         AutoscalerActivity::Unknown => OtherAutoscaler::Unknown,
         AutoscalerActivity::Unseen => {
-            OtherAutoscaler::Unseen(format!("cannot read Karpenter's Lease {place}: {why}"))
+            OtherAutoscaler::Unseen(format!("cannot read Karpenter's Lease {lease}: {why}"))
         }
         AutoscalerActivity::Gone => OtherAutoscaler::Gone,
         AutoscalerActivity::Goes => {
-            OtherAutoscaler::Works(format!("its Lease {place} is held or was held recently"))
+            OtherAutoscaler::Works(format!("its Lease {lease} is held or was held recently"))
         }
     }
 }
@@ -141,12 +145,20 @@ fn is_old(hold: &LeaseHolder) -> bool {
     at.is_some_and(|at| clock::now().duration_since(at) > OLD)
 }
 
+/// Why a Lease cannot be read.
+#[derive(Debug, Error)]
+enum LeaseReadError {
+    #[error("{}", text::chain(.0))]
+    Api(kube::Error),
+    #[error("no response within {CALL:?}")]
+    Late,
+}
+
 /// Reads a Lease, if it exists. If reading is denied, the state is unknown: Karpenter may be
 /// active.
-async fn look(client: &Client, place: &LeaseName) -> Result<Option<LeaseHolder>, String> {
-    match timeout(CALL, lease::other(client, place)).await {
-        Ok(Ok(hold)) => Ok(hold),
-        Ok(Err(error)) => Err(text::chain(&error)),
-        Err(_) => Err(format!("no response within {CALL:?}")),
+async fn look(client: &Client, lease: &LeaseName) -> Result<Option<LeaseHolder>, LeaseReadError> {
+    match timeout(CALL, lease::other(client, lease)).await {
+        Ok(hold) => hold.map_err(LeaseReadError::Api),
+        Err(_) => Err(LeaseReadError::Late),
     }
 }

@@ -14,8 +14,8 @@ use crate::engine::report::Report;
 use crate::host::clock::Heartbeat;
 use crate::model::id::ClusterName;
 use crate::runtime::activity_log::{ActivityEntry as Entry, ActivityLog};
-use crate::telemetry;
 use crate::telemetry::cluster_collector::{self, MetricSample, Sync};
+use crate::telemetry::report_metrics;
 
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
@@ -108,7 +108,7 @@ struct HandleState {
 impl ClusterHandle {
     /// Creates a handle without status.
     pub(crate) fn new(name: ClusterName) -> Self {
-        telemetry::status(&name, false);
+        report_metrics::status(&name, false);
         Self {
             name,
             beat: Heartbeat::start(),
@@ -123,9 +123,9 @@ impl ClusterHandle {
 
     /// Sets or removes the engine. Clears the metrics of the previous engine, because a stopped
     /// engine resets none.
-    pub(crate) fn drive(&self, line: Option<EngineChannel>) {
-        telemetry::engine_changed(&self.name);
-        self.seen(|seen| (seen.line, seen.samples, seen.sync) = (line, Arc::default(), None));
+    pub(crate) fn drive(&self, engine: Option<EngineChannel>) {
+        report_metrics::engine_changed(&self.name);
+        self.seen(|state| (state.line, state.samples, state.sync) = (engine, Arc::default(), None));
         self.beat();
     }
 
@@ -136,23 +136,23 @@ impl ClusterHandle {
 
     /// Sets the health.
     pub(crate) fn show(&self, standing: ClusterHealth, undone: Vec<&'static str>) {
-        let before = self.seen(|seen| {
-            seen.undone = undone;
-            std::mem::replace(&mut seen.standing, standing)
+        let before = self.seen(|state| {
+            state.undone = undone;
+            std::mem::replace(&mut state.standing, standing)
         });
         if before != standing {
-            telemetry::status(&self.name, standing == ClusterHealth::Ready);
+            report_metrics::status(&self.name, standing == ClusterHealth::Ready);
         }
     }
 
     /// Sets the reason why this host is not the leader. `None` if it is.
-    pub(crate) fn lead_by(&self, who: Option<String>) {
-        self.seen(|seen| seen.led_by = who);
+    pub(crate) fn lead_by(&self, reason: Option<String>) {
+        self.seen(|state| state.led_by = reason);
     }
 
     /// The reason why this host is not the leader.
     pub(crate) fn led_by(&self) -> Option<String> {
-        self.seen(|seen| seen.led_by.clone())
+        self.seen(|state| state.led_by.clone())
     }
 
     /// Adds a report to the activity log.
@@ -171,80 +171,80 @@ impl ClusterHandle {
     /// Sets the metrics samples. Ignored if this engine no longer runs the cluster.
     pub(crate) fn count(&self, samples: Vec<MetricSample>) {
         let samples: Arc<[MetricSample]> = samples.into();
-        self.seen(|seen| {
-            if seen.line.is_some() {
-                seen.samples = samples;
+        self.seen(|state| {
+            if state.line.is_some() {
+                state.samples = samples;
             }
         });
     }
 
     /// Sets age and state of the watches. Ignored if this engine no longer runs the cluster.
     pub(crate) fn sync(&self, sync: Sync) {
-        self.seen(|seen| {
-            if seen.line.is_some() {
-                seen.sync = Some(sync);
+        self.seen(|state| {
+            if state.line.is_some() {
+                state.sync = Some(sync);
             }
         });
     }
 
     /// The last metrics samples and the current age of the watches. `None` if no engine runs.
     pub(crate) fn counted(&self, now: Timestamp) -> [Arc<[MetricSample]>; 2] {
-        let (samples, sync) = self.seen(|seen| (seen.samples.clone(), seen.sync));
-        let age = sync.map(|own| cluster_collector::age(&self.name, own, now));
+        let (samples, sync) = self.seen(|state| (state.samples.clone(), state.sync));
+        let age = sync.map(|sync| cluster_collector::age(&self.name, sync, now));
         [samples, age.unwrap_or_default().into()]
     }
 
     /// Records a reported mismatch of API server and instances, or its end, for the engine of the
     /// next leadership term.
     pub(crate) fn set_mismatched(&self, mismatched: bool) {
-        self.seen(|seen| seen.mismatched = mismatched);
+        self.seen(|state| state.mismatched = mismatched);
     }
 
     /// Whether the last report about it was a mismatch.
     pub(crate) fn is_mismatched(&self) -> bool {
-        self.seen(|seen| seen.mismatched)
+        self.seen(|state| state.mismatched)
     }
 
     /// The health.
     pub(crate) fn standing(&self) -> ClusterHealth {
-        self.seen(|seen| seen.standing)
+        self.seen(|state| state.standing)
     }
 
     /// Actions that missing permissions prevent, with the permission.
     pub(crate) fn undone(&self) -> Vec<&'static str> {
-        self.seen(|seen| seen.undone.clone())
+        self.seen(|state| state.undone.clone())
     }
 
     /// Time since the engine loop was last alive. `None` if no engine runs.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
-        let is_driven = self.seen(|seen| seen.line.is_some());
+        let is_driven = self.seen(|state| state.line.is_some());
         is_driven.then(|| self.beat.age())
     }
 
     /// Wakes its engine, in case its timer is due. A lost or repeated call is harmless.
     pub(crate) fn remind(&self) {
-        if let Some(line) = self.seen(|seen| seen.line.clone()) {
-            drop(line.events.try_send(Event::Timeout));
+        if let Some(engine) = self.seen(|state| state.line.clone()) {
+            drop(engine.events.try_send(Event::Timeout));
         }
     }
 
     /// Runs a query on the engine. `None` if no engine runs or it does not answer.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
-        what: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
+        query: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
     ) -> Option<T> {
-        let line = self.seen(|seen| seen.line.clone())?;
+        let engine = self.seen(|state| state.line.clone())?;
         let (reply, answer) = oneshot::channel();
         let question: EngineQuery = Box::new(move |engine, now| {
             // The caller may have stopped waiting.
             if !reply.is_closed() {
-                drop(reply.send(what(engine, now)));
+                drop(reply.send(query(engine, now)));
             }
         });
-        let asked = async {
-            line.questions.send(question).await.ok()?;
+        let answered = async {
+            engine.questions.send(question).await.ok()?;
             answer.await.ok()
         };
-        timeout(ANSWER, asked).await.ok().flatten()
+        timeout(ANSWER, answered).await.ok().flatten()
     }
 }

@@ -38,22 +38,22 @@ pub(crate) struct ClusterRunner {
 impl ClusterRunner {
     /// Starts to run the cluster.
     pub(crate) fn start(parts: EngineDeps, elector: LeaderElector, fleet: FleetHandle) -> Self {
-        let front = Arc::new(ClusterHandle::new(parts.cluster.name.clone()));
+        let handle = Arc::new(ClusterHandle::new(parts.cluster.name.clone()));
         let (orders, inbox) = mpsc::channel(1);
         let (end, ended) = watch::channel(());
-        let region_handle = RunnerTask {
+        let task = RunnerTask {
             parts,
             fleet,
-            front: front.clone(),
+            front: handle.clone(),
             inbox,
             told: true,
         };
         tokio::spawn(async move {
             let _end = end;
-            region_handle.keep(elector).await;
+            task.keep(elector).await;
         });
         Self {
-            front,
+            front: handle,
             orders,
             ended,
         }
@@ -131,12 +131,12 @@ impl RunnerTask {
                 self.front.show(ClusterHealth::Ended, Vec::new());
                 return None;
             }
-            let turn = elector.turn();
-            self.front.lead_by(match &turn {
-                Leadership::Follows(who) => Some(who.clone()),
+            let leadership = elector.turn();
+            self.front.lead_by(match &leadership {
+                Leadership::Follows(reason) => Some(reason.clone()),
                 _ => None,
             });
-            let standing = match turn {
+            let standing = match leadership {
                 Leadership::Leads(term) => return Some(term),
                 Leadership::Follows(_) => ClusterHealth::Standby,
                 Leadership::Unknown | Leadership::Fails(_) => {
@@ -158,7 +158,7 @@ impl RunnerTask {
                     }
                     Some(RunnerCommand::Stop) | None => return None,
                 },
-                () = elector.changed(&turn) => {}
+                () = elector.changed(&leadership) => {}
                 () = sleep(LOOK) => self.attend_again(None).await,
             }
         }
@@ -171,31 +171,31 @@ impl RunnerTask {
         elector.report_health(false);
         let fleet_client = self.fleet.join(&cluster.name).await;
         let parts = self.parts.clone();
-        let driver = match EngineThread::start(parts, term, fleet_client, self.front.clone()) {
-            Ok(driver) => driver,
+        let engine = match EngineThread::start(parts, term, fleet_client, self.front.clone()) {
+            Ok(engine) => engine,
             Err(error) => {
                 tracing::error!(cluster = %cluster.name, %error, "cannot start engine thread");
                 elector.report_health(true);
                 return EngineEnd::Failed;
             }
         };
-        self.attend(Some(&driver)).await;
-        let turn = Leadership::Leads(term);
+        self.attend(Some(&engine)).await;
+        let leadership = Leadership::Leads(term);
         let end = loop {
             tokio::select! {
                 biased;
                 // An engine that stops for this reason has not failed and accepts no further
                 // commands.
-                () = driver.clock_set() => break EngineEnd::ClockSet,
-                () = driver.ended() => break EngineEnd::Failed,
-                () = elector.changed(&turn) => break EngineEnd::Lost,
+                () = engine.clock_set() => break EngineEnd::ClockSet,
+                () = engine.ended() => break EngineEnd::Failed,
+                () = elector.changed(&leadership) => break EngineEnd::Lost,
                 order = self.inbox.recv() => match order {
                     Some(RunnerCommand::Change(cluster, catalog, reply)) => {
-                        let _ = reply.send(self.change(&driver, cluster, catalog).await);
+                        let _ = reply.send(self.change(&engine, cluster, catalog).await);
                     }
                     Some(RunnerCommand::Stop) | None => break EngineEnd::Stopped,
                 },
-                () = sleep(LOOK) => self.attend_again(Some(&driver)).await,
+                () = sleep(LOOK) => self.attend_again(Some(&engine)).await,
             }
             if !self.parts.provider.is_well() {
                 tracing::error!(cluster = %cluster.name, "provider task panicked");
@@ -206,47 +206,47 @@ impl RunnerTask {
         elector.report_health(true);
         // From here on, the provider sends messages about the instances to the next leader.
         self.attend(None).await;
-        driver.stop().await;
+        engine.stop().await;
         self.front.drive(None);
         end
     }
 
     /// Registers the cluster and its engine with the provider.
-    async fn attend(&mut self, driver: Option<&EngineThread>) {
+    async fn attend(&mut self, engine: Option<&EngineThread>) {
         let cluster = self.parts.cluster.clone();
-        let events = driver.map(EngineThread::events);
-        let told = timeout(TOLD, self.parts.provider.attend(cluster, events)).await;
-        if std::mem::replace(&mut self.told, told.is_ok()) && !self.told {
+        let events = engine.map(EngineThread::events);
+        let registered = timeout(TOLD, self.parts.provider.attend(cluster, events)).await;
+        if std::mem::replace(&mut self.told, registered.is_ok()) && !self.told {
             let cluster = &self.parts.cluster.name;
             tracing::warn!(%cluster, "AWS region task is slow, continuing without its data");
         }
     }
 
     /// Repeats the registration if it has not succeeded.
-    async fn attend_again(&mut self, driver: Option<&EngineThread>) {
+    async fn attend_again(&mut self, engine: Option<&EngineThread>) {
         if !self.told {
-            self.attend(driver).await;
+            self.attend(engine).await;
         }
     }
 
     async fn change(
         &mut self,
-        driver: &EngineThread,
+        engine: &EngineThread,
         cluster: Arc<Cluster>,
         catalog: Arc<Catalog>,
     ) -> bool {
         if self.parts.catalog != catalog {
-            if !driver.tell(Event::CatalogChanged(catalog.clone())).await {
+            if !engine.tell(Event::CatalogChanged(catalog.clone())).await {
                 return false;
             }
             self.parts.catalog = catalog;
         }
         if self.parts.cluster != cluster {
-            if !driver.tell(Event::ConfigChanged(cluster.clone())).await {
+            if !engine.tell(Event::ConfigChanged(cluster.clone())).await {
                 return false;
             }
             self.parts.cluster = cluster;
-            self.attend(Some(driver)).await;
+            self.attend(Some(engine)).await;
         }
         true
     }

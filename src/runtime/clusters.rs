@@ -26,7 +26,7 @@ use crate::host::{files, text};
 use crate::kubernetes::client::connect_issued;
 use crate::kubernetes::client::{Connection, connect};
 use crate::kubernetes::exec_credential;
-use crate::model::cluster::{ApiSettings, Cluster, ManagementMode, Simulated};
+use crate::model::cluster::{Cluster, ManagementMode, Simulated};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 #[cfg(feature = "aws")]
@@ -45,9 +45,9 @@ use crate::runtime::engine_loop::EngineDeps;
 use crate::runtime::fleet_task::FleetHandle;
 use crate::runtime::holder_identity::HolderIdentity;
 use crate::runtime::leader_election::{LeaderElector, LeaseBalancer};
-use crate::telemetry;
+use crate::telemetry::report_metrics;
 
-pub(crate) use error::{ApplyError, PrepareError};
+pub(crate) use error::{ApplyError, ConfigRefusal, PrepareError, ReloadError};
 
 /// A running cluster and its parts.
 struct Running {
@@ -141,8 +141,8 @@ impl ClusterSet {
         &self,
         clusters: Vec<Arc<Cluster>>,
     ) -> Result<Vec<Prepared>, PrepareError> {
-        let (prepared, broken) = self.prepare_each(clusters, ALL).await;
-        match broken.into_iter().next() {
+        let (prepared, failed) = self.prepare_each(clusters, ALL).await;
+        match failed.into_iter().next() {
             Some(FailedCluster { why, .. }) => Err(why),
             None => Ok(prepared),
         }
@@ -155,7 +155,7 @@ impl ClusterSet {
         patience: StartTimeouts,
     ) -> (Vec<Prepared>, Vec<FailedCluster>) {
         let mut catalogs: BTreeMap<Option<PathBuf>, Arc<Catalog>> = BTreeMap::new();
-        let (mut known, mut broken) = (Vec::new(), Vec::new());
+        let (mut with_catalog, mut broken) = (Vec::new(), Vec::new());
         for cluster in clusters {
             let exec = cluster.exec.as_ref().map(|it| it.catalog.clone());
             let simulated = cluster.simulated.as_ref().map(|it| it.catalog.clone());
@@ -167,15 +167,15 @@ impl ClusterSet {
             match catalog {
                 Ok(catalog) => {
                     catalogs.insert(source, catalog.clone());
-                    known.push((cluster, catalog));
+                    with_catalog.push((cluster, catalog));
                 }
                 Err(why) => broken.push(FailedCluster { cluster, why }),
             }
         }
-        let clusters = known.iter().map(|(cluster, _)| cluster.clone());
+        let clusters = with_catalog.iter().map(|(cluster, _)| cluster.clone());
         let mut waited: BTreeMap<usize, Arc<Cluster>> = clusters.enumerate().collect();
-        let each = known.into_iter().enumerate();
-        let mut each: FuturesUnordered<_> =
+        let each = with_catalog.into_iter().enumerate();
+        let mut preparations: FuturesUnordered<_> =
             each.map(|(at, (cluster, catalog))| async move {
                 (at, self.prepared(cluster, catalog).await)
             })
@@ -183,14 +183,14 @@ impl ClusterSet {
         let (mut over, mut is_over) = (pin!(sleep(patience.most)), false);
         let mut done = BTreeMap::new();
         let mut failed = BTreeMap::new();
-        while !(each.is_empty() || (is_over && done.len() >= patience.least)) {
+        while !(preparations.is_empty() || (is_over && done.len() >= patience.least)) {
             tokio::select! {
-                Some((at, prepared)) = each.next() => {
+                Some((at, prepared)) = preparations.next() => {
                     let Some(cluster) = waited.remove(&at) else {
                         continue;
                     };
                     match prepared {
-                        Ok(own) => drop(done.insert(at, own)),
+                        Ok(ready) => drop(done.insert(at, ready)),
                         Err(why) => drop(failed.insert(at, FailedCluster { cluster, why })),
                     }
                 }
@@ -216,8 +216,8 @@ impl ClusterSet {
             None => Catalog::shipped(),
             Some(path) => read_catalog(cluster, path)?,
         };
-        let mut running = self.running.values().map(|own| &own.catalog);
-        let same = running.find(|own| ***own == catalog).cloned();
+        let mut running = self.running.values().map(|running| &running.catalog);
+        let same = running.find(|used| ***used == catalog).cloned();
         Ok(same.unwrap_or_else(|| Arc::new(catalog)))
     }
 
@@ -252,28 +252,37 @@ impl ClusterSet {
     }
 
     async fn connected(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
-        let name = || cluster.name.clone();
+        let name = &cluster.name;
         if let Some(kubeconfig) = &cluster.kubeconfig {
             let connection = connect(kubeconfig, &cluster.api).await;
-            return connection.map_err(|it| PrepareError::Connect(name(), it));
+            return connection.map_err(|it| PrepareError::Connect(name.clone(), it));
         }
         #[cfg(feature = "aws")]
         if let Some(eks) = &cluster.eks {
             let account = self.keepers.of(cluster).await.shared.account.clone();
             let issued = eks::issued(account, cluster, eks).await;
-            let issued = issued.map_err(|error| PrepareError::Eks(name(), error.to_string()))?;
+            let issued =
+                issued.map_err(|error| PrepareError::Eks(name.clone(), error.to_string()))?;
             let connection = connect_issued(issued, &cluster.api);
-            return connection.map_err(|it| PrepareError::Connect(name(), it));
+            return connection.map_err(|it| PrepareError::Connect(name.clone(), it));
         }
-        Err(PrepareError::NoKubeconfig(name()))
+        Err(PrepareError::NoKubeconfig(name.clone()))
     }
 
     /// Returns the simulated cloud of the cluster, or creates one.
-    fn cloud(&self, name: &ClusterName, of: &Simulated, catalog: &Arc<Catalog>) -> CloudHandle {
-        let known = self.clouds.get(name).filter(|(settings, _)| settings == of);
+    fn cloud(
+        &self,
+        name: &ClusterName,
+        simulated: &Simulated,
+        catalog: &Arc<Catalog>,
+    ) -> CloudHandle {
+        let known = self
+            .clouds
+            .get(name)
+            .filter(|(settings, _)| settings == simulated);
         match known {
             Some((_, cloud)) => cloud.clone(),
-            None => CloudHandle::start(catalog.clone(), of.boot),
+            None => CloudHandle::start(catalog.clone(), simulated.boot),
         }
     }
 
@@ -283,17 +292,16 @@ impl ClusterSet {
     pub(crate) async fn apply(
         &mut self,
         prepared: Vec<Prepared>,
-        broken: Vec<FailedCluster>,
+        failed: Vec<FailedCluster>,
         limits: FleetLimits,
     ) -> Result<(), ApplyError> {
-        let goes_on = |name: &ClusterName, running: &Running| {
-            let new = prepared.iter().find(|it| it.parts.cluster.name == *name);
-            new.is_some_and(|new| running.can_go_on(&new.parts))
-        };
         let ending: Vec<ClusterName> = self
             .running
             .iter()
-            .filter(|(name, running)| !goes_on(name, running))
+            .filter(|(name, running)| {
+                let new = prepared.iter().find(|it| it.parts.cluster.name == **name);
+                !new.is_some_and(|new| running.can_go_on(&new.parts))
+            })
             .map(|(name, _)| name.clone())
             .collect();
         let stopped = ending.iter().filter_map(|name| self.running.remove(name));
@@ -301,24 +309,24 @@ impl ClusterSet {
         for name in ending {
             tracing::info!(cluster = %name, "stopped cluster");
             if !prepared.iter().any(|it| it.parts.cluster.name == name) {
-                telemetry::status(&name, false);
+                report_metrics::status(&name, false);
                 self.clouds.remove(&name);
             }
         }
         self.broken.clear();
         self.limits = limits;
-        self.drive(prepared, broken).await
+        self.drive(prepared, failed).await
     }
 
     /// Starts the failed clusters whose error is resolved.
     pub(crate) async fn mend(&mut self) -> Result<(), ApplyError> {
         let clusters = self.broken.values().map(|(cluster, _)| cluster.clone());
-        let (prepared, broken) = self.prepare_each(clusters.collect(), MENDING).await;
+        let (prepared, failed) = self.prepare_each(clusters.collect(), MENDING).await;
         if prepared.is_empty() {
-            broken.into_iter().for_each(|own| self.leave_out(own));
+            failed.into_iter().for_each(|failed| self.leave_out(failed));
             return Ok(());
         }
-        self.drive(prepared, broken).await
+        self.drive(prepared, failed).await
     }
 
     /// Returns whether a cluster has failed and is not running.
@@ -335,33 +343,33 @@ impl ClusterSet {
     async fn drive(
         &mut self,
         prepared: Vec<Prepared>,
-        broken: Vec<FailedCluster>,
+        failed: Vec<FailedCluster>,
     ) -> Result<(), ApplyError> {
-        for own in &prepared {
-            self.broken.remove(&own.parts.cluster.name);
+        for new in &prepared {
+            self.broken.remove(&new.parts.cluster.name);
         }
-        let new = prepared.iter().map(|own| own.parts.cluster.clone());
+        let new = prepared.iter().map(|new| new.parts.cluster.clone());
         let mut clusters: BTreeMap<ClusterName, Arc<Cluster>> =
-            new.map(|own| (own.name.clone(), own)).collect();
+            new.map(|cluster| (cluster.name.clone(), cluster)).collect();
         for (name, running) in &self.running {
-            let own = clusters.entry(name.clone());
-            own.or_insert_with(|| running.cluster.clone());
+            let entry = clusters.entry(name.clone());
+            entry.or_insert_with(|| running.cluster.clone());
         }
         #[cfg(feature = "aws")]
         self.keepers.configure({
-            let unheard = broken.iter().map(|own| own.cluster.name.clone());
+            let unheard = failed.iter().map(|failed| failed.cluster.name.clone());
             clusters.keys().cloned().chain(unheard).collect()
         });
         let managed = clusters
             .values()
             .filter(|cluster| cluster.mode == ManagementMode::Manage);
-        let managed: Vec<ClusterName> = managed.map(|own| own.name.clone()).collect();
+        let managed: Vec<ClusterName> = managed.map(|cluster| cluster.name.clone()).collect();
         self.company.configure(self.limits.is_some(), &managed);
         // The nodes of failed clusters count toward the limits of the fleet.
-        let unheard = broken.iter().map(|own| own.cluster.clone());
+        let unheard = failed.iter().map(|failed| failed.cluster.clone());
         let clusters = clusters.into_values().chain(unheard).collect();
         self.fleet.configure(self.limits.clone(), clusters).await;
-        broken.into_iter().for_each(|own| self.leave_out(own));
+        failed.into_iter().for_each(|failed| self.leave_out(failed));
         let mut fault = None;
         for prepared in prepared {
             if let Err(error) = self.put(prepared).await {
@@ -373,21 +381,21 @@ impl ClusterSet {
 
     /// Records a failed cluster and logs the reason.
     fn leave_out(&mut self, FailedCluster { cluster, why }: FailedCluster) {
-        let said = format!("cannot start [{}]: {}", why.code(), text::chain(&why));
+        let reason = format!("cannot start [{}]: {}", why.code(), text::chain(&why));
         let name = cluster.name.clone();
-        let front = match self.broken.get(&name) {
-            Some((_, front)) => front.clone(),
+        let handle = match self.broken.get(&name) {
+            Some((_, handle)) => handle.clone(),
             None => Arc::new(ClusterHandle::new(name.clone())),
         };
-        if front.led_by().as_ref() != Some(&said) {
+        if handle.led_by().as_ref() != Some(&reason) {
             let (code, why) = (why.code(), text::chain(&why));
             let help = "Outrigger retries, at most every two minutes; other clusters are not \
                         affected";
             tracing::error!(cluster = %name, code, why, help, "cannot start cluster");
         }
-        front.show(ClusterHealth::Degraded, Vec::new());
-        front.lead_by(Some(said));
-        self.broken.insert(name, (cluster, front));
+        handle.show(ClusterHealth::Degraded, Vec::new());
+        handle.lead_by(Some(reason));
+        self.broken.insert(name, (cluster, handle));
     }
 
     /// Starts a cluster, or applies a change to a running cluster.
@@ -470,8 +478,8 @@ impl ClusterSet {
         }
         #[cfg(feature = "aws")]
         if !cluster.region.is_empty() && !cluster.node_classes.is_empty() {
-            let region_handle = self.keepers.of(cluster).await;
-            let ec2 = Ec2::new(cluster.clone(), connection.clone(), region_handle);
+            let region = self.keepers.of(cluster).await;
+            let ec2 = Ec2::new(cluster.clone(), connection.clone(), region);
             return Ok(Arc::new(ec2));
         }
         match cluster.mode {
@@ -520,8 +528,8 @@ impl ClusterSet {
     /// The handles of all clusters.
     pub(crate) fn shown(&self) -> Clusters {
         let running = self.running.values().map(|it| &it.post.front);
-        let broken = self.broken.values().map(|(_, front)| front);
-        let mut all: Clusters = running.chain(broken).cloned().collect();
+        let failed = self.broken.values().map(|(_, handle)| handle);
+        let mut all: Clusters = running.chain(failed).cloned().collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
     }
@@ -530,12 +538,9 @@ impl ClusterSet {
 impl Running {
     /// Returns whether the running engine can apply the changed configuration.
     fn can_go_on(&self, new: &EngineDeps) -> bool {
-        let connected = |api: &ApiSettings| {
-            let proxy = api.proxy.clone();
-            (api.poll, api.qps, api.burst, api.watch_list, proxy)
-        };
         let (old, print) = (&self.cluster, new.connection.print);
         let new = &new.cluster;
+        let (old_api, new_api) = (&old.api, &new.api);
         old.installation == new.installation
             && (old.mode, &old.lease) == (new.mode, &new.lease)
             && (&old.kubeconfig, &old.eks) == (&new.kubeconfig, &new.eks)
@@ -545,7 +550,9 @@ impl Running {
             && old.exec == new.exec
             // The arguments of the exec program.
             && (old.exec.is_none() || old.node_classes == new.node_classes)
-            && connected(&old.api) == connected(&new.api)
+            && (old_api.poll, old_api.qps) == (new_api.poll, new_api.qps)
+            && (old_api.burst, old_api.watch_list) == (new_api.burst, new_api.watch_list)
+            && old_api.proxy == new_api.proxy
             && old.kinds() == new.kinds()
     }
 

@@ -62,7 +62,7 @@ struct Revision {
 impl Revision {
     fn new(
         texts: Rc<LoadedSources>,
-        held: BTreeMap<SsmOutput, ParameterState>,
+        parameters: BTreeMap<SsmOutput, ParameterState>,
         config: &Config,
     ) -> Self {
         let now = clock::monotonic();
@@ -70,10 +70,10 @@ impl Revision {
             due: config
                 .polled
                 .iter()
-                .filter_map(|own| Some((own.clone(), again(own, now)?)))
+                .filter_map(|polled| Some((polled.clone(), again(polled, now)?)))
                 .collect(),
             texts,
-            held,
+            held: parameters,
         }
     }
 }
@@ -84,7 +84,7 @@ impl ConfigSource {
         Self::asking(
             wanted,
             state_directory,
-            Box::new(|own| parameter(own).boxed()),
+            Box::new(|output| parameter(output).boxed()),
         )
     }
 
@@ -92,7 +92,7 @@ impl ConfigSource {
         Self {
             wanted,
             ask,
-            copy: state_directory.map(|own| own.join(COPY)),
+            copy: state_directory.map(|directory| directory.join(COPY)),
             made: Revision::default(),
             before: None,
             may_pass: false,
@@ -112,8 +112,8 @@ impl ConfigSource {
         if let Some(before) = self.before.take() {
             let now = clock::monotonic();
             self.made = before;
-            for (own, due) in &mut self.made.due {
-                *due = again(own, now).unwrap_or(*due);
+            for (polled, due) in &mut self.made.due {
+                *due = again(polled, now).unwrap_or(*due);
             }
             self.save();
         }
@@ -122,28 +122,28 @@ impl ConfigSource {
     /// Reads the configuration. If it is invalid, the last one is kept.
     pub(crate) async fn read(&mut self) -> Result<Config, Vec<Diagnostic>> {
         let texts = Rc::new(files::read(&self.wanted));
-        let asked = RefCell::new(BTreeSet::new());
+        let requested = RefCell::new(BTreeSet::new());
         let first = texts.config(&|text| {
-            asked.borrow_mut().insert(text.clone());
+            requested.borrow_mut().insert(text.clone());
             ParameterState::Unasked
         });
-        let asked = asked.into_inner();
-        if asked.is_empty() {
+        let requested = requested.into_inner();
+        if requested.is_empty() {
             self.may_pass = false;
             let config = first?;
             self.adopt(texts, BTreeMap::new(), &config);
             return Ok(config);
         }
-        let held = self.told(asked).await;
+        let parameters = self.told(requested).await;
         // A configuration that is valid with mock values fails only because of external values.
         self.may_pass = first.is_ok() || !self.stale.is_empty() || self.may_pass;
-        let mut config = texts.config(&|text| known(&held, text))?;
+        let mut config = texts.config(&|text| known(&parameters, text))?;
         let stale = self.stale.iter().map(|(parameter, why)| {
             let detail = format!("Using the last known value of parameter {parameter}: {why}.");
             Diagnostic::warning(ProblemCode::Unreadable, detail)
         });
         config.warnings.extend(stale);
-        self.adopt(texts, held, &config);
+        self.adopt(texts, parameters, &config);
         Ok(config)
     }
 
@@ -162,19 +162,19 @@ impl ConfigSource {
                 .filter(|(_, due)| *due <= next)
                 .map(|(polled, _)| polled.clone())
                 .collect();
-            let asked = polled.into_iter().map(|own| own.parameter).collect();
-            let told = self.told(asked).await;
+            let requested = polled.into_iter().map(|polled| polled.parameter).collect();
+            let results = self.told(requested).await;
             let now = clock::monotonic();
-            for (own, due) in self.made.due.iter_mut().filter(|(_, due)| *due <= next) {
-                *due = again(own, now).unwrap_or(now + LIMIT);
+            for (polled, due) in self.made.due.iter_mut().filter(|(_, due)| *due <= next) {
+                *due = again(polled, now).unwrap_or(now + LIMIT);
             }
             for (parameter, why) in &self.stale {
                 tracing::warn!(parameter, why, "using the last known value");
             }
-            let mut held = self.made.held.clone();
-            for (parameter, new) in told {
+            let mut parameters = self.made.held.clone();
+            for (parameter, new) in results {
                 match &new {
-                    ParameterState::Text(_) => drop(held.insert(parameter, new)),
+                    ParameterState::Text(_) => drop(parameters.insert(parameter, new)),
                     ParameterState::Unreadable(why) => {
                         let parameter = parameter.name;
                         tracing::warn!(parameter, why, "using the last known value");
@@ -182,18 +182,18 @@ impl ConfigSource {
                     ParameterState::Unasked => {}
                 }
             }
-            if held == self.made.held {
+            if parameters == self.made.held {
                 continue;
             }
             let texts = self.made.texts.clone();
-            match texts.config(&|text| known(&held, text)) {
+            match texts.config(&|text| known(&parameters, text)) {
                 Ok(config) => {
-                    self.adopt(texts, held, &config);
+                    self.adopt(texts, parameters, &config);
                     return Ok(config);
                 }
                 Err(problems) => {
                     // Report an error once, until it changes.
-                    self.made.held = held;
+                    self.made.held = parameters;
                     return Err(problems);
                 }
             }
@@ -204,11 +204,11 @@ impl ConfigSource {
     fn adopt(
         &mut self,
         texts: Rc<LoadedSources>,
-        held: BTreeMap<SsmOutput, ParameterState>,
+        parameters: BTreeMap<SsmOutput, ParameterState>,
         config: &Config,
     ) {
-        let made = Revision::new(texts, held, config);
-        self.before = Some(std::mem::replace(&mut self.made, made));
+        let revision = Revision::new(texts, parameters, config);
+        self.before = Some(std::mem::replace(&mut self.made, revision));
         self.save();
     }
 
@@ -223,40 +223,45 @@ impl ConfigSource {
     }
 
     /// Reads parameter values, each with a timeout.
-    async fn told(&mut self, asked: BTreeSet<SsmOutput>) -> BTreeMap<SsmOutput, ParameterState> {
-        let late = || ParameterUnavailable {
-            may_pass: true,
-            why: format!("no response within {} s", LIMIT.as_secs()),
-        };
-        let all = join_all(asked.into_iter().map(async |own| {
-            let told = timeout(LIMIT, (self.ask)(own.clone())).await;
-            (own, told.unwrap_or_else(|_| Err(late())))
+    async fn told(
+        &mut self,
+        requested: BTreeSet<SsmOutput>,
+    ) -> BTreeMap<SsmOutput, ParameterState> {
+        let all = join_all(requested.into_iter().map(async |parameter| {
+            let response = timeout(LIMIT, (self.ask)(parameter.clone())).await;
+            let response = response.unwrap_or_else(|_| {
+                Err(ParameterUnavailable {
+                    may_pass: true,
+                    why: format!("no response within {} s", LIMIT.as_secs()),
+                })
+            });
+            (parameter, response)
         }))
         .await;
-        let mut held = BTreeMap::new();
+        let mut parameters = BTreeMap::new();
         (self.may_pass, self.stale) = (false, Vec::new());
-        for (own, told) in all {
-            let known = match told {
+        for (parameter, response) in all {
+            let state = match response {
                 Ok(text) => ParameterState::Text(text),
                 Err(unavailable_parameter) => {
                     let last = unavailable_parameter
                         .may_pass
-                        .then(|| self.last(&own))
+                        .then(|| self.last(&parameter))
                         .flatten();
                     self.may_pass |= unavailable_parameter.may_pass;
                     match last {
                         Some(last) => {
                             self.stale
-                                .push((own.name.clone(), unavailable_parameter.why));
+                                .push((parameter.name.clone(), unavailable_parameter.why));
                             ParameterState::Text(last)
                         }
                         None => ParameterState::Unreadable(unavailable_parameter.why),
                     }
                 }
             };
-            held.insert(own, known);
+            parameters.insert(parameter, state);
         }
-        held
+        parameters
     }
 
     /// The last known value of a parameter.
@@ -264,17 +269,21 @@ impl ConfigSource {
         if let Some(ParameterState::Text(text)) = self.made.held.get(parameter) {
             return Some(text.clone());
         }
-        let kept: Value =
+        let saved: Value =
             serde_json::from_str(&files::read_limited(self.copy.as_ref()?).ok()?).ok()?;
-        let own = kept.as_array()?.iter().find(|own| {
-            own["name"] == parameter.name.as_str() && own["region"] == json!(parameter.region)
+        let saved = saved.as_array()?.iter().find(|saved| {
+            saved["name"] == parameter.name.as_str() && saved["region"] == json!(parameter.region)
         })?;
-        Some(own["value"].as_str()?.to_owned())
+        Some(saved["value"].as_str()?.to_owned())
     }
 }
 
-fn known(held: &BTreeMap<SsmOutput, ParameterState>, parameter: &SsmOutput) -> ParameterState {
-    held.get(parameter)
+fn known(
+    parameters: &BTreeMap<SsmOutput, ParameterState>,
+    parameter: &SsmOutput,
+) -> ParameterState {
+    parameters
+        .get(parameter)
         .cloned()
         .unwrap_or_else(|| ParameterState::Unreadable("it was not read".to_owned()))
 }
@@ -285,10 +294,10 @@ fn again(polled: &Polled, now: Instant) -> Option<Instant> {
 }
 
 /// Writes parameter values to the file.
-fn save(path: &Path, held: &BTreeMap<SsmOutput, ParameterState>) -> io::Result<()> {
-    let all: Vec<Value> = held
+fn save(path: &Path, parameters: &BTreeMap<SsmOutput, ParameterState>) -> io::Result<()> {
+    let all: Vec<Value> = parameters
         .iter()
-        .filter_map(|(parameter, own)| match own {
+        .filter_map(|(parameter, state)| match state {
             ParameterState::Text(value) => Some(json!({
                 "name": parameter.name,
                 "region": parameter.region,
@@ -473,10 +482,10 @@ cluster "fleet" {{
         let mut again = origin(folder.path(), &answers);
         let config = again.read().await.expect("a configuration");
         assert_eq!(config.clusters[0].region, "one");
-        let told = config.warnings.iter().map(|own| own.detail.as_str());
+        let told = config.warnings.iter().map(|it| it.detail.as_str());
         assert!(
             told.into_iter()
-                .any(|own| own.contains("Using the last known value"))
+                .any(|detail| detail.contains("Using the last known value"))
         );
         // With changed files, an old response may be wrong, and a later start may succeed.
         write(folder.path(), "tags = { New = each.value.new }");

@@ -29,6 +29,7 @@ use tokio::time::{sleep, timeout};
 use crate::engine::views::status::ClusterStatus;
 use crate::host::text;
 use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
+use crate::runtime::clusters::ReloadError;
 use crate::runtime::control::inventory::{Holds, InventoryRequest, ToldInventory};
 use crate::runtime::systemd::SdNotify;
 use crate::state::candidates::PendingApproval;
@@ -76,7 +77,7 @@ pub(crate) enum ControlServerError {
 }
 
 /// A reload request that waits for its result.
-pub(crate) type Reload = oneshot::Sender<Result<(), String>>;
+pub(crate) type Reload = oneshot::Sender<Result<(), ReloadError>>;
 
 /// Status of all clusters.
 #[derive(Debug, Serialize, Deserialize)]
@@ -132,7 +133,7 @@ pub(crate) async fn start(
 ) -> Result<mpsc::Receiver<Reload>, ControlServerError> {
     let path = directory.join(SOCKET);
     let listener = listen(&path).await?;
-    let (reloads, asked) = mpsc::channel(RELOADS_MAX);
+    let (reloads, requests) = mpsc::channel(RELOADS_MAX);
     let server = ControlServer {
         clusters,
         manager,
@@ -150,7 +151,7 @@ pub(crate) async fn start(
             tracing::error!(%error, "control socket closed");
         }
     });
-    Ok(asked)
+    Ok(requests)
 }
 
 /// Opens the socket. Replaces the socket of a daemon that no longer runs, but no other file.
@@ -173,7 +174,7 @@ async fn listen(path: &Path) -> Result<UnixListener, ControlServerError> {
 }
 
 fn is_socket(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|own| own.file_type().is_socket())
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 async fn status(State(server): State<ControlServer>) -> Json<StatusResponse> {
@@ -188,23 +189,18 @@ async fn status(State(server): State<ControlServer>) -> Json<StatusResponse> {
 }
 
 async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
-    let asked = cluster.ask(|engine, now| engine.status(now));
-    let status = timeout(PATIENCE, asked).await.ok().flatten();
+    let status = cluster.ask(|engine, now| engine.status(now));
+    let status = timeout(PATIENCE, status).await.ok().flatten();
     let standing = cluster.standing();
-    let is_whole = || {
-        status
-            .as_ref()
-            .is_some_and(|status| status.held_by.is_none())
-    };
     ClusterStatusResponse {
         name: cluster.name.to_string(),
         standing: standing.as_str().to_owned(),
         is_well: match standing {
-            ClusterHealth::Ready => is_whole(),
+            ClusterHealth::Ready => status.as_ref().is_some_and(|it| it.held_by.is_none()),
             ClusterHealth::Standby => true,
             ClusterHealth::Degraded | ClusterHealth::Unready | ClusterHealth::Ended => false,
         },
-        led_by: cluster.led_by().map(|own| text::bounded(&own)),
+        led_by: cluster.led_by().map(|reason| text::bounded(&reason)),
         status,
     }
 }
@@ -212,29 +208,29 @@ async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
 /// Returns the inventory of a cluster. The engine returns values, and this function formats them.
 async fn inventory(
     State(server): State<ControlServer>,
-    Json(question): Json<InventoryRequest>,
+    Json(request): Json<InventoryRequest>,
 ) -> Result<Json<ToldInventory>, (StatusCode, String)> {
-    let Some(wanted) = question.wanted() else {
+    let Some(wanted) = request.wanted() else {
         let why = "too many labels or resources requested";
         return Err((StatusCode::BAD_REQUEST, why.to_owned()));
     };
     let clusters = server.clusters.borrow().clone();
     let Some(cluster) = clusters
         .iter()
-        .find(|front| front.name.as_str() == question.cluster)
+        .find(|cluster| cluster.name.as_str() == request.cluster)
     else {
-        let name = text::bounded(&question.cluster);
+        let name = text::bounded(&request.cluster);
         let why = format!("the daemon has no cluster {name:?}");
         return Err((StatusCode::NOT_FOUND, why));
     };
-    let asked = cluster.ask(move |engine, now| engine.inventory(&wanted, now));
-    let held = timeout(PATIENCE, asked).await.ok().flatten();
+    let inventory = cluster.ask(move |engine, now| engine.inventory(&wanted, now));
+    let inventory = timeout(PATIENCE, inventory).await.ok().flatten();
     Ok(Json(ToldInventory {
         format_version: FORMAT.to_owned(),
         name: cluster.name.to_string(),
         standing: cluster.standing().as_str().to_owned(),
-        led_by: cluster.led_by().map(|own| text::bounded(&own)),
-        holds: held.map(Holds::from),
+        led_by: cluster.led_by().map(|reason| text::bounded(&reason)),
+        holds: inventory.map(Holds::from),
         timeline: cluster.timeline(),
     }))
 }
@@ -249,18 +245,18 @@ async fn held(cluster: &ClusterHandle) -> Option<String> {
                 .ask(|engine, _| engine.weighed().map(Option::<&PendingApproval>::cloned))
                 .await
             {
-                Some(Some(held)) => return held,
+                Some(Some(approval)) => return approval,
                 Some(None) if cluster.standing() != ClusterHealth::Degraded => sleep(LOOK).await,
                 Some(None) | None => return None,
             }
         }
     };
-    let held = timeout(WEIGHED, weighed).await.ok().flatten()?;
-    let (name, nodes, total) = (&cluster.name, held.nodes.len(), held.total);
+    let approval = timeout(WEIGHED, weighed).await.ok().flatten()?;
+    let (name, nodes, total) = (&cluster.name, approval.nodes.len(), approval.total);
     Some(format!(
         "cluster {name}: the configuration would disrupt {nodes} of {total} nodes, more than \
          max_disrupted_per_reload; approve with outrigger reload --accept {}",
-        held.id
+        approval.id
     ))
 }
 
@@ -279,11 +275,11 @@ async fn reload(
     match timeout(RELOADED, answer).await {
         Ok(Ok(Ok(()))) => {
             let clusters = server.clusters.borrow().clone();
-            let held = join_all(clusters.iter().map(|cluster| held(cluster))).await;
-            let held: Vec<String> = held.into_iter().flatten().collect();
-            (StatusCode::OK, held.join("\n"))
+            let pending = join_all(clusters.iter().map(|cluster| held(cluster))).await;
+            let pending: Vec<String> = pending.into_iter().flatten().collect();
+            (StatusCode::OK, pending.join("\n"))
         }
-        Ok(Ok(Err(why))) => (StatusCode::CONFLICT, text::line(&why)),
+        Ok(Ok(Err(error))) => (StatusCode::CONFLICT, text::line(&error.to_string())),
         Ok(Err(_)) => {
             let why = "the daemon is stopping";
             (StatusCode::SERVICE_UNAVAILABLE, why.to_owned())

@@ -35,10 +35,11 @@ impl Cron {
         schedule: &'static str,
         mut body: impl FnMut() + Send + Sync + 'static,
     ) -> Result<(), CronError> {
-        let fault = |source| CronError::Schedule { schedule, source };
-        let job = Job::new(schedule, move |_, _| body()).map_err(fault)?;
-        self.0.add(job).await.map_err(fault)?;
-        Ok(())
+        let added = match Job::new(schedule, move |_, _| body()) {
+            Ok(job) => self.0.add(job).await.map(drop),
+            Err(error) => Err(error),
+        };
+        added.map_err(|source| CronError::Schedule { schedule, source })
     }
 
     /// Stops the scheduler.

@@ -19,7 +19,8 @@ use crate::model::fleet::FleetLimits;
 use crate::providers::aws::region::Regions;
 use crate::runtime::cluster_handle::Clusters;
 use crate::runtime::clusters::{
-    ALL, ApplyError, ClusterSet, FailedCluster, PrepareError, Prepared, STARTING,
+    ALL, ApplyError, ClusterSet, ConfigRefusal, FailedCluster, PrepareError, Prepared, ReloadError,
+    STARTING,
 };
 use crate::runtime::control::Reload;
 use crate::runtime::cron::{Cron, CronError};
@@ -71,10 +72,10 @@ pub(crate) struct DesiredConfig {
 /// A source of configurations.
 pub(crate) trait ConfigOrigin {
     /// Reads the configuration, or returns an error.
-    async fn read(&mut self) -> Result<DesiredConfig, String>;
+    async fn read(&mut self) -> Result<DesiredConfig, ConfigRefusal>;
 
     /// Waits for a change that needs no reload request, and reads the configuration.
-    async fn changed(&mut self) -> Result<DesiredConfig, String>;
+    async fn changed(&mut self) -> Result<DesiredConfig, ConfigRefusal>;
 
     /// The last configuration could not be applied. The previous one stays in effect.
     fn refused(&mut self);
@@ -93,94 +94,96 @@ pub(crate) async fn run(
         mut stop,
     }: Signals,
 ) -> Result<(), RunError> {
-    let telemetry = wanted.telemetry;
-    let mut written = wanted.written;
+    let mut in_effect = SettingsInEffect {
+        telemetry: wanted.telemetry,
+        written: wanted.written,
+        level,
+    };
     let directory = systemd::directory("RUNTIME_DIRECTORY");
-    let mut drivers = ClusterSet::start_as(identity(directory.as_deref()));
-    let (prepared, broken) = tokio::select! {
-        some = prepare_some(&drivers, wanted.clusters) => some?,
+    let mut cluster_set = ClusterSet::start_as(identity(directory.as_deref()));
+    let (prepared, failed) = tokio::select! {
+        some = prepare_some(&cluster_set, wanted.clusters) => some?,
         () = stop.called() => return Ok(()),
     };
-    let counted = MetricsRecorder::init(&telemetry, &written)?;
-    let (show, shown) = watch::channel(Clusters::new());
-    serve(&telemetry, shown, &counted).await?;
-    if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
-        drivers.stop().await;
+    let metrics = MetricsRecorder::init(&in_effect.telemetry, &in_effect.written)?;
+    let (handles, receiver) = watch::channel(Clusters::new());
+    serve(&in_effect.telemetry, receiver, &metrics).await?;
+    if let Err(error) = cluster_set.apply(prepared, failed, wanted.fleet).await {
+        cluster_set.stop().await;
         return Err(error.into());
     }
-    show.send_replace(drivers.shown());
+    handles.send_replace(cluster_set.shown());
     let manager = SdNotify::default();
-    tokio::spawn(manager.clone().watch_over(show.subscribe()));
-    let mut asked = answer(directory, show.subscribe(), &manager).await;
-    let cron = remind(&show, counted).await?;
+    tokio::spawn(manager.clone().watch_over(handles.subscribe()));
+    let mut reloads = answer(directory, handles.subscribe(), &manager).await;
+    let cron = remind(&handles, metrics).await?;
     #[cfg(feature = "aws")]
-    refresh(&cron, drivers.keepers()).await?;
+    refresh(&cron, cluster_set.keepers()).await?;
     let mut wait = AGAIN;
     let mut again = Box::pin(sleep(wait));
     loop {
-        let (mut caller, mut news) = (None, None);
+        let (mut caller, mut changed_config) = (None, None);
         tokio::select! {
             () = stop.called() => break,
-            name = drivers.ended() => {
-                drivers.lost(&name).await;
-                show.send_replace(drivers.shown());
+            name = cluster_set.ended() => {
+                cluster_set.lost(&name).await;
+                handles.send_replace(cluster_set.shown());
                 continue;
             }
             _ = hangup.recv() => {}
-            () = &mut again, if !drivers.is_whole() => {
+            () = &mut again, if !cluster_set.is_whole() => {
                 tokio::select! {
-                    () = mend(&mut drivers, &show) => {}
+                    () = mend(&mut cluster_set, &handles) => {}
                     () = stop.called() => break,
                 }
                 wait = (wait * 2).min(AGAIN_MAX);
                 again = Box::pin(sleep(wait));
                 continue;
             }
-            Some(reload) = asked.recv() => caller = Some(reload),
-            changed = origin.changed() => news = Some(changed),
+            Some(reload) = reloads.recv() => caller = Some(reload),
+            changed = origin.changed() => changed_config = Some(changed),
         }
         manager.reloading();
-        let in_force = (&telemetry, &mut written);
-        let read = tokio::select! {
-            read = renewed(&mut drivers, (&mut origin, news), in_force, &level) => read,
+        let result = tokio::select! {
+            result = in_effect.renew(&mut cluster_set, &mut origin, changed_config) => result,
             () = stop.called() => break,
         };
-        report_metrics::reloaded(read.is_ok());
-        show.send_replace(drivers.shown());
-        manager.reloaded(read.clone().err());
+        report_metrics::reloaded(result.is_ok());
+        handles.send_replace(cluster_set.shown());
+        manager.reloaded(result.as_ref().err().map(ToString::to_string));
         // The caller may have disconnected.
-        drop(caller.map(|own: Reload| own.send(read)));
+        drop(caller.map(|reply: Reload| reply.send(result)));
     }
     // The control socket is closed.
-    drop(asked);
+    drop(reloads);
     manager.stopping();
     cron.stop().await;
-    drivers.stop().await;
+    cluster_set.stop().await;
     tracing::info!("stopped");
     Ok(())
 }
 
 /// Prepares clusters. Returns an error if none can be started.
 async fn prepare_some(
-    drivers: &ClusterSet,
+    cluster_set: &ClusterSet,
     clusters: Vec<Arc<Cluster>>,
 ) -> Result<(Vec<Prepared>, Vec<FailedCluster>), PrepareError> {
-    let (prepared, mut broken) = drivers.prepare_each(clusters, STARTING).await;
-    if prepared.is_empty() && !broken.is_empty() {
+    let (prepared, mut failed) = cluster_set.prepare_each(clusters, STARTING).await;
+    if prepared.is_empty() && !failed.is_empty() {
         // If one of the errors may resolve itself, a restart may help.
-        let passing = broken.iter().position(|own| own.why.may_pass());
-        return Err(broken.swap_remove(passing.unwrap_or(0)).why);
+        let passing = failed.iter().position(|it| it.why.may_pass());
+        return Err(failed.swap_remove(passing.unwrap_or(0)).why);
     }
-    Ok((prepared, broken))
+    Ok((prepared, failed))
 }
 
 /// Starts failed clusters whose error is resolved.
-async fn mend(drivers: &mut ClusterSet, show: &watch::Sender<Clusters>) {
-    if let Err(error) = drivers.mend().await {
+async fn mend(cluster_set: &mut ClusterSet, handles: &watch::Sender<Clusters>) {
+    if let Err(error) = cluster_set.mend().await {
         let why = text::chain(&error);
         tracing::error!(why, "cannot start recovered clusters");
     }
-    show.send_replace(drivers.shown());
+    handles.send_replace(cluster_set.shown());
 }
 
 /// The identity of this process.
@@ -193,20 +196,20 @@ fn identity(directory: Option<&Path>) -> HolderIdentity {
 /// requests. Clusters run even if the socket cannot be served.
 async fn answer(
     directory: Option<PathBuf>,
-    shown: watch::Receiver<Clusters>,
+    handles: watch::Receiver<Clusters>,
     manager: &SdNotify,
 ) -> mpsc::Receiver<Reload> {
-    let nobody = || mpsc::channel(1).1;
-    let Some(directory) = directory else {
-        tracing::info!("no RUNTIME_DIRECTORY, not serving status and reload");
-        return nobody();
-    };
-    let started = control::start(&directory, shown, manager.clone()).await;
-    started.unwrap_or_else(|error| {
-        let why = text::chain(&error);
-        tracing::warn!(why, "cannot serve status and reload");
-        nobody()
-    })
+    match directory {
+        None => tracing::info!("no RUNTIME_DIRECTORY, not serving status and reload"),
+        Some(directory) => match control::start(&directory, handles, manager.clone()).await {
+            Ok(requests) => return requests,
+            Err(error) => {
+                let why = text::chain(&error);
+                tracing::warn!(why, "cannot serve status and reload");
+            }
+        },
+    }
+    mpsc::channel(1).1
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, RunError> {
@@ -253,91 +256,102 @@ impl Stop {
 /// used only if it is free.
 async fn serve(
     telemetry: &Telemetry,
-    shown: watch::Receiver<Clusters>,
-    counted: &MetricsRecorder,
+    handles: watch::Receiver<Clusters>,
+    metrics: &MetricsRecorder,
 ) -> Result<(), AdminError> {
     if let Some(address) = &telemetry.listen {
-        return http_server::start(address, shown, counted.clone()).await;
+        return http_server::start(address, handles, metrics.clone()).await;
     }
-    if let Err(error) = http_server::start(DEFAULT_LISTEN, shown, counted.clone()).await {
+    if let Err(error) = http_server::start(DEFAULT_LISTEN, handles, metrics.clone()).await {
         let why = text::chain(&error);
         tracing::warn!(why, "cannot serve /livez, /readyz and /metrics");
     }
     Ok(())
 }
 
-/// Applies the given change, or reads `origin` and applies it.
-async fn renewed(
-    drivers: &mut ClusterSet,
-    (origin, news): (
-        &mut impl ConfigOrigin,
-        Option<Result<DesiredConfig, String>>,
-    ),
-    in_force: (&Telemetry, &mut ConfigValues),
-    level: &LogFilter,
-) -> Result<(), String> {
-    let wanted = match news {
-        Some(wanted) => wanted,
-        None => origin.read().await,
-    };
-    let given = wanted.is_ok();
-    let read = reloaded(drivers, wanted, in_force, level).await;
-    if given && read.is_err() {
-        origin.refused();
-    }
-    read
+/// The settings in effect: of the process, and of the last reload.
+struct SettingsInEffect {
+    /// The telemetry settings at the start.
+    telemetry: Telemetry,
+    written: ConfigValues,
+    level: LogFilter,
 }
 
-/// Applies a configuration, or returns why it is not fully applied.
-async fn reloaded(
-    drivers: &mut ClusterSet,
-    read: Result<DesiredConfig, String>,
-    (started, written): (&Telemetry, &mut ConfigValues),
-    level: &LogFilter,
-) -> Result<(), String> {
-    let kept = |why: String| {
-        tracing::error!(why, "configuration not reloaded, keeping the previous one");
-        Err(format!("the previous configuration stays in effect: {why}"))
-    };
-    let wanted = match read {
-        Ok(wanted) => wanted,
-        Err(why) => return kept(why),
-    };
-    let refused = |why: &PrepareError| format!("{} [{}]", text::chain(why), why.code());
-    if let Some(why) = drivers.too_much(&wanted.clusters).await {
-        return kept(refused(&why));
-    }
-    let (prepared, broken) = drivers.prepare_each(wanted.clusters, ALL).await;
-    // Clusters that had failed before may still fail, because they are not running.
-    let new = broken
-        .iter()
-        .find(|own| !drivers.is_broken(&own.cluster.name));
-    if let Some(FailedCluster { why, .. }) = new {
-        return kept(refused(why));
-    }
-    if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
-        let why = text::chain(&error);
-        tracing::error!(why, "configuration reloaded in part");
-        return Err(format!("the configuration is only partly in effect: {why}"));
-    }
-    log_config_changes(written, &wanted.written);
-    *written = wanted.written;
-    report_metrics::in_force(written);
-    let new = wanted.telemetry;
-    level.set(new.log_level);
-    for (argument, changed) in [
-        ("listen", new.listen != started.listen),
-        ("log.format", new.log_format != started.log_format),
-        ("otlp", new.otlp != started.otlp),
-        ("metrics.names", new.metric_names != started.metric_names),
-        ("metrics.per_node", new.per_node != started.per_node),
-    ] {
-        if changed {
-            tracing::warn!("telemetry.{argument} changed, restart the daemon to apply it");
+impl SettingsInEffect {
+    /// Applies the given change, or reads `origin` and applies it. Returns why the configuration
+    /// is not fully applied.
+    async fn renew(
+        &mut self,
+        cluster_set: &mut ClusterSet,
+        origin: &mut impl ConfigOrigin,
+        changed_config: Option<Result<DesiredConfig, ConfigRefusal>>,
+    ) -> Result<(), ReloadError> {
+        let read = match changed_config {
+            Some(read) => read,
+            None => origin.read().await,
+        };
+        let wanted = match read {
+            Ok(wanted) => wanted,
+            Err(refusal) => return Err(keep_previous(refusal)),
+        };
+        let result = self.apply(cluster_set, wanted).await;
+        if result.is_err() {
+            origin.refused();
         }
+        result
     }
-    tracing::info!(clusters = drivers.len(), "reloaded configuration");
-    Ok(())
+
+    async fn apply(
+        &mut self,
+        cluster_set: &mut ClusterSet,
+        wanted: DesiredConfig,
+    ) -> Result<(), ReloadError> {
+        if let Some(error) = cluster_set.too_much(&wanted.clusters).await {
+            return Err(keep_previous(ConfigRefusal::Prepare(error)));
+        }
+        let (prepared, mut failed_clusters) = cluster_set.prepare_each(wanted.clusters, ALL).await;
+        // Clusters that had failed before may still fail, because they are not running.
+        let new = failed_clusters
+            .iter()
+            .position(|failed| !cluster_set.is_broken(&failed.cluster.name));
+        if let Some(new) = new {
+            let error = failed_clusters.swap_remove(new).why;
+            return Err(keep_previous(ConfigRefusal::Prepare(error)));
+        }
+        if let Err(error) = cluster_set
+            .apply(prepared, failed_clusters, wanted.fleet)
+            .await
+        {
+            let why = text::chain(&error);
+            tracing::error!(why, "configuration reloaded in part");
+            return Err(ReloadError::Partial(error));
+        }
+        log_config_changes(&self.written, &wanted.written);
+        self.written = wanted.written;
+        report_metrics::in_force(&self.written);
+        let (started, new) = (&self.telemetry, wanted.telemetry);
+        self.level.set(new.log_level);
+        for (argument, changed) in [
+            ("listen", new.listen != started.listen),
+            ("log.format", new.log_format != started.log_format),
+            ("otlp", new.otlp != started.otlp),
+            ("metrics.names", new.metric_names != started.metric_names),
+            ("metrics.per_node", new.per_node != started.per_node),
+        ] {
+            if changed {
+                tracing::warn!("telemetry.{argument} changed, restart the daemon to apply it");
+            }
+        }
+        tracing::info!(clusters = cluster_set.len(), "reloaded configuration");
+        Ok(())
+    }
+}
+
+/// Logs why the previous configuration stays in effect, and returns it as an error.
+fn keep_previous(refusal: ConfigRefusal) -> ReloadError {
+    let why = refusal.to_string();
+    tracing::error!(why, "configuration not reloaded, keeping the previous one");
+    ReloadError::Refused(refusal)
 }
 
 /// Logs the changes of the configuration.
@@ -353,16 +367,16 @@ fn log_config_changes(old: &ConfigValues, new: &ConfigValues) {
 
 /// Wakes every engine and trims the metrics.
 async fn remind(
-    show: &watch::Sender<Clusters>,
-    counted: MetricsRecorder,
+    handles: &watch::Sender<Clusters>,
+    metrics: MetricsRecorder,
 ) -> Result<Cron, CronError> {
     let cron = Cron::start().await?;
-    let clusters = show.subscribe();
+    let clusters = handles.subscribe();
     cron.every(REMINDER, move || {
-        for shown in clusters.borrow().iter() {
-            shown.remind();
+        for cluster in clusters.borrow().iter() {
+            cluster.remind();
         }
-        counted.drop_old_samples();
+        metrics.drop_old_samples();
     })
     .await?;
     Ok(cron)
@@ -370,10 +384,10 @@ async fn remind(
 
 /// Triggers refreshes of AWS data. Each region task knows what is due.
 #[cfg(feature = "aws")]
-async fn refresh(cron: &Cron, keepers: Arc<Regions>) -> Result<(), CronError> {
+async fn refresh(cron: &Cron, regions: Arc<Regions>) -> Result<(), CronError> {
     cron.every(REMINDER, move || {
-        let keepers = keepers.clone();
-        tokio::spawn(async move { keepers.tick().await });
+        let regions = regions.clone();
+        tokio::spawn(async move { regions.tick().await });
     })
     .await
 }

@@ -19,7 +19,7 @@ use tracing::{Instrument, Span};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, IssuedCommand};
+use crate::engine::command::{Command, CommandId, CommandResult, IssuedCommand};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::host::clock::{self, Moment, SteadyClock, Stopwatch};
@@ -36,9 +36,9 @@ use crate::providers::Provider;
 use crate::runtime::cluster_handle::{
     ClusterHandle, ClusterHealth, EngineChannel, EngineQuery, PATIENCE,
 };
-use crate::runtime::fleet_task::{self, FleetClient};
+use crate::runtime::fleet_task::{self, FleetClient, unknown_outcome};
 use crate::telemetry::cluster_collector::Sync;
-use crate::telemetry::{self, otlp};
+use crate::telemetry::{self, otlp, report_metrics};
 
 /// Capacity of the event channel. Watches wait when it is full.
 const INBOX: usize = 1024;
@@ -92,7 +92,7 @@ impl EngineThread {
         parts: EngineDeps,
         term: u64,
         fleet_client: FleetClient,
-        front: Arc<ClusterHandle>,
+        handle: Arc<ClusterHandle>,
     ) -> std::io::Result<Self> {
         let connection = parts.connection.of_term(term);
         let (events, inbox) = mpsc::channel(INBOX);
@@ -104,12 +104,12 @@ impl EngineThread {
         let name = parts.cluster.name.clone();
         let watches = watching::start(&parts.cluster, &connection, &events);
         let runtime = Handle::current();
-        front.drive(Some(EngineChannel {
+        handle.drive(Some(EngineChannel {
             events: events.clone(),
             questions: ask,
         }));
         let mut engine = Engine::new(clock::seed());
-        if front.is_mismatched() {
+        if handle.is_mismatched() {
             engine.report_first_match();
         }
         let engine_loop = EngineLoop {
@@ -124,7 +124,7 @@ impl EngineThread {
                 watches,
             }),
             event_recorder: None,
-            front,
+            front: handle,
             inbox,
             questions,
             fleet_client,
@@ -176,7 +176,7 @@ impl EngineThread {
     /// Returns when the engine stops because the clock was set.
     pub(crate) async fn clock_set(&self) {
         let mut clock_set = self.clock_set.clone();
-        if clock_set.wait_for(|own| *own).await.is_err() {
+        if clock_set.wait_for(|is_set| *is_set).await.is_err() {
             // It has stopped for a different reason.
             std::future::pending().await
         }
@@ -210,14 +210,10 @@ impl CommandExecutor {
         let began = Stopwatch::start();
         let call = self.guarded(issued.command, not_after);
         let call = AssertUnwindSafe(call).catch_unwind();
-        let unknown = |text: String| CommandResult::Failed {
-            kind: FailureKind::Unknown,
-            text,
-        };
         let answer = match timeout(COMMAND, call).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => unknown(format!("{name}: panicked")),
-            Err(_) => unknown(format!("{name}: no response within {COMMAND:?}")),
+            Ok(Err(_)) => unknown_outcome(format!("{name}: panicked")),
+            Err(_) => unknown_outcome(format!("{name}: no response within {COMMAND:?}")),
         };
         let outcome = telemetry::command(&self.cluster, name, &answer, began.elapsed());
         Span::current().record("outcome", outcome);
@@ -233,10 +229,7 @@ impl CommandExecutor {
         let fence = self.connection.fence.until(not_after);
         let call = fence::within([fence.clone()], self.dispatch(command));
         let done = fence.guard(call).await.flatten();
-        done.unwrap_or_else(|fenced| CommandResult::Failed {
-            kind: FailureKind::Unknown,
-            text: fenced.to_string(),
-        })
+        done.unwrap_or_else(|fenced| unknown_outcome(fenced.to_string()))
     }
 
     /// Clock skews between this host, the API server and the provider, measured from responses.
@@ -428,8 +421,8 @@ impl EngineLoop {
             self.managed = cluster.mode == ManagementMode::Manage;
             let heralds = self.managed && cluster.events;
             self.event_recorder = heralds.then(|| {
-                let known = self.event_recorder.take();
-                known.unwrap_or_else(|| {
+                let recorder = self.event_recorder.take();
+                recorder.unwrap_or_else(|| {
                     EventRecorder::start(&cluster.name, &self.executor.connection)
                 })
             });
@@ -444,7 +437,7 @@ impl EngineLoop {
         decides.in_scope(|| self.engine.handle(event, self.clock.now()));
         if passes {
             self.took = began.elapsed();
-            telemetry::pass(&self.executor.cluster, self.took);
+            report_metrics::pass(&self.executor.cluster, self.took);
         }
     }
 
@@ -456,8 +449,8 @@ impl EngineLoop {
     }
 
     /// Processes pending events, up to a maximum.
-    fn take_waiting(&mut self, most: usize) {
-        for _ in 0..most {
+    fn take_waiting(&mut self, limit: usize) {
+        for _ in 0..limit {
             match self.inbox.try_recv() {
                 Ok(event) => self.take(event),
                 Err(_) => return,
@@ -499,12 +492,9 @@ impl EngineLoop {
         let cluster = self.executor.cluster.clone();
         let began = Stopwatch::start();
         self.calls.spawn(async move {
-            let answer = timeout(COMMAND, answer)
-                .await
-                .unwrap_or_else(|_| CommandResult::Failed {
-                    kind: FailureKind::Unknown,
-                    text: format!("{name}: no response within {COMMAND:?}"),
-                });
+            let answer = timeout(COMMAND, answer).await.unwrap_or_else(|_| {
+                unknown_outcome(format!("{name}: no response within {COMMAND:?}"))
+            });
             telemetry::command(&cluster, name, &answer, began.elapsed());
             (id, answer)
         });
@@ -520,7 +510,9 @@ impl EngineLoop {
         while let Some(report) = self.engine.next_report() {
             telemetry::report(&self.executor.cluster, self.managed, &report);
             match &report {
-                Report::Planned { .. } => telemetry::planned(&self.executor.cluster, self.took),
+                Report::Planned { .. } => {
+                    report_metrics::planned(&self.executor.cluster, self.took)
+                }
                 Report::Mismatch(_) => self.front.set_mismatched(true),
                 Report::Matches => self.front.set_mismatched(false),
                 _ => {}
@@ -565,9 +557,8 @@ impl EngineLoop {
 
     /// In observe mode, results of calls in flight do not matter because they change nothing.
     fn has_stopped(&self) -> bool {
-        let late = |by: Timestamp| self.clock.now() >= by;
         self.stop_by
-            .is_some_and(|by| !self.managed || self.calls.is_empty() || late(by))
+            .is_some_and(|by| !self.managed || self.calls.is_empty() || self.clock.now() >= by)
     }
 
     /// Time until the next timer, without new events.

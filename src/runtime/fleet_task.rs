@@ -53,12 +53,12 @@ impl FleetHandle {
     /// Starts a fleet without clusters.
     pub(crate) fn start() -> Self {
         let (requests, inbox) = mpsc::channel(QUEUE);
-        let region_handle = FleetTask {
+        let task = FleetTask {
             fleet: Fleet::default(),
             seats: BTreeMap::new(),
             lives: 0,
         };
-        tokio::spawn(region_handle.keep(inbox));
+        tokio::spawn(task.keep(inbox));
         Self { requests }
     }
 
@@ -128,13 +128,14 @@ impl FleetClient {
 pub(crate) async fn answered(answer: oneshot::Receiver<CommandResult>) -> CommandResult {
     answer
         .await
-        .unwrap_or_else(|_| failed("the fleet does not respond"))
+        .unwrap_or_else(|_| unknown_outcome("the fleet does not respond"))
 }
 
-fn failed(text: &str) -> CommandResult {
+/// The result of a command that may have taken effect.
+pub(crate) fn unknown_outcome(text: impl Into<String>) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Unknown,
-        text: text.to_owned(),
+        text: text.into(),
     }
 }
 
@@ -166,15 +167,15 @@ impl FleetTask {
     fn take(&mut self, request: FleetTaskRequest, now: Timestamp) {
         match request {
             FleetTaskRequest::Configure(limits, clusters) => {
-                let named =
-                    |name: &ClusterName| clusters.iter().any(|cluster| cluster.name == *name);
-                self.seats.retain(|name, _| named(name));
+                self.seats
+                    .retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
                 self.fleet.configure(limits, &clusters, now);
             }
             FleetTaskRequest::Join(cluster, reply) => {
                 self.lives += 1;
-                let (tell, news) = mpsc::channel(NEWS);
-                self.seats.insert(cluster.clone(), (self.lives, tell));
+                let (event_sender, news) = mpsc::channel(NEWS);
+                self.seats
+                    .insert(cluster.clone(), (self.lives, event_sender));
                 self.fleet.rejoin(&cluster, now);
                 let (life, view) = (self.lives, self.fleet.view_of(&cluster, now));
                 drop(reply.send(Joined { life, view, news }));
@@ -185,8 +186,8 @@ impl FleetTask {
                 issued,
                 reply,
             } => {
-                if self.seats.get(&cluster).is_none_or(|own| own.0 != life) {
-                    drop(reply.send(failed("another engine runs the cluster")));
+                if self.seats.get(&cluster).is_none_or(|seat| seat.0 != life) {
+                    drop(reply.send(unknown_outcome("another engine runs the cluster")));
                     return;
                 }
                 self.fleet.handle(&cluster, *issued, now);
@@ -205,11 +206,11 @@ impl FleetTask {
                 continue;
             }
             let is_view = matches!(event, Event::FleetChanged(_));
-            let told = self
+            let was_sent = self
                 .seats
                 .get(&cluster)
-                .is_none_or(|own| own.1.try_send(event).is_ok());
-            if !told && is_view {
+                .is_none_or(|seat| seat.1.try_send(event).is_ok());
+            if !was_sent && is_view {
                 self.fleet.missed(&cluster, now);
             }
         }

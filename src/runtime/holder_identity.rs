@@ -40,7 +40,7 @@ impl HolderIdentity {
         let host: String = host
             .trim()
             .chars()
-            .filter(|own| own.is_ascii_alphanumeric() || matches!(own, '-' | '.'))
+            .filter(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.'))
             .take(HOST_MAX)
             .collect();
         let mut bytes = [0; 12];
@@ -96,7 +96,7 @@ fn locked(path: &Path, name: &str) -> io::Result<(Option<String>, File)> {
     file.set_len(0)?;
     file.rewind()?;
     file.write_all(name.as_bytes())?;
-    Ok((Some(before).filter(|own| !own.is_empty()), file))
+    Ok((Some(before).filter(|name| !name.is_empty()), file))
 }
 
 #[cfg(test)]
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn nobody_is_dead_where_nothing_is_known() {
-        let own = HolderIdentity::new("", None);
-        assert!(!own.has_died(&own.holder(&"a".into())));
-        assert!(!own.has_died("/a"));
+        let identity = HolderIdentity::new("", None);
+        assert!(!identity.has_died(&identity.holder(&"a".into())));
+        assert!(!identity.has_died("/a"));
         let nowhere = HolderIdentity::new("", Some("/nonexistent".as_ref()));
         assert!(!nowhere.has_died("/a"));
     }

@@ -31,15 +31,12 @@ struct ServedState {
 }
 
 /// The socket that systemd passes, if `outrigger.socket` is active.
-fn handed() -> Result<Option<TcpListener>, AdminError> {
-    let take = || {
-        let Some(listener) = ListenFd::from_env().take_tcp_listener(0)? else {
-            return Ok(None);
-        };
-        listener.set_nonblocking(true)?;
-        TcpListener::from_std(listener).map(Some)
+fn handed() -> io::Result<Option<TcpListener>> {
+    let Some(listener) = ListenFd::from_env().take_tcp_listener(0)? else {
+        return Ok(None);
     };
-    take().map_err(|it| AdminError("socket of the service manager".to_owned(), it))
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener).map(Some)
 }
 
 /// Serves until the process ends, on the socket of systemd if there is one, otherwise on the
@@ -49,7 +46,9 @@ pub(crate) async fn start(
     clusters: watch::Receiver<Clusters>,
     metrics: MetricsRecorder,
 ) -> Result<(), AdminError> {
-    let listener = match handed()? {
+    let passed =
+        handed().map_err(|it| AdminError("socket of the service manager".to_owned(), it))?;
+    let listener = match passed {
         Some(listener) => listener,
         None => TcpListener::bind(address)
             .await
@@ -74,9 +73,9 @@ pub(crate) async fn start(
 
 /// Ready if every cluster is ready or degraded. Not ready before the first status, and while an
 /// engine has just stopped.
-async fn readyz(State(shown): State<ServedState>, RawQuery(query): RawQuery) -> impl IntoResponse {
+async fn readyz(State(served): State<ServedState>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let verbose = query.is_some_and(|query| query.split('&').any(|it| it.starts_with("verbose")));
-    let clusters = shown.clusters.borrow().clone();
+    let clusters = served.clusters.borrow().clone();
     let mut text = String::new();
     let mut all = !clusters.is_empty();
     for cluster in &clusters {
@@ -89,8 +88,8 @@ async fn readyz(State(shown): State<ServedState>, RawQuery(query): RawQuery) -> 
                 standing.as_str()
             ));
             let undone = cluster.undone().into_iter();
-            for own in undone.filter(|_| standing != ClusterHealth::Ended) {
-                text.push_str(&format!("cluster {}: {own}\n", cluster.name));
+            for action in undone.filter(|_| standing != ClusterHealth::Ended) {
+                text.push_str(&format!("cluster {}: {action}\n", cluster.name));
             }
         }
     }
@@ -105,21 +104,21 @@ async fn readyz(State(shown): State<ServedState>, RawQuery(query): RawQuery) -> 
     )
 }
 
-async fn render(State(shown): State<ServedState>) -> impl IntoResponse {
+async fn render(State(served): State<ServedState>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    let clusters = shown.clusters.borrow().clone();
+    let clusters = served.clusters.borrow().clone();
     let now = clock::now();
-    let counted: Vec<_> = clusters
+    let samples: Vec<_> = clusters
         .iter()
         .flat_map(|cluster| cluster.counted(now))
         .collect();
-    let samples = counted.iter().map(|own| &own[..]);
+    let samples = samples.iter().map(|sample| &sample[..]);
     let names = clusters
         .iter()
         .map(|cluster| cluster.name.as_str())
         .collect();
     (
         [(header::CONTENT_TYPE, kind)],
-        shown.metrics.render(&names, samples),
+        served.metrics.render(&names, samples),
     )
 }

@@ -20,7 +20,7 @@ use crate::kubernetes::lease::{self, LeaseState};
 use crate::model::id::ClusterName;
 use crate::runtime::autoscaler_watch::{AutoscalerWatch, OtherAutoscaler};
 use crate::runtime::holder_identity::HolderIdentity;
-use crate::telemetry;
+use crate::telemetry::report_metrics;
 
 pub(crate) use balancer::LeaseBalancer;
 
@@ -90,22 +90,22 @@ impl LeaderElector {
         cluster: ClusterName,
         connection: Connection,
         identity: &HolderIdentity,
-        company: Arc<LeaseBalancer>,
+        balancer: Arc<LeaseBalancer>,
     ) -> Self {
         connection.fence.close();
-        let (turn, seen) = watch::channel(Leadership::default());
+        let (leadership, seen) = watch::channel(Leadership::default());
         let (stop, stopping) = watch::channel(false);
         let (rest, rested) = watch::channel(0);
         let me = identity.holder(&cluster);
-        let told = Some((company.clone(), cluster.clone()));
-        let seeker = ElectionTask {
+        let balanced = Some((balancer.clone(), cluster.clone()));
+        let task = ElectionTask {
             cluster,
             lookout: AutoscalerWatch::start(&connection),
             connection,
             candidate: LeaseObserver::new(&me),
             me,
             identity: identity.clone(),
-            company,
+            company: balancer,
             began: clock::monotonic(),
             known: None,
             until: None,
@@ -120,14 +120,14 @@ impl LeaderElector {
             returned: None,
             asks: 0,
             free: None,
-            turn,
+            turn: leadership,
         };
         Self {
             turn: seen,
             rest,
-            company: told,
+            company: balanced,
             stop,
-            task: Some(tokio::spawn(seeker.seek(stopping))),
+            task: Some(tokio::spawn(task.seek(stopping))),
         }
     }
 
@@ -141,8 +141,8 @@ impl LeaderElector {
 
     /// Returns when the state has changed.
     pub(crate) async fn changed(&mut self, was: &Leadership) {
-        let gone = self.turn.wait_for(|turn| turn != was).await.is_err();
-        if gone && self.turn() == *was {
+        let has_ended = self.turn.wait_for(|now| now != was).await.is_err();
+        if has_ended && self.turn() == *was {
             // Without an election the state never changes.
             std::future::pending().await
         }
@@ -150,8 +150,8 @@ impl LeaderElector {
 
     /// Sets whether the engine makes decisions while this host is the leader.
     pub(crate) fn report_health(&self, well: bool) {
-        if let Some((company, cluster)) = &self.company {
-            company.report_health(cluster, well);
+        if let Some((balancer, cluster)) = &self.company {
+            balancer.report_health(cluster, well);
         }
     }
 
@@ -222,19 +222,19 @@ struct ElectionTask {
 
 impl ElectionTask {
     async fn seek(mut self, mut stopping: watch::Receiver<bool>) {
-        let mut news = self.company.news();
+        let mut changes = self.company.news();
         loop {
             // A cancelled call may still take effect, and then its version is unknown and the Lease
             // cannot be released. Calls are therefore not cancelled. Each call has a timeout.
             let wait = self.step().await;
             // Ignore changes from this cluster itself.
-            news.borrow_and_update();
+            changes.borrow_and_update();
             tokio::select! {
                 () = sleep(wait) => {}
                 () = self.lookout.changed() => {}
                 _ = self.rested.changed() => {}
                 // A leader does not need changes of the first Lease of its group.
-                _ = news.changed(), if self.until.is_none() => {}
+                _ = changes.changed(), if self.until.is_none() => {}
                 _ = stopping.wait_for(|stop| *stop) => break,
             }
         }
@@ -258,22 +258,22 @@ impl ElectionTask {
                 return RETRY;
             }
         }
-        let known = match self.read().await {
-            Ok(known) => known,
+        let lease = match self.read().await {
+            Ok(lease) => lease,
             Err(why) => return self.failed(why),
         };
         let identity = &self.identity;
-        let hold = known.version.as_ref().map(|_| known.hold.clone());
+        let hold = lease.version.as_ref().map(|_| lease.hold.clone());
         let sight = self.candidate.see(hold, self.began.elapsed(), |holder| {
             identity.has_died(holder)
         });
-        let place = match sight {
+        let status = match sight {
             LeaseOwner::Free if self.barred => LeaseStatus::Unreachable,
             LeaseOwner::Free => LeaseStatus::Free,
             LeaseOwner::Mine => LeaseStatus::Mine,
-            LeaseOwner::Theirs(_) => LeaseStatus::Theirs(host_of(&known.hold.holder).to_owned()),
+            LeaseOwner::Theirs(_) => LeaseStatus::Theirs(host_of(&lease.hold.holder).to_owned()),
         };
-        let may_hold = self.company.take(&self.cluster, place);
+        let may_hold = self.company.take(&self.cluster, status);
         if may_hold || !matches!(sight, LeaseOwner::Free) {
             self.waits = None;
         }
@@ -285,12 +285,12 @@ impl ElectionTask {
         }
         match sight {
             LeaseOwner::Theirs(left) => {
-                self.follow(&format!("{} is the leader", known.hold.holder));
+                self.follow(&format!("{} is the leader", lease.hold.holder));
                 self.ask().await;
                 left.min(RETRY)
             }
-            LeaseOwner::Mine if let Some(why) = self.has_rested() => self.part(known, why).await,
-            LeaseOwner::Free if let Some(why) = self.yields(&known) => {
+            LeaseOwner::Mine if let Some(why) = self.has_rested() => self.part(lease, why).await,
+            LeaseOwner::Free if let Some(why) = self.yields(&lease) => {
                 self.follow(why.words());
                 RETRY
             }
@@ -300,7 +300,7 @@ impl ElectionTask {
                 RETRY
             }
             LeaseOwner::Free if !may_hold => self.wait(),
-            LeaseOwner::Free | LeaseOwner::Mine => self.hold(known).await,
+            LeaseOwner::Free | LeaseOwner::Mine => self.hold(lease).await,
         }
     }
 
@@ -310,12 +310,12 @@ impl ElectionTask {
         let leapt = self.connection.fence.has_run_out();
         let before = self.known.take();
         let is_sure = self.until.is_some() && !leapt;
-        if let Some(known) = before.as_ref().filter(|_| is_sure) {
-            return Ok(known.clone());
+        if let Some(lease) = before.as_ref().filter(|_| is_sure) {
+            return Ok(lease.clone());
         }
         let known = self.call(lease::holder(&self.connection.clone())).await?;
-        let is_same = before.is_some_and(|own| {
-            own.transitions == known.transitions && known.hold.holder == self.me
+        let is_same = before.is_some_and(|lease| {
+            lease.transitions == known.transitions && known.hold.holder == self.me
         });
         if leapt && !is_same {
             self.lose("another host may have been the leader meanwhile");
@@ -335,18 +335,18 @@ impl ElectionTask {
         RETRY
     }
 
-    async fn hold(&mut self, known: LeaseState) -> Duration {
+    async fn hold(&mut self, lease: LeaseState) -> Duration {
         let since = Moment::now();
         let (connection, me) = (self.connection.clone(), self.me.clone());
-        let held = lease::hold(&connection, &known, &me, since.wall);
-        let held = self.call(held).await;
-        self.barred = matches!(&held, Err(Failure::Fault(_)));
-        match held {
-            Ok(held) => {
-                let asked = held.asked.clone();
-                self.known = Some(held);
+        let holding = lease::hold(&connection, &lease, &me, since.wall);
+        let result = self.call(holding).await;
+        self.barred = matches!(&result, Err(Failure::Fault(_)));
+        match result {
+            Ok(lease) => {
+                let request = lease.asked.clone();
+                self.known = Some(lease);
                 self.lead(since);
-                let asked = self.gives(asked).then_some(PartingReason::Asked);
+                let asked = self.gives(request).then_some(PartingReason::Asked);
                 let why = asked.or(self.is_unfit().then_some(PartingReason::Unfit));
                 match (self.parting, why) {
                     (None, Some(why)) => {
@@ -371,10 +371,10 @@ impl ElectionTask {
 
     /// Returns whether another host has requested the cluster since the last renewal, and the
     /// balancer agrees.
-    fn gives(&mut self, asked: Option<String>) -> bool {
-        let before = self.heard.replace(asked.clone());
-        let news = before.is_some_and(|before| before != asked);
-        let host = asked.as_deref().map(asker);
+    fn gives(&mut self, request: Option<String>) -> bool {
+        let before = self.heard.replace(request.clone());
+        let news = before.is_some_and(|before| before != request);
+        let host = request.as_deref().map(asker);
         news && host.is_some_and(|host| self.company.gives_to(host))
     }
 
@@ -406,15 +406,15 @@ impl ElectionTask {
 
     /// Releases the Lease for the requesting host, or for all other hosts. If this fails, this host
     /// remains the leader.
-    async fn part(&mut self, known: LeaseState, why: PartingReason) -> Duration {
+    async fn part(&mut self, lease: LeaseState, why: PartingReason) -> Duration {
         self.lose(why.words());
         let (connection, now) = (self.connection.clone(), clock::now());
         let let_go = match why {
-            PartingReason::Asked => self.call(lease::part(&connection, &known, now)).await,
-            PartingReason::Unfit => self.call(lease::hold(&connection, &known, "", now)).await,
+            PartingReason::Asked => self.call(lease::part(&connection, &lease, now)).await,
+            PartingReason::Unfit => self.call(lease::hold(&connection, &lease, "", now)).await,
         };
         if let_go.is_err() {
-            self.known = Some(known);
+            self.known = Some(lease);
         } else if why == PartingReason::Unfit {
             self.handover = None;
             self.returned = Some(clock::monotonic());
@@ -425,15 +425,15 @@ impl ElectionTask {
 
     /// Why a free Lease is left to another host: it was released for that host, or this host was
     /// unfit.
-    fn yields(&mut self, known: &LeaseState) -> Option<PartingReason> {
-        if self.returned.is_some_and(|own| own.elapsed() < RETURNS) {
+    fn yields(&mut self, lease: &LeaseState) -> Option<PartingReason> {
+        if self.returned.is_some_and(|since| since.elapsed() < RETURNS) {
             return Some(PartingReason::Unfit);
         }
-        let asked = known
+        let request = lease
             .asked
             .as_deref()
-            .filter(|_| known.hold.holder.is_empty());
-        let host = asked.map(asker);
+            .filter(|_| lease.hold.holder.is_empty());
+        let host = request.map(asker);
         if host.is_none_or(|host| host == host_of(&self.me)) {
             self.free = None;
             return None;
@@ -446,7 +446,7 @@ impl ElectionTask {
     async fn ask(&mut self) {
         // The interval grows with each unanswered request.
         let pause = STEADY.saturating_mul(1 << self.asks.min(ASKS_MAX));
-        let is_due = self.asked.is_none_or(|own| own.elapsed() >= pause);
+        let is_due = self.asked.is_none_or(|last| last.elapsed() >= pause);
         if !is_due || !self.company.asks_for(&self.cluster) {
             return;
         }
@@ -454,8 +454,8 @@ impl ElectionTask {
         self.asks += 1;
         let connection = self.connection.clone();
         let host = host_of(&self.me);
-        let asked = self.call(lease::ask(&connection, host, clock::now())).await;
-        match asked {
+        let result = self.call(lease::ask(&connection, host, clock::now())).await;
+        match result {
             Ok(()) => tracing::info!(
                 cluster = %self.cluster,
                 "requesting handover of cluster from a host with at least two more clusters"
@@ -470,7 +470,7 @@ impl ElectionTask {
     fn lead(&mut self, since: Moment) {
         if self.until.is_none() {
             // A later term of the same Lease is greater, also on another host.
-            let transitions = self.known.as_ref().map_or(0, |own| own.transitions);
+            let transitions = self.known.as_ref().map_or(0, |lease| lease.transitions);
             let number = self.identity.next_term();
             let mark = format!("term/{}.{transitions}.{number}", self.cluster);
             self.term = self.connection.fence.begin(&mark);
@@ -478,7 +478,7 @@ impl ElectionTask {
             let is_handover = self.handover.is_some()
                 || self
                     .asked
-                    .is_some_and(|asked| asked.elapsed() < PARTS + YIELDS);
+                    .is_some_and(|requested_at| requested_at.elapsed() < PARTS + YIELDS);
             self.handover = is_handover.then(clock::monotonic);
             self.asks = 0;
             tracing::info!(
@@ -497,8 +497,8 @@ impl ElectionTask {
     /// Another host is the leader, or may become it.
     fn follow(&mut self, why: &str) {
         self.lose(why);
-        let news = !matches!(*self.turn.borrow(), Leadership::Follows(_));
-        if news {
+        let is_new = !matches!(*self.turn.borrow(), Leadership::Follows(_));
+        if is_new {
             tracing::info!(cluster = %self.cluster, why, "standing by as follower");
         }
         self.tell(Leadership::Follows(why.to_owned()));
@@ -530,10 +530,7 @@ impl ElectionTask {
 
     /// The Lease could not be read or written. A holder remains the leader until its time expires.
     fn failed(&mut self, why: Failure) -> Duration {
-        let left = self
-            .until
-            .map(|until| until.duration_since(clock::monotonic()));
-        if let Some(left) = left.filter(|left| !left.is_zero()) {
+        if let Some(left) = self.time_left().filter(|left| !left.is_zero()) {
             // Less than half of the remaining time, so that another retry fits.
             return (left / 2).clamp(AGAIN, RETRY);
         }
@@ -549,9 +546,9 @@ impl ElectionTask {
     /// This host lost leadership, or cannot acquire it.
     fn fail(&mut self, why: String) {
         self.lose(&why);
-        let turn = Leadership::Fails(why);
-        if *self.turn.borrow() != turn
-            && let Leadership::Fails(why) = &turn
+        let leadership = Leadership::Fails(why);
+        if *self.turn.borrow() != leadership
+            && let Leadership::Fails(why) = &leadership
         {
             let lease = &self.connection.lease;
             tracing::error!(
@@ -559,45 +556,48 @@ impl ElectionTask {
                 "cannot acquire Lease, taking no action"
             );
         }
-        self.tell(turn);
+        self.tell(leadership);
     }
 
-    fn tell(&self, turn: Leadership) {
-        telemetry::leads(&self.cluster, matches!(turn, Leadership::Leads(_)));
-        self.turn.send_if_modified(|own| {
-            let news = *own != turn;
-            *own = turn;
-            news
+    fn tell(&self, leadership: Leadership) {
+        report_metrics::leads(&self.cluster, matches!(leadership, Leadership::Leads(_)));
+        self.turn.send_if_modified(|current| {
+            let has_changed = *current != leadership;
+            *current = leadership;
+            has_changed
         });
     }
 
     /// No commands of this host are in flight, so another host may become the leader immediately.
     async fn let_go(&mut self) {
-        let known = self.known.take().filter(|own| own.hold.holder == self.me);
+        let held = self.known.take().filter(|it| it.hold.holder == self.me);
         self.connection.fence.close();
         self.until = None;
-        telemetry::leads(&self.cluster, false);
+        report_metrics::leads(&self.cluster, false);
         // The other clusters of its group must not rely on it.
         self.company.take(&self.cluster, LeaseStatus::Unknown);
-        let Some(known) = known else {
+        let Some(held) = held else {
             return;
         };
         let connection = self.connection.clone();
         // If this fails, the Lease expires.
         drop(
-            self.call(lease::hold(&connection, &known, "", clock::now()))
+            self.call(lease::hold(&connection, &held, "", clock::now()))
                 .await,
         );
+    }
+
+    /// Returns how long this host is the leader without a renewal.
+    fn time_left(&self) -> Option<Duration> {
+        self.until
+            .map(|until| until.duration_since(clock::monotonic()))
     }
 
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Failure> {
-        let left = self
-            .until
-            .map(|until| until.duration_since(clock::monotonic()));
-        let limit = left.map_or(CALL, |left| left.min(CALL));
+        let limit = self.time_left().map_or(CALL, |left| left.min(CALL));
         match timeout(limit, call).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failure::Late),
@@ -608,8 +608,8 @@ impl ElectionTask {
 }
 
 /// The host in a handover request. The format is `HOST TIME`.
-fn asker(asked: &str) -> &str {
-    asked.split_once(' ').map_or(asked, |(host, _)| host)
+fn asker(request: &str) -> &str {
+    request.split_once(' ').map_or(request, |(host, _)| host)
 }
 
 /// Why a call for the Lease failed.
@@ -734,11 +734,11 @@ mod tests {
         sleep(Duration::from_secs(10)).await;
         leads(1).await;
         assert!(fence.is_open(), "it was only set");
-        if let Some(own) = leases.lock().expect("no panic").get_mut("own") {
+        if let Some(lease) = leases.lock().expect("no panic").get_mut("own") {
             // A different host has led meanwhile and released the Lease.
-            own.0 += 2;
-            own.1["spec"]["holderIdentity"] = json!("");
-            own.1["metadata"]["resourceVersion"] = json!(own.0.to_string());
+            lease.0 += 2;
+            lease.1["spec"]["holderIdentity"] = json!("");
+            lease.1["metadata"]["resourceVersion"] = json!(lease.0.to_string());
         }
         leap();
         leads(2).await;
@@ -776,14 +776,14 @@ mod tests {
     /// The Leases of an API, by name: versions and objects.
     type Leases = Arc<Mutex<BTreeMap<String, (u64, Value)>>>;
 
-    fn merge(own: &mut Value, patch: &Value) {
-        let (Some(fields), true) = (patch.as_object(), own.is_object()) else {
-            return *own = patch.clone();
+    fn merge(target: &mut Value, patch: &Value) {
+        let (Some(fields), true) = (patch.as_object(), target.is_object()) else {
+            return *target = patch.clone();
         };
         for (key, value) in fields {
-            match (value, own.as_object_mut()) {
-                (Value::Null, Some(own)) => drop(own.remove(key)),
-                _ => merge(&mut own[key], value),
+            match (value, target.as_object_mut()) {
+                (Value::Null, Some(fields)) => drop(fields.remove(key)),
+                _ => merge(&mut target[key], value),
             }
         }
     }
@@ -807,32 +807,32 @@ mod tests {
                     let text = json!({"status": "Failure", "reason": reason, "code": code});
                     (code, text)
                 };
-                let known = all.get(name).map_or(0, |own| own.0);
+                let known = all.get(name).map_or(0, |lease| lease.0);
                 let asked = body["metadata"]["resourceVersion"].as_str();
                 let (code, text) = if parts.method == Method::GET && known == 0 {
                     failure(404, "NotFound")
-                } else if asked.is_some_and(|own| own != known.to_string()) {
+                } else if asked.is_some_and(|version| version != known.to_string()) {
                     failure(409, "Conflict")
                 } else {
-                    let own = all.entry(name.to_owned()).or_default();
+                    let lease = all.entry(name.to_owned()).or_default();
                     if parts.method != Method::GET {
-                        own.0 += 1;
-                        let version = own.0.to_string();
-                        if own.1.is_null() {
-                            own.1 = json!({});
+                        lease.0 += 1;
+                        let version = lease.0.to_string();
+                        if lease.1.is_null() {
+                            lease.1 = json!({});
                         }
-                        merge(&mut own.1, &body);
-                        own.1["metadata"]["resourceVersion"] = json!(version);
+                        merge(&mut lease.1, &body);
+                        lease.1["metadata"]["resourceVersion"] = json!(version);
                     }
-                    (200, own.1.clone())
+                    (200, lease.1.clone())
                 };
                 let answer = Response::builder().status(code);
                 Ok::<_, BoxError>(answer.body(Body::from(text.to_string().into_bytes()))?)
             }
         };
-        let mut own = Connection::over(Client::new(service_fn(answer), "default"));
-        own.lease.name = name.to_owned();
-        own
+        let mut connection = Connection::over(Client::new(service_fn(answer), "default"));
+        connection.lease.name = name.to_owned();
+        connection
     }
 
     /// A host with all clusters, whose engines stop immediately. It runs until it is dropped.
@@ -852,10 +852,10 @@ mod tests {
         let company = Arc::new(LeaseBalancer::default());
         company.configure(together, clusters);
         let identity = HolderIdentity::new(name, None);
-        for own in clusters {
-            let connection = api(leases, own.as_str());
+        for cluster in clusters {
+            let connection = api(leases, cluster.as_str());
             let mut elector =
-                LeaderElector::seek(own.clone(), connection, &identity, company.clone());
+                LeaderElector::seek(cluster.clone(), connection, &identity, company.clone());
             tasks.spawn(async move {
                 loop {
                     let turn = elector.turn();
@@ -875,8 +875,8 @@ mod tests {
     fn shares(leases: &Leases) -> BTreeMap<char, usize> {
         let all = leases.lock().expect("no panic");
         let mut shares = BTreeMap::new();
-        for (_, own) in all.values() {
-            let holder = own["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        for (_, lease) in all.values() {
+            let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
             *shares
                 .entry(holder.chars().next().unwrap_or('-'))
                 .or_default() += 1;
@@ -909,7 +909,7 @@ mod tests {
     /// Number of leader changes of all clusters.
     fn handovers(leases: &Leases) -> u64 {
         let all = leases.lock().expect("no panic");
-        let of = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"].as_u64();
+        let of = |(_, lease): &(u64, Value)| lease["spec"]["leaseTransitions"].as_u64();
         all.values().filter_map(of).sum()
     }
 
@@ -968,17 +968,17 @@ mod tests {
             all.extend(
                 clusters
                     .iter()
-                    .map(|own| (own.to_string(), (1, asked.clone()))),
+                    .map(|name| (name.to_string(), (1, asked.clone()))),
             );
-            for own in all.values_mut() {
-                own.1["metadata"]["resourceVersion"] = json!("1");
+            for lease in all.values_mut() {
+                lease.1["metadata"]["resourceVersion"] = json!("1");
             }
         }
         let _host_8 = host(&leases, "a", &clusters, false);
         sleep(Duration::from_mins(10)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 3)]));
         let all = leases.lock().expect("no panic");
-        let once = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"] == 1;
+        let once = |(_, lease): &(u64, Value)| lease["spec"]["leaseTransitions"] == 1;
         assert!(all.values().all(once), "{all:?}");
     }
 }

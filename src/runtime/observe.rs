@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::engine::Engine;
@@ -15,7 +16,7 @@ use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 use crate::runtime::cluster_handle::ClusterHandle;
-use crate::runtime::clusters::{ClusterSet, Prepared};
+use crate::runtime::clusters::{ApplyError, ClusterSet, PrepareError, Prepared};
 use crate::state::State;
 
 /// Poll interval until an engine is ready.
@@ -28,23 +29,35 @@ const STOP: Duration = Duration::from_secs(5);
 #[cfg(feature = "aws")]
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The error for an engine that does not respond.
-const DEAF: &str = "its engine does not respond";
+/// Why the state of a cluster cannot be read.
+#[derive(Debug, Error)]
+pub(crate) enum ObserveError {
+    #[error("{} [{}]", text::chain(.0), .0.code())]
+    Prepare(PrepareError),
+    #[error("cannot connect in time")]
+    Late,
+    #[error("{}", text::chain(.0))]
+    Apply(ApplyError),
+    #[error("its engine does not respond")]
+    Unresponsive,
+    #[error("{missing}")]
+    Incomplete { missing: String },
+}
 
 /// The result for a cluster.
 pub(crate) struct ObservedCluster {
     pub(crate) cluster: ClusterName,
     /// Its state, or an error.
-    pub(crate) seen: Result<Box<State>, String>,
+    pub(crate) seen: Result<Box<State>, ObserveError>,
     /// Missing data of an incomplete state.
     pub(crate) missing: Option<String>,
 }
 
 impl ObservedCluster {
-    fn failed(cluster: ClusterName, why: String) -> Self {
+    fn failed(cluster: ClusterName, error: ObserveError) -> Self {
         Self {
             cluster,
-            seen: Err(why),
+            seen: Err(error),
             missing: None,
         }
     }
@@ -63,54 +76,53 @@ pub(crate) async fn visit(
         .iter()
         .map(|cluster| cluster.name.clone())
         .collect();
-    let mut drivers = ClusterSet::start();
+    let mut cluster_set = ClusterSet::start();
     let prepared = clusters
         .into_iter()
-        .map(|cluster| prepared(&drivers, cluster, until));
-    let (mut ready, mut sights) = (Vec::new(), Vec::new());
+        .map(|cluster| prepared(&cluster_set, cluster, until));
+    let (mut ready, mut results) = (Vec::new(), Vec::new());
     for (cluster, outcome) in join_all(prepared).await {
         match outcome {
-            Ok(own) => ready.extend(own),
-            Err(why) => sights.push(ObservedCluster::failed(cluster, why)),
+            Ok(parts) => ready.extend(parts),
+            Err(error) => results.push(ObservedCluster::failed(cluster, error)),
         }
     }
-    if let Err(error) = drivers.apply(ready, Vec::new(), limits).await {
-        let why = text::chain(&error);
-        sights.extend(
-            order
-                .into_iter()
-                .map(|order| ObservedCluster::failed(order, why.clone())),
+    if let Err(error) = cluster_set.apply(ready, Vec::new(), limits).await {
+        results.extend(
+            order.into_iter().map(|cluster| {
+                ObservedCluster::failed(cluster, ObserveError::Apply(error.clone()))
+            }),
         );
-        return sights;
+        return results;
     }
-    let shown = drivers.shown();
-    let seen = join_all(shown.iter().map(|own| sight(own, until)));
+    let handles = cluster_set.shown();
+    let observed = join_all(handles.iter().map(|cluster| sight(cluster, until)));
     #[cfg(feature = "aws")]
-    let seen = asking(&drivers, seen);
-    sights.extend(seen.await);
+    let observed = asking(&cluster_set, observed);
+    results.extend(observed.await);
     if shares {
         // Each cluster counts toward the limits of the fleet, and all are known now.
-        for own in sights.iter_mut().filter(|own| own.seen.is_ok()) {
-            let front = shown.iter().find(|front| front.name == own.cluster);
-            if let Some(again) = front.map(|front| front.ask(|engine, _| known(engine))) {
-                own.seen = again.await.map_or_else(|| Err(DEAF.to_owned()), Ok);
+        for result in results.iter_mut().filter(|result| result.seen.is_ok()) {
+            let handle = handles.iter().find(|handle| handle.name == result.cluster);
+            if let Some(again) = handle.map(|handle| handle.ask(|engine, _| known(engine))) {
+                result.seen = again.await.ok_or(ObserveError::Unresponsive);
             }
         }
     }
-    drop(timeout(STOP, drivers.stop()).await);
-    sights.sort_by_key(|own| order.iter().position(|name| *name == own.cluster));
-    sights
+    drop(timeout(STOP, cluster_set.stop()).await);
+    results.sort_by_key(|result| order.iter().position(|name| *name == result.cluster));
+    results
 }
 
 /// Retries failed AWS requests until the work is done.
 #[cfg(feature = "aws")]
-async fn asking<T>(drivers: &ClusterSet, work: impl Future<Output = T>) -> T {
-    let keepers = drivers.keepers();
+async fn asking<T>(cluster_set: &ClusterSet, work: impl Future<Output = T>) -> T {
+    let regions = cluster_set.keepers();
     let mut work = pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return done,
-            () = sleep(AGAIN) => keepers.tick().await,
+            () = sleep(AGAIN) => regions.tick().await,
         }
     }
 }
@@ -118,35 +130,34 @@ async fn asking<T>(drivers: &ClusterSet, work: impl Future<Output = T>) -> T {
 /// The parts that observe a cluster. It does not read the queue, because the daemon would miss the
 /// messages.
 async fn prepared(
-    drivers: &ClusterSet,
-    own: Cluster,
+    cluster_set: &ClusterSet,
+    cluster: Cluster,
     until: Instant,
-) -> (ClusterName, Result<Vec<Prepared>, String>) {
-    let name = own.name.clone();
+) -> (ClusterName, Result<Vec<Prepared>, ObserveError>) {
+    let name = cluster.name.clone();
     let observed = Arc::new(Cluster {
         mode: ManagementMode::Observe,
         interruption: None,
-        ..own
+        ..cluster
     });
-    let outcome = match timeout_at(until, drivers.prepare(vec![observed])).await {
-        Ok(Ok(prepared)) => Ok(prepared),
-        Ok(Err(error)) => Err(format!("{} [{}]", text::chain(&error), error.code())),
-        Err(_) => Err("cannot connect in time".to_owned()),
+    let outcome = match timeout_at(until, cluster_set.prepare(vec![observed])).await {
+        Ok(prepared) => prepared.map_err(ObserveError::Prepare),
+        Err(_) => Err(ObserveError::Late),
     };
     (name, outcome)
 }
 
 /// Waits until an engine knows everything, or until the timeout.
-async fn sight(front: &ClusterHandle, until: Instant) -> ObservedCluster {
-    let cluster = front.name.clone();
+async fn sight(handle: &ClusterHandle, until: Instant) -> ObservedCluster {
+    let cluster = handle.name.clone();
     loop {
         let is_last = clock::monotonic() >= until;
-        let look = move |engine: &Engine, now| {
+        let answer = handle.ask(move |engine, now| {
             let missing = engine.missing(now);
-            let tells = missing.is_none() || (is_last && engine.is_ready());
-            (tells.then(|| known(engine)), missing)
-        };
-        match front.ask(look).await {
+            let is_enough = missing.is_none() || (is_last && engine.is_ready());
+            (is_enough.then(|| known(engine)), missing)
+        });
+        match answer.await {
             Some((Some(state), missing)) => {
                 return ObservedCluster {
                     cluster,
@@ -154,9 +165,12 @@ async fn sight(front: &ClusterHandle, until: Instant) -> ObservedCluster {
                     missing,
                 };
             }
-            Some((None, Some(why))) if is_last => return ObservedCluster::failed(cluster, why),
+            Some((None, Some(missing))) if is_last => {
+                let error = ObserveError::Incomplete { missing };
+                return ObservedCluster::failed(cluster, error);
+            }
             None if is_last => {
-                return ObservedCluster::failed(cluster, DEAF.to_owned());
+                return ObservedCluster::failed(cluster, ObserveError::Unresponsive);
             }
             _ => sleep(LOOK).await,
         }

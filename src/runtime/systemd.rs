@@ -31,7 +31,7 @@ const STATUS_CHARS: usize = 200;
 )]
 pub(crate) fn directory(variable: &str) -> Option<PathBuf> {
     let directories = std::env::var_os(variable)?;
-    std::env::split_paths(&directories).find(|own| own.is_absolute())
+    std::env::split_paths(&directories).find(|path| path.is_absolute())
 }
 
 /// Client of systemd notifications.
@@ -49,35 +49,35 @@ impl SdNotify {
     /// Monitors the clusters until the process ends. Reports the daemon as started when each
     /// cluster is ready or degraded, and as alive while every engine is active.
     pub(crate) async fn watch_over(self, clusters: watch::Receiver<Clusters>) {
-        let word = sd_notify::watchdog_enabled().map(|limit| limit / WORDS);
-        let tick = word.map_or(TICK, |it| it.clamp(TICK / 100, TICK));
-        let (mut said, mut stalls) = (String::new(), false);
+        let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / WORDS);
+        let tick = watchdog.map_or(TICK, |it| it.clamp(TICK / 100, TICK));
+        let (mut last_line, mut stalls) = (String::new(), false);
         let mut spoke = clock::monotonic();
         loop {
             sleep(tick).await;
-            let shown = clusters.borrow().clone();
-            let line = self.line(&shown);
-            if line != said {
+            let handles = clusters.borrow().clone();
+            let line = self.line(&handles);
+            if line != last_line {
                 send(&[NotifyState::Status(&line)]);
-                said = line;
+                last_line = line;
             }
             let has_started =
-                !shown.is_empty() && shown.iter().all(|own| own.standing().is_settled());
+                !handles.is_empty() && handles.iter().all(|it| it.standing().is_settled());
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send(&[NotifyState::Ready]);
             }
-            let stalled = shown
+            let stalled = handles
                 .iter()
-                .find(|own| own.idle_for().is_some_and(|it| it > STALLED));
-            if let Some(own) = stalled.filter(|_| !stalls) {
-                let cluster = own.name.to_string();
+                .find(|cluster| cluster.idle_for().is_some_and(|it| it > STALLED));
+            if let Some(cluster) = stalled.filter(|_| !stalls) {
+                let cluster = cluster.name.to_string();
                 tracing::error!(
                     cluster,
                     "engine does not respond, not notifying the watchdog"
                 );
             }
             stalls = stalled.is_some();
-            let due = word.is_some_and(|word| spoke.elapsed() + tick > word);
+            let due = watchdog.is_some_and(|watchdog| spoke.elapsed() + tick > watchdog);
             if due && !stalls {
                 send(&[NotifyState::Watchdog]);
                 spoke = clock::monotonic();
@@ -113,11 +113,11 @@ impl SdNotify {
     }
 
     /// The status line of `systemctl status`.
-    fn line(&self, shown: &[Arc<ClusterHandle>]) -> String {
+    fn line(&self, handles: &[Arc<ClusterHandle>]) -> String {
         let counts = ClusterHealth::ALL.into_iter().filter_map(|standing| {
-            let count = shown
+            let count = handles
                 .iter()
-                .filter(|own| own.standing() == standing)
+                .filter(|cluster| cluster.standing() == standing)
                 .count();
             (count > 0).then(|| format!("{count} {}", standing.as_str()))
         });
@@ -130,7 +130,7 @@ impl SdNotify {
         // Further lines would be parsed as other notifications.
         line.chars()
             .take(STATUS_CHARS)
-            .map(|own| if own.is_control() { ' ' } else { own })
+            .map(|letter| if letter.is_control() { ' ' } else { letter })
             .collect()
     }
 }

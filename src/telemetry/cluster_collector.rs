@@ -46,10 +46,10 @@ struct SampleBuffer {
 
 impl SampleBuffer {
     fn of(cluster: &ClusterName) -> Self {
-        let mut own = String::new();
-        label(&mut own, "cluster", cluster.as_str());
+        let mut labels = String::new();
+        label(&mut labels, "cluster", cluster.as_str());
         Self {
-            cluster: own,
+            cluster: labels,
             samples: Vec::new(),
         }
     }
@@ -99,23 +99,28 @@ pub(crate) struct Sync {
 
 /// Current age of the state of a cluster.
 pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
-    let seconds = |since: Timestamp| now.duration_since(since).as_secs_f64().max(0.0);
-    let mut sheet = SampleBuffer::of(cluster);
-    let unsynced = sync.unready_since.map_or(0.0, seconds);
-    sheet.put(
+    let mut buffer = SampleBuffer::of(cluster);
+    let unsynced = sync
+        .unready_since
+        .map_or(0.0, |since| seconds_since(since, now));
+    buffer.put(
         "karpenter_cluster_state_unsynced_time_seconds",
         &[],
         unsynced,
     );
     if let Some(seen) = sync.seen_least {
-        sheet.put("outrigger_watch_lag_seconds", &[], seconds(seen));
+        buffer.put("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
     }
     for skew in sync.clock_skews.into_iter().flatten() {
         let labels = [("peer", skew.peer.as_str())];
         let ahead = skew.ahead.as_secs_f64();
-        sheet.put("outrigger_clock_skew_seconds", &labels, ahead);
+        buffer.put("outrigger_clock_skew_seconds", &labels, ahead);
     }
-    sheet.samples
+    buffer.samples
+}
+
+fn seconds_since(since: Timestamp, now: Timestamp) -> f64 {
+    now.duration_since(since).as_secs_f64().max(0.0)
 }
 
 /// All samples of one cluster. `per_node` adds series per node.
@@ -125,70 +130,68 @@ pub(crate) fn samples<'h>(
     held: impl Iterator<Item = &'h Held>,
     per_node: bool,
 ) -> Vec<MetricSample> {
-    let mut sheet = SampleBuffer::of(cluster);
+    let mut buffer = SampleBuffer::of(cluster);
     for (pool, reason, verdict) in held {
         let labels = [
             ("nodepool", pool.as_str()),
             ("reason", reason.as_str()),
             ("verdict", verdict),
         ];
-        sheet.put("outrigger_disruption_held", &labels, 1.0);
+        buffer.put("outrigger_disruption_held", &labels, 1.0);
     }
     let nodes = state.objects.nodes.len();
-    sheet.put("karpenter_cluster_state_node_count", &[], count(nodes));
-    pools(&mut sheet, state);
-    pods(&mut sheet, state, per_node);
+    buffer.put("karpenter_cluster_state_node_count", &[], count(nodes));
+    pools(&mut buffer, state);
+    pods(&mut buffer, state, per_node);
     if per_node {
         for node in state.objects.nodes.values() {
-            resources_of(&mut sheet, state, node);
+            resources_of(&mut buffer, state, node);
         }
     }
-    sheet.samples
+    buffer.samples
 }
 
-fn pools(sheet: &mut SampleBuffer, state: &State) {
-    for (pool, own) in state.holdings() {
+fn pools(buffer: &mut SampleBuffer, state: &State) {
+    for (pool, holding) in state.holdings() {
         let pool = ("nodepool", pool.as_str());
-        let mut use_of = |resource: &str, value| {
-            let labels = [pool, ("resource_type", &type_of(resource))];
-            sheet.put("karpenter_nodepools_usage", &labels, value);
-        };
-        use_of("nodes", count(own.usage.nodes));
+        let capacity = &holding.usage.capacity;
         // A pool without usage reports 0, and its series do not disappear.
-        let capacity = &own.usage.capacity;
-        for name in COMMON {
-            use_of(name, units(name, capacity.get(name)));
+        let usage = [("nodes", count(holding.usage.nodes))]
+            .into_iter()
+            .chain(COMMON.map(|name| (name, units(name, capacity.get(name)))))
+            .chain(amounts(capacity).filter(|(name, _)| !COMMON.contains(name)));
+        for (resource, value) in usage {
+            let labels = [pool, ("resource_type", &type_of(resource))];
+            buffer.put("karpenter_nodepools_usage", &labels, value);
         }
-        let others = amounts(capacity).filter(|(name, _)| !COMMON.contains(name));
-        others.for_each(|(name, value)| use_of(name, value));
-        for (phase, claims) in &own.claims {
+        for (phase, claims) in &holding.claims {
             let labels = [pool, ("phase", phase.as_str())];
-            sheet.put("outrigger_claims", &labels, count(*claims));
+            buffer.put("outrigger_claims", &labels, count(*claims));
         }
-        sheet.put(
+        buffer.put(
             "outrigger_cost_dollars_per_hour",
             &[pool],
-            own.cost.usd_per_h(),
+            holding.cost.usd_per_h(),
         );
     }
     for pool in &state.cluster.pools {
         let limits = &pool.limits;
-        let nodes = limits.nodes.map(|most| ("nodes", i64::from(most)));
+        let nodes = limits.nodes.map(|limit| ("nodes", i64::from(limit)));
         let capacity = limits.capacity.iter();
-        let capacity = capacity.map(|(name, most)| (name.as_str(), *most));
-        for (name, most) in capacity.chain(nodes) {
+        let capacity = capacity.map(|(name, limit)| (name.as_str(), *limit));
+        for (name, limit) in capacity.chain(nodes) {
             let labels = [
                 ("nodepool", pool.name.as_str()),
                 ("resource_type", &type_of(name)),
             ];
-            sheet.put("karpenter_nodepools_limit", &labels, units(name, most));
+            buffer.put("karpenter_nodepools_limit", &labels, units(name, limit));
         }
     }
 }
 
 /// Pods by phase and node properties. Without series per node, pods on nodes with equal labels are
 /// counted together. Sums are the same.
-fn pods(sheet: &mut SampleBuffer, state: &State, per_node: bool) {
+fn pods(buffer: &mut SampleBuffer, state: &State, per_node: bool) {
     let mut counts: BTreeMap<Vec<(&str, &str)>, usize> = BTreeMap::new();
     for (alike, pods) in state.pods_alike() {
         let mut labels = vec![("namespace", alike.namespace), ("phase", alike.phase)];
@@ -200,38 +203,34 @@ fn pods(sheet: &mut SampleBuffer, state: &State, per_node: bool) {
         *counts.entry(labels).or_insert(0) += pods;
     }
     for (labels, pods) in counts {
-        sheet.put("karpenter_pods_state", &labels, count(pods));
+        buffer.put("karpenter_pods_state", &labels, count(pods));
     }
 }
 
-fn resources_of(sheet: &mut SampleBuffer, state: &State, node: &Node) {
+fn resources_of(buffer: &mut SampleBuffer, state: &State, node: &Node) {
     let requested = state.requested_on(node);
     let labels = labels_of(Some(node));
     let name = ("node_name", node.name.as_str());
-    for (resource, there) in amounts(&node.allocatable) {
+    for (resource, allocatable) in amounts(&node.allocatable) {
         let kind = type_of(resource);
         let labels: Vec<_> = [name, ("resource_type", kind.as_str())]
             .into_iter()
             .chain(labels)
             .collect();
-        let asked = |own: &Resources| units(resource, own.get(resource));
-        sheet.put("karpenter_nodes_allocatable", &labels, there);
-        for (series, asked) in [
-            (
-                "karpenter_nodes_total_daemon_requests",
-                asked(&requested.daemons),
-            ),
-            ("karpenter_nodes_total_pod_requests", asked(&requested.pods)),
+        buffer.put("karpenter_nodes_allocatable", &labels, allocatable);
+        for (series, requests) in [
+            ("karpenter_nodes_total_daemon_requests", &requested.daemons),
+            ("karpenter_nodes_total_pod_requests", &requested.pods),
         ] {
-            sheet.put(series, &labels, asked);
+            buffer.put(series, &labels, units(resource, requests.get(resource)));
         }
     }
 }
 
 fn labels_of(node: Option<&Node>) -> [(&'static str, &str); 5] {
     OF_NODES.map(|(name, key)| {
-        let own = node.and_then(|node| node.labels.get(key));
-        (name, own.map_or(NONE, String::as_str))
+        let value = node.and_then(|node| node.labels.get(key));
+        (name, value.map_or(NONE, String::as_str))
     })
 }
 
@@ -269,10 +268,10 @@ pub(super) fn count(count: usize) -> f64 {
 /// returns the help text.
 pub(crate) fn render<'s>(
     all: impl Iterator<Item = &'s [MetricSample]>,
-    about: impl Fn(&str) -> &'static str,
+    help_of: impl Fn(&str) -> &'static str,
 ) -> String {
     let mut all: Vec<&MetricSample> = all.flatten().collect();
-    all.sort_by_key(|own| own.name);
+    all.sort_by_key(|sample| sample.name);
     let mut out = String::new();
     let mut last = "";
     for MetricSample {
@@ -282,8 +281,8 @@ pub(crate) fn render<'s>(
     } in all
     {
         if *name != last {
-            let about = about(name);
-            let _ = write!(out, "# HELP {name} {about}\n# TYPE {name} gauge\n");
+            let help = help_of(name);
+            let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
         }
         last = name;
         let _ = writeln!(out, "{name}{{{labels}}} {value}");

@@ -40,8 +40,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) fn takes_stderr() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     // Metadata of the file descriptor.
-    let about = fs::metadata("/proc/self/fd/2");
-    about.is_ok_and(|own| stream == format!("{}:{}", own.dev(), own.ino()))
+    let metadata = fs::metadata("/proc/self/fd/2");
+    metadata.is_ok_and(|metadata| stream == format!("{}:{}", metadata.dev(), metadata.ino()))
 }
 
 /// Writes lines to the journal.
@@ -57,6 +57,14 @@ struct Connected {
     lost: u64,
     /// When the journal is retried.
     again: Option<Instant>,
+}
+
+impl Connected {
+    /// Connects to a restarted journal and sends a line.
+    fn reconnect(&mut self, path: &Path, datagram: &[u8]) -> io::Result<usize> {
+        self.socket = connected(path)?;
+        self.socket.send(datagram)
+    }
 }
 
 impl Journal {
@@ -75,45 +83,43 @@ impl Journal {
     /// Sends a line, also to a restarted journal. Lost lines are counted, and the count is logged
     /// when the journal accepts lines again.
     fn send(&self, datagram: &[u8]) {
-        let mut own = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::monotonic().into_std();
-        if own.again.is_some_and(|again| now < again) {
-            own.lost += 1;
+        if connection.again.is_some_and(|again| now < again) {
+            connection.lost += 1;
             return;
         }
-        let again = |own: &mut Connected| {
-            own.socket = connected(&self.place)?;
-            own.socket.send(datagram)
-        };
-        if own.socket.send(datagram).is_err() && again(&mut own).is_err() {
-            own.lost += 1;
-            own.again = Some(now + PAUSE);
+        if connection.socket.send(datagram).is_err()
+            && connection.reconnect(&self.place, datagram).is_err()
+        {
+            connection.lost += 1;
+            connection.again = Some(now + PAUSE);
             return;
         }
-        own.again = None;
-        if own.lost > 0 {
-            let mut told = JournalEntry::default();
-            told.field("message", "lost log lines".to_owned());
-            told.field("lines", own.lost.to_string());
-            if own.socket.send(&told.datagram(Level::WARN)).is_ok() {
-                own.lost = 0;
+        connection.again = None;
+        if connection.lost > 0 {
+            let mut entry = JournalEntry::default();
+            entry.field("message", "lost log lines".to_owned());
+            entry.field("lines", connection.lost.to_string());
+            if connection.socket.send(&entry.datagram(Level::WARN)).is_ok() {
+                connection.lost = 0;
             }
         }
     }
 }
 
-fn connected(place: &Path) -> io::Result<UnixDatagram> {
-    let own = UnixDatagram::unbound()?;
-    own.connect(place)?;
-    own.set_write_timeout(Some(PATIENCE))?;
-    Ok(own)
+fn connected(path: &Path) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
 }
 
 impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = JournalEntry::default();
-        event.record(&mut line);
-        self.send(&line.datagram(*event.metadata().level()));
+        let mut entry = JournalEntry::default();
+        event.record(&mut entry);
+        self.send(&entry.datagram(*event.metadata().level()));
     }
 }
 
@@ -176,15 +182,15 @@ fn priority(level: Level) -> &'static str {
 
 /// A valid journal field name: capital letters, digits and underscores, starting with a letter.
 fn journal_name(name: &str) -> String {
-    let own: String = name
+    let name: String = name
         .chars()
         .map(|c| match c.to_ascii_uppercase() {
-            own @ ('A'..='Z' | '0'..='9') => own,
+            letter @ ('A'..='Z' | '0'..='9') => letter,
             _ => '_',
         })
         .collect();
-    let own = own.trim_start_matches(|c: char| !c.is_ascii_uppercase());
-    own.chars().take(NAME_MAX).collect()
+    let name = name.trim_start_matches(|c: char| !c.is_ascii_uppercase());
+    name.chars().take(NAME_MAX).collect()
 }
 
 /// Appends a field. A value with line breaks is preceded by its length.
@@ -260,7 +266,7 @@ mod tests {
             );
         });
         let end = heard.len();
-        let at = |text: &[u8]| heard.windows(text.len()).position(|own| own == text);
+        let at = |text: &[u8]| heard.windows(text.len()).position(|window| window == text);
         let why = at(b"WHY\n").expect("its name alone in its line");
         let length: [u8; 8] = heard[why + 4..why + 12].try_into().expect("a length");
         assert_eq!(u64::from_le_bytes(length), 12);

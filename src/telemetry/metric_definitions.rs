@@ -231,8 +231,8 @@ pub(crate) const ALL: &[Metric] = &[
 
 /// Returns the help text of a metric, or an empty string if the metric does not exist.
 pub(crate) fn about(name: &str) -> &'static str {
-    let own = ALL.iter().find(|own| own.name == name);
-    own.map_or("", |own| own.about)
+    let metric = ALL.iter().find(|metric| metric.name == name);
+    metric.map_or("", |metric| metric.about)
 }
 
 #[cfg(test)]
@@ -249,15 +249,15 @@ mod tests {
 
     fn reference() -> String {
         let mut out = format!("{BEGIN}\n| name | kind | labels | |\n|---|---|---|---|\n");
-        for own in ALL {
-            let kind = match own.kind {
+        for metric in ALL {
+            let kind = match metric.kind {
                 MetricKind::Counter => "counter",
                 MetricKind::Gauge => "gauge",
                 MetricKind::Summary => "summary",
                 MetricKind::Histogram => "histogram",
             };
-            let labels: Vec<String> = own.labels.iter().map(|own| format!("`{own}`")).collect();
-            let (name, labels, about) = (own.name, labels.join(", "), own.about);
+            let labels: Vec<String> = metric.labels.iter().map(|it| format!("`{it}`")).collect();
+            let (name, labels, about) = (metric.name, labels.join(", "), metric.about);
             let _ = writeln!(out, "| `{name}` | {kind} | {labels} | {about} |");
         }
         out
@@ -267,13 +267,13 @@ mod tests {
     fn the_reference_says_what_there_is() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
         let text = fs::read_to_string(&path).expect("it is there");
-        let (head, own) = text.split_at(text.find(BEGIN).expect("the mark is there"));
+        let (head, table) = text.split_at(text.find(BEGIN).expect("the mark is there"));
         if option_env!("UPDATE_REFERENCE").is_some() {
             fs::write(&path, format!("{head}{}", reference())).expect("it is written");
             return;
         }
         assert_eq!(
-            own,
+            table,
             reference(),
             "run UPDATE_REFERENCE=1 cargo test --features aws"
         );
@@ -288,17 +288,17 @@ mod tests {
                 continue;
             }
             let text = fs::read_to_string(&path).expect("it is text");
-            let own = text.split("\nmod tests {").next().unwrap_or_default();
-            let words = own
+            let production = text.split("\nmod tests {").next().unwrap_or_default();
+            let words = production
                 .split('"')
                 .filter(|_| !path.ends_with("metric_definitions.rs"));
             let starts = ["karpenter_", "outrigger_", "controller_runtime_"];
-            let is_name = |own: &&str| {
-                starts.iter().any(|start| own.starts_with(start))
-                    && !starts.contains(own)
-                    && own
-                        .chars()
-                        .all(|own| own.is_ascii_lowercase() || own.is_ascii_digit() || own == '_')
+            let is_name = |word: &&str| {
+                starts.iter().any(|start| word.starts_with(start))
+                    && !starts.contains(word)
+                    && word.chars().all(|letter| {
+                        letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_'
+                    })
             };
             found.extend(words.filter(is_name).map(str::to_owned));
         }
@@ -313,7 +313,7 @@ mod tests {
             &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
             &mut found,
         );
-        let names: Vec<&str> = ALL.iter().map(|own| own.name).collect();
+        let names: Vec<&str> = ALL.iter().map(|metric| metric.name).collect();
         assert!(names.is_sorted(), "by name");
         assert_eq!(found, names.into_iter().map(str::to_owned).collect());
     }

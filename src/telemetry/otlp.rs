@@ -104,9 +104,9 @@ pub(crate) mod exporter {
         where
             S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
         {
-            let ours = filter_fn(|about| {
-                let level = *about.level() <= tracing::Level::INFO;
-                level && about.target().starts_with("outrigger")
+            let ours = filter_fn(|metadata| {
+                let level = *metadata.level() <= tracing::Level::INFO;
+                level && metadata.target().starts_with("outrigger")
             });
             let tracer = self.0.tracer("outrigger");
             tracing_opentelemetry::layer()
@@ -188,14 +188,15 @@ mod tests {
         drop(sender);
         let spans = exporter.0.lock().expect("no panic").clone();
         let named = |name: &str| {
-            let mut own = spans.iter().filter(|span| span.name == name);
-            own.next()
+            let mut found = spans.iter().filter(|span| span.name == name);
+            found
+                .next()
                 .unwrap_or_else(|| panic!("no {name} in {spans:?}"))
         };
         let (pass, decide, call) = (named("pass"), named("decide"), named("command"));
-        for own in [decide, call] {
-            assert_eq!(own.parent_span_id, pass.span_context.span_id());
-            assert_eq!(own.span_context.trace_id(), pass.span_context.trace_id());
+        for child in [decide, call] {
+            assert_eq!(child.parent_span_id, pass.span_context.span_id());
+            assert_eq!(child.span_context.trace_id(), pass.span_context.trace_id());
         }
         let said: Vec<&str> = decide
             .events
@@ -203,13 +204,13 @@ mod tests {
             .map(|event| event.name.as_ref())
             .collect();
         assert_eq!(said, ["planned claim"]);
-        let has = |own: &SpanData, key: &str, value: &'static str| {
+        let has = |span: &SpanData, key: &str, value: &'static str| {
             let value = Value::from(value);
             assert!(
-                own.attributes
+                span.attributes
                     .iter()
-                    .any(|own| own.key.as_str() == key && own.value == value),
-                "{key} in {own:?}"
+                    .any(|attribute| attribute.key.as_str() == key && attribute.value == value),
+                "{key} in {span:?}"
             );
         };
         has(pass, "cluster", "prod");

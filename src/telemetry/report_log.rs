@@ -41,7 +41,6 @@ pub(crate) fn init(
     let is_fixed = fixed.is_some();
     let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| filter(level)));
     let lines = fmt::layer().with_target(false).with_writer(io::stderr);
-    let journal = || Journal::connect(Path::new(journal::SOCKET)).ok();
     let format = match format {
         LogFormat::Auto if journal::takes_stderr() => LogFormat::Journald,
         LogFormat::Auto => LogFormat::Text,
@@ -50,14 +49,14 @@ pub(crate) fn init(
     let lines = match format {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
         LogFormat::Auto | LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-        LogFormat::Journald => match journal() {
-            Some(journal) => journal.boxed(),
+        LogFormat::Journald => match Journal::connect(Path::new(journal::SOCKET)) {
+            Ok(journal) => journal.boxed(),
             // The reader of stderr adds timestamps.
-            None => lines.without_time().with_ansi(false).boxed(),
+            Err(_) => lines.without_time().with_ansi(false).boxed(),
         },
     };
     // Spans are for traces only, whatever `RUST_LOG` selects.
-    let lines_only = filter_fn(|about| about.target() != otlp::TARGET);
+    let lines_only = filter_fn(|metadata| metadata.target() != otlp::TARGET);
     let lines = registry().with(lines.with_filter(filter.and(lines_only)));
     let level = LogFilter((!is_fixed).then_some(handle));
     #[cfg(feature = "otlp")]
@@ -72,8 +71,8 @@ pub(crate) fn init(
     drop(lines.try_init());
     #[cfg(feature = "otlp")]
     let traces = traces.map(|trace| {
-        let told = trace.inspect_err(|error| tracing::warn!(%error, "cannot send traces"));
-        Traces(told.ok())
+        let sender = trace.inspect_err(|error| tracing::warn!(%error, "cannot send traces"));
+        Traces(sender.ok())
     });
     #[cfg(not(feature = "otlp"))]
     let traces = endpoint.map(|_| {
@@ -128,19 +127,19 @@ fn name(node: Option<&NodeName>) -> Option<&str> {
 }
 
 fn names(nodes: &[NodeName]) -> String {
-    let shown: Vec<&str> = nodes.iter().take(PODS).map(NodeName::as_str).collect();
-    shown.join(" ")
+    let listed_names: Vec<&str> = nodes.iter().take(PODS).map(NodeName::as_str).collect();
+    listed_names.join(" ")
 }
 
 fn some(pods: &[PodKey]) -> String {
-    let shown: Vec<String> = pods.iter().take(PODS).map(ToString::to_string).collect();
-    let rest = pods.len().saturating_sub(PODS);
-    let more = if rest > 0 {
-        format!(" and {rest} more")
+    let listed_names: Vec<String> = pods.iter().take(PODS).map(ToString::to_string).collect();
+    let omitted = pods.len().saturating_sub(PODS);
+    let more = if omitted > 0 {
+        format!(" and {omitted} more")
     } else {
         String::new()
     };
-    shown.join(" ") + &more
+    listed_names.join(" ") + &more
 }
 
 /// Writes a report to the log.
@@ -153,8 +152,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             tracing::warn!(%cluster, why, "cluster state out of sync, suspending decisions");
         }
         Report::Thawed => tracing::info!(%cluster, "cluster state in sync, resuming decisions"),
-        Report::Mismatch(own) => tracing::error!(
-            %cluster, code = own.code(), why = %own,
+        Report::Mismatch(mismatch) => tracing::error!(
+            %cluster, code = mismatch.code(), why = %mismatch,
             "API server and instances belong to different clusters, suspending all changes"
         ),
         Report::Matches => {
@@ -479,9 +478,14 @@ fn short(cluster: &ClusterName, short: &Shortfall) {
 }
 
 fn words(reasons: &[PoolRejection]) -> String {
-    let words = reasons.iter().map(|why| match &why.pool {
+    let words: Vec<String> = reasons.iter().map(rejection_text).collect();
+    words.join("; ")
+}
+
+/// Formats a rejection without its code.
+pub(crate) fn rejection_text(why: &PoolRejection) -> String {
+    match &why.pool {
         Some(pool) => format!("pool {pool}: {}", why.text()),
         None => why.text(),
-    });
-    words.collect::<Vec<String>>().join("; ")
+    }
 }

@@ -83,7 +83,7 @@ const BOUNDS: [(&str, &[f64]); 5] = [
 fn cluster_of(line: &str) -> Option<&str> {
     let (_, labels) = line.split_once('{')?;
     let start = match labels.strip_prefix("cluster=\"") {
-        Some(own) => own,
+        Some(rest) => rest,
         None => labels.split_once(",cluster=\"")?.1,
     };
     start.split('"').next()
@@ -103,18 +103,18 @@ impl MetricsRecorder {
         let mut builder = PrometheusBuilder::new().set_quantiles(&[0.0, 0.5, 0.9, 0.99, 1.0]);
         for (name, bounds) in BOUNDS {
             let name = Matcher::Full(name.to_owned());
-            builder = builder.and_then(|own| own.set_buckets_for_metric(name, bounds));
+            builder = builder.and_then(|builder| builder.set_buckets_for_metric(name, bounds));
         }
         let recorder = builder.map_err(MetricsError::Build)?.build_recorder();
         let handle = recorder.handle();
         ::metrics::set_global_recorder(recorder).map_err(|_| MetricsError::Twice)?;
         PER_NODE.get_or_init(|| telemetry.per_node);
-        for own in ALL {
-            match own.kind {
-                MetricKind::Counter => describe_counter!(own.name, own.about),
-                MetricKind::Gauge => describe_gauge!(own.name, own.about),
+        for metric in ALL {
+            match metric.kind {
+                MetricKind::Counter => describe_counter!(metric.name, metric.about),
+                MetricKind::Gauge => describe_gauge!(metric.name, metric.about),
                 MetricKind::Summary | MetricKind::Histogram => {
-                    describe_histogram!(own.name, own.about)
+                    describe_histogram!(metric.name, metric.about)
                 }
             }
         }
@@ -148,11 +148,11 @@ impl MetricsRecorder {
         text.push_str(&cluster_collector::render(samples, about));
         text.split_inclusive('\n')
             .filter(|line| {
-                let own = line.strip_prefix("# TYPE ");
-                let own = own.or(line.strip_prefix("# HELP ")).unwrap_or(line);
+                let name = line.strip_prefix("# TYPE ");
+                let name = name.or(line.strip_prefix("# HELP ")).unwrap_or(line);
                 let mut unwanted = self.unwanted.iter();
-                !unwanted.any(|prefix| own.starts_with(prefix))
-                    && cluster_of(own).is_none_or(|cluster| clusters.contains(cluster))
+                !unwanted.any(|prefix| name.starts_with(prefix))
+                    && cluster_of(name).is_none_or(|cluster| clusters.contains(cluster))
             })
             .collect()
     }
@@ -175,7 +175,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             unplaced,
             ..
         } => {
-            counter!("outrigger_plans_total", "cluster" => name()).increment(1);
+            increment("outrigger_plans_total", cluster, &[]);
             for (state, pods) in PLAN_STATES.into_iter().zip([pending, placed, unplaced]) {
                 gauge!("outrigger_plan_pods", "cluster" => name(), "state" => state)
                     .set(count(*pods));
@@ -185,32 +185,27 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Decided(waited) => {
             let bounded = histogram!(DECISIONS, "cluster" => name());
             let exact = histogram!("outrigger_pods_decided_seconds", "cluster" => name());
-            for own in waited {
-                bounded.record(own.as_secs_f64());
-                exact.record(own.as_secs_f64());
+            for duration in waited {
+                bounded.record(duration.as_secs_f64());
+                exact.record(duration.as_secs_f64());
             }
         }
         Report::ClaimPlanned { pool, .. } if managed => {
-            let pool = pool.to_string();
-            counter!("karpenter_nodeclaims_created_total", "cluster" => name(), "nodepool" => pool)
-                .increment(1);
+            let labels = [("nodepool", pool.as_str())];
+            increment("karpenter_nodeclaims_created_total", cluster, &labels);
         }
         Report::ClaimLaunched { offering, .. } => {
-            let kind = offering.capacity_type.as_str();
-            counter!("outrigger_launches_total", "cluster" => name(), "capacity_type" => kind)
-                .increment(1);
+            let labels = [("capacity_type", offering.capacity_type.as_str())];
+            increment("outrigger_launches_total", cluster, &labels);
         }
         Report::ClaimRefused { refusals, .. } => {
             for refusal in refusals {
-                let zone = refusal.offering.zone.to_string();
-                let kind = refusal.offering.capacity_type.as_str();
-                let reason = refusal.kind.as_str();
-                counter!(
-                    "outrigger_ice_total",
-                    "cluster" => name(), "zone" => zone, "capacity_type" => kind,
-                    "reason" => reason
-                )
-                .increment(1);
+                let labels = [
+                    ("zone", refusal.offering.zone.as_str()),
+                    ("capacity_type", refusal.offering.capacity_type.as_str()),
+                    ("reason", refusal.kind.as_str()),
+                ];
+                increment("outrigger_ice_total", cluster, &labels);
             }
         }
         Report::PodStarted(took) => {
@@ -224,25 +219,23 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             phase,
             found: false,
             ..
-        } if managed => phase_reached(&name(), pool.as_str(), node.is_some(), *phase),
+        } if managed => phase_reached(cluster, pool.as_str(), node.is_some(), *phase),
         Report::Retire {
             pool, reason, pods, ..
         } if managed => {
             if *reason == Reason::Empty {
-                decided(&name(), Some(pool), ("delete", *reason, "empty"));
+                decided(cluster, Some(pool), "delete", *reason, "empty");
             }
-            let reason = reason.as_str();
-            counter!(
-                "karpenter_nodeclaims_disrupted_total",
-                "cluster" => name(), "nodepool" => pool.to_string(), "reason" => reason
-            )
-            .increment(1);
+            let reason = ("reason", reason.as_str());
+            let labels = [("nodepool", pool.as_str()), reason];
+            increment("karpenter_nodeclaims_disrupted_total", cluster, &labels);
             let pods = u64::try_from(*pods).unwrap_or(u64::MAX);
-            counter!(
+            add(
                 "karpenter_pods_disruption_initiated_total",
-                "cluster" => name(), "reason" => reason
-            )
-            .increment(pods);
+                pods,
+                cluster,
+                &[reason],
+            );
         }
         Report::Consolidates {
             pool,
@@ -252,26 +245,19 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         } if managed => {
             let decision = if *claims == 0 { "delete" } else { "replace" };
             let many = if *nodes == 1 { "single" } else { "multi" };
-            decided(
-                &name(),
-                pool.as_ref(),
-                (decision, Reason::Underutilized, many),
-            );
+            let reason = Reason::Underutilized;
+            decided(cluster, pool.as_ref(), decision, reason, many);
         }
         Report::Kept { reason, .. } => {
-            counter!(
-                "karpenter_voluntary_disruption_failed_validations_total",
-                "cluster" => name(), "reason" => reason.as_str()
-            )
-            .increment(1);
+            let series = "karpenter_voluntary_disruption_failed_validations_total";
+            increment(series, cluster, &[("reason", reason.as_str())]);
         }
         Report::Eligible { reason, nodes } => {
             eligible(name(), *reason, *nodes);
         }
         Report::Evicted { reason, .. } => {
-            let reason = reason.as_str();
-            counter!("karpenter_pods_drained_total", "cluster" => name(), "reason" => reason)
-                .increment(1);
+            let labels = [("reason", reason.as_str())];
+            increment("karpenter_pods_drained_total", cluster, &labels);
         }
         Report::Ended {
             pool, took, age, ..
@@ -286,63 +272,43 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         }
         Report::Interrupted { what, .. } => {
             if *what == Interruption::Failed {
-                counter!(UNHEALTHY, "cluster" => name()).increment(1);
+                increment(UNHEALTHY, cluster, &[]);
             }
-            let what = what.as_str();
-            counter!("outrigger_interruptions_total", "cluster" => name(), "kind" => what)
-                .increment(1);
+            let labels = [("kind", what.as_str())];
+            increment("outrigger_interruptions_total", cluster, &labels);
         }
-        Report::DrainHeld { .. } => {
-            counter!("outrigger_drains_held_total", "cluster" => name()).increment(1);
-        }
-        Report::DrainForced { .. } => {
-            counter!("outrigger_drains_forced_total", "cluster" => name()).increment(1);
-        }
-        Report::Lingers { .. } => {
-            counter!("outrigger_slow_terminations_total", "cluster" => name()).increment(1);
-        }
-        Report::EvictRefused { .. } => {
-            counter!("outrigger_evictions_refused_total", "cluster" => name()).increment(1);
-        }
+        Report::DrainHeld { .. } => increment("outrigger_drains_held_total", cluster, &[]),
+        Report::DrainForced { .. } => increment("outrigger_drains_forced_total", cluster, &[]),
+        Report::Lingers { .. } => increment("outrigger_slow_terminations_total", cluster, &[]),
+        Report::EvictRefused { .. } => increment("outrigger_evictions_refused_total", cluster, &[]),
         Report::Failed { command, kind, .. } => {
-            let kind = kind.as_str();
-            counter!(
-                "outrigger_failures_total",
-                "cluster" => name(), "command" => *command, "kind" => kind
-            )
-            .increment(1);
+            let labels = [("command", *command), ("kind", kind.as_str())];
+            increment("outrigger_failures_total", cluster, &labels);
         }
-        Report::Short(short) => missing(&name(), &short.need, short.missing),
+        Report::Short(short) => missing(cluster.as_str(), &short.need, short.missing),
         Report::AllAnswered => {
             gauge!("outrigger_plan_pods", "cluster" => name(), "state" => "unplaced").set(0.0);
         }
-        Report::Enough(need) => missing(&name(), need, 0),
+        Report::Enough(need) => missing(cluster.as_str(), need, 0),
         Report::Ailing(_) | Report::Well(_) => {
-            let own = f64::from(u8::from(matches!(report, Report::Ailing(_))));
-            suspended(name(), "health", own);
+            suspended(name(), "health", matches!(report, Report::Ailing(_)));
         }
         Report::Held(_) | Report::Unheld { .. } => {
-            let own = f64::from(u8::from(matches!(report, Report::Held(_))));
-            suspended(name(), "change", own);
+            suspended(name(), "change", matches!(report, Report::Held(_)));
         }
         Report::Mismatch(_) | Report::Matches => {
-            let own = f64::from(u8::from(matches!(report, Report::Mismatch(_))));
-            suspended(name(), "identity", own);
+            suspended(name(), "identity", matches!(report, Report::Mismatch(_)));
         }
         Report::EndsHeld(_) | Report::EndsReleased => {
-            let own = f64::from(u8::from(matches!(report, Report::EndsHeld(_))));
-            suspended(name(), "undrained", own);
+            suspended(name(), "undrained", matches!(report, Report::EndsHeld(_)));
         }
         Report::Unregistered { .. } => {
-            suspended(name(), "registration", 1.0);
+            suspended(name(), "registration", true);
         }
         Report::Registers { left, .. } => {
-            let own = f64::from(u8::from(*left > 0));
-            suspended(name(), "registration", own);
+            suspended(name(), "registration", *left > 0);
         }
-        Report::Frozen(_) => {
-            counter!("outrigger_out_of_sync_total", "cluster" => name()).increment(1);
-        }
+        Report::Frozen(_) => increment("outrigger_out_of_sync_total", cluster, &[]),
         Report::Ready
         | Report::Thawed
         | Report::Unplaced(_)
@@ -370,21 +336,41 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
     }
 }
 
+/// Increments a counter of a cluster by one.
+fn increment(series: &'static str, cluster: &ClusterName, labels: &[(&'static str, &str)]) {
+    add(series, 1, cluster, labels);
+}
+
+/// Increases a counter of a cluster, which has these labels besides the cluster.
+fn add(series: &'static str, amount: u64, cluster: &ClusterName, labels: &[(&'static str, &str)]) {
+    let cluster = ("cluster", cluster.to_string());
+    let labels = labels
+        .iter()
+        .map(|(key, value)| (*key, (*value).to_owned()));
+    let labels: Vec<(&str, String)> = std::iter::once(cluster).chain(labels).collect();
+    counter!(series, &labels).increment(amount);
+}
+
 /// Counts a disruption decision, by replacement, reason and consolidation type: a single node,
 /// several nodes, or empty nodes.
 fn decided(
-    cluster: &str,
+    cluster: &ClusterName,
     pool: Option<&PoolName>,
-    (decision, reason, what): (&'static str, Reason, &'static str),
+    decision: &'static str,
+    reason: Reason,
+    consolidation_type: &'static str,
 ) {
-    counter!(
+    let labels = [
+        ("nodepool", pool.map_or("", PoolName::as_str)),
+        ("decision", decision),
+        ("reason", reason.as_str()),
+        ("consolidation_type", consolidation_type),
+    ];
+    increment(
         "karpenter_voluntary_disruption_decisions_total",
-        "cluster" => cluster.to_owned(),
-        "nodepool" => pool.map_or_else(String::new, ToString::to_string),
-        "decision" => decision, "reason" => reason.as_str(),
-        "consolidation_type" => what
-    )
-    .increment(1);
+        cluster,
+        &labels,
+    );
 }
 
 /// Sets the number of nodes that are eligible for disruption.
@@ -400,7 +386,8 @@ fn eligible(cluster: String, reason: Reason, nodes: usize) {
 const SUSPENDED_FOR: [&str; 5] = ["change", "health", "identity", "registration", "undrained"];
 
 /// Sets whether disruption is suspended for a reason.
-fn suspended(cluster: String, reason: &'static str, value: f64) {
+fn suspended(cluster: String, reason: &'static str, is_suspended: bool) {
+    let value = f64::from(u8::from(is_suspended));
     gauge!("outrigger_disruption_suspended", "cluster" => cluster, "for" => reason).set(value);
 }
 
@@ -408,7 +395,7 @@ fn suspended(cluster: String, reason: &'static str, value: f64) {
 /// nothing, and the next one may run on a different host.
 pub(crate) fn engine_changed(cluster: &ClusterName) {
     for reason in SUSPENDED_FOR {
-        suspended(cluster.to_string(), reason, 0.0);
+        suspended(cluster.to_string(), reason, false);
     }
     for state in PLAN_STATES {
         gauge!("outrigger_plan_pods", "cluster" => cluster.to_string(), "state" => state).set(0.0);
@@ -452,21 +439,14 @@ fn set_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
         .set(count(missing));
 }
 
-fn phase_reached(cluster: &str, pool: &str, has_node: bool, phase: ClaimPhase) {
-    let labels = || {
-        [
-            ("cluster", cluster.to_owned()),
-            ("nodepool", pool.to_owned()),
-        ]
-    };
+fn phase_reached(cluster: &ClusterName, pool: &str, has_node: bool, phase: ClaimPhase) {
+    let labels = [("nodepool", pool)];
     match phase {
-        ClaimPhase::Registered => {
-            counter!("karpenter_nodes_created_total", &labels()).increment(1);
-        }
+        ClaimPhase::Registered => increment("karpenter_nodes_created_total", cluster, &labels),
         ClaimPhase::Gone => {
-            counter!("karpenter_nodeclaims_terminated_total", &labels()).increment(1);
+            increment("karpenter_nodeclaims_terminated_total", cluster, &labels);
             if has_node {
-                counter!("karpenter_nodes_terminated_total", &labels()).increment(1);
+                increment("karpenter_nodes_terminated_total", cluster, &labels);
             }
         }
         _ => {}
@@ -495,12 +475,9 @@ pub(crate) fn command(
     outcome: &'static str,
     took: Duration,
 ) {
+    let labels = [("command", name), ("outcome", outcome)];
+    increment("outrigger_commands_total", cluster, &labels);
     let cluster = cluster.to_string();
-    counter!(
-        "outrigger_commands_total",
-        "cluster" => cluster.clone(), "command" => name, "outcome" => outcome
-    )
-    .increment(1);
     histogram!("outrigger_command_duration_seconds", "cluster" => cluster, "command" => name)
         .record(took.as_secs_f64());
 }
@@ -525,12 +502,12 @@ pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
 
 /// Counts an unexpected exit of the exec program of a cluster.
 pub(crate) fn program_ended(cluster: &ClusterName) {
-    counter!("outrigger_exec_ends_total", "cluster" => cluster.to_string()).increment(1);
+    increment("outrigger_exec_ends_total", cluster, &[]);
 }
 
 /// Counts an invalid line of the exec program.
 pub(crate) fn program_rambled(cluster: &ClusterName) {
-    counter!("outrigger_exec_invalid_lines_total", "cluster" => cluster.to_string()).increment(1);
+    increment("outrigger_exec_invalid_lines_total", cluster, &[]);
 }
 
 /// Records the result of the last configuration load.
@@ -565,8 +542,8 @@ mod tests {
     fn counted(reports: &[Report], managed: bool) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
-            for own in reports {
-                report(&"prod".into(), managed, own);
+            for reported in reports {
+                report(&"prod".into(), managed, reported);
             }
         });
         recorder.handle().render()
@@ -575,7 +552,7 @@ mod tests {
     fn check(text: &str, lines: &[&str]) {
         for line in lines {
             assert!(
-                text.lines().any(|own| own == *line),
+                text.lines().any(|known| known == *line),
                 "{line} is not in\n{text}"
             );
         }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::{SimulateArgs, VIOLATIONS};
+use crate::cli::{FAILED, success_or};
 use crate::host::clock::Stopwatch;
 use crate::sim::invariants::Violation;
 use crate::sim::{Setup, World};
@@ -43,8 +44,9 @@ pub(super) fn run(
             .collect();
         threads
             .into_iter()
-            .flat_map(|one| {
-                one.join()
+            .flat_map(|worker| {
+                worker
+                    .join()
                     .unwrap_or_else(|cause| std::panic::resume_unwind(cause))
             })
             .collect()
@@ -62,9 +64,5 @@ pub(super) fn run(
     }
     let (bad, seconds) = (failed.len(), watch.elapsed().as_secs_f64());
     writeln!(out, "{count} seeds, {bad} failed, {seconds:.1} s")?;
-    Ok(if bad == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(success_or(FAILED, bad == 0))
 }

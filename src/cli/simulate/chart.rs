@@ -99,8 +99,8 @@ impl Day<'_> {
     /// Reduces the samples to the plotted points: of each interval, the sample with the most
     /// pending pods.
     fn points(&self) -> Vec<&WorldSample> {
-        let each = self.samples.len().div_ceil(POINTS_MAX).max(1);
-        let chunks = self.samples.chunks(each);
+        let chunk_size = self.samples.len().div_ceil(POINTS_MAX).max(1);
+        let chunks = self.samples.chunks(chunk_size);
         let busiest = chunks.filter_map(|chunk| chunk.iter().max_by_key(|chunk| chunk.pending));
         busiest.collect()
     }
@@ -112,7 +112,7 @@ impl Day<'_> {
 
     fn span(&self) -> f64 {
         let last = self.samples.last();
-        last.map_or(1.0, |own| self.hours(own.at)).max(0.1)
+        last.map_or(1.0, |sample| self.hours(sample.at)).max(0.1)
     }
 
     /// Draws a panel with axes for values up to `most`.
@@ -120,17 +120,17 @@ impl Day<'_> {
         &self,
         area: &'a Area<'b>,
         title: &str,
-        most: f64,
+        max: f64,
     ) -> anyhow::Result<Chart<'a, 'b>> {
         area.draw(&Text::new(title.to_owned(), (8, 6), bold()))?;
-        let most = if most > 0.0 { most * 1.05 } else { 1.0 };
+        let max = if max > 0.0 { max * 1.05 } else { 1.0 };
         let mut chart = ChartBuilder::on(area)
             .margin_top(TOP)
             .margin_right(LEGEND)
             .set_left_and_bottom_label_area_size(0)
             .x_label_area_size(22)
             .y_label_area_size(LEFT)
-            .build_cartesian_2d(0.0..self.span(), 0.0..most)?;
+            .build_cartesian_2d(0.0..self.span(), 0.0..max)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -156,22 +156,23 @@ impl Day<'_> {
     }
 
     fn instances(&self, area: &Area<'_>, points: &[&WorldSample]) -> Drawn {
-        let most = points.iter().map(|point| point.live()).max().unwrap_or(0);
-        let mut chart = self.panel(area, "Instances by type", float(most))?;
+        let max = points.iter().map(|point| point.live()).max().unwrap_or(0);
+        let mut chart = self.panel(area, "Instances by type", float(max))?;
         let kinds = kinds(self.samples);
         let mut below = vec![0.0; points.len()];
         let mut legend = Vec::new();
-        for (place, kind) in kinds.iter().enumerate() {
-            let colour = kind.colour(place);
-            let of = |own: &WorldSample| count(own, kind, &kinds);
+        for (index, kind) in kinds.iter().enumerate() {
+            let colour = kind.colour(index);
             let above = points.iter().zip(&below);
-            let above: Vec<f64> = above.map(|(own, below)| below + float(of(own))).collect();
+            let above: Vec<f64> = above
+                .map(|(point, below)| below + float(count(point, kind, &kinds)))
+                .collect();
             let hours = points.iter().map(|point| self.hours(point.at));
             let upper = hours.clone().zip(above.iter().copied());
             let lower = hours.zip(below.iter().copied());
             let lower: Vec<(f64, f64)> = lower.collect();
-            let around: Vec<(f64, f64)> = upper.chain(lower.into_iter().rev()).collect();
-            let shape = Polygon::new(around, colour.mix(0.85).filled());
+            let outline: Vec<(f64, f64)> = upper.chain(lower.into_iter().rev()).collect();
+            let shape = Polygon::new(outline, colour.mix(0.85).filled());
             chart.draw_series([shape])?;
             below = above;
             legend.push((kind.text(), colour));
@@ -189,11 +190,13 @@ impl Day<'_> {
     ) -> Drawn {
         let values = all
             .iter()
-            .flat_map(|(_, _, of)| points.iter().map(|point| of(point)));
-        let most = values.fold(0.0, f64::max);
-        let mut chart = self.panel(area, title, most)?;
-        for (_, colour, of) in all {
-            let line = points.iter().map(|point| (self.hours(point.at), of(point)));
+            .flat_map(|(_, _, value_of)| points.iter().map(|point| value_of(point)));
+        let max = values.fold(0.0, f64::max);
+        let mut chart = self.panel(area, title, max)?;
+        for (_, colour, value_of) in all {
+            let line = points
+                .iter()
+                .map(|point| (self.hours(point.at), value_of(point)));
             chart.draw_series([PathElement::new(
                 line.collect::<Vec<_>>(),
                 colour.stroke_width(2),
@@ -211,8 +214,8 @@ impl Day<'_> {
         let (width, height) = area.dim_in_pixel();
         let right = width.saturating_sub(LEGEND);
         let step = height.saturating_sub(22) / ROWS_COUNT;
-        for (place, (name, colour, is_it)) in (0..).zip(ROWS) {
-            let top = 20 + pixels(step) * place;
+        for (index, (name, colour, is_it)) in (0..).zip(ROWS) {
+            let top = 20 + pixels(step) * index;
             let middle = top + pixels(step) / 2;
             area.draw(&Text::new(
                 name.to_owned(),
@@ -221,9 +224,9 @@ impl Day<'_> {
             ))?;
             let ends = vec![(pixels(LEFT), middle), (pixels(right), middle)];
             area.draw(&PathElement::new(ends, GRID.stroke_width(1)))?;
-            let own = self.lines.iter().filter(|line| is_it(&line.fact));
-            let count = own.clone().count();
-            let places = own.map(|line| {
+            let shown = self.lines.iter().filter(|line| is_it(&line.fact));
+            let count = shown.clone().count();
+            let places = shown.map(|line| {
                 let wide = f64::from(right.saturating_sub(LEFT));
                 #[expect(clippy::cast_possible_truncation, reason = "a place in a picture")]
                 let at = (self.hours(line.at) / self.span() * wide).round() as i32;
@@ -249,22 +252,22 @@ const PANELS: [(&str, [Series; 2]); 3] = [
     (
         "Pods",
         [
-            ("running", BLUE, |own| float(own.running)),
-            ("pending", RED, |own| float(own.pending)),
+            ("running", BLUE, |sample| float(sample.running)),
+            ("pending", RED, |sample| float(sample.pending)),
         ],
     ),
     (
         "US dollars per hour",
         [
-            ("this run", BLUE, |own| own.usd_per_h),
-            ("fixed fleet of one type", ORANGE, |own| own.fixed_usd_per_h),
+            ("this run", BLUE, |it| it.usd_per_h),
+            ("fixed fleet of one type", ORANGE, |it| it.fixed_usd_per_h),
         ],
     ),
     (
         "Requested share of allocatable, %",
         [
-            ("CPU", BLUE, |own| own.cpu_share * 100.0),
-            ("memory", ORANGE, |own| own.memory_share * 100.0),
+            ("CPU", BLUE, |sample| sample.cpu_share * 100.0),
+            ("memory", ORANGE, |sample| sample.memory_share * 100.0),
         ],
     ),
 ];
@@ -316,9 +319,9 @@ impl InstanceSeries {
         format!("{name} {}", self.capacity_type.as_str())
     }
 
-    fn colour(&self, place: usize) -> RGBColor {
+    fn colour(&self, index: usize) -> RGBColor {
         match (&self.name, self.capacity_type) {
-            (Some(_), _) => SERIES.get(place).copied().unwrap_or(GREY),
+            (Some(_), _) => SERIES.get(index).copied().unwrap_or(GREY),
             (None, CapacityType::Spot) => GREY,
             (None, _) => DARK_GREY,
         }
@@ -343,7 +346,7 @@ fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
         });
     let mut kinds: Vec<InstanceSeries> = named.collect();
     kinds.sort();
-    let bought: BTreeSet<CapacityType> = others.iter().map(|((own, _), _)| *own).collect();
+    let bought: BTreeSet<CapacityType> = others.iter().map(|((it, _), _)| *it).collect();
     let others = bought.into_iter().map(|capacity_type| InstanceSeries {
         capacity_type,
         name: None,
@@ -354,27 +357,24 @@ fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
 
 /// Counts the instances of a series in a sample.
 fn count(sample: &WorldSample, kind: &InstanceSeries, kinds: &[InstanceSeries]) -> usize {
-    let is_named = |capacity_type: CapacityType, name: &TypeName| {
-        kinds
-            .iter()
-            .any(|own| own.capacity_type == capacity_type && own.name.as_ref() == Some(name))
-    };
-    let own = sample.instances.iter();
-    let own = own.filter(|((capacity_type, name), _)| {
+    let instances = sample.instances.iter();
+    let of_kind = instances.filter(|((capacity_type, name), _)| {
         *capacity_type == kind.capacity_type
             && match &kind.name {
                 Some(wanted) => wanted == name,
-                None => !is_named(*capacity_type, name),
+                None => !kinds.iter().any(|named| {
+                    named.capacity_type == *capacity_type && named.name.as_ref() == Some(name)
+                }),
             }
     });
-    own.map(|(_, count)| count).sum()
+    of_kind.map(|(_, count)| count).sum()
 }
 
 /// Draws the legend of a panel: names with their colours.
 fn draw_legend(area: &Area<'_>, all: &[(String, RGBColor)]) -> Drawn {
     let left = pixels(WIDTH - LEGEND) + 14;
-    for (place, (name, colour)) in (0..).zip(all) {
-        let top = pixels(TOP) + 18 * place;
+    for (index, (name, colour)) in (0..).zip(all) {
+        let top = pixels(TOP) + 18 * index;
         let corners = [(left, top), (left + 12, top + 12)];
         area.draw(&Rectangle::new(corners, colour.filled()))?;
         let text = Text::new(name.clone(), (left + 20, top + 6), beside());
@@ -406,8 +406,8 @@ fn side() -> TextStyle<'static> {
     plain().pos(Pos::new(HPos::Right, VPos::Center))
 }
 
-fn pixels(own: u32) -> i32 {
-    i32::try_from(own).unwrap_or(i32::MAX)
+fn pixels(length: u32) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]

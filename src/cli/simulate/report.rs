@@ -52,7 +52,7 @@ pub(super) fn page(day: &Day<'_>, summary: &Summary) -> anyhow::Result<String> {
 /// Writes the table of decisions and their causes, in order. Omits the consequences: nodes that
 /// register and become ready, and pods that are bound.
 fn table(page: &mut String, lines: &[TimelineEntry]) {
-    let told: Vec<&TimelineEntry> = lines
+    let shown: Vec<&TimelineEntry> = lines
         .iter()
         .filter(|line| {
             !matches!(
@@ -64,7 +64,7 @@ fn table(page: &mut String, lines: &[TimelineEntry]) {
         })
         .collect();
     page.push_str("<table>\n<thead><tr><th>time<th>kind<th>what</thead>\n<tbody>\n");
-    for line in told.iter().take(ROWS_MAX) {
+    for line in shown.iter().take(ROWS_MAX) {
         let at = line.at.strftime("%m-%d %H:%M:%S");
         let kind = line.fact.kind().replace('_', " ");
         let row = format!(
@@ -74,7 +74,7 @@ fn table(page: &mut String, lines: &[TimelineEntry]) {
         page.push_str(&row);
     }
     page.push_str("</tbody>\n</table>\n");
-    if let Some(more) = told.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
+    if let Some(more) = shown.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
         let note = format!("<p>{more} more rows are omitted; --json prints all of them.</p>\n");
         page.push_str(&note);
     }
@@ -146,26 +146,29 @@ fn cell(text: &str) -> String {
 
 /// Formats the run as three sparklines: pods, nodes and cost, each with its minimum and maximum.
 pub(super) fn sparklines(samples: &[WorldSample]) -> String {
-    let row = |name: &str, digits: usize, of: &dyn Fn(&WorldSample) -> f64| {
-        let values: Vec<f64> = samples.iter().map(of).collect();
-        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = values.iter().copied().fold(0.0, f64::max);
-        let sparks = sparks(&values, most);
-        format!("  {name:<7} {sparks}  {least:.digits$} to {most:.digits$}\n")
-    };
-    match samples {
-        [] => String::new(),
-        _ => [
-            row("pods", 0, &|own| float(own.running + own.pending)),
-            row("nodes", 0, &|own| float(own.live())),
-            row("$/h", 2, &|own| own.usd_per_h),
-        ]
-        .concat(),
+    let rows: [(&str, usize, fn(&WorldSample) -> f64); 3] = [
+        ("pods", 0, |sample| float(sample.running + sample.pending)),
+        ("nodes", 0, |sample| float(sample.live())),
+        ("$/h", 2, |sample| sample.usd_per_h),
+    ];
+    let mut text = String::new();
+    for (name, digits, value_of) in rows.into_iter().filter(|_| !samples.is_empty()) {
+        let values: Vec<f64> = samples.iter().map(value_of).collect();
+        let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = values.iter().copied().fold(0.0, f64::max);
+        let sparks = sparks(&values, max);
+        // Writing to a String cannot fail.
+        writeln!(
+            text,
+            "  {name:<7} {sparks}  {min:.digits$} to {max:.digits$}"
+        )
+        .unwrap_or_default();
     }
+    text
 }
 
 /// Formats values as blocks of eight heights. A block shows the maximum of its interval.
-fn sparks(values: &[f64], most: f64) -> String {
+fn sparks(values: &[f64], max: f64) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let spans = SPARKS.min(values.len());
     (0..spans)
@@ -174,8 +177,8 @@ fn sparks(values: &[f64], most: f64) -> String {
                 span * values.len() / spans,
                 (span + 1) * values.len() / spans,
             );
-            let own = values[from..until].iter().copied().fold(0.0, f64::max);
-            let share = if most > 0.0 { own / most } else { 0.0 };
+            let value = values[from..until].iter().copied().fold(0.0, f64::max);
+            let share = if max > 0.0 { value / max } else { 0.0 };
             let block = (1..BLOCKS.len()).take_while(|block| {
                 let block = u32::try_from(*block).unwrap_or(0);
                 share * 8.0 > f64::from(block)

@@ -8,17 +8,20 @@ use crate::runtime::activity_log::ActivityEntry;
 use crate::runtime::control::inventory::ToldInventory;
 
 /// Builds the table of the timeline.
-pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Table {
-    let lines = told.iter().flat_map(|own| &own.timeline);
-    let is_told = told.is_some();
+pub(super) fn sheet(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
+    let lines = inventory.iter().flat_map(|inventory| &inventory.timeline);
+    let is_told = inventory.is_some();
     Table {
         columns: vec![
-            Column::new("ago", "AGO", (4, 5), 1).right(),
-            Column::new("what", "EVENT", (8, 12), 0),
-            Column::new("of", "OBJECT", (8, 12), 2),
-            Column::new("more", "DETAIL", (12, 20), 3),
+            Column::new("ago", "AGO", 4, 5, 1).right(),
+            Column::new("what", "EVENT", 8, 12, 0),
+            Column::new("of", "OBJECT", 8, 12, 2),
+            Column::new("more", "DETAIL", 12, 20, 3),
         ],
-        rows: lines.enumerate().map(|own| row(own, now)).collect(),
+        rows: lines
+            .enumerate()
+            .map(|(index, entry)| row(index, entry, now))
+            .collect(),
         more: 0,
         empty: match is_told {
             true => "no events yet".to_owned(),
@@ -32,27 +35,27 @@ pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Table {
     clippy::cast_precision_loss,
     reason = "there are some hundreds at most"
 )]
-fn row((place, own): (usize, &ActivityEntry), now: Timestamp) -> TableRow {
-    let tone = if own.warns {
+fn row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow {
+    let tone = if entry.warns {
         CellStyle::Warns
     } else {
         CellStyle::Plain
     };
-    let what = match own.times {
-        0 | 1 => own.what.to_string(),
-        times => format!("{} ×{times}", own.what),
+    let event = match entry.times {
+        0 | 1 => entry.what.to_string(),
+        times => format!("{} ×{times}", entry.what),
     };
-    let (at, of, text) = (own.at, &own.of, &own.text);
+    let (at, of, text) = (entry.at, &entry.of, &entry.text);
     // Rounded down to seconds.
     let at_second = Timestamp::from_second(at.as_second()).unwrap_or(at);
     TableRow {
-        key: format!("{at} {what} {of}"),
+        key: format!("{at} {event} {of}"),
         cells: vec![
-            Cell::ranked(&format::age(at, now), place as f64),
-            Cell::text(&what).toned(tone),
+            Cell::ranked(&format::age(at, now), index as f64),
+            Cell::text(&event).toned(tone),
             Cell::text(of),
             Cell::text(text),
         ],
-        detail: format!("{at_second} {what} {of} {text}"),
+        detail: format!("{at_second} {event} {of} {text}"),
     }
 }

@@ -99,6 +99,17 @@ struct ViewState {
     place: usize,
 }
 
+impl ViewState {
+    /// Creates the state of a view that is sorted by this column.
+    fn new(sorted_by: &str, is_descending: bool) -> Self {
+        Self {
+            sorted_by: sorted_by.to_owned(),
+            is_descending,
+            ..Self::default()
+        }
+    }
+}
+
 /// The state of the screen.
 #[derive(Debug)]
 pub(super) struct App {
@@ -115,14 +126,9 @@ pub(super) struct App {
 impl App {
     /// Creates the state before the first response.
     pub(super) fn new(settings: Settings) -> Self {
-        let habit = |sorted_by: &str, is_descending| ViewState {
-            sorted_by: sorted_by.to_owned(),
-            is_descending,
-            ..ViewState::default()
-        };
         let nodes = match &settings.node_sort {
-            Some((key, is_descending)) => habit(key, *is_descending),
-            None => habit("age", false),
+            Some((key, is_descending)) => ViewState::new(key, *is_descending),
+            None => ViewState::new("age", false),
         };
         Self {
             heard: DaemonData::default(),
@@ -130,10 +136,10 @@ impl App {
             view: View::Fleet,
             is_paused: false,
             habits: [
-                habit("cluster", false),
+                ViewState::new("cluster", false),
                 nodes,
-                habit("waiting", true),
-                habit("ago", false),
+                ViewState::new("waiting", true),
+                ViewState::new("ago", false),
             ],
             page: 1,
             settings,
@@ -160,7 +166,7 @@ impl App {
     pub(super) fn cluster(&self) -> Option<String> {
         self.cluster.clone().or_else(|| {
             let all = self.heard.clusters(self.settings.only.as_deref());
-            all.first().map(|own| own.name.clone())
+            all.first().map(|cluster| cluster.name.clone())
         })
     }
 
@@ -172,34 +178,34 @@ impl App {
     /// Builds the sorted table of the current view.
     pub(super) fn sheet(&self, now: Timestamp) -> Table {
         let cluster = self.cluster().unwrap_or_default();
-        let told = self.heard.inside(&cluster);
-        let mut sheet = match self.view {
+        let inventory = self.heard.inside(&cluster);
+        let mut table = match self.view {
             View::Fleet => fleet_view::sheet(&self.heard, self.settings.only.as_deref()),
-            View::Nodes => nodes_view::sheet(told, &self.question(cluster), now),
-            View::Pods => pods_view::sheet(told, now),
-            View::Timeline => activity_view::sheet(told, now),
+            View::Nodes => nodes_view::sheet(inventory, &self.question(cluster), now),
+            View::Pods => pods_view::sheet(inventory, now),
+            View::Timeline => activity_view::sheet(inventory, now),
         };
-        let (column, is_descending) = self.order(&sheet);
-        sheet.sort(column, is_descending);
-        sheet
+        let (column, is_descending) = self.order(&table);
+        table.sort(column, is_descending);
+        table
     }
 
     /// Returns the sort column of a table, and whether the order is descending.
-    pub(super) fn order(&self, sheet: &Table) -> (usize, bool) {
+    pub(super) fn order(&self, table: &Table) -> (usize, bool) {
         let habit = self.habit();
-        let column = sheet.column(&habit.sorted_by).unwrap_or(0);
+        let column = table.column(&habit.sorted_by).unwrap_or(0);
         (column, habit.is_descending)
     }
 
     /// Returns the index of the selected row.
-    pub(super) fn place(&self, sheet: &Table) -> usize {
+    pub(super) fn place(&self, table: &Table) -> usize {
         let habit = self.habit();
         if habit.chosen.is_empty() {
             return 0;
         }
-        let known = sheet.rows.iter().position(|row| row.key == habit.chosen);
-        let last = sheet.rows.len().saturating_sub(1);
-        known.unwrap_or(habit.place.min(last))
+        let found = table.rows.iter().position(|row| row.key == habit.chosen);
+        let last = table.rows.len().saturating_sub(1);
+        found.unwrap_or(habit.place.min(last))
     }
 
     fn habit(&self) -> &ViewState {
@@ -250,8 +256,8 @@ impl App {
             return Action::Nothing;
         }
         if self.view == View::Fleet {
-            let sheet = self.sheet(now);
-            let row = sheet.rows.get(self.place(&sheet));
+            let table = self.sheet(now);
+            let row = table.rows.get(self.place(&table));
             let chosen = row.map(|row| row.key.clone());
             self.go_into(chosen);
         }
@@ -276,7 +282,7 @@ impl App {
             return Action::Nothing;
         }
         let all = self.heard.clusters(self.settings.only.as_deref());
-        let names: Vec<String> = all.iter().map(|own| own.name.clone()).collect();
+        let names: Vec<String> = all.iter().map(|cluster| cluster.name.clone()).collect();
         let current = self.cluster();
         let at = names.iter().position(|name| Some(name) == current.as_ref());
         let Some(at) = at.filter(|_| names.len() > 1) else {
@@ -289,10 +295,10 @@ impl App {
 
     /// Sorts by the next column, in ascending order.
     fn sort(&mut self, now: Timestamp) {
-        let sheet = self.sheet(now);
-        let (column, _) = self.order(&sheet);
-        let next = (column + 1) % sheet.columns.len().max(1);
-        if let Some(column) = sheet.columns.get(next) {
+        let table = self.sheet(now);
+        let (column, _) = self.order(&table);
+        let next = (column + 1) % table.columns.len().max(1);
+        if let Some(column) = table.columns.get(next) {
             let key = column.key.clone();
             let habit = self.habit_mut();
             (habit.sorted_by, habit.is_descending) = (key, false);
@@ -301,13 +307,13 @@ impl App {
 
     /// Selects the row that `to` computes from the selected row and the page size.
     fn scroll(&mut self, to: impl Fn(usize, usize) -> usize, now: Timestamp) {
-        let sheet = self.sheet(now);
-        let last = sheet.rows.len().saturating_sub(1);
-        let place = to(self.place(&sheet), self.page).min(last);
-        let key = sheet.rows.get(place).map(|row| row.key.clone());
+        let table = self.sheet(now);
+        let last = table.rows.len().saturating_sub(1);
+        let index = to(self.place(&table), self.page).min(last);
+        let key = table.rows.get(index).map(|row| row.key.clone());
         let habit = self.habit_mut();
-        habit.place = place;
+        habit.place = index;
         // A selection at the top stays at the top when rows are inserted.
-        habit.chosen = key.filter(|_| place > 0).unwrap_or_default();
+        habit.chosen = key.filter(|_| index > 0).unwrap_or_default();
     }
 }

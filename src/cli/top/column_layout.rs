@@ -39,57 +39,60 @@ const CORE: u8 = 3;
 /// Arranges columns with a gap between them on a screen of this width. The most important column is
 /// always visible, even if it is cut.
 pub(super) fn fit(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
-    let needed = |chosen: &[usize], each: fn(&ColumnWidth) -> usize| {
-        let gaps = gap * chosen.len().saturating_sub(1);
-        let all = chosen.iter().map(|own| each(&claims[*own]));
-        all.sum::<usize>() + gaps
-    };
     let mut chosen: Vec<usize> = (0..claims.len()).collect();
-    for (core, each) in [
+    for (core, width_of) in [
         (CORE, ColumnWidth::fair as fn(&ColumnWidth) -> usize),
         (0, ColumnWidth::least as fn(&ColumnWidth) -> usize),
     ] {
-        while chosen.len() > 1 && needed(&chosen, each) > width {
+        while chosen.len() > 1 && total_width(claims, &chosen, gap, width_of) > width {
             let last =
-                (0..chosen.len()).max_by_key(|place| (claims[chosen[*place]].leaves, *place));
-            let Some(last) = last.filter(|own| claims[chosen[*own]].leaves > core) else {
+                (0..chosen.len()).max_by_key(|index| (claims[chosen[*index]].leaves, *index));
+            let Some(last) = last.filter(|index| claims[chosen[*index]].leaves > core) else {
                 break;
             };
             chosen.remove(last);
         }
     }
-    let widths = widths(
-        claims,
-        &chosen,
-        width.saturating_sub(needed(&chosen, ColumnWidth::least)),
-    );
+    let least = total_width(claims, &chosen, gap, ColumnWidth::least);
+    let widths = widths(claims, &chosen, width.saturating_sub(least));
     let mut at = 0;
     let slots = chosen.into_iter().zip(widths).map(|(column, wanted)| {
-        let own = Slot {
+        let slot = Slot {
             column,
             at,
             width: wanted.min(width.saturating_sub(at)),
         };
-        at += own.width + gap;
-        own
+        at += slot.width + gap;
+        slot
     });
     slots.filter(|slot| slot.width > 0).collect()
+}
+
+/// Returns the width of the chosen columns and the gaps between them.
+fn total_width(
+    claims: &[ColumnWidth],
+    chosen: &[usize],
+    gap: usize,
+    width_of: fn(&ColumnWidth) -> usize,
+) -> usize {
+    let widths = chosen.iter().map(|column| width_of(&claims[*column]));
+    widths.sum::<usize>() + gap * chosen.len().saturating_sub(1)
 }
 
 /// Distributes the free width `left` over the columns, the most important first: each gets its
 /// fair width, then its wanted width.
 fn widths(claims: &[ColumnWidth], chosen: &[usize], mut left: usize) -> Vec<usize> {
-    let mut widths: Vec<usize> = chosen.iter().map(|own| claims[*own].least()).collect();
+    let mut widths: Vec<usize> = chosen.iter().map(|it| claims[*it].least()).collect();
     let mut order: Vec<usize> = (0..chosen.len()).collect();
-    order.sort_by_key(|place| claims[chosen[*place]].leaves);
-    for each in [
+    order.sort_by_key(|index| claims[chosen[*index]].leaves);
+    for width_of in [
         ColumnWidth::fair as fn(&ColumnWidth) -> usize,
-        (|own| own.wanted) as fn(&ColumnWidth) -> usize,
+        (|claim| claim.wanted) as fn(&ColumnWidth) -> usize,
     ] {
-        for place in &order {
-            let wanted = each(&claims[chosen[*place]]);
-            let more = wanted.saturating_sub(widths[*place]).min(left);
-            widths[*place] += more;
+        for index in &order {
+            let wanted = width_of(&claims[chosen[*index]]);
+            let more = wanted.saturating_sub(widths[*index]).min(left);
+            widths[*index] += more;
             left -= more;
         }
     }
@@ -114,7 +117,7 @@ mod tests {
             })
             .collect();
         let slots = fit(&claims, 1, width);
-        let slots = slots.iter().map(|own| (own.column, own.at, own.width));
+        let slots = slots.iter().map(|slot| (slot.column, slot.at, slot.width));
         assert_eq!(slots.collect::<Vec<_>>(), expect, "{claims:?} in {width}");
     }
 

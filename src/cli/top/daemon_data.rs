@@ -31,15 +31,11 @@ pub(super) struct DaemonData {
 }
 
 impl DaemonData {
-    /// Stores a response, or the cause of a failure.
-    pub(super) fn take(&mut self, answer: Result<DaemonResponse, String>, now: Timestamp) {
-        match answer {
-            Ok(DaemonResponse::Fleet(told)) => self.fleet = Some(told),
-            Ok(DaemonResponse::Inside(told)) => self.inside = Some(told),
-            Err(why) => {
-                self.fault = Some(why);
-                return;
-            }
+    /// Stores a response, which ends a failure.
+    pub(super) fn take(&mut self, response: DaemonResponse, now: Timestamp) {
+        match response {
+            DaemonResponse::Fleet(fleet) => self.fleet = Some(fleet),
+            DaemonResponse::Inside(inventory) => self.inside = Some(inventory),
         }
         self.answered = Some(now);
         self.fault = None;
@@ -48,7 +44,7 @@ impl DaemonData {
     /// Returns the clusters sorted by name, or only the chosen one.
     pub(super) fn clusters(&self, only: Option<&str>) -> Vec<&ClusterStatusResponse> {
         let all = self.fleet.iter().flat_map(|fleet| &fleet.clusters);
-        let wanted = all.filter(|own| only.is_none_or(|name| own.name == name));
+        let wanted = all.filter(|cluster| only.is_none_or(|name| cluster.name == name));
         let mut all: Vec<&ClusterStatusResponse> = wanted.collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
@@ -71,7 +67,7 @@ impl DaemonData {
 
     /// Returns the inventory of this cluster, if it was received.
     pub(super) fn inside(&self, cluster: &str) -> Option<&ToldInventory> {
-        self.inside.as_deref().filter(|own| own.name == cluster)
+        self.inside.as_deref().filter(|it| it.name == cluster)
     }
 
     /// Returns the time since the last response if the last request failed or the time exceeds

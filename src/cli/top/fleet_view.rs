@@ -2,28 +2,28 @@
 
 use super::daemon_data::DaemonData;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
-use crate::engine::views::status::ClusterStatus;
+use crate::cli::status::pending_approvals;
 use crate::runtime::cluster_handle::ClusterHealth;
 use crate::runtime::control::ClusterStatusResponse;
 
 /// Builds the table of the clusters.
-pub(super) fn sheet(heard: &DaemonData, only: Option<&str>) -> Table {
-    let clusters = heard.clusters(only);
+pub(super) fn sheet(data: &DaemonData, only: Option<&str>) -> Table {
+    let clusters = data.clusters(only);
     Table {
         columns: vec![
-            Column::new("cluster", "CLUSTER", (8, 12), 0),
-            Column::new("mode", "MODE", (7, 7), 4),
-            Column::new("leader", "LEADER", (9, 9), 6),
-            Column::new("health", "HEALTH", (6, 10), 2),
-            Column::new("nodes", "NODES", (5, 6), 1).right(),
-            Column::new("unready", "NOT READY", (9, 9), 7).right(),
-            Column::new("waiting", "PENDING", (7, 7), 3).right(),
-            Column::new("unplaced", "UNPLACED", (8, 8), 8).right(),
-            Column::new("price", "$/H", (7, 7), 5).right(),
+            Column::new("cluster", "CLUSTER", 8, 12, 0),
+            Column::new("mode", "MODE", 7, 7, 4),
+            Column::new("leader", "LEADER", 9, 9, 6),
+            Column::new("health", "HEALTH", 6, 10, 2),
+            Column::new("nodes", "NODES", 5, 6, 1).right(),
+            Column::new("unready", "NOT READY", 9, 9, 7).right(),
+            Column::new("waiting", "PENDING", 7, 7, 3).right(),
+            Column::new("unplaced", "UNPLACED", 8, 8, 8).right(),
+            Column::new("price", "$/H", 7, 7, 5).right(),
         ],
         rows: clusters.into_iter().map(row).collect(),
         more: 0,
-        empty: match (heard.has_fleet(), only) {
+        empty: match (data.has_fleet(), only) {
             (false, _) => "waiting for the daemon".to_owned(),
             (true, None) => "the daemon has no cluster".to_owned(),
             (true, Some(name)) => format!("the daemon no longer has a cluster {name:?}"),
@@ -31,55 +31,59 @@ pub(super) fn sheet(heard: &DaemonData, only: Option<&str>) -> Table {
     }
 }
 
+fn row(cluster: &ClusterStatusResponse) -> TableRow {
+    let status = cluster.status.as_ref();
+    let (health, tone) = health(cluster);
+    let price = status.map(|status| status.cost_per_hour);
+    TableRow {
+        key: cluster.name.clone(),
+        cells: vec![
+            Cell::text(&cluster.name),
+            Cell::maybe(status.map(|status| status.mode.as_str())),
+            leader(cluster),
+            Cell::text(health).toned(tone),
+            count_cell(status.map(|it| it.nodes), CellStyle::Plain),
+            count_cell(status.map(|it| it.unready_nodes), CellStyle::Warns),
+            count_cell(status.map(|it| it.waiting_pods), CellStyle::Plain),
+            count_cell(status.map(|it| it.unplaced_pods), CellStyle::Bad),
+            match price {
+                Some(price) => Cell::ranked(&format!("{price:.2}"), price),
+                None => Cell::maybe(None),
+            },
+        ],
+        detail: detail(cluster),
+    }
+}
+
+/// Returns the cell of a count, in this style unless the count is zero.
 #[expect(
     clippy::cast_precision_loss,
     reason = "no cluster has 2^52 of anything"
 )]
-fn row(own: &ClusterStatusResponse) -> TableRow {
-    let status = own.status.as_ref();
-    let count = |of: fn(&ClusterStatus) -> usize, tone: CellStyle| match status.map(of) {
+fn count_cell(count: Option<usize>, tone: CellStyle) -> Cell {
+    match count {
         Some(0) => Cell::ranked("0", 0.0),
-        Some(own) => Cell::ranked(&own.to_string(), own as f64).toned(tone),
+        Some(count) => Cell::ranked(&count.to_string(), count as f64).toned(tone),
         None => Cell::maybe(None),
-    };
-    let (health, tone) = health(own);
-    let price = status.map(|status| status.cost_per_hour);
-    TableRow {
-        key: own.name.clone(),
-        cells: vec![
-            Cell::text(&own.name),
-            Cell::maybe(status.map(|status| status.mode.as_str())),
-            leader(own),
-            Cell::text(health).toned(tone),
-            count(|own| own.nodes, CellStyle::Plain),
-            count(|own| own.unready_nodes, CellStyle::Warns),
-            count(|own| own.waiting_pods, CellStyle::Plain),
-            count(|own| own.unplaced_pods, CellStyle::Bad),
-            match price {
-                Some(own) => Cell::ranked(&format!("{own:.2}"), own),
-                None => Cell::maybe(None),
-            },
-        ],
-        detail: detail(own),
     }
 }
 
 /// Returns the leader of a cluster. A cluster in observe mode has no leader.
-fn leader(own: &ClusterStatusResponse) -> Cell {
-    let mode = own.status.as_ref().map(|status| status.mode.as_str());
-    match (mode, &own.led_by) {
+fn leader(cluster: &ClusterStatusResponse) -> Cell {
+    let mode = cluster.status.as_ref().map(|status| status.mode.as_str());
+    match (mode, &cluster.led_by) {
         (Some("observe"), _) => Cell::text("none").faint(),
         (Some(_), _) => Cell::text("this host"),
-        (None, Some(_)) if own.standing == ClusterHealth::Standby.as_str() => {
+        (None, Some(_)) if cluster.standing == ClusterHealth::Standby.as_str() => {
             Cell::text("other host")
         }
         (None, _) => Cell::maybe(None),
     }
 }
 
-fn health(own: &ClusterStatusResponse) -> (&str, CellStyle) {
-    let status = own.status.as_ref();
-    if let Some(status) = status.filter(|_| own.is_well) {
+fn health(cluster: &ClusterStatusResponse) -> (&str, CellStyle) {
+    let status = cluster.status.as_ref();
+    if let Some(status) = status.filter(|_| cluster.is_well) {
         if status.paused.is_some() {
             return ("paused", CellStyle::Warns);
         }
@@ -87,43 +91,30 @@ fn health(own: &ClusterStatusResponse) -> (&str, CellStyle) {
             return ("unapproved", CellStyle::Warns);
         }
     }
-    let held = status.is_some_and(|status| status.held_by.is_some());
-    match (own.is_well, held) {
-        (true, _) => (&own.standing, CellStyle::Good),
-        (false, true) if own.standing == "ready" => ("suspended", CellStyle::Bad),
-        (false, _) => (&own.standing, CellStyle::Bad),
+    let is_suspended = status.is_some_and(|status| status.held_by.is_some());
+    match (cluster.is_well, is_suspended) {
+        (true, _) => (&cluster.standing, CellStyle::Good),
+        (false, true) if cluster.standing == "ready" => ("suspended", CellStyle::Bad),
+        (false, _) => (&cluster.standing, CellStyle::Bad),
     }
 }
 
 /// Formats the details of a cluster: leader, suspension, pauses, pending approvals and pools.
-fn detail(own: &ClusterStatusResponse) -> String {
-    let mut all: Vec<String> = own.led_by.iter().cloned().collect();
-    if let Some(status) = &own.status {
-        let held = status.held_by.iter();
-        all.extend(held.map(|why| format!("voluntary disruption is suspended: {why}")));
+fn detail(cluster: &ClusterStatusResponse) -> String {
+    let mut all: Vec<String> = cluster.led_by.iter().cloned().collect();
+    if let Some(status) = &cluster.status {
+        let suspensions = status.held_by.iter();
+        all.extend(suspensions.map(|why| format!("voluntary disruption is suspended: {why}")));
         let pools = status.pools.iter();
         let pools = pools.map(|pool| (format!("pool {}", pool.name), pool.paused.as_ref()));
         let whole = ("the cluster".to_owned(), status.paused.as_ref());
-        for (what, pause) in [whole].into_iter().chain(pools) {
+        for (target, pause) in [whole].into_iter().chain(pools) {
             let Some(pause) = pause else { continue };
             let until = pause.until.map(|at| format!(" until {at}"));
             let until = until.unwrap_or_default();
-            all.push(format!("{what} is paused{until}: {}", pause.reason));
+            all.push(format!("{target} is paused{until}: {}", pause.reason));
         }
-        all.extend(status.unaccepted.iter().map(|own| {
-            let (nodes, total, id) = (own.nodes, own.total, &own.id);
-            format!(
-                "the new configuration would disrupt {nodes} of {total} nodes; to approve: \
-                 outrigger reload --accept {id}"
-            )
-        }));
-        all.extend(status.held_ends.iter().map(|own| {
-            let (instances, total, id) = (own.nodes, own.total, &own.id);
-            format!(
-                "{instances} of {total} instances would be terminated without a drain; to approve: \
-                 outrigger reload --accept {id}"
-            )
-        }));
+        all.extend(pending_approvals(status));
         let pools = status.pools.iter();
         all.extend(pools.map(|pool| {
             let (ready, coming, leaving) = (pool.ready, pool.starting, pool.leaving);

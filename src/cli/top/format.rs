@@ -10,8 +10,8 @@ pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
 }
 
 /// Formats a duration in one or two units. Negative durations are shown as zero.
-pub(super) fn span(own: SignedDuration) -> String {
-    let seconds = own.as_secs().max(0);
+pub(super) fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -30,10 +30,10 @@ pub(super) fn span(own: SignedDuration) -> String {
     reason = "the result is rounded for display"
 )]
 pub(super) fn amount(resource: &str, amount: i64) -> String {
-    let (own, gib) = (amount as f64, f64::from(1 << 30));
+    let (value, gib) = (amount as f64, f64::from(1 << 30));
     let text = match resource {
-        "cpu" => format!("{:.1}", own / 1000.0),
-        "memory" | "ephemeral-storage" => format!("{:.1}Gi", own / gib),
+        "cpu" => format!("{:.1}", value / 1000.0),
+        "memory" | "ephemeral-storage" => format!("{:.1}Gi", value / gib),
         _ => amount.to_string(),
     };
     text.replace(".0", "")
@@ -44,16 +44,8 @@ pub(super) fn amount(resource: &str, amount: i64) -> String {
     clippy::cast_precision_loss,
     reason = "the result is rounded for display"
 )]
-pub(super) fn share(own: Amount) -> Option<f64> {
-    (own.there > 0).then(|| own.taken as f64 / own.there as f64)
-}
-
-/// Formats a count with its noun in singular or plural.
-pub(super) fn some(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
+pub(super) fn share(amount: Amount) -> Option<f64> {
+    (amount.there > 0).then(|| amount.taken as f64 / amount.there as f64)
 }
 
 /// Returns the part of a label or resource name after the `/` in upper case, as a column title.
@@ -65,7 +57,8 @@ pub(super) fn title(name: &str) -> String {
 mod tests {
     use jiff::SignedDuration;
 
-    use super::{amount, share, some, span, title};
+    use super::{amount, share, span, title};
+    use crate::cli::count_noun;
     use crate::engine::views::inventory::Amount;
 
     #[test]
@@ -91,7 +84,10 @@ mod tests {
         assert_eq!(amount("nvidia.com/gpu", 8), "8");
         let nothing = Amount::default();
         assert_eq!(share(nothing), None);
-        assert_eq!([some(1, "node"), some(2, "node")], ["1 node", "2 nodes"]);
+        assert_eq!(
+            [1, 2].map(|count| count_noun(count, "node")),
+            ["1 node", "2 nodes"]
+        );
         assert_eq!(title("nvidia.com/gpu"), "GPU");
     }
 }

@@ -12,105 +12,98 @@ const NAMED: [&str; 9] = [
 ];
 
 /// Returns the sort keys of the nodes, including the requested resources and labels.
-pub(super) fn keys(asked: &InventoryRequest) -> Vec<String> {
-    let named = NAMED.iter().map(|own| (*own).to_owned());
-    let asked = asked.resources.iter().chain(&asked.labels).cloned();
-    named.chain(asked).collect()
+pub(super) fn keys(request: &InventoryRequest) -> Vec<String> {
+    let named = NAMED.iter().map(|name| (*name).to_owned());
+    let requested = request.resources.iter().chain(&request.labels).cloned();
+    named.chain(requested).collect()
 }
 
 /// Builds the table of the nodes.
 pub(super) fn sheet(
-    told: Option<&ToldInventory>,
-    asked: &InventoryRequest,
+    inventory: Option<&ToldInventory>,
+    request: &InventoryRequest,
     now: Timestamp,
 ) -> Table {
     let mut columns = vec![
-        Column::new("name", "NAME", (8, 19), 0),
-        Column::new("pool", "POOL", (5, 10), 7),
-        Column::new("type", "TYPE", (9, 12), 3),
-        Column::new("zone", "ZONE", (5, 10), 10),
-        Column::new("capacity", "CAPACITY", (8, 9), 8),
+        Column::new("name", "NAME", 8, 19, 0),
+        Column::new("pool", "POOL", 5, 10, 7),
+        Column::new("type", "TYPE", 9, 12, 3),
+        Column::new("zone", "ZONE", 5, 10, 10),
+        Column::new("capacity", "CAPACITY", 8, 9, 8),
     ];
-    let resources = asked.resources.iter();
-    let bar = |own: &String| Column::new(own, &format::title(own), (4, 10), 2);
-    columns.extend(resources.map(|resource| bar(resource).right()));
+    let resources = request.resources.iter();
+    columns.extend(resources.map(|name| Column::new(name, &format::title(name), 4, 10, 2).right()));
     columns.extend([
-        Column::new("pods", "PODS", (4, 4), 9).right(),
-        Column::new("age", "AGE", (4, 5), 4).right(),
-        Column::new("price", "$/H", (6, 6), 5).right(),
-        Column::new("state", "STATE", (5, 12), 1),
+        Column::new("pods", "PODS", 4, 4, 9).right(),
+        Column::new("age", "AGE", 4, 5, 4).right(),
+        Column::new("price", "$/H", 6, 6, 5).right(),
+        Column::new("state", "STATE", 5, 12, 1),
     ]);
-    let labels = asked.labels.iter();
-    columns.extend(labels.map(|label| Column::new(label, &format::title(label), (5, 10), 6)));
-    columns.push(Column::new("why", "WHY", (12, 24), 11));
-    let holds = told.and_then(|own| own.holds.as_ref());
-    let nodes = holds.iter().flat_map(|own| &own.nodes);
+    let labels = request.labels.iter();
+    columns.extend(labels.map(|label| Column::new(label, &format::title(label), 5, 10, 6)));
+    columns.push(Column::new("why", "WHY", 12, 24, 11));
+    let holds = inventory.and_then(|inventory| inventory.holds.as_ref());
+    let nodes = holds.iter().flat_map(|inventory| &inventory.nodes);
     Table {
         columns,
         rows: nodes.map(|node| row(node, now)).collect(),
-        more: holds.map_or(0, |own| own.more_nodes),
-        empty: empty(told, "the cluster has no nodes"),
+        more: holds.map_or(0, |inventory| inventory.more_nodes),
+        empty: empty(inventory, "the cluster has no nodes"),
     }
 }
 
 /// Returns the message for a table without rows.
-pub(super) fn empty(told: Option<&ToldInventory>, none: &str) -> String {
-    let Some(told) = told else {
+pub(super) fn empty(inventory: Option<&ToldInventory>, none: &str) -> String {
+    let Some(inventory) = inventory else {
         return "waiting for the daemon".to_owned();
     };
-    match (&told.holds, &told.led_by) {
+    match (&inventory.holds, &inventory.led_by) {
         (Some(_), _) => none.to_owned(),
-        (None, Some(who)) => format!("no data on this host: {who}"),
-        (None, None) => format!("no data yet: the cluster is {}", told.standing),
+        (None, Some(reason)) => format!("no data on this host: {reason}"),
+        (None, None) => format!("no data yet: the cluster is {}", inventory.standing),
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "times and pod counts are below 2^52"
-)]
-fn row(own: &NodeDto, now: Timestamp) -> TableRow {
+#[expect(clippy::cast_precision_loss, reason = "pod counts are below 2^52")]
+fn row(node: &NodeDto, now: Timestamp) -> TableRow {
     let mut cells = vec![
-        Cell::text(&own.name),
-        Cell::maybe(own.pool.as_deref()),
-        Cell::maybe(own.instance_type.as_deref()),
-        Cell::maybe(own.zone.as_deref()),
-        Cell::maybe(own.capacity_type.as_deref()),
+        Cell::text(&node.name),
+        Cell::maybe(node.pool.as_deref()),
+        Cell::maybe(node.instance_type.as_deref()),
+        Cell::maybe(node.zone.as_deref()),
+        Cell::maybe(node.capacity_type.as_deref()),
     ];
     cells.extend(
-        own.amounts
+        node.amounts
             .iter()
             .map(|amount| Cell::bar(format::share(*amount))),
     );
     cells.extend([
-        Cell::ranked(&own.pods.to_string(), own.pods as f64),
-        match own.born {
-            Some(at) => Cell::ranked(&format::age(at, now), -(at.as_second() as f64)),
-            None => Cell::maybe(None),
-        },
-        match own.usd_per_h {
+        Cell::ranked(&node.pods.to_string(), node.pods as f64),
+        Cell::age(node.born, now),
+        match node.usd_per_h {
             Some(price) => Cell::ranked(&format!("{price:.4}"), price),
             None => Cell::maybe(None),
         },
-        Cell::text(&own.state).toned(tone(own)),
+        Cell::text(&node.state).toned(tone(node)),
     ]);
-    cells.extend(own.labels.iter().map(|label| Cell::maybe(label.as_deref())));
-    let why = own.why.as_deref().unwrap_or_default();
+    cells.extend(node.labels.iter().map(|it| Cell::maybe(it.as_deref())));
+    let why = node.why.as_deref().unwrap_or_default();
     cells.push(Cell::text(why).faint());
-    let detail = match &own.why {
-        Some(why) => format!("{}: {}; {why}", own.name, own.state),
-        None => format!("{}: {}", own.name, own.state),
+    let detail = match &node.why {
+        Some(why) => format!("{}: {}; {why}", node.name, node.state),
+        None => format!("{}: {}", node.name, node.state),
     };
     TableRow {
-        key: own.name.clone(),
+        key: node.name.clone(),
         cells,
         detail,
     }
 }
 
-fn tone(own: &NodeDto) -> CellStyle {
-    match own.state.as_str() {
-        _ if own.is_well => CellStyle::Good,
+fn tone(node: &NodeDto) -> CellStyle {
+    match node.state.as_str() {
+        _ if node.is_well => CellStyle::Good,
         "not ready" => CellStyle::Bad,
         _ => CellStyle::Warns,
     }

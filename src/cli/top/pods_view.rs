@@ -2,44 +2,39 @@
 
 use jiff::Timestamp;
 
-use super::format;
 use super::nodes_view::empty;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
 use crate::runtime::control::inventory::{ToldInventory, ToldPod};
 
 /// Builds the table of the pending pods.
-pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Table {
-    let holds = told.and_then(|own| own.holds.as_ref());
-    let pods = holds.iter().flat_map(|own| &own.pods);
+pub(super) fn sheet(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
+    let holds = inventory.and_then(|inventory| inventory.holds.as_ref());
+    let pods = holds.iter().flat_map(|inventory| &inventory.pods);
     Table {
         columns: vec![
-            Column::new("pod", "POD", (12, 20), 0),
-            Column::new("waiting", "PENDING", (7, 7), 1).right(),
-            Column::new("reason", "REASON", (12, 12), 2),
+            Column::new("pod", "POD", 12, 20, 0),
+            Column::new("waiting", "PENDING", 7, 7, 1).right(),
+            Column::new("reason", "REASON", 12, 12, 2),
         ],
         rows: pods.map(|pod| row(pod, now)).collect(),
-        more: holds.map_or(0, |own| own.more_pods),
-        empty: empty(told, "no pending pods"),
+        more: holds.map_or(0, |inventory| inventory.more_pods),
+        empty: empty(inventory, "no pending pods"),
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times are below 2^52 seconds")]
-fn row(own: &ToldPod, now: Timestamp) -> TableRow {
-    let tone = if own.is_unplaced {
+fn row(pod: &ToldPod, now: Timestamp) -> TableRow {
+    let tone = if pod.is_unplaced {
         CellStyle::Bad
     } else {
         CellStyle::Plain
     };
     TableRow {
-        key: own.name.clone(),
+        key: pod.name.clone(),
         cells: vec![
-            Cell::text(&own.name),
-            match own.since {
-                Some(at) => Cell::ranked(&format::age(at, now), -(at.as_second() as f64)),
-                None => Cell::maybe(None),
-            },
-            Cell::text(&own.why).toned(tone),
+            Cell::text(&pod.name),
+            Cell::age(pod.since, now),
+            Cell::text(&pod.why).toned(tone),
         ],
-        detail: format!("{}: {}", own.name, own.why),
+        detail: format!("{}: {}", pod.name, pod.why),
     }
 }

@@ -9,6 +9,7 @@ use super::app::{App, View};
 use super::column_layout::{ColumnWidth, Slot, fit};
 use super::format;
 use super::table::{Cell, CellStyle, Table, width};
+use crate::cli::count_noun;
 use crate::host::text::bounded;
 
 /// The gap between two parts of a line.
@@ -54,7 +55,7 @@ impl Layout {
             _ => 2,
         };
         let others = [has_help, has_tabs, has_titles];
-        let others = others.into_iter().filter(|own| *own).count();
+        let others = others.into_iter().filter(|shown| *shown).count();
         let others = u16::try_from(others).unwrap_or(0) + details + 1;
         Self {
             has_tabs,
@@ -79,7 +80,7 @@ pub(super) fn draw(screen: &App, area: Rect, buffer: &mut Buffer, now: Timestamp
     }
     let plan = Layout::new(area.height);
     let sheet = screen.sheet(now);
-    let place = screen.place(&sheet);
+    let index = screen.place(&sheet);
     let mut paper = LineWriter {
         buffer,
         area,
@@ -88,14 +89,14 @@ pub(super) fn draw(screen: &App, area: Rect, buffer: &mut Buffer, now: Timestamp
     };
     paper.parts(&head(screen, now));
     if plan.has_tabs {
-        tabs(&mut paper, screen, &sheet, place);
+        tabs(&mut paper, screen, &sheet, index);
     }
-    table(&mut paper, screen, &sheet, (place, plan));
+    table(&mut paper, screen, &sheet, index, plan);
     if plan.details > 0 {
-        details(&mut paper, screen, &sheet, (place, plan.details));
+        details(&mut paper, screen, &sheet, index, plan.details);
     }
     if plan.has_help {
-        let help = HELP.map(|own| (own.to_owned(), CellStyle::Faint));
+        let help = HELP.map(|help| (help.to_owned(), CellStyle::Faint));
         paper.parts(&help);
     }
 }
@@ -146,12 +147,12 @@ impl LineWriter<'_> {
     fn parts(&mut self, parts: &[(String, CellStyle)]) {
         let mut at = 0;
         for (index, (text, tone)) in parts.iter().enumerate() {
-            let own = width(text);
-            if index > 0 && at + own > self.width() {
+            let text_width = width(text);
+            if index > 0 && at + text_width > self.width() {
                 break;
             }
             self.write(at, text, usize::MAX, self.style(*tone));
-            at += own + GAP;
+            at += text_width + GAP;
         }
         self.line += 1;
     }
@@ -179,23 +180,29 @@ fn head(screen: &App, now: Timestamp) -> Vec<(String, CellStyle)> {
 
 fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
     let all = screen.heard.clusters(screen.settings.only.as_deref());
-    let told: Vec<_> = all.iter().filter_map(|own| own.status.as_ref()).collect();
-    let unwell = all.iter().filter(|own| !own.is_well).count();
-    let nodes: usize = told.iter().map(|own| own.nodes).sum();
-    let (waiting, unplaced) = told.iter().fold((0, 0), |(waiting, unplaced), own| {
-        (waiting + own.waiting_pods, unplaced + own.unplaced_pods)
+    let statuses: Vec<_> = all
+        .iter()
+        .filter_map(|cluster| cluster.status.as_ref())
+        .collect();
+    let unwell = all.iter().filter(|cluster| !cluster.is_well).count();
+    let nodes: usize = statuses.iter().map(|status| status.nodes).sum();
+    let (waiting, unplaced) = statuses.iter().fold((0, 0), |(waiting, unplaced), status| {
+        (
+            waiting + status.waiting_pods,
+            unplaced + status.unplaced_pods,
+        )
     });
     // An empty `sum()` would be -0.0.
-    let cost = told.iter().fold(0.0, |sum, own| sum + own.cost_per_hour);
+    let cost = statuses.iter().fold(0.0, |sum, it| sum + it.cost_per_hour);
     let unwell_tone = if unwell > 0 {
         CellStyle::Bad
     } else {
         CellStyle::Good
     };
     parts.extend([
-        (format::some(all.len(), "cluster"), CellStyle::Plain),
+        (count_noun(all.len(), "cluster"), CellStyle::Plain),
         (format!("{unwell} unhealthy"), unwell_tone),
-        (format::some(nodes, "node"), CellStyle::Plain),
+        (count_noun(nodes, "node"), CellStyle::Plain),
         (format!("${cost:.2}/h"), CellStyle::Plain),
         (pending(waiting), CellStyle::Plain),
     ]);
@@ -207,53 +214,52 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
 }
 
 fn pending(pods: usize) -> String {
-    format!("{} pending", format::some(pods, "pod"))
+    format!("{} pending", count_noun(pods, "pod"))
 }
 
 fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellStyle)>) {
     parts.push((bounded(cluster), CellStyle::Plain));
-    let Some(told) = screen.heard.inside(cluster) else {
+    let Some(inventory) = screen.heard.inside(cluster) else {
         return;
     };
-    let Some(holds) = &told.holds else {
-        parts.push((bounded(&told.standing), CellStyle::Warns));
+    let Some(holds) = &inventory.holds else {
+        parts.push((bounded(&inventory.standing), CellStyle::Warns));
         return;
     };
     let nodes = holds.nodes.len() + holds.more_nodes;
     let waiting = holds.pods.len() + holds.more_pods;
     let (hour, month) = (holds.usd_per_h, holds.usd_per_h * 730.0);
     parts.extend([
-        (format::some(nodes, "node"), CellStyle::Plain),
+        (count_noun(nodes, "node"), CellStyle::Plain),
         (format!("${hour:.2}/h"), CellStyle::Plain),
         (pending(waiting), CellStyle::Plain),
     ]);
-    for (name, own) in screen.settings.resources.iter().zip(&holds.amounts) {
-        let amount = |value| format::amount(name, value);
-        let share = format::share(*own).unwrap_or(0.0) * 100.0;
-        let (taken, there) = (amount(own.taken), amount(own.there));
+    for (name, usage) in screen.settings.resources.iter().zip(&holds.amounts) {
+        let share = format::share(*usage).unwrap_or(0.0) * 100.0;
+        let taken = format::amount(name, usage.taken);
+        let capacity = format::amount(name, usage.there);
         let title = format::title(name).to_lowercase();
         parts.push((
-            format!("{title} {taken}/{there} {share:.0}%"),
+            format!("{title} {taken}/{capacity} {share:.0}%"),
             CellStyle::Plain,
         ));
     }
     parts.push((format!("{} pods bound", holds.bound_pods), CellStyle::Plain));
     parts.push((format!("${month:.0}/month"), CellStyle::Plain));
-    if told.standing != "ready" {
-        parts.push((bounded(&told.standing), CellStyle::Warns));
+    if inventory.standing != "ready" {
+        parts.push((bounded(&inventory.standing), CellStyle::Warns));
     }
 }
 
 /// Draws the names of the views and the position in the table. If not all names fit, draws only the
 /// current one.
-fn tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, place: usize) {
-    let name = |view: View| format!(" {} {} ", view.index() + 1, view.as_str());
+fn tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize) {
     let at = match (sheet.rows.len(), sheet.more) {
         (0, _) => String::new(),
-        (rows, 0) => format!("{}/{rows}", place + 1),
-        (rows, more) => format!("{}/{rows}, {more} not shown", place + 1),
+        (rows, 0) => format!("{}/{rows}", index + 1),
+        (rows, more) => format!("{}/{rows}, {more} not shown", index + 1),
     };
-    let all: usize = View::ALL.iter().map(|own| width(&name(*own))).sum();
+    let all: usize = View::ALL.iter().map(|view| width(&tab(*view))).sum();
     let has_room = all + GAP + width(&at) <= paper.width();
     let (plain, chosen) = (Style::new(), Style::new().add_modifier(Modifier::REVERSED));
     let mut column = 0;
@@ -262,7 +268,7 @@ fn tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, place: usize) {
         if !has_room && !is_chosen {
             continue;
         }
-        let name = name(view);
+        let name = tab(view);
         let style = if is_chosen { chosen } else { plain };
         paper.write(column, &name, usize::MAX, style);
         column += width(&name);
@@ -274,17 +280,22 @@ fn tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, place: usize) {
     paper.line += 1;
 }
 
+/// Formats the number and the name of a view.
+fn tab(view: View) -> String {
+    format!(" {} {} ", view.index() + 1, view.as_str())
+}
+
 /// Draws the titles and the rows around the selected one.
-fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, plan): (usize, Layout)) {
+fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, selected: usize, plan: Layout) {
     let gap = if paper.area.width < WIDE { 1 } else { GAP };
     let columns = sheet.columns.iter().enumerate();
     let (sorted, _) = screen.order(sheet);
-    let claims = columns.map(|(index, own)| ColumnWidth {
-        least: own.least,
-        fair: own.fair,
+    let claims = columns.map(|(index, column)| ColumnWidth {
+        least: column.least,
+        fair: column.fair,
         // The title of the sort column has an arrow.
         wanted: sheet.wanted(index) + usize::from(index == sorted),
-        leaves: own.leaves,
+        leaves: column.leaves,
     });
     let claims: Vec<ColumnWidth> = claims.collect();
     let slots = fit(&claims, gap, paper.width());
@@ -302,7 +313,7 @@ fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, plan):
         );
     }
     let rows = usize::from(plan.rows);
-    let first = place.saturating_sub(rows / 2);
+    let first = selected.saturating_sub(rows / 2);
     let first = first.min(sheet.rows.len().saturating_sub(rows));
     for (index, row) in sheet.rows.iter().enumerate().skip(first).take(rows) {
         for slot in &slots {
@@ -311,7 +322,7 @@ fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, plan):
                 self::cell(paper, cell, *slot, is_right);
             }
         }
-        if index == place {
+        if index == selected {
             let (x, y) = (paper.area.x, paper.area.y + paper.line);
             let line = Rect::new(x, y, paper.area.width, 1);
             let chosen = Style::new().add_modifier(Modifier::REVERSED);
@@ -367,9 +378,9 @@ fn filled(share: f64, steps: usize) -> String {
 }
 
 /// Draws the error of the last request or reload, else the details of the selected row.
-fn details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, lines): (usize, u16)) {
+fn details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize, lines: u16) {
     let faults = [screen.heard.fault.as_deref(), screen.heard.reload_fault()];
-    let (text, tone) = match (faults, sheet.rows.get(place)) {
+    let (text, tone) = match (faults, sheet.rows.get(index)) {
         ([Some(why), _], _) => (why.to_owned(), CellStyle::Bad),
         ([None, Some(why)], _) if screen.view == View::Fleet => {
             (format!("configuration not reloaded: {why}"), CellStyle::Bad)
@@ -380,16 +391,16 @@ fn details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, line
         }
     };
     let style = paper.style(tone);
-    let mut rest = bounded(&text);
+    let mut remaining = bounded(&text);
     for line in 0..lines {
         let room = paper.width();
-        let (own, after) = match line + 1 == lines {
-            true => (rest.clone(), String::new()),
-            false => broken(&rest, room),
+        let (current, after) = match line + 1 == lines {
+            true => (remaining.clone(), String::new()),
+            false => broken(&remaining, room),
         };
-        paper.write(0, &own, room, style);
+        paper.write(0, &current, room, style);
         paper.line += 1;
-        rest = after;
+        remaining = after;
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::cmp::Ordering;
 
+use jiff::Timestamp;
 use ratatui::text::Span;
 
+use super::format;
 use crate::host::text::bounded;
 
 /// The style of a cell.
@@ -50,6 +52,15 @@ impl Cell {
         Self {
             rank: Some(rank),
             ..Self::text(text)
+        }
+    }
+
+    /// Creates a cell with the time since `since`, sorted with the latest last.
+    #[expect(clippy::cast_precision_loss, reason = "times are below 2^52 seconds")]
+    pub(super) fn age(since: Option<Timestamp>, now: Timestamp) -> Self {
+        match since {
+            Some(at) => Self::ranked(&format::age(at, now), -(at.as_second() as f64)),
+            None => Self::maybe(None),
         }
     }
 
@@ -126,7 +137,7 @@ pub(super) struct Column {
 
 impl Column {
     /// Creates a left-aligned column with its minimum and fair width.
-    pub(super) fn new(key: &str, title: &str, (least, fair): (usize, usize), leaves: u8) -> Self {
+    pub(super) fn new(key: &str, title: &str, least: usize, fair: usize, leaves: u8) -> Self {
         Self {
             key: key.to_owned(),
             title: bounded(title),

@@ -54,13 +54,13 @@ pub(super) enum TerminalInput {
 
 /// Reads input on a thread until the receiver is dropped or the terminal is closed.
 pub(super) fn listen() -> io::Result<mpsc::Receiver<TerminalInput>> {
-    let (inputs, heard) = mpsc::channel(KEYS);
+    let (inputs, receiver) = mpsc::channel(KEYS);
     thread::Builder::new()
         .name("keys".to_owned())
         .spawn(move || {
             while let Ok(event) = read() {
                 let input = match event {
-                    Event::Key(own) => key(own).map(TerminalInput::Key),
+                    Event::Key(event) => key(event).map(TerminalInput::Key),
                     Event::Resize(..) => Some(TerminalInput::Resized),
                     _ => None,
                 };
@@ -71,7 +71,7 @@ pub(super) fn listen() -> io::Result<mpsc::Receiver<TerminalInput>> {
                 }
             }
         })?;
-    Ok(heard)
+    Ok(receiver)
 }
 
 /// Returns the command of a key, if it has one.

@@ -202,11 +202,9 @@ fn inside() -> ToldInventory {
 /// A screen that has received all responses one second ago.
 fn screen(settings: Settings) -> App {
     let mut screen = App::new(settings);
-    screen
-        .heard
-        .take(Ok(DaemonResponse::Fleet(fleet())), ago(1));
+    screen.heard.take(DaemonResponse::Fleet(fleet()), ago(1));
     let told = DaemonResponse::Inside(Box::new(inside()));
-    screen.heard.take(Ok(told), ago(1));
+    screen.heard.take(told, ago(1));
     screen
 }
 
@@ -216,7 +214,8 @@ fn press(screen: &mut App, keys: &[Key]) -> Action {
     keys.iter().fold(none, |_, key| screen.press(*key, NOW))
 }
 
-fn drawn(screen: &mut App, (columns, lines): (u16, u16)) -> String {
+fn drawn(screen: &mut App, size: (u16, u16)) -> String {
+    let (columns, lines) = size;
     let mut terminal = Terminal::new(TestBackend::new(columns, lines)).expect("no fault");
     let drawn = terminal.draw(|frame| {
         screen.resize(rows(lines));
@@ -257,12 +256,12 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
     let mut screen = screen(settings());
     press(&mut screen, &[Key::View(View::Nodes)]);
     let why = "open the socket /run/outrigger/admin.sock: start the daemon".to_owned();
-    screen.heard.take(Err(why), ago(1));
+    screen.heard.fault = Some(why);
     for size in [(80, 24), (20, 5), (20, 1)] {
         snapshot("gone", &mut screen, size);
     }
     let told = DaemonResponse::Inside(Box::new(inside()));
-    screen.heard.take(Ok(told), NOW);
+    screen.heard.take(told, NOW);
     let shown = drawn(&mut screen, (80, 24));
     assert!(!shown.contains("no response"), "{shown}");
 }
@@ -270,9 +269,7 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
 #[test]
 fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
     let mut screen = App::new(settings());
-    screen
-        .heard
-        .take(Ok(DaemonResponse::Fleet(fleet())), ago(90));
+    screen.heard.take(DaemonResponse::Fleet(fleet()), ago(90));
     assert!(drawn(&mut screen, (80, 24)).contains("no response for 1m30s"));
     assert_eq!(press(&mut screen, &[Key::Pause]), Action::Nothing);
     let shown = drawn(&mut screen, (80, 24));
@@ -358,7 +355,7 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
     }
     screen
         .heard
-        .take(Ok(DaemonResponse::Inside(Box::new(fewer))), NOW);
+        .take(DaemonResponse::Inside(Box::new(fewer)), NOW);
     assert_eq!(screen.place(&screen.sheet(NOW)), 1);
     press(&mut screen, &[Key::First]);
     assert_eq!(screen.place(&screen.sheet(NOW)), 0);
@@ -373,9 +370,9 @@ fn nodes_are_sorted_as_is_asked_for() {
     };
     let keys = nodes_view::keys(&question);
     let check = |text: &str, expect: Option<(&str, bool)>| {
-        let own = node_sort(text, &keys).ok();
-        let own = own.as_ref().map(|(key, turned)| (key.as_str(), *turned));
-        assert_eq!(own, expect, "{text}");
+        let order = node_sort(text, &keys).ok();
+        let order = order.as_ref().map(|(key, turned)| (key.as_str(), *turned));
+        assert_eq!(order, expect, "{text}");
     };
     check("price=dsc", Some(("price", true)));
     check("cpu", Some(("cpu", false)));
@@ -421,7 +418,7 @@ fn names_cannot_disturb_a_terminal() {
     let mut screen = screen(settings());
     screen
         .heard
-        .take(Ok(DaemonResponse::Inside(Box::new(told))), NOW);
+        .take(DaemonResponse::Inside(Box::new(told)), NOW);
     press(&mut screen, &[Key::View(View::Nodes)]);
     let shown = drawn(&mut screen, (120, 30));
     assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
@@ -431,8 +428,8 @@ fn names_cannot_disturb_a_terminal() {
 #[test]
 fn keys_are_those_of_other_tools() {
     let check = |code: KeyCode, modifiers: KeyModifiers, expect: Option<Key>| {
-        let own = terminal::key(KeyEvent::new(code, modifiers));
-        assert_eq!(own, expect, "{code:?} {modifiers:?}");
+        let pressed = terminal::key(KeyEvent::new(code, modifiers));
+        assert_eq!(pressed, expect, "{code:?} {modifiers:?}");
     };
     let plain = KeyModifiers::NONE;
     check(KeyCode::Char('c'), KeyModifiers::CONTROL, Some(Key::Quit));
@@ -528,21 +525,24 @@ proptest! {
                 }
                 None => {
                     let answer = match what - KEYS.len() {
-                        0 => Ok(DaemonResponse::Fleet(fleet())),
-                        1 => Ok(DaemonResponse::Inside(Box::new(inside()))),
-                        2 => Ok(DaemonResponse::Inside(Box::new(odd(&text, number)))),
-                        _ => Err(text.clone()),
+                        0 => Some(DaemonResponse::Fleet(fleet())),
+                        1 => Some(DaemonResponse::Inside(Box::new(inside()))),
+                        2 => Some(DaemonResponse::Inside(Box::new(odd(&text, number)))),
+                        _ => None,
                     };
-                    screen.heard.take(answer, NOW);
+                    match answer {
+                        Some(answer) => screen.heard.take(answer, NOW),
+                        None => screen.heard.fault = Some(text.clone()),
+                    }
                 }
             }
             let area = Rect::new(0, 0, columns, lines);
             let mut buffer = Buffer::empty(area);
             screen.resize(rows(lines));
             draw(&screen, area, &mut buffer, NOW);
-            let mut letters = buffer.content.iter().flat_map(|own| own.symbol().chars());
+            let mut letters = buffer.content.iter().flat_map(|cell| cell.symbol().chars());
             prop_assert!(!letters.any(disturbs), "a control character was drawn");
-            let said = buffer.content.iter().any(|own| own.symbol() != " ");
+            let said = buffer.content.iter().any(|cell| cell.symbol() != " ");
             prop_assert!(said || area.is_empty(), "{columns}x{lines}: the screen is empty");
         }
     }

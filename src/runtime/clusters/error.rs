@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use crate::catalog::CatalogError;
 use crate::host::files::FilesError;
+use crate::host::text;
 use crate::kubernetes::client::ConnectError;
 use crate::kubernetes::exec_credential::PluginError;
 use crate::model::cluster::Cluster;
@@ -52,8 +53,8 @@ impl PrepareError {
     pub(crate) fn late(cluster: &Cluster) -> Self {
         let name = cluster.name.clone();
         match &cluster.kubeconfig {
-            Some(own) => {
-                let late = ConnectError::Plugin(own.path.clone(), PluginError::Late);
+            Some(kubeconfig) => {
+                let late = ConnectError::Plugin(kubeconfig.path.clone(), PluginError::Late);
                 Self::Connect(name, late)
             }
             #[cfg(feature = "aws")]
@@ -125,8 +126,29 @@ impl PrepareError {
 }
 
 /// Why a prepared change could not be fully applied.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub(crate) enum ApplyError {
     #[error("cannot apply the change to cluster \"{0}\": its engine does not respond")]
     Deaf(ClusterName),
+}
+
+/// Why a configuration is not applied.
+#[derive(Debug, Error)]
+pub(crate) enum ConfigRefusal {
+    /// It is invalid, with its first error as one line.
+    #[error("{first_error}")]
+    Invalid { first_error: String },
+    #[error("the new configuration has no cluster [no-cluster]")]
+    NoCluster,
+    #[error("{} [{}]", text::chain(.0), .0.code())]
+    Prepare(PrepareError),
+}
+
+/// Why a reload is not, or not fully, in effect.
+#[derive(Debug, Error)]
+pub(crate) enum ReloadError {
+    #[error("the previous configuration stays in effect: {0}")]
+    Refused(ConfigRefusal),
+    #[error("the configuration is only partly in effect: {}", text::chain(.0))]
+    Partial(ApplyError),
 }

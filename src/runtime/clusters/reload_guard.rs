@@ -16,34 +16,35 @@ impl ClusterSet {
     /// configuration. No engine would manage these nodes. To remove a cluster on purpose, set `mode
     /// = "observe"` for it first, which terminates nothing.
     pub(crate) async fn too_much(&self, wanted: &[Arc<Cluster>]) -> Option<PrepareError> {
-        let wanted: BTreeMap<&ClusterName, &Cluster> =
-            wanted.iter().map(|own| (&own.name, &**own)).collect();
-        let stays = |old: &Cluster| {
-            let new = wanted.get(&old.name);
-            new.is_some_and(|new| new.mode != ManagementMode::Manage || is_of_the_same(old, new))
-        };
+        let wanted: BTreeMap<&ClusterName, &Cluster> = wanted
+            .iter()
+            .map(|cluster| (&cluster.name, &**cluster))
+            .collect();
         let running = self.running.iter();
-        let managed = running.filter(|(_, own)| own.cluster.mode == ManagementMode::Manage);
-        let counted = join_all(managed.map(|(name, own)| async move {
-            let claims = own
+        let managed = running.filter(|(_, running)| running.cluster.mode == ManagementMode::Manage);
+        let counts = join_all(managed.map(|(name, running)| async move {
+            let claims = running
                 .post
                 .front
                 .ask(|engine, _| engine.state().ledger.claims.len());
             // If another host is the leader, its count applies.
             let nodes = claims.await.unwrap_or(0);
-            (name, nodes, &*own.cluster)
+            (name, nodes, &*running.cluster)
         }));
-        let counted = counted.await;
-        let most = counted
+        let counts = counts.await;
+        let limit = counts
             .iter()
-            .find_map(|own| own.2.safeguards.max_disrupted_per_reload)?;
-        let total = counted.iter().map(|own| own.1).sum();
-        let gone = counted.iter().filter(|own| !stays(own.2));
-        let nodes: usize = gone.clone().map(|own| own.1).sum();
-        if nodes <= most.of(total) {
+            .find_map(|(_, _, old)| old.safeguards.max_disrupted_per_reload)?;
+        let total = counts.iter().map(|(_, nodes, _)| nodes).sum();
+        let abandoned = counts.iter().filter(|(_, _, old)| {
+            let new = wanted.get(&old.name);
+            !new.is_some_and(|new| new.mode != ManagementMode::Manage || is_of_the_same(old, new))
+        });
+        let nodes: usize = abandoned.clone().map(|(_, nodes, _)| nodes).sum();
+        if nodes <= limit.of(total) {
             return None;
         }
-        let names: Vec<&str> = gone.map(|own| own.0.as_str()).collect();
+        let names: Vec<&str> = abandoned.map(|(name, ..)| name.as_str()).collect();
         Some(PrepareError::TooMuch {
             clusters: names.join(", "),
             nodes,
@@ -55,9 +56,7 @@ impl ClusterSet {
 /// Returns whether two configurations of a cluster select the same instances, by the installation
 /// tag and their location.
 fn is_of_the_same(one: &Cluster, other: &Cluster) -> bool {
-    let place = |own: &Cluster| {
-        let installation = own.installation.clone();
-        (installation, CapacityScope::of(own), own.exec.is_some())
-    };
-    place(one) == place(other)
+    one.installation == other.installation
+        && CapacityScope::of(one) == CapacityScope::of(other)
+        && one.exec.is_some() == other.exec.is_some()
 }

@@ -46,23 +46,24 @@ pub(crate) async fn ask(
     path: &'static str,
     patience: Duration,
 ) -> Result<(StatusCode, Bytes), ControlError> {
-    send(socket, (method, path), Bytes::new(), patience).await
+    send(socket, method, path, Bytes::new(), patience).await
 }
 
 /// Sends a request with a JSON body.
 pub(crate) async fn send(
     socket: &Path,
-    (method, path): (Method, &'static str),
+    method: Method,
+    path: &'static str,
     body: Bytes,
     patience: Duration,
 ) -> Result<(StatusCode, Bytes), ControlError> {
-    let asking = async {
+    let exchange = async {
         let stream = UnixStream::connect(socket).await;
         let stream = stream.map_err(|error| ControlError::Open(socket.to_owned(), error))?;
-        let talked = talk(stream, method, path, body).await;
-        talked.map_err(ControlError::Talk)
+        let response = talk(stream, method, path, body).await;
+        response.map_err(ControlError::Talk)
     };
-    timeout(patience, asking)
+    timeout(patience, exchange)
         .await
         .map_err(|_| ControlError::Late(patience))?
 }

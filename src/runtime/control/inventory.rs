@@ -112,50 +112,53 @@ pub(crate) struct ToldPod {
 }
 
 impl From<Inventory> for Holds {
-    fn from(own: Inventory) -> Self {
+    fn from(inventory: Inventory) -> Self {
         Self {
-            nodes: own.nodes.into_iter().map(node_dto).collect(),
-            more_nodes: own.more_nodes,
-            pods: own.pods.into_iter().map(pod_dto).collect(),
-            more_pods: own.more_pods,
-            amounts: own.amounts,
-            bound_pods: own.bound_pods,
-            usd_per_h: own.price.usd_per_h(),
+            nodes: inventory.nodes.into_iter().map(node_dto).collect(),
+            more_nodes: inventory.more_nodes,
+            pods: inventory.pods.into_iter().map(pod_dto).collect(),
+            more_pods: inventory.more_pods,
+            amounts: inventory.amounts,
+            bound_pods: inventory.bound_pods,
+            usd_per_h: inventory.price.usd_per_h(),
         }
     }
 }
 
-fn node_dto(own: NodeRow) -> NodeDto {
-    let state = state_of(&own);
-    let text = |own: Option<String>| own.map(|own| bounded(&own));
-    let labels = own.labels.into_iter();
+fn node_dto(node: NodeRow) -> NodeDto {
+    let state = state_of(&node);
+    let labels = node.labels.into_iter();
     NodeDto {
-        name: bounded(&own.name),
-        pool: text(own.pool),
-        instance_type: text(own.instance_type),
-        zone: text(own.zone),
-        capacity_type: text(own.capacity_type),
-        labels: labels.map(text).collect(),
-        amounts: own.amounts,
-        pods: own.pods,
-        born: own.born,
-        usd_per_h: own.price.map(|price| price.usd_per_h()),
-        is_well: own.ready == Some(true) && state == READY,
+        name: bounded(&node.name),
+        pool: bounded_option(node.pool),
+        instance_type: bounded_option(node.instance_type),
+        zone: bounded_option(node.zone),
+        capacity_type: bounded_option(node.capacity_type),
+        labels: labels.map(bounded_option).collect(),
+        amounts: node.amounts,
+        pods: node.pods,
+        born: node.born,
+        usd_per_h: node.price.map(|price| price.usd_per_h()),
+        is_well: node.ready == Some(true) && state == READY,
         state,
-        why: own.kept.map(|(reason, verdict)| {
+        why: node.kept.map(|(reason, verdict)| {
             let text = format!("blocked ({}): {verdict}", reason.as_str());
             bounded(&text)
         }),
     }
 }
 
+fn bounded_option(text: Option<String>) -> Option<String> {
+    text.map(|text| bounded(&text))
+}
+
 /// State of a node that is ready.
 const READY: &str = "ready";
 
 /// State of a node.
-fn state_of(own: &NodeRow) -> String {
-    let phase = own.phase.map_or("leaving", ClaimPhase::as_str);
-    match (own.leaving, own.ready) {
+fn state_of(node: &NodeRow) -> String {
+    let phase = node.phase.map_or("leaving", ClaimPhase::as_str);
+    match (node.leaving, node.ready) {
         (Some(reason), _) => {
             let phase = if phase == "initialized" {
                 "leaving"
@@ -164,23 +167,23 @@ fn state_of(own: &NodeRow) -> String {
             };
             format!("{phase}: {}", reason.as_str())
         }
-        (None, _) if own.leaves => "leaving".to_owned(),
+        (None, _) if node.leaves => "leaving".to_owned(),
         (None, None) => phase.to_owned(),
         (None, Some(_))
-            if own
+            if node
                 .phase
                 .is_some_and(|phase| phase < ClaimPhase::Initialized) =>
         {
             phase.to_owned()
         }
         (None, Some(false)) => "not ready".to_owned(),
-        (None, Some(true)) if own.cordoned => "cordoned".to_owned(),
+        (None, Some(true)) if node.cordoned => "cordoned".to_owned(),
         (None, Some(true)) => READY.to_owned(),
     }
 }
 
-fn pod_dto(own: SeenPod) -> ToldPod {
-    let why = match &own.hope {
+fn pod_dto(pod: SeenPod) -> ToldPod {
+    let why = match &pod.hope {
         PendingPodOutcome::None(all) => {
             let mut words: Vec<String> = all
                 .iter()
@@ -203,9 +206,9 @@ fn pod_dto(own: SeenPod) -> ToldPod {
         }
     };
     ToldPod {
-        name: bounded(&own.key.to_string()),
-        since: own.since,
-        is_unplaced: matches!(own.hope, PendingPodOutcome::None(_)),
+        name: bounded(&pod.key.to_string()),
+        since: pod.since,
+        is_unplaced: matches!(pod.hope, PendingPodOutcome::None(_)),
         why: bounded(&why),
     }
 }
@@ -223,7 +226,7 @@ mod tests {
             ready,
             ..NodeRow::default()
         };
-        let check = |own: NodeRow, expect: &str| assert_eq!(state_of(&own), expect, "{own:?}");
+        let check = |node: NodeRow, expect: &str| assert_eq!(state_of(&node), expect, "{node:?}");
         check(node(Some(ClaimPhase::Launching), None), "launching");
         check(node(Some(ClaimPhase::Registered), Some(true)), "registered");
         check(node(Some(ClaimPhase::Initialized), Some(true)), "ready");
@@ -232,15 +235,15 @@ mod tests {
             "not ready",
         );
         check(node(None, Some(true)), "ready");
-        let mut own = node(None, Some(true));
-        own.cordoned = true;
-        check(own.clone(), "cordoned");
-        own.leaves = true;
-        check(own.clone(), "leaving");
-        own.leaving = Some(Reason::Drifted);
-        own.phase = Some(ClaimPhase::Initialized);
-        check(own.clone(), "leaving: drifted");
-        own.phase = Some(ClaimPhase::Draining);
-        check(own, "draining: drifted");
+        let mut row = node(None, Some(true));
+        row.cordoned = true;
+        check(row.clone(), "cordoned");
+        row.leaves = true;
+        check(row.clone(), "leaving");
+        row.leaving = Some(Reason::Drifted);
+        row.phase = Some(ClaimPhase::Initialized);
+        check(row.clone(), "leaving: drifted");
+        row.phase = Some(ClaimPhase::Draining);
+        check(row, "draining: drifted");
     }
 }

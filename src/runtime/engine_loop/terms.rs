@@ -53,7 +53,7 @@ impl Slow {
     async fn launch(&self) -> CommandResult {
         self.calls.lock().expect("no panic").0 += 1;
         let mut turn = self.turn.subscribe();
-        drop(turn.wait_for(|own| *own).await);
+        drop(turn.wait_for(|may_send| *may_send).await);
         if let Err(fenced) = fence::pass(true) {
             let (kind, text) = (FailureKind::Unknown, fenced.to_string());
             return CommandResult::Failed { kind, text };
@@ -135,9 +135,9 @@ impl Stage {
         let term = fence.begin("term/one.1.1");
         fence.open(Moment::now(), HOUR);
         let fleet_client = FleetHandle::start().join(&self.parts.cluster.name).await;
-        let driver =
+        let engine =
             EngineThread::start(self.parts.clone(), term, fleet_client, self.front.clone());
-        let driver = driver.expect("a thread");
+        let engine = engine.expect("a thread");
         for kind in ObjectKind::ALL {
             let objects = match kind {
                 ObjectKind::Namespace => vec![WatchedObject::Namespace(Namespace {
@@ -147,23 +147,23 @@ impl Stage {
                 })],
                 _ => Vec::new(),
             };
-            assert!(driver.tell(Event::Reset(kind, objects)).await);
+            assert!(engine.tell(Event::Reset(kind, objects)).await);
         }
-        assert!(driver.tell(Event::BuffersChanged(Vec::new())).await);
-        (term, driver)
+        assert!(engine.tell(Event::BuffersChanged(Vec::new())).await);
+        (term, engine)
     }
 
     /// Blocks the engine until the returned sender is dropped.
     async fn block(&self) -> threads::Sender<()> {
         let (release, blocked) = threads::channel::<()>();
         let (begun, begins) = threads::channel();
-        let front = self.front.clone();
+        let handle = self.front.clone();
         tokio::spawn(async move {
-            let question = move |_: &Engine, _| {
+            let blocking = handle.ask(move |_: &Engine, _| {
                 begun.send(()).expect("somebody waits");
                 blocked.recv().unwrap_or_default();
-            };
-            front.ask(question).await.unwrap_or_default();
+            });
+            blocking.await.unwrap_or_default();
         });
         until(|| begins.try_recv().is_ok()).await;
         release
@@ -196,16 +196,16 @@ async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
     first.stop().await;
     other.stop().await;
     let sent = stage.provider.sent();
-    assert!(sent.iter().all(|own| *own == Some(second)), "{sent:?}");
+    assert!(sent.iter().all(|it| *it == Some(second)), "{sent:?}");
 }
 
 #[tokio::test]
 async fn an_engine_that_was_told_to_stop_in_a_long_pass_gives_out_nothing_more() {
     let stage = Stage::new();
-    let (term, driver) = stage.lead().await;
+    let (term, engine) = stage.lead().await;
     until(|| stage.provider.begun() == 1).await;
     let blocked = stage.block().await;
-    let stopped = tokio::spawn(driver.stop());
+    let stopped = tokio::spawn(engine.stop());
     sleep(Duration::from_millis(500)).await;
     stage.provider.turn.send_replace(true);
     drop(blocked);

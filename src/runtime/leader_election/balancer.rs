@@ -53,13 +53,13 @@ impl LeaseBalancer {
 
     /// Sets the clusters, and whether one host must lead all of them.
     pub(crate) fn configure(&self, together: bool, clusters: &[ClusterName]) {
-        self.0.send_modify(|known| {
-            known.together = together;
-            known.changed = Some(clock::monotonic());
-            known.places.retain(|name, _| clusters.contains(name));
-            known.unwell.retain(|name, _| clusters.contains(name));
+        self.0.send_modify(|table| {
+            table.together = together;
+            table.changed = Some(clock::monotonic());
+            table.places.retain(|name, _| clusters.contains(name));
+            table.unwell.retain(|name, _| clusters.contains(name));
             for name in clusters {
-                known
+                table
                     .places
                     .entry(name.clone())
                     .or_insert(LeaseStatus::Unknown);
@@ -68,37 +68,37 @@ impl LeaseBalancer {
     }
 
     /// Updates the state of one Lease. Returns whether this host may hold it.
-    pub(super) fn take(&self, cluster: &ClusterName, place: LeaseStatus) -> bool {
+    pub(super) fn take(&self, cluster: &ClusterName, status: LeaseStatus) -> bool {
         self.0
-            .send_if_modified(|known| match known.places.get_mut(cluster) {
-                Some(own) if *own != place => {
-                    *own = place;
-                    known.changed = Some(clock::monotonic());
+            .send_if_modified(|table| match table.places.get_mut(cluster) {
+                Some(current) if *current != status => {
+                    *current = status;
+                    table.changed = Some(clock::monotonic());
                     true
                 }
                 _ => false,
             });
-        let known = self.0.borrow();
-        !known.together || may_hold(cluster, &known.places)
+        let table = self.0.borrow();
+        !table.together || may_hold(cluster, &table.places)
     }
 
     /// Returns whether this host requests the cluster from its leader.
     pub(super) fn asks_for(&self, cluster: &ClusterName) -> bool {
-        let known = self.0.borrow();
-        let is_steady = known.changed.is_some_and(|own| own.elapsed() >= STEADY);
+        let table = self.0.borrow();
+        let is_steady = table.changed.is_some_and(|it| it.elapsed() >= STEADY);
         // A host whose engines do not decide must not request more clusters.
-        let is_well = known.unwell.is_empty();
-        let may_ask = is_steady && is_well && !known.is_shy() && !known.together;
-        may_ask && asks_for(&known.places) == Some(cluster)
+        let is_well = table.unwell.is_empty();
+        let may_ask = is_steady && is_well && !table.is_shy() && !table.together;
+        may_ask && asks_for(&table.places) == Some(cluster)
     }
 
     /// Records whether the engine of a cluster of this host decides.
     pub(super) fn report_health(&self, cluster: &ClusterName, well: bool) {
-        self.0.send_if_modified(|known| {
+        self.0.send_if_modified(|table| {
             if well {
-                known.unwell.remove(cluster);
+                table.unwell.remove(cluster);
             } else {
-                let since = known.unwell.entry(cluster.clone());
+                let since = table.unwell.entry(cluster.clone());
                 since.or_insert_with(clock::monotonic);
             }
             false
@@ -107,33 +107,33 @@ impl LeaseBalancer {
 
     /// Returns whether the engine of a cluster has not decided for this long.
     pub(super) fn is_unwell_for(&self, cluster: &ClusterName, span: Duration) -> bool {
-        let known = self.0.borrow();
-        let since = known.unwell.get(cluster);
+        let table = self.0.borrow();
+        let since = table.unwell.get(cluster);
         since.is_some_and(|since| since.elapsed() >= span)
     }
 
     /// A requested cluster of this host has become ready.
     pub(super) fn on_handover_ready(&self, since: Instant) {
-        self.0.send_if_modified(|known| {
-            known.returned = known.returned.filter(|(_, at)| since < *at);
+        self.0.send_if_modified(|table| {
+            table.returned = table.returned.filter(|(_, at)| since < *at);
             false
         });
     }
 
     /// Records that a requested cluster was handed back.
     pub(super) fn on_handover_returned(&self) {
-        self.0.send_if_modified(|known| {
-            let times = known.returned.map_or(0, |(times, _)| times);
+        self.0.send_if_modified(|table| {
+            let times = table.returned.map_or(0, |(times, _)| times);
             // Returns for the same cause count once.
-            let times = times + u32::from(!known.is_shy());
-            known.returned = Some((times, clock::monotonic()));
+            let times = times + u32::from(!table.is_shy());
+            table.returned = Some((times, clock::monotonic()));
             false
         });
     }
 
     /// Returns whether this host hands a cluster over to a requesting host.
     pub(super) fn gives_to(&self, host: &str) -> bool {
-        let known = self.0.borrow();
-        !known.together && gives_to(host, &known.places)
+        let table = self.0.borrow();
+        !table.together && gives_to(host, &table.places)
     }
 }

@@ -84,7 +84,7 @@ impl RegionTask {
 
     pub(super) async fn list_prices(&mut self) -> Result<bool, AwsError> {
         let (shared, metal) = pricing::list(&self.shared.account).await?;
-        let taken = self.region.set_list_prices((&shared, &metal), clock::now());
+        let taken = self.region.set_list_prices(&shared, &metal, clock::now());
         let (region, source) = (&self.region.name, self.region.source.to_string());
         tracing::info!(region, taken, source, "read list prices");
         Ok(taken)
