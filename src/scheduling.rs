@@ -51,7 +51,7 @@ use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::reservation::Reservation;
-use crate::scheduling::attempt::{PlacementAttempt, settled};
+use crate::scheduling::attempt::settled;
 use crate::scheduling::diagnose::Diagnosis;
 use crate::scheduling::domains::DomainSet;
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
@@ -324,17 +324,15 @@ fn place(
     let problem = Problem::new(pods, snapshot);
     let mut rooms: Vec<&ExistingNode> = snapshot.rooms.iter().collect();
     rooms.sort_by(|one, other| turn(one).cmp(&turn(other)));
-    let topology = Topology::new(
-        &problem,
-        &packing::initial_topology::standing(&problem, snapshot),
-    );
+    let standing = packing::initial_topology::standing(&problem, snapshot);
+    let topology = Topology::new(&problem, &standing);
     let board = packing::initial_topology::board(&problem, &topology, &rooms, snapshot);
     let templates = scheduler::templates(&problem, snapshot, now);
     let hosts = NodeConstraintTable::new(&problem, &topology, &board, &DaemonCounts::new());
     let keys = topology.pinned_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
     let cells = DomainSet::new(keys.collect(), &templates);
-    let ground = PackingContext {
+    let context = PackingContext {
         problem: &problem,
         topology: &topology,
         hosts: &hosts,
@@ -344,51 +342,45 @@ fn place(
         passing: vec![OnceCell::new(); topology.filters.len()],
         daemon_overheads: vec![OnceCell::new(); cells.all.len()],
     };
-    let (less, manned);
-    let packer = scheduler::pack(&ground, &rooms, snapshot, board.clone());
+    let (fewer_per_host, with_daemons);
+    let packer = scheduler::pack(&context, &rooms, snapshot, board.clone());
     let mut best = settled(packer, &board);
     // Hosts with matching DaemonSet pods may not exceed the skew either, so they take fewer pods if
     // the emptiest host has no such pods.
     let daemon_overheads = packing::initial_topology::daemon_counts(&topology, &templates);
     if best.left() > 0 && !daemon_overheads.is_empty() {
-        less = NodeConstraintTable::new(&problem, &topology, &board, &daemon_overheads);
-        manned = PackingContext {
-            hosts: &less,
-            passing: ground.passing.clone(),
-            daemon_overheads: ground.daemon_overheads.clone(),
-            ..ground
+        fewer_per_host = NodeConstraintTable::new(&problem, &topology, &board, &daemon_overheads);
+        with_daemons = PackingContext {
+            hosts: &fewer_per_host,
+            passing: context.passing.clone(),
+            daemon_overheads: context.daemon_overheads.clone(),
+            ..context
         };
-        let packer = scheduler::pack(&manned, &rooms, snapshot, board.clone());
+        let packer = scheduler::pack(&with_daemons, &rooms, snapshot, board.clone());
         let other = settled(packer, &board);
         if other.left() < best.left() {
             best = other;
         }
     }
     if best.packer.may_level() {
-        let packer = even_spread::pack(&ground, &rooms, snapshot, board.clone());
+        let packer = even_spread::pack(&context, &rooms, snapshot, board.clone());
         let other = packer.map(|packer| settled(packer, &board));
         best = other
             .filter(|other| other.packer.is_better_than(&best.packer))
             .unwrap_or(best);
     }
-    let PlacementAttempt {
-        packer,
-        turns,
-        bound,
-        ..
-    } = best;
-    let (packed, market) = (packer.packed, packer.market);
+    let (packed, offerings) = (best.packer.packed, best.packer.offerings);
     if !is_wanted(&problem, &packed) {
         return None;
     }
     let mut deal = PodAssigner {
-        rows: &market.rows,
+        rows: &offerings.rows,
         scheduling: &snapshot.cluster.scheduling,
         queues: problem.classes.iter().map(queue).collect(),
         dealt: vec![0; problem.classes.len()],
     };
-    let mut solution = deal.all(&packed, &rooms, &turns);
-    let reasons = Diagnosis::new(&ground, &packed, &rooms, snapshot.holds, bound);
+    let mut solution = deal.all(&packed, &rooms, &best.turns);
+    let reasons = Diagnosis::new(&context, &packed, &rooms, snapshot.holds, best.bound);
     solution.unplaced.extend(deal.unplaced(&packed, reasons));
     Some(solution)
 }
@@ -431,10 +423,12 @@ struct PodAssigner<'d> {
 
 impl<'d> PodAssigner<'d> {
     fn pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
-        let all = &self.queues[class][self.dealt[class]..];
-        let count = all.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+        let pending = &self.queues[class][self.dealt[class]..];
+        let count = pending
+            .len()
+            .min(usize::try_from(count).unwrap_or(usize::MAX));
         self.dealt[class] += count;
-        all[..count].to_vec()
+        pending[..count].to_vec()
     }
 
     /// Assigns pods to every placement step.
@@ -465,7 +459,7 @@ impl<'d> PodAssigner<'d> {
             if pods.is_empty() {
                 continue;
             }
-            match self.claim(packed, opened, pods, &mut ledgers, &mut scratch) {
+            match self.node_claim(packed, opened, pods, &mut ledgers, &mut scratch) {
                 Ok(claim) => claims.push(claim),
                 Err(miss) => {
                     let pods = pods.iter();
@@ -487,7 +481,7 @@ impl<'d> PodAssigner<'d> {
     }
 
     /// Returns a claim, or why it cannot be launched after all.
-    fn claim(
+    fn node_claim(
         &self,
         packed: &PackingState<'_, '_>,
         opened: &OpenedNode,
@@ -502,7 +496,7 @@ impl<'d> PodAssigner<'d> {
         let sum = sum(&packed.lots, &claim.parts);
         let query = LaunchQuery::new(template, &variety, &rows, &sum);
         let mut ledger = ledgers.of(opened.template);
-        let (offerings, types) = query.offerings(
+        let (offerings, types) = query.launch_options(
             claim.shape,
             claim.price,
             self.scheduling,
@@ -512,8 +506,8 @@ impl<'d> PodAssigner<'d> {
         assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
         let planned = &template.shapes[claim.shape];
         let short = variety.shortage(template, types.iter().copied());
-        // Other claims may have used the limits that remained when this one was planned. Reservations
-        // need not satisfy `min_values`.
+        // Other claims may have used the limits that remained when this one was planned.
+        // Reservations need not satisfy `min_values`.
         if let Some((key, least, count)) = short.filter(|_| planned.reservation.is_none()) {
             let key = key.to_owned();
             return Err(RejectionDetail::Values { key, least, count });
@@ -557,11 +551,11 @@ impl<'d> PodAssigner<'d> {
 
 /// Returns the lowest DaemonSet requests over these types. Source: spec/scheduling.md §2.9.
 fn daemons(template: &NodeTemplate<'_>, types: &[usize]) -> Resources {
-    let mut all = types
+    let mut requests = types
         .iter()
         .map(|at| &template.shapes[*at].overhead.requests);
-    let mut least = all.next().cloned().unwrap_or_default();
-    for other in all {
+    let mut least = requests.next().cloned().unwrap_or_default();
+    for other in requests {
         least.cpu_milli = least.cpu_milli.min(other.cpu_milli);
         least.memory = least.memory.min(other.memory);
         least.ephemeral_storage = least.ephemeral_storage.min(other.ephemeral_storage);

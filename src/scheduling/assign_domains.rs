@@ -46,21 +46,21 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns the domains in which unschedulable pods might fit if all other locations were known,
     /// or `None` if unknown locations reject no pod. `board` contains all hosts and bound pods.
     pub(super) fn hopes(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
-        let ground = self.ground;
+        let context = self.context;
         let classes: Vec<usize> = (0..self.packed.left.len())
             .filter(|class| self.packed.left[*class] > 0 && self.calls[*class])
             .collect();
         let mut places: Option<TopologyDiagnosis<'p>> = None;
-        let mut hopes = vec![0; ground.cells.all.len()];
+        let mut hopes = vec![0; context.cells.all.len()];
         let (mut any, mut steps) = (false, 0);
         for class in classes {
-            let problem = ground.problem;
+            let problem = context.problem;
             for kind in problem.last_wish(problem.classes[class].kind) {
-                if ground.topology.checks[kind].is_empty() || steps > STEPS_MAX {
+                if context.topology.checks[kind].is_empty() || steps > STEPS_MAX {
                     continue;
                 }
                 let places =
-                    places.get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
+                    places.get_or_insert_with(|| TopologyDiagnosis::new(context, board.clone()));
                 let mut cells = places.may(kind);
                 cells.retain(|cell| self.could_have(class, kind, *cell, &mut steps));
                 any |= !cells.is_empty() || self.may_join(class, kind, board);
@@ -80,36 +80,36 @@ impl<'p> Scheduler<'_, 'p, '_> {
         cell: Option<usize>,
         steps: &mut u64,
     ) -> bool {
-        let ground = self.ground;
-        let query = ground.query(kind, true, cell);
-        (0..ground.templates.len()).any(|template| {
+        let context = self.context;
+        let query = context.offering_query(kind, true, cell);
+        (0..context.templates.len()).any(|template| {
             let ledger = self.packed.ledgers.of(template);
-            (0..ground.alternatives_of(kind)).any(|alternative| {
-                let Some(row) = self.market.row(template, alternative, query) else {
+            (0..context.alternatives_of(kind)).any(|alternative| {
+                let Some(row) = self.offerings.row(template, alternative, query) else {
                     return false;
                 };
-                *steps += ground.templates[template].shapes.len() as u64;
-                let (pool, variety) = (&ground.templates[template], &self.varieties[template]);
+                *steps += context.templates[template].shapes.len() as u64;
+                let (pool, variety) = (&context.templates[template], &self.varieties[template]);
                 let (rows, demand) = (
-                    [&self.market.rows[row]],
-                    &ground.problem.classes[class].demand,
+                    [&self.offerings.rows[row]],
+                    &context.problem.classes[class].demand,
                 );
                 let launch = LaunchQuery::new(pool, variety, &rows, demand);
-                launch.cheapest(&ledger).is_some()
+                launch.cheapest_type(&ledger).is_some()
             })
         })
     }
 
     /// Returns whether a pod might fit on a planned node with an undecided domain.
     fn may_join(&mut self, class: usize, kind: usize, board: &TopologyState<'p>) -> bool {
-        let ground = self.ground;
-        if !ground.needs_domain(kind) {
+        let context = self.context;
+        if !context.needs_domain(kind) {
             return false;
         }
-        let query = ground.query(kind, true, None);
+        let query = context.offering_query(kind, true, None);
         for (at, opened) in self.packed.opened.iter().enumerate() {
             let site = self.packed.rooms + at;
-            let mut checks = ground.topology.checks[kind].iter();
+            let mut checks = context.topology.checks[kind].iter();
             if opened.gone
                 || cell_of(&self.packed.lots, opened).is_some()
                 || !checks.all(|check| board.may_hold(check, site))
@@ -117,21 +117,21 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 continue;
             }
             let mut whole = sum(&self.packed.lots, &opened.claim.parts);
-            let more = &ground.problem.classes[class].demand;
-            for (whole, more) in whole.iter_mut().zip(more) {
-                *whole = whole.saturating_add(*more);
+            let demand = &context.problem.classes[class].demand;
+            for (whole, amount) in whole.iter_mut().zip(demand) {
+                *whole = whole.saturating_add(*amount);
             }
             let row_ids = rows_in(&self.packed.lots, &opened.claim.parts);
-            for alternative in 0..ground.alternatives_of(kind) {
-                let Some(row) = self.market.row(opened.template, alternative, query) else {
+            for alternative in 0..context.alternatives_of(kind) {
+                let Some(row) = self.offerings.row(opened.template, alternative, query) else {
                     continue;
                 };
                 let rows = row_ids
                     .iter()
                     .chain([&row])
-                    .map(|row| &self.market.rows[*row]);
+                    .map(|row| &self.offerings.rows[*row]);
                 let rows: Vec<&CompatibleOfferings> = rows.collect();
-                let template = &ground.templates[opened.template];
+                let template = &context.templates[opened.template];
                 if fitting(template, opened.claim.shape, &rows, &whole) != 0 {
                     return true;
                 }
@@ -161,7 +161,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             changed = true;
             let rows = pinned.rows.into_iter();
             let rows: BTreeMap<usize, usize> = rows
-                .map(|(row, offerings)| (row, self.market.add(offerings)))
+                .map(|(row, offerings)| (row, self.offerings.add(offerings)))
                 .collect();
             let claim = &mut self.packed.opened[at].claim;
             claim.price = pinned.price;
@@ -189,40 +189,34 @@ impl<'p> Scheduler<'_, 'p, '_> {
         rank: &dyn Fn(Option<usize>) -> usize,
         choice: DomainChoice,
     ) -> Option<AssignedNode> {
-        let ground = self.ground;
+        let context = self.context;
         let opened = &self.packed.opened[at];
         let cell = cell_of(&self.packed.lots, opened);
         if opened.gone {
             return None;
         }
         let row_ids = rows_in(&self.packed.lots, &opened.claim.parts);
-        let rows: Vec<&CompatibleOfferings> =
-            row_ids.iter().map(|row| &self.market.rows[*row]).collect();
+        let rows: Vec<&CompatibleOfferings> = row_ids
+            .iter()
+            .map(|row| &self.offerings.rows[*row])
+            .collect();
         let cells: Vec<Option<usize>> = match cell {
-            None if !ground.cells.keys.is_empty() => {
-                let cells = ground.cells.open_to(opened.template, &rows);
+            None if !context.cells.keys.is_empty() => {
+                let cells = context.cells.open_to(opened.template, &rows);
                 cells.into_iter().map(Some).collect()
             }
             assigned => vec![assigned],
         };
         let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        let all = cells
+        let nodes = cells
             .into_iter()
             .filter_map(|cell: Option<usize>| -> Option<AssignedNode> {
                 let rows = row_ids.iter().map(|row| {
-                    let known = &self.market.rows[*row];
-                    let Some(cell) = cell else {
-                        return Some((*row, known.clone()));
-                    };
-                    let open = known.open.iter();
-                    let labels: Requirements = open
-                        .map(|(key, requirement)| (&key[..], requirement.clone()))
-                        .collect();
-                    let narrowed = ground.cells.narrow(opened.template, cell, known, &labels)?;
-                    Some((*row, narrowed))
+                    let offerings = &self.offerings.rows[*row];
+                    Some((*row, self.in_domain(opened.template, cell, offerings)?))
                 });
                 let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
-                let shape = &ground.templates[opened.template].shapes[opened.claim.shape];
+                let shape = &context.templates[opened.template].shapes[opened.claim.shape];
                 let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
                 let mask = masks.fold(shape.all(), |all, row_mask| all & row_mask);
                 let price = shape.price(mask)?;
@@ -240,7 +234,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     self.is_varied(at, &rows.values().collect::<Vec<&CompatibleOfferings>>());
                 varied.then_some(AssignedNode { cell, price, rows })
             });
-        let best = all.min_by(|one, other| {
+        let best = nodes.min_by(|one, other| {
             let ranks = rank(one.cell).cmp(&rank(other.cell));
             ranks
                 .then(one.price.total_cmp(&other.price))
@@ -248,8 +242,24 @@ impl<'p> Scheduler<'_, 'p, '_> {
         });
         best.filter(|node| {
             let mut rows = node.rows.iter();
-            node.cell != cell || rows.any(|(row, narrowed)| self.market.rows[*row] != *narrowed)
+            node.cell != cell || rows.any(|(row, narrowed)| self.offerings.rows[*row] != *narrowed)
         })
+    }
+
+    /// Returns these offerings in a domain, or `None` if nothing remains.
+    fn in_domain(
+        &self,
+        template: usize,
+        cell: Option<usize>,
+        offerings: &CompatibleOfferings,
+    ) -> Option<CompatibleOfferings> {
+        let Some(cell) = cell else {
+            return Some(offerings.clone());
+        };
+        let open = offerings.open.iter();
+        let labels: Requirements = open.map(|(key, it)| (&key[..], it.clone())).collect();
+        let cells = self.context.cells;
+        cells.narrow(template, cell, offerings, &labels)
     }
 
     /// Sets the labels that the pool leaves open and that decide which pods count a node.
@@ -259,19 +269,19 @@ impl<'p> Scheduler<'_, 'p, '_> {
         rows: &mut BTreeMap<usize, CompatibleOfferings>,
         choice: DomainChoice,
     ) {
-        let ground = self.ground;
-        let template = &ground.templates[template];
-        let filters = ground.topology.filters.iter().zip(&ground.passing);
+        let context = self.context;
+        let template = &context.templates[template];
+        let filters = context.topology.filters.iter().zip(&context.passing);
         let wants = filters.filter_map(|(filter, known)| known.get().and(filter.labels));
         let alternatives =
-            wants.flat_map(|wants_index| &ground.problem.wants[wants_index].alternatives);
-        let mut asked: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
+            wants.flat_map(|wants_index| &context.problem.wants[wants_index].alternatives);
+        let mut wanted_by_key: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
         for (key, wanted) in alternatives.flat_map(|alternative| alternative.iter()) {
-            if template.chooses(key) && !ground.cells.has_key(key) {
-                asked.entry(key).or_default().push(wanted);
+            if template.chooses(key) && !context.cells.has_key(key) {
+                wanted_by_key.entry(key).or_default().push(wanted);
             }
         }
-        for (key, asked) in asked {
+        for (key, wanted_values) in wanted_by_key {
             let open = rows.values().flat_map(|row| &row.open);
             let open = open.filter(|label| label.0 == key).map(|label| &label.1);
             let requirements = template.side.get(key).into_iter().chain(open).cloned();
@@ -282,7 +292,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
             };
             let values = allowed.values().into_iter().flatten();
             let Some(value) = values.min_by_key(|value| match choice {
-                DomainChoice::FewHopes => asked.iter().filter(|wanted| wanted.has(value)).count(),
+                DomainChoice::FewHopes => wanted_values
+                    .iter()
+                    .filter(|wanted| wanted.has(value))
+                    .count(),
                 DomainChoice::Cheapest | DomainChoice::ManyHopes => 0,
             }) else {
                 continue;
@@ -298,12 +311,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns the offerings of each type that pass the same spread filters as the given one.
     fn alike(&self, template: usize, shape: usize, offer: u64) -> Vec<u64> {
-        let shapes = self.ground.templates[template].shapes.iter();
+        let shapes = self.context.templates[template].shapes.iter();
         let mut alike: Vec<u64> = shapes.map(TypeOption::all).collect();
-        let known = self.ground.passing.iter().filter_map(|cell| cell.get());
+        let known = self.context.passing.iter().filter_map(|cell| cell.get());
         for suited in known.flat_map(|matches| matches[template].iter().flatten()) {
-            let mut all = [Match::Yes, Match::Maybe, Match::No].into_iter();
-            let pass = all.find(|pass| suited[shape].those(*pass, offer) != 0);
+            let mut results = [Match::Yes, Match::Maybe, Match::No].into_iter();
+            let pass = results.find(|pass| suited[shape].those(*pass, offer) != 0);
             for (alike, matches) in alike.iter_mut().zip(suited) {
                 *alike = matches.those(pass.unwrap_or(Match::No), *alike);
             }
@@ -315,7 +328,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     fn is_varied(&self, at: usize, rows: &[&CompatibleOfferings]) -> bool {
         let opened = &self.packed.opened[at];
         let (template, variety) = (
-            &self.ground.templates[opened.template],
+            &self.context.templates[opened.template],
             &self.varieties[opened.template],
         );
         let planned = &template.shapes[opened.claim.shape];

@@ -35,7 +35,7 @@ pub(super) struct PlacementAttempt<'g, 'p, 'a> {
 impl PlacementAttempt<'_, '_, '_> {
     /// Returns the number of unschedulable pods.
     pub(super) fn left(&self) -> u64 {
-        self.packer.packed.unscheduled()
+        self.packer.packed.unscheduled_pods()
     }
 
     /// Adds more pods to existing nodes and claims.
@@ -90,9 +90,9 @@ fn tried<'g, 'p, 'a>(
         if !packer.retry(bound.clone(), spreads_further) {
             continue;
         }
-        let more;
-        (turns, bound, more) = ordered(&mut packer, board);
-        gone |= more;
+        let gone_now;
+        (turns, bound, gone_now) = ordered(&mut packer, board);
+        gone |= gone_now;
     }
     PlacementAttempt {
         packer,
@@ -110,14 +110,14 @@ fn ordered<'p>(
     packer: &mut Scheduler<'_, 'p, '_>,
     board: &TopologyState<'p>,
 ) -> (Vec<PlacementStep>, TopologyState<'p>, bool) {
-    let rows = &packer.market.rows;
+    let rows = &packer.offerings.rows;
     let mut gone = false;
     loop {
         let before = packer.packed.kept_nodes().count();
         let mut bound = board.clone();
-        let turns = sequence(packer.ground, &packer.packed, rows, &mut bound);
+        let turns = sequence(packer.context, &packer.packed, rows, &mut bound);
         let idle = idle(&packer.packed, &turns);
-        if packer.ground.topology.counts_daemons() && idle.len() > 1 {
+        if packer.context.topology.counts_daemons() && idle.len() > 1 {
             gone = true;
             for at in idle.into_iter().skip(1).step_by(2) {
                 give_up(&mut packer.packed, at);
@@ -126,7 +126,7 @@ fn ordered<'p>(
         }
         gone |= settle(&mut packer.packed, &turns);
         let is_final = packer.packed.kept_nodes().count() == before;
-        if is_final || packer.ground.topology.tallies.is_empty() {
+        if is_final || packer.context.topology.tallies.is_empty() {
             return (turns, bound, gone);
         }
     }

@@ -27,20 +27,20 @@ struct QueuedStep {
 /// Orders all packed pods. Pods that never satisfy their rules are left out. `board` contains the
 /// nodes and bound pods.
 pub(super) fn sequence(
-    ground: &PackingContext<'_, '_>,
+    context: &PackingContext<'_, '_>,
     packed: &PackingState<'_, '_>,
     rows: &[CompatibleOfferings],
     board: &mut TopologyState<'_>,
 ) -> Vec<PlacementStep> {
-    if ground.topology.tallies.is_empty() {
+    if context.topology.tallies.is_empty() {
         return bulk(packed);
     }
-    add_claims(ground, packed, rows, board);
-    let problem = ground.problem;
+    add_claims(context, packed, rows, board);
+    let problem = context.problem;
     let placed = packed.placed.iter();
-    let placed = placed.map(|turn| (*turn, ground.hard_kind(turn.class)));
+    let placed = placed.map(|turn| (*turn, context.hard_kind(turn.class)));
     let mut queue: Vec<(PlacementStep, usize)> = placed.collect();
-    let mut there: BTreeMap<(usize, usize), Vec<QueuedStep>> = BTreeMap::new();
+    let mut steps_by_cell: BTreeMap<(usize, usize), Vec<QueuedStep>> = BTreeMap::new();
     let mut early = Vec::new();
     let mut late = Vec::new();
     for (at, opened) in packed.opened.iter().enumerate() {
@@ -51,8 +51,8 @@ pub(super) fn sequence(
             let class = lot.class;
             if let Some(cell) = lot.cell {
                 let item = QueuedStep { kind, site, pods };
-                there.entry((class, cell)).or_default().push(item);
-            } else if ground.topology.is_early(kind) {
+                steps_by_cell.entry((class, cell)).or_default().push(item);
+            } else if context.topology.is_early(kind) {
                 early.push((PlacementStep { class, site, pods }, kind));
             } else {
                 late.push((PlacementStep { class, site, pods }, kind));
@@ -61,7 +61,7 @@ pub(super) fn sequence(
     }
     // Pods assigned to domains are ordered as assigned, on any node of the domain.
     for allocation in &packed.dealt {
-        let Some(items) = there.get_mut(&(allocation.class, allocation.cell)) else {
+        let Some(items) = steps_by_cell.get_mut(&(allocation.class, allocation.cell)) else {
             continue;
         };
         let mut left = allocation.pods;
@@ -77,10 +77,10 @@ pub(super) fn sequence(
         }
     }
     // Pods that were assigned a domain later join the others of their kind.
-    for ((class, _), items) in there {
+    for ((class, _), items) in steps_by_cell {
         for QueuedStep { kind, site, pods } in items {
             let turn = (PlacementStep { class, site, pods }, kind);
-            match ground.topology.is_early(kind) {
+            match context.topology.is_early(kind) {
                 true => early.push(turn),
                 false => late.push(turn),
             }
@@ -105,7 +105,7 @@ fn bulk(packed: &PackingState<'_, '_>) -> Vec<PlacementStep> {
 }
 
 fn add_claims(
-    ground: &PackingContext<'_, '_>,
+    context: &PackingContext<'_, '_>,
     packed: &PackingState<'_, '_>,
     rows: &[CompatibleOfferings],
     board: &mut TopologyState<'_>,
@@ -114,9 +114,9 @@ fn add_claims(
     let mut cells: BTreeMap<usize, usize> = BTreeMap::new();
     let mut open_to: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
     let mut open = Vec::new();
-    let items = packed.items(rows);
+    let items = packed.item_offerings(rows);
     for opened in &packed.opened {
-        let site = add_claim(ground, items, opened, board);
+        let site = add_claim(context, items, opened, board);
         if opened.gone {
             continue;
         }
@@ -124,7 +124,7 @@ fn add_claims(
         if cell_of(&packed.lots, opened).is_none() {
             open.push((opened, site));
         } else {
-            count_daemons(ground, items, opened, site, board);
+            count_daemons(context, items, opened, site, board);
         }
     }
     for (opened, site) in open {
@@ -135,26 +135,26 @@ fn add_claims(
             .or_insert_with_key(|(template, row_ids)| {
                 let offerings: Vec<&CompatibleOfferings> =
                     row_ids.iter().map(|row| &rows[*row]).collect();
-                ground.cells.open_to(*template, &offerings)
+                context.cells.open_to(*template, &offerings)
             });
         for cell in reach.iter().copied() {
-            let values = &ground.cells.all[cell];
+            let values = &context.cells.all[cell];
             let of_cell = *cells.entry(cell).or_insert_with(|| {
-                let places = places_of(ground.problem, ground.cells, values, &mut board.sites);
+                let places = places_of(context.problem, context.cells, values, &mut board.sites);
                 board.sites.add(false, &places, |_| Match::Yes)
             });
-            for key in 1..ground.topology.keys {
+            for key in 1..context.topology.keys {
                 let place = board.sites.at(key, of_cell);
                 let known = places.entry(key).or_default();
                 if place != NOWHERE && !known.contains(&place) {
                     known.push(place);
                 }
             }
-            for (at, tally) in ground.topology.tallies.iter().enumerate() {
+            for (at, tally) in context.topology.tallies.iter().enumerate() {
                 if let DomainCounter::Spread { key, filter, .. } = tally
                     && *key != HOST
                     && board.sites.passes(*filter, site)
-                    && claim_passes(ground, *filter, items, opened, Some(cell)) != Match::No
+                    && claim_passes(context, *filter, items, opened, Some(cell)) != Match::No
                 {
                     board.open_for(at, of_cell);
                 }
@@ -164,7 +164,7 @@ fn add_claims(
             board.sites.unsettle(key, site, places);
         }
         board.open(site);
-        count_daemons(ground, items, opened, site, board);
+        count_daemons(context, items, opened, site, board);
     }
 }
 
@@ -185,8 +185,8 @@ fn order(
                 if !board.allows(*kind, turn.site) {
                     return true;
                 }
-                let all = topology.checks[*kind].is_empty();
-                let pods = if all { turn.pods } else { 1 };
+                let unconstrained = topology.checks[*kind].is_empty();
+                let pods = if unconstrained { turn.pods } else { 1 };
                 if !topology.adds[*kind].is_empty() {
                     board.bind(*kind, turn.site, u32::try_from(pods).unwrap_or(u32::MAX));
                 }

@@ -100,13 +100,13 @@ impl DomainSet {
         bit: usize,
     ) -> Vec<Values> {
         let offer = shape.offers[bit];
-        let mut all: Vec<Values> = vec![Vec::new()];
+        let mut combinations: Vec<Values> = vec![Vec::new()];
         for key in &self.keys {
             let allowed: Vec<Option<String>> = match key.as_str() {
                 key if OF_OFFERINGS.contains(&key) => vec![offer.label(key).map(str::to_owned)],
                 key => of_type(template, shape, key),
             };
-            all = all
+            combinations = combinations
                 .iter()
                 .flat_map(|values| {
                     let allowed = allowed.iter().map(std::slice::from_ref);
@@ -115,7 +115,7 @@ impl DomainSet {
                 .take(CELLS_MAX)
                 .collect();
         }
-        all
+        combinations
     }
 
     /// Returns labels of the combination that no offering determines.
@@ -188,8 +188,8 @@ impl DomainSet {
         if !self.satisfies(cell, labels) {
             return None;
         }
-        let both = row.masks.iter().zip(masks);
-        let masks: Vec<u64> = both.map(|(row, cell)| row & cell).collect();
+        let pairs = row.masks.iter().zip(masks);
+        let masks: Vec<u64> = pairs.map(|(row, cell)| row & cell).collect();
         if masks.iter().all(|mask| *mask == 0) {
             return None;
         }
@@ -209,12 +209,12 @@ impl DomainSet {
 /// Returns the values of a label that both the pool and the type allow.
 fn of_type(template: &NodeTemplate<'_>, shape: &TypeOption<'_>, key: &str) -> Vec<Option<String>> {
     let of_type = shape.instance_type.requirements.get(key);
-    let both = match (template.side.get(key), of_type) {
+    let allowed = match (template.side.get(key), of_type) {
         (Some(pool), Some(of_type)) => pool.intersection(of_type),
         (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
         (None, None) => return vec![None],
     };
-    match both.values() {
+    match allowed.values() {
         Some(values) if !values.is_empty() => {
             let values = values.iter().take(VALUES_MAX);
             values.map(|value| Some(value.clone())).collect()

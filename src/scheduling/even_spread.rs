@@ -76,12 +76,12 @@ struct Supply {
 
 /// Packs with equal shares for all hosts, or returns `None` if no pod would benefit.
 pub(super) fn pack<'g, 'p, 'a>(
-    ground: &'g PackingContext<'p, 'a>,
+    context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
 ) -> Option<Scheduler<'g, 'p, 'a>> {
-    let (mut packer, sites) = begin(ground, rooms, snapshot, board);
+    let (mut packer, sites) = begin(context, rooms, snapshot, board);
     let families = packer.families();
     if families.is_empty() {
         return None;
@@ -107,7 +107,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether there are new nodes for pods with host spread whose pods have no other
     /// topology rules.
     pub(super) fn may_level(&self) -> bool {
-        let topology = self.ground.topology;
+        let topology = self.context.topology;
         let mut nodes = self.packed.kept_nodes().filter(|opened| {
             let parts = opened.claim.parts.iter();
             let mut kinds = parts.map(|(lot, _)| self.packed.lots[*lot].kind);
@@ -122,43 +122,48 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns whether it schedules more pods than `other`, or as many for less.
     pub(super) fn is_better_than(&self, other: &Self) -> bool {
-        let by_left = self.packed.unscheduled().cmp(&other.packed.unscheduled());
+        let by_left = self
+            .packed
+            .unscheduled_pods()
+            .cmp(&other.packed.unscheduled_pods());
         by_left.then(self.cost().total_cmp(&other.cost())).is_lt()
     }
 
     /// Returns the groups with unscheduled pods that benefit from equal shares, fewest hosts first.
     fn families(&mut self) -> Vec<SpreadFamily> {
-        let mut of: BTreeMap<(bool, usize), SpreadFamily> = BTreeMap::new();
+        let mut families: BTreeMap<(bool, usize), SpreadFamily> = BTreeMap::new();
         let groups = self.groups();
-        let problem = self.ground.problem;
+        let problem = self.context.problem;
         for group in groups.into_values().flatten() {
-            let DomainCounter::Spread { filter, .. } = self.ground.topology.tallies[group.tally]
+            let DomainCounter::Spread { filter, .. } = self.context.topology.tallies[group.tally]
             else {
                 continue;
             };
-            let all = self.ground.topology.filters[filter].labels.is_none();
+            let counts_all_nodes = self.context.topology.filters[filter].labels.is_none();
             let kind = self.kinds[group.classes[0]];
-            let family = of.entry((all, problem.kinds[kind].wants)).or_default();
+            let family = families
+                .entry((counts_all_nodes, problem.kinds[kind].wants))
+                .or_default();
             let classes = group.classes.iter().copied();
             family.dealt.extend(self.row(classes));
             family.groups.push(group);
         }
-        of.retain(|_, family| family.hosts_min() < family.hosts_max());
+        families.retain(|_, family| family.hosts_min() < family.hosts_max());
         // Each pod without topology rules belongs to one family only.
         let mut dealt = vec![false; problem.classes.len()];
-        for ((_, wants), family) in &mut of {
+        for ((_, wants), family) in &mut families {
             let plain: Vec<usize> = (0..problem.classes.len())
                 .filter(|class| {
                     let kind = self.kinds[*class];
                     let pod_kind = &problem.kinds[kind];
-                    let free = self.ground.topology.is_free(kind) && pod_kind.next.is_none();
+                    let free = self.context.topology.is_free(kind) && pod_kind.next.is_none();
                     free && pod_kind.wants == *wants && self.calls[*class] && !dealt[*class]
                 })
                 .collect();
             plain.iter().for_each(|class| dealt[*class] = true);
             family.dealt.extend(self.row(plain.into_iter()));
         }
-        of.into_values().collect()
+        families.into_values().collect()
     }
 
     /// Returns the unscheduled pods of these classes as one range.
@@ -175,7 +180,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns groups with unscheduled pods by counter. `None` if other pods are counted or
     /// checked, too.
     fn groups(&mut self) -> BTreeMap<usize, Option<SpreadGroup>> {
-        let (problem, topology) = (self.ground.problem, self.ground.topology);
+        let (problem, topology) = (self.context.problem, self.context.topology);
         let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
         for (kind, pod_kind) in problem.kinds.iter().enumerate() {
             let alone = pod_kind.next.is_none() && problem.wants_of(kind).ports.is_empty();
@@ -291,26 +296,26 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Creates the item groups of a family.
     fn supply(&mut self, family: &SpreadFamily) -> Supply {
-        let ground = self.ground;
+        let context = self.context;
         let kind = self.kinds[family.dealt[0].0];
         let mut supply = Supply {
             lots: Vec::new(),
             open: Vec::new(),
             claims: Vec::new(),
         };
-        for template in 0..ground.templates.len() {
+        for template in 0..context.templates.len() {
             let row = [false, true].into_iter().find_map(|relaxed| {
-                let query = ground.query(kind, relaxed, None);
-                let mut rows = (0..ground.alternatives_of(kind))
-                    .filter_map(|alternative| self.market.row(template, alternative, query));
+                let query = context.offering_query(kind, relaxed, None);
+                let mut rows = (0..context.alternatives_of(kind))
+                    .filter_map(|alternative| self.offerings.row(template, alternative, query));
                 Some((rows.next()?, relaxed))
             });
             let first = row.map(|_| self.packed.lots.len());
             for (class, ..) in family.dealt.iter().filter(|_| first.is_some()) {
                 let kind = self.kinds[*class];
                 self.packed.lots.push(ItemGroup {
-                    shares: &ground.hosts.level[kind],
-                    ..ground.item_group(*class, kind, row.map_or(0, |(row, _)| row))
+                    shares: &context.hosts.level[kind],
+                    ..context.item_group(*class, kind, row.map_or(0, |(row, _)| row))
                 });
             }
             supply.lots.push(first);
@@ -322,10 +327,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
         let mut board = self.board.clone();
         for (at, opened) in self.packed.opened.iter().enumerate() {
-            let items = self.packed.items(&self.market.rows);
-            let site = add_claim(ground, items, opened, &mut board);
+            let items = self.packed.item_offerings(&self.offerings.rows);
+            let site = add_claim(context, items, opened, &mut board);
             let mut groups = family.groups.iter();
-            let counts = groups.any(|group| match ground.topology.tallies[group.tally] {
+            let counts = groups.any(|group| match context.topology.tallies[group.tally] {
                 DomainCounter::Spread { filter, .. } => board.sites.passes(filter, site),
                 _ => false,
             });
@@ -346,7 +351,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         steps: &mut u64,
     ) -> Option<NodeCountTrial> {
         let new = hosts.checked_sub(supply.claims.len() as u64)?;
-        let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
+        let node_overhead_price = self.context.scheduling.node_overhead_price.usd_per_h();
         let mut trial = NodeCountTrial {
             cost: 0.0,
             ledgers: self.packed.ledgers.clone(),
@@ -358,7 +363,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut left = new;
         while left > 0 {
             let (template, shape, price) = self.cheapest(supply, &most, &trial.ledgers, steps)?;
-            let limited = &self.ground.templates[template].shapes[shape].limited;
+            let limited = &self.context.templates[template].shapes[shape].limited;
             let mut ledger = trial.ledgers.of(template);
             let count = ledger.copies(limited).min(left);
             ledger.reserve(limited, count);
@@ -381,7 +386,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         steps: &mut u64,
         trial: &mut NodeCountTrial,
     ) -> Option<()> {
-        let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
+        let node_overhead_price = self.context.scheduling.node_overhead_price.usd_per_h();
         let first = hosts - supply.claims.len() as u64;
         let mut last: Option<(usize, PackedNode)> = None;
         for (host, at) in (first..).zip(&supply.claims) {
@@ -394,7 +399,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             }
             parts.extend(&opened.claim.parts);
             let parts = united(parts);
-            let shapes = &self.ground.templates[opened.template].shapes;
+            let shapes = &self.context.templates[opened.template].shapes;
             let mut ledger = trial.ledgers.of(opened.template);
             ledger.release(&shapes[opened.claim.shape].limited);
             let same = last.take().filter(|(template, claim)| {
@@ -444,15 +449,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
         ledgers: &Ledgers,
         steps: &mut u64,
     ) -> Option<(usize, usize, f64)> {
-        tiers(self.ground.templates).into_iter().find_map(|tier| {
+        tiers(self.context.templates).into_iter().find_map(|tier| {
             let open = tier.filter(|template| supply.open[*template]);
             let nodes = open.filter_map(|template| {
-                let node_template = &self.ground.templates[template];
+                let node_template = &self.context.templates[template];
                 *steps += node_template.shapes.len() as u64;
                 let row = self.packed.lots[supply.lots[template]?].row;
-                let (rows, variety) = ([&self.market.rows[row]], &self.varieties[template]);
+                let (rows, variety) = ([&self.offerings.rows[row]], &self.varieties[template]);
                 let query = LaunchQuery::new(node_template, variety, &rows, most);
-                let (shape, price) = query.cheapest(&ledgers.of(template))?;
+                let (shape, price) = query.cheapest_type(&ledgers.of(template))?;
                 Some((template, shape, price))
             });
             nodes.min_by(|one, other| one.2.total_cmp(&other.2))
@@ -472,46 +477,46 @@ impl SpreadGroup {
         } else {
             emptiest.saturating_add(skew)
         };
-        let few = self.pods.div_ceil(most.max(1)).max(1);
+        let needed = self.pods.div_ceil(most.max(1)).max(1);
         [self.hosts_few, self.hosts_min] = [least, HOSTS_MIN.max(least)].map(|hosts_min| {
-            let more = hosts_min.saturating_sub(hosts);
-            few.max(more.min(self.hosts_max))
+            let missing = hosts_min.saturating_sub(hosts);
+            needed.max(missing.min(self.hosts_max))
         });
     }
 }
 
 impl SpreadFamily {
     fn hosts_few(&self) -> u64 {
-        let all = self.groups.iter().map(|group| group.hosts_few);
-        all.max().unwrap_or(0)
+        let hosts = self.groups.iter().map(|group| group.hosts_few);
+        hosts.max().unwrap_or(0)
     }
 
     fn hosts_min(&self) -> u64 {
-        let all = self.groups.iter().map(|group| group.hosts_min);
-        all.max().unwrap_or(0)
+        let hosts = self.groups.iter().map(|group| group.hosts_min);
+        hosts.max().unwrap_or(0)
     }
 
     fn hosts_max(&self) -> u64 {
-        let all = self.groups.iter().map(|group| group.hosts_max);
-        all.max().unwrap_or(0)
+        let hosts = self.groups.iter().map(|group| group.hosts_max);
+        hosts.max().unwrap_or(0)
     }
 
     /// Returns the host counts to try: each reduces the fullest host of a group by one pod.
     fn tries(&self, claims: u64) -> impl Iterator<Item = u64> {
         let (least, most) = (self.hosts_min().max(claims), self.hosts_max());
-        let mut all: BTreeSet<u64> = BTreeSet::from([least]);
+        let mut host_counts: BTreeSet<u64> = BTreeSet::from([least]);
         for group in &self.groups {
             let mut each = group.pods.div_ceil(least.max(1));
             while each > 1 {
                 let hosts = group.pods.div_ceil(each);
-                all.insert(hosts);
+                host_counts.insert(hosts);
                 // The most pods that so few hosts cannot all do with.
                 each = (group.pods - 1) / hosts;
             }
         }
-        all.retain(|hosts| (least..most).contains(hosts));
-        let step = all.len().div_ceil(TRIES_MAX).max(1);
-        all.into_iter().step_by(step)
+        host_counts.retain(|hosts| (least..most).contains(hosts));
+        let step = host_counts.len().div_ceil(TRIES_MAX).max(1);
+        host_counts.into_iter().step_by(step)
     }
 
     /// Returns the number of pods of each class on one of these hosts.

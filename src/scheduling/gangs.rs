@@ -18,10 +18,10 @@ pub(super) fn short<'p>(
         return BTreeMap::new();
     }
     let placed: BTreeSet<&PodKey> = solution.order.iter().collect();
-    let mut there = snapshot.gangs.clone();
+    let mut bound = snapshot.gangs.clone();
     for pod in snapshot.promised.values().flatten() {
         if let Some(key) = pod.gang_key() {
-            *there.entry(key).or_insert(0) += 1;
+            *bound.entry(key).or_insert(0) += 1;
         }
     }
     // Number of scheduled, pending and required pods.
@@ -37,12 +37,12 @@ pub(super) fn short<'p>(
     }
     let mut short = BTreeMap::new();
     for (key, (placed, waiting, least)) in gangs {
-        let there = there.get(&key).copied().unwrap_or(0);
-        let least = least.map_or(waiting + there, |least| least as usize);
-        if placed > 0 && placed + there < least {
+        let bound_pods = bound.get(&key).copied().unwrap_or(0);
+        let least = least.map_or(waiting + bound_pods, |least| least as usize);
+        if placed > 0 && placed + bound_pods < least {
             let miss = RejectionDetail::Gang {
                 name: key.1.to_owned(),
-                placed: placed + there,
+                placed: placed + bound_pods,
                 least,
             };
             short.insert(key, miss);

@@ -85,12 +85,12 @@ pub(super) struct Packing {
 
 impl<'o> PackingInput<'o> {
     /// Returns the limit usage of a node of a type.
-    pub(super) fn limited(&self, shape: usize) -> &'o [i64] {
+    pub(super) fn limit_usage(&self, shape: usize) -> &'o [i64] {
         &self.template.shapes[shape].limited
     }
 
     /// Returns the resources of a type for pods; empty if DaemonSets exceed it.
-    pub(super) fn net(&self, shape: usize) -> &'o [i64] {
+    pub(super) fn net_resources(&self, shape: usize) -> &'o [i64] {
         let net = self.template.shapes[shape].net.as_deref();
         net.unwrap_or_default()
     }
@@ -173,22 +173,22 @@ impl<'o> PackingInput<'o> {
     pub(super) fn refit(&self, draft: &mut Packing) {
         let mut last: Option<(PackedNode, PackedNode)> = None;
         for claim in &mut draft.claims {
-            draft.ledger.release(self.limited(claim.shape));
+            draft.ledger.release(self.limit_usage(claim.shape));
             if let Some((before, after)) = &last
                 && before == claim
-                && draft.ledger.copies(self.limited(after.shape)) > 0
+                && draft.ledger.copies(self.limit_usage(after.shape)) > 0
             {
-                draft.ledger.reserve(self.limited(after.shape), 1);
+                draft.ledger.reserve(self.limit_usage(after.shape), 1);
                 claim.clone_from(after);
                 continue;
             }
             let before = claim.clone();
-            if let Some((shape, price)) = self.cheapest(&claim.parts, &draft.ledger)
+            if let Some((shape, price)) = self.cheapest_type(&claim.parts, &draft.ledger)
                 && price < claim.price
             {
                 (claim.shape, claim.price) = (shape, price);
             }
-            draft.ledger.reserve(self.limited(claim.shape), 1);
+            draft.ledger.reserve(self.limit_usage(claim.shape), 1);
             last = Some((before, claim.clone()));
         }
     }
@@ -198,10 +198,10 @@ impl<'o> PackingInput<'o> {
         if self.variety.is_empty() {
             return;
         }
-        let all = draft.ledger.unlimited();
+        let unlimited = draft.ledger.unlimited();
         for claim in std::mem::take(&mut draft.claims) {
             let shape = &self.template.shapes[claim.shape];
-            let whole = self.priced(claim.parts.clone(), &all);
+            let whole = self.priced(claim.parts.clone(), &unlimited);
             if shape.reservation.is_some()
                 || whole.as_ref().is_some_and(|claim| {
                     self.template.shapes[claim.shape].overhead.agents == shape.overhead.agents
@@ -215,7 +215,7 @@ impl<'o> PackingInput<'o> {
             while let Some(parts) = waiting.pop() {
                 let priced = self.priced(parts.clone(), &draft.ledger);
                 if let Some(part) = priced.filter(|part| self.holds(part)) {
-                    draft.ledger.reserve(self.limited(part.shape), 1);
+                    draft.ledger.reserve(self.limit_usage(part.shape), 1);
                     draft.claims.push(part);
                     continue;
                 }
@@ -246,8 +246,10 @@ impl<'o> PackingInput<'o> {
                     let Some((at, claim)) = self.grown(draft, lot) else {
                         break;
                     };
-                    draft.ledger.release(self.limited(draft.claims[at].shape));
-                    draft.ledger.reserve(self.limited(claim.shape), 1);
+                    draft
+                        .ledger
+                        .release(self.limit_usage(draft.claims[at].shape));
+                    draft.ledger.reserve(self.limit_usage(claim.shape), 1);
                     draft.claims[at] = claim;
                     draft.left[lot] -= 1;
                     // Other pods may have waited for this one.
@@ -278,9 +280,9 @@ impl<'o> PackingInput<'o> {
             let Some(joined) = self.joined(claim, lot, &draft.ledger) else {
                 continue;
             };
-            let more = joined.price - claim.price;
-            if best.as_ref().is_none_or(|(least, _, _)| more < *least) {
-                best = Some((more, at, joined));
+            let increase = joined.price - claim.price;
+            if best.as_ref().is_none_or(|(least, _, _)| increase < *least) {
+                best = Some((increase, at, joined));
             }
         }
         best.map(|(_, at, claim)| (at, claim))
@@ -312,13 +314,13 @@ impl<'o> PackingInput<'o> {
         let mut parts = claim.parts.clone();
         parts.push((lot, 1));
         let mut ledger = ledger.clone();
-        ledger.release(self.limited(claim.shape));
+        ledger.release(self.limit_usage(claim.shape));
         self.priced(united(parts), &ledger)
     }
 
     /// Returns a claim with these pods at the cheapest type that fits.
     pub(super) fn priced(&self, parts: Vec<ItemCount>, ledger: &Ledger) -> Option<PackedNode> {
-        let (shape, price) = self.cheapest(&parts, ledger)?;
+        let (shape, price) = self.cheapest_type(&parts, ledger)?;
         Some(PackedNode {
             shape,
             price,
@@ -327,9 +329,9 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns the cheapest type that fits these pods, with its price.
-    fn cheapest(&self, parts: &[ItemCount], ledger: &Ledger) -> Option<(usize, f64)> {
+    fn cheapest_type(&self, parts: &[ItemCount], ledger: &Ledger) -> Option<(usize, f64)> {
         let (rows, sum) = (self.rows_of(parts), sum(self.lots, parts));
-        LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest(ledger)
+        LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest_type(ledger)
     }
 
     /// Returns whether the pods of a claim fit together on one host.
@@ -358,17 +360,17 @@ impl<'o> PackingInput<'o> {
 /// Splits pods in two parts, one row first, or returns `None` for a single pod.
 fn halves(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Option<[Vec<ItemCount>; 2]> {
     let row = lots[parts.first()?.0].row;
-    let (first, rest): (Vec<ItemCount>, Vec<ItemCount>) =
+    let (first, others): (Vec<ItemCount>, Vec<ItemCount>) =
         parts.iter().partition(|(lot, _)| lots[*lot].row == row);
-    if !rest.is_empty() {
-        return Some([first, rest]);
+    if !others.is_empty() {
+        return Some([first, others]);
     }
     if let [(lot, pods)] = parts {
         let half = pods / 2;
         return (half > 0).then(|| [vec![(*lot, half)], vec![(*lot, pods - half)]]);
     }
-    let (first, rest) = parts.split_at(parts.len() / 2);
-    Some([first.to_vec(), rest.to_vec()])
+    let (first, second) = parts.split_at(parts.len() / 2);
+    Some([first.to_vec(), second.to_vec()])
 }
 
 impl Packing {
@@ -379,7 +381,7 @@ impl Packing {
     }
 
     /// Returns the number of unscheduled items.
-    pub(super) fn unscheduled(&self) -> u64 {
+    pub(super) fn unscheduled_items(&self) -> u64 {
         self.left.iter().sum()
     }
 }

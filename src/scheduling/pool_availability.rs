@@ -154,7 +154,7 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
     let variety = MinValues::of(&template, scheduling.min_values);
     let ledger = Ledgers::new(slice::from_ref(&template), snapshot).of(0);
     let nothing = problem.axes.demand(&Resources::default(), None);
-    let best = LaunchQuery::new(&template, &variety, &[], &nothing).cheapest(&ledger);
+    let best = LaunchQuery::new(&template, &variety, &[], &nothing).cheapest_type(&ledger);
     let barren = match (best, template.fault) {
         (Some(_), None) => None,
         _ => Some(barren(snapshot.holds, &template, &variety, &ledger)),

@@ -59,29 +59,29 @@ pub(super) fn templates<'a>(
 
 /// Packs all classes. `board` contains the nodes, in order, and their pods.
 pub(super) fn pack<'g, 'p, 'a>(
-    ground: &'g PackingContext<'p, 'a>,
+    context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
 ) -> Scheduler<'g, 'p, 'a> {
-    let (mut packer, sites) = begin(ground, rooms, snapshot, board);
+    let (mut packer, sites) = begin(context, rooms, snapshot, board);
     packer.finish(&sites);
     packer
 }
 
 /// Places pods on existing nodes only. The sites are those of the domains.
 pub(super) fn begin<'g, 'p, 'a>(
-    ground: &'g PackingContext<'p, 'a>,
+    context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
 ) -> (Scheduler<'g, 'p, 'a>, Vec<usize>) {
-    let problem = ground.problem;
+    let problem = context.problem;
     let cutoff = snapshot.cluster.scheduling.priority_cutoff;
     let mut packer = Scheduler {
-        ground,
+        context,
         rooms: ExistingNodes::new(problem, rooms),
-        market: OfferingCache::new(ground),
+        offerings: OfferingCache::new(context),
         kinds: problem.classes.iter().map(|class| class.kind).collect(),
         board,
         counted: 0,
@@ -92,14 +92,14 @@ pub(super) fn begin<'g, 'p, 'a>(
             .iter()
             .map(|class| cutoff.is_none_or(|least| class.priority >= least))
             .collect(),
-        varieties: ground
+        varieties: context
             .templates
             .iter()
-            .map(|template| MinValues::of(template, ground.scheduling.min_values))
+            .map(|template| MinValues::of(template, context.scheduling.min_values))
             .collect(),
         packed: PackingState {
-            ledgers: Ledgers::new(ground.templates, snapshot),
-            templates: ground.templates,
+            ledgers: Ledgers::new(context.templates, snapshot),
+            templates: context.templates,
             placed: Vec::new(),
             dealt: Vec::new(),
             rooms: rooms.len(),
@@ -109,7 +109,7 @@ pub(super) fn begin<'g, 'p, 'a>(
             cut_short: false,
         },
     };
-    let sites = add_cells(problem, ground.cells, &mut packer.board);
+    let sites = add_cells(problem, context.cells, &mut packer.board);
     packer.open_cells(&sites);
     let placed = packer.rooms.place(&mut packer.board);
     packer.packed.placed = placed.turns;
@@ -146,11 +146,11 @@ pub(super) fn tiers(templates: &[NodeTemplate<'_>]) -> Vec<Range<usize>> {
 /// A packing in the making.
 #[derive(Clone)]
 pub(super) struct Scheduler<'g, 'p, 'a> {
-    pub(super) ground: &'g PackingContext<'p, 'a>,
+    pub(super) context: &'g PackingContext<'p, 'a>,
     /// The result.
     pub(super) packed: PackingState<'p, 'a>,
     pub(super) rooms: ExistingNodes<'p>,
-    pub(super) market: OfferingCache<'g, 'p, 'a>,
+    pub(super) offerings: OfferingCache<'g, 'p, 'a>,
     /// The current kind of every class after relaxing preferences.
     pub(super) kinds: Vec<usize>,
     pub(super) board: TopologyState<'p>,
@@ -169,13 +169,16 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
 impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Opens the domains that spread pods can reach, because a node may be launched there.
     pub(super) fn open_cells(&mut self, sites: &[usize]) {
-        let ground = self.ground;
-        for (kind, checks) in ground.topology.checks.iter().enumerate() {
+        let context = self.context;
+        for (kind, checks) in context.topology.checks.iter().enumerate() {
             for check in checks {
                 let TopologyCheck::Even { tally, .. } = check else {
                     continue;
                 };
-                for cell in self.market.reach(ground.problem.kinds[kind].wants, true) {
+                for cell in self
+                    .offerings
+                    .reach(context.problem.kinds[kind].wants, true)
+                {
                     self.board.open_for(*tally, sites[cell]);
                 }
             }
@@ -191,24 +194,24 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Adds claims for pending pods, relaxing preferences one by one.
     pub(super) fn open_claims(&mut self, sites: &[usize]) {
-        let mut templates = self.ground.templates.iter();
+        let mut templates = self.context.templates.iter();
         let soft = templates.any(|template| {
             let mut taints = template.pool.taints.iter();
             taints.any(|taint| taint.effect == Effect::PreferNoSchedule)
         });
         let classes = 0..self.calls.len();
-        let all: Vec<usize> = classes.filter(|class| self.calls[*class]).collect();
-        self.rounds(all.clone(), sites, false);
+        let classes: Vec<usize> = classes.filter(|class| self.calls[*class]).collect();
+        self.rounds(classes.clone(), sites, false);
         if soft {
-            self.begin_last_wish(&all);
-            self.rounds(all, sites, true);
+            self.begin_last_wish(&classes);
+            self.rounds(classes, sites, true);
         }
     }
 
     /// Relaxes all but the last preference of these classes.
     pub(super) fn begin_last_wish(&mut self, classes: &[usize]) {
         for class in classes {
-            self.kinds[*class] = self.ground.hard_kind(*class);
+            self.kinds[*class] = self.context.hard_kind(*class);
         }
     }
 
@@ -220,7 +223,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             self.round(&classes, sites, relaxed);
             classes.retain(|class| self.packed.left[*class] > 0);
             classes.retain(|class| {
-                let next = self.ground.problem.kinds[self.kinds[*class]].next;
+                let next = self.context.problem.kinds[self.kinds[*class]].next;
                 self.kinds[*class] = next.unwrap_or(self.kinds[*class]);
                 next.is_some()
             });
@@ -230,19 +233,19 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Returns the input of [`distribute`] for a class: the number of pending pods, and the domains
     /// with supply.
     fn asked(&mut self, class: usize, relaxed: bool) -> DomainDemand {
-        let ground = self.ground;
+        let context = self.context;
         let kind = self.kinds[class];
-        let wants = ground.problem.kinds[kind].wants;
-        let demand = &ground.problem.classes[class].demand;
+        let wants = context.problem.kinds[kind].wants;
+        let demand = &context.problem.classes[class].demand;
         let mut cells = Vec::new();
-        for cell in self.market.reach(wants, relaxed) {
-            let query = ground.query(kind, relaxed, Some(cell));
-            let price = self.market.price(query, demand, &self.packed.ledgers);
-            cells.extend(price.map(|price| (cell, price, ground.cells.choice(cell))));
+        for cell in self.offerings.reach(wants, relaxed) {
+            let query = context.offering_query(kind, relaxed, Some(cell));
+            let price = self.offerings.price(query, demand, &self.packed.ledgers);
+            cells.extend(price.map(|price| (cell, price, context.cells.choice(cell))));
         }
         let counts = self.is_alone(kind);
         let counted = cells.iter().filter(|_| counts);
-        let daemon_overheads = counted.map(|(cell, ..)| sure_daemons(ground, *cell).to_vec());
+        let daemon_overheads = counted.map(|(cell, ..)| sure_daemons(context, *cell).to_vec());
         DomainDemand {
             class,
             kind,
@@ -255,33 +258,33 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Returns whether each pod of a kind needs its own host, and topology rules count DaemonSet
     /// pods.
     fn is_alone(&self, kind: usize) -> bool {
-        let ground = self.ground;
-        let shares = &ground.hosts.shares[kind];
-        ground.topology.counts_daemons() && shares.room(&vec![0; ground.hosts.counters], 2) < 2
+        let context = self.context;
+        let shares = &context.hosts.shares[kind];
+        context.topology.counts_daemons() && shares.room(&vec![0; context.hosts.counters], 2) < 2
     }
 
     /// One round for these classes with their current preferences.
     fn round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
         self.count_claims();
-        self.market.set_limits(&self.packed.ledgers);
-        let ground = self.ground;
+        self.offerings.set_limits(&self.packed.ledgers);
+        let context = self.context;
         let mut waiting: Vec<PendingPods> = Vec::new();
-        let mut asked = Vec::new();
+        let mut demands = Vec::new();
         for class in classes.iter().copied() {
             let (pods, cell) = (self.packed.left[class], None);
-            if pods > 0 && ground.needs_domain(self.kinds[class]) {
-                asked.push(self.asked(class, relaxed));
+            if pods > 0 && context.needs_domain(self.kinds[class]) {
+                demands.push(self.asked(class, relaxed));
             } else if pods > 0 {
                 waiting.push(PendingPods { class, cell, pods });
             }
         }
         // Spread pods come first, then pods with required affinity.
-        asked.sort_by_key(|demand| {
-            let near = !ground.problem.rules_of(demand.kind).near.is_empty();
-            (near, !ground.topology.is_early(demand.kind))
+        demands.sort_by_key(|demand| {
+            let near = !context.problem.rules_of(demand.kind).near.is_empty();
+            (near, !context.topology.is_early(demand.kind))
         });
         let mut board = self.board.clone();
-        let shares = distribute(&asked, &mut board, sites);
+        let shares = distribute(&demands, &mut board, sites);
         let mut dealt: BTreeMap<(usize, usize), u64> = BTreeMap::new();
         for share in &shares {
             *dealt.entry((share.class, share.cell)).or_insert(0) += share.pods;
@@ -296,10 +299,10 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         waiting.sort_unstable();
         let alternatives = classes
             .iter()
-            .map(|class| ground.alternatives_of(self.kinds[*class]))
+            .map(|class| context.alternatives_of(self.kinds[*class]))
             .max()
             .unwrap_or(0);
-        for tier in tiers(ground.templates) {
+        for tier in tiers(context.templates) {
             self.compete(&mut waiting, tier, alternatives, relaxed);
         }
         let mut left: BTreeMap<usize, u64> = BTreeMap::new();
@@ -307,7 +310,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             *left.entry(pending.class).or_insert(0) += pending.pods;
         }
         // Pods without a domain remain pending.
-        for demand in &asked {
+        for demand in &demands {
             let found = found.get(&demand.class).copied().unwrap_or(0);
             *left.entry(demand.class).or_insert(0) += demand.pods - found;
         }
@@ -367,17 +370,19 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Returns the pools of a tier with supply for pending pods, cheapest first.
     fn ranked(&mut self, pending: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
         let PendingPods { class, cell, pods } = pending;
-        let query = self.ground.query(self.kinds[class], relaxed, cell);
-        let selling = tier.filter(|template| self.market.sells(*template, query));
+        let query = self
+            .context
+            .offering_query(self.kinds[class], relaxed, cell);
+        let selling = tier.filter(|template| self.offerings.sells(*template, query));
         let selling: Vec<usize> = selling.collect();
         if selling.len() < 2 {
             return selling;
         }
-        let demand = &self.ground.problem.classes[class].demand;
+        let demand = &self.context.problem.classes[class].demand;
         let mut priced = Vec::with_capacity(selling.len());
         for template in selling {
             let ledger = self.packed.ledgers.of(template);
-            let each = self.market.least(template, query, demand, pods, &ledger);
+            let each = self.offerings.least(template, query, demand, pods, &ledger);
             priced.push((each.unwrap_or(f64::INFINITY), template));
         }
         priced.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -394,12 +399,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     ) {
         let ranks = ranked.iter().map(Vec::len).max().unwrap_or(0);
         for rank in 0..ranks {
-            let asked = ranked.iter().map(|pools| pools.get(rank).copied());
-            let asked: Vec<Option<usize>> = asked.collect();
-            let templates: BTreeSet<usize> = asked.iter().flatten().copied().collect();
+            let pool_of = ranked.iter().map(|pools| pools.get(rank).copied());
+            let pool_of: Vec<Option<usize>> = pool_of.collect();
+            let templates: BTreeSet<usize> = pool_of.iter().flatten().copied().collect();
             for template in templates {
                 for alternative in 0..alternatives {
-                    self.open_round(waiting, &asked, template, alternative, relaxed);
+                    self.open_round(waiting, &pool_of, template, alternative, relaxed);
                 }
             }
         }
@@ -410,25 +415,28 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     fn open_round(
         &mut self,
         waiting: &mut [PendingPods],
-        asked: &[Option<usize>],
+        pool_of: &[Option<usize>],
         template: usize,
         alternative: usize,
         relaxed: bool,
     ) {
-        let ground = self.ground;
+        let context = self.context;
         let first = self.packed.lots.len();
         let mut origin = Vec::new();
         for (at, pending) in waiting.iter().copied().enumerate() {
             let PendingPods { class, cell, pods } = pending;
-            if asked[at] != Some(template) || pods == 0 {
+            if pool_of[at] != Some(template) || pods == 0 {
                 continue;
             }
             let kind = self.kinds[class];
-            let query = ground.query(kind, relaxed, cell);
-            let Some(row) = self.market.row_of_kind(kind, template, alternative, query) else {
+            let query = context.offering_query(kind, relaxed, cell);
+            let Some(row) = self
+                .offerings
+                .row_of_kind(kind, template, alternative, query)
+            else {
                 continue;
             };
-            let mut group = ground.item_group(class, kind, row);
+            let mut group = context.item_group(class, kind, row);
             group.cell = cell;
             if self.is_whole && group.shares.begins() {
                 group.together = pods;
@@ -451,7 +459,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     fn pack_lots(&mut self, stock: &mut Vec<u64>, template: usize) {
         let mut steps = 0;
         let waiting: Vec<usize> = (0..stock.len()).filter(|lot| stock[*lot] > 0).collect();
-        let all = FillQueues::of(waiting.iter().copied());
+        let all_queues = FillQueues::of(waiting.iter().copied());
         for at in 0..self.packed.opened.len() {
             let opened = &self.packed.opened[at];
             if opened.template != template || opened.gone || steps > STEPS_MAX {
@@ -462,13 +470,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
                 let lots = waiting.iter().copied();
                 open = Some(FillQueues::of(lots.filter(|lot| self.may_top_up(*lot, at))));
             }
-            let queues = open.as_ref().unwrap_or(&all);
+            let queues = open.as_ref().unwrap_or(&all_queues);
             let order = self.order(template, stock);
-            let more = order.top_up(&opened.claim, queues, &mut steps);
-            for (lot, count) in &more {
+            let added = order.top_up(&opened.claim, queues, &mut steps);
+            for (lot, count) in &added {
                 stock[*lot] -= count;
             }
-            self.packed.opened[at].claim.parts.extend(more);
+            self.packed.opened[at].claim.parts.extend(added);
         }
         for _ in 0..DRAFTS_MAX {
             let order = self.order(template, stock);
@@ -492,7 +500,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         if at >= self.known_sites {
             return true;
         }
-        let (topology, site) = (self.ground.topology, self.packed.rooms + at);
+        let (topology, site) = (self.context.topology, self.packed.rooms + at);
         let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
         checks.all(|check| match check {
             TopologyCheck::Even { tally, .. } if topology.tallies[*tally].key() == HOST => {
@@ -504,7 +512,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns the cost of the new nodes in $/h.
     pub(super) fn cost(&self) -> f64 {
-        let each = self.ground.scheduling.node_overhead_price.usd_per_h();
+        let each = self.context.scheduling.node_overhead_price.usd_per_h();
         let nodes = self.packed.kept_nodes();
         nodes.map(|opened| opened.claim.price + each).sum()
     }
@@ -512,13 +520,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     pub(super) fn order<'o>(&'o self, template: usize, stock: &'o [u64]) -> PackingInput<'o> {
         PackingInput {
             lots: &self.packed.lots,
-            template: &self.ground.templates[template],
+            template: &self.context.templates[template],
             variety: &self.varieties[template],
-            rows: &self.market.rows,
+            rows: &self.offerings.rows,
             stock,
-            counters: self.ground.hosts.counters,
-            node_overhead_price: self.ground.scheduling.node_overhead_price.usd_per_h(),
-            node_cost: self.ground.scheduling.node_overhead_price.usd_per_h(),
+            counters: self.context.hosts.counters,
+            node_overhead_price: self.context.scheduling.node_overhead_price.usd_per_h(),
+            node_cost: self.context.scheduling.node_overhead_price.usd_per_h(),
         }
     }
 }
@@ -526,14 +534,14 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 impl<'p> Scheduler<'_, 'p, '_> {
     /// Adds new claims and their pods to the topology state.
     fn count_claims(&mut self) {
-        if self.ground.topology.tallies.is_empty() {
+        if self.context.topology.tallies.is_empty() {
             return;
         }
         for opened in &self.packed.opened[self.counted..] {
-            let items = self.packed.items(&self.market.rows);
-            let site = add_claim(self.ground, items, opened, &mut self.board);
+            let items = self.packed.item_offerings(&self.offerings.rows);
+            let site = add_claim(self.context, items, opened, &mut self.board);
             self.board.open(site);
-            count_daemons(self.ground, items, opened, site, &mut self.board);
+            count_daemons(self.context, items, opened, site, &mut self.board);
             // Pods without topology rules are bound last.
             let lots = &self.packed.lots;
             let parts = opened.claim.parts.iter();
@@ -556,7 +564,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             count[self.packed.lots[*lot].class] += pods;
         }
         assert!(
-            count == self.ground.problem.counts(),
+            count == self.context.problem.counts(),
             "every pod is counted once"
         );
     }

@@ -18,11 +18,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// contains every host and all bound pods. Spreads may use domains of possible nodes, or only
     /// those of existing nodes. Returns whether any pod was scheduled.
     pub(super) fn retry(&mut self, board: TopologyState<'p>, spreads_further: bool) -> bool {
-        let ground = self.ground;
+        let context = self.context;
         let left = (0..self.packed.left.len()).filter(|class| {
             self.packed.left[*class] > 0
                 && self.calls[*class]
-                && !ground.topology.is_free(ground.hard_kind(*class))
+                && !context.topology.is_free(context.hard_kind(*class))
         });
         let left: Vec<usize> = left.collect();
         if left.is_empty() || self.packed.cut_short {
@@ -33,7 +33,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         self.is_whole = false;
         self.counted = self.packed.opened.len();
         self.known_sites = self.counted;
-        let sites = add_cells(ground.problem, ground.cells, &mut self.board);
+        let sites = add_cells(context.problem, context.cells, &mut self.board);
         if spreads_further {
             self.open_cells(&sites);
         }
@@ -45,10 +45,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Drops claims that violate `min_values` because of limits, once all claims are known.
     pub(super) fn drop_unvaried(&mut self) {
-        let ground = self.ground;
+        let context = self.context;
         let mut scratch = Scratch::default();
-        for (template, node_template) in ground.templates.iter().enumerate() {
-            let variety = MinValues::of(node_template, ground.scheduling.min_values);
+        for (template, node_template) in context.templates.iter().enumerate() {
+            let variety = MinValues::of(node_template, context.scheduling.min_values);
             if variety.is_empty() {
                 continue;
             }
@@ -67,8 +67,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 let query = LaunchQuery::new(node_template, &variety, &rows, &sum);
                 let price = opened.claim.price;
                 let before = ledger.clone();
-                let (_, types) =
-                    query.offerings(planned, price, ground.scheduling, &mut ledger, &mut scratch);
+                let (_, types) = query.launch_options(
+                    planned,
+                    price,
+                    context.scheduling,
+                    &mut ledger,
+                    &mut scratch,
+                );
                 if variety.has(node_template, types.into_iter()) {
                     continue;
                 }
@@ -100,8 +105,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         while moved && steps < REST_MAX {
             moved = false;
             for class in 0..self.packed.left.len() {
-                let kind = self.ground.hard_kind(class);
-                let cares = everyone || !self.ground.topology.is_free(kind);
+                let kind = self.context.hard_kind(class);
+                let cares = everyone || !self.context.topology.is_free(kind);
                 let left = &mut self.packed.left[class];
                 if *left == 0 || !cares {
                     continue;
@@ -113,7 +118,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                         break;
                     }
                     let template = self.packed.opened[at].template;
-                    steps += self.ground.templates[template].shapes.len() as u64;
+                    steps += self.context.templates[template].shapes.len() as u64;
                     if let Some(turn) = self.join(class, at, board) {
                         turns.push(turn);
                         moved = true;
@@ -126,16 +131,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether the topology state remains valid for a claim with one more pod. The pod may
     /// change its type and labels, and thus its DaemonSets and spread filters.
     fn is_same_site(&self, template: usize, claim: &PackedNode, joined: &PackedNode) -> bool {
-        let ground = self.ground;
-        let items = self.packed.items(&self.market.rows);
+        let context = self.context;
+        let items = self.packed.item_offerings(&self.offerings.rows);
         let [before, after] = [claim, joined].map(|claim| OpenedNode::new(template, claim.clone()));
         let cells = [&before, &after].map(|opened| cell_of(items.lots, opened));
-        let mut filters = 0..ground.topology.filters.len();
+        let mut filters = 0..context.topology.filters.len();
         // The topology state allows both results if a location may pass.
         filters.all(|filter| {
-            let pass = claim_passes(ground, filter, items, &before, cells[0]);
-            pass == Match::Maybe || pass == claim_passes(ground, filter, items, &after, cells[1])
-        }) && daemons_of(ground, items, &before) == daemons_of(ground, items, &after)
+            let pass = claim_passes(context, filter, items, &before, cells[0]);
+            pass == Match::Maybe || pass == claim_passes(context, filter, items, &after, cells[1])
+        }) && daemons_of(context, items, &before) == daemons_of(context, items, &after)
     }
 
     /// Adds one pod to a claim if its rules and those of other pods allow it.
@@ -145,32 +150,35 @@ impl<'p> Scheduler<'_, 'p, '_> {
         at: usize,
         board: &mut TopologyState<'_>,
     ) -> Option<PlacementStep> {
-        let ground = self.ground;
-        let kind = ground.hard_kind(class);
+        let context = self.context;
+        let kind = context.hard_kind(class);
         let site = self.packed.rooms + at;
         // A claim that lost its pods is not launched.
         if self.packed.opened[at].gone {
             return None;
         }
-        if !ground.topology.is_free(kind) && !board.allows(kind, site) {
+        if !context.topology.is_free(kind) && !board.allows(kind, site) {
             return None;
         }
         let (template, cell) = {
             let opened = &self.packed.opened[at];
             (opened.template, cell_of(&self.packed.lots, opened))
         };
-        let pinned = ground.needs_domain(kind);
+        let pinned = context.needs_domain(kind);
         if pinned && cell.is_none() {
             return None;
         }
-        let binds_ports = !ground.problem.wants_of(kind).ports.is_empty();
-        for alternative in 0..ground.alternatives_of(kind) {
+        let binds_ports = !context.problem.wants_of(kind).ports.is_empty();
+        for alternative in 0..context.alternatives_of(kind) {
             let cell = cell.filter(|_| pinned);
-            let query = ground.query(kind, true, cell);
-            let Some(row) = self.market.row_of_kind(kind, template, alternative, query) else {
+            let query = context.offering_query(kind, true, cell);
+            let Some(row) = self
+                .offerings
+                .row_of_kind(kind, template, alternative, query)
+            else {
                 continue;
             };
-            let group = ground.item_group(class, kind, row);
+            let group = context.item_group(class, kind, row);
             self.packed.lots.push(ItemGroup { cell, ..group });
             let lot = self.packed.lots.len() - 1;
             let order = self.order(template, &[]);
@@ -187,7 +195,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 let cheap = self.calls[class] || joined.price <= claim.price;
                 cheap && self.is_same_site(template, claim, joined)
             }) {
-                let shapes = &ground.templates[template].shapes;
+                let shapes = &context.templates[template].shapes;
                 ledger.release(&shapes[claim.shape].limited);
                 ledger.reserve(&shapes[joined.shape].limited, 1);
                 self.packed.ledgers.put(template, ledger);

@@ -86,7 +86,7 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
         let mut shapes = Vec::new();
         while shapes.len() < wanted {
             let query = LaunchQuery::new(template, &variety, &[], &nothing);
-            let Some((shape, price)) = query.cheapest(&ledger) else {
+            let Some((shape, price)) = query.cheapest_type(&ledger) else {
                 break;
             };
             ledger.reserve(&template.shapes[shape].limited, 1);
@@ -135,7 +135,7 @@ fn nodes(
         let before = ledger.clone();
         let query = LaunchQuery::new(template, &variety, &[], nothing);
         let (mut offerings, types) =
-            query.offerings(*shape, *price, scheduling, ledger, &mut scratch);
+            query.launch_options(*shape, *price, scheduling, ledger, &mut scratch);
         let reservation = template.shapes[*shape].reservation;
         // Other claims may have used the limits that remained when this one was planned.
         let short = variety.shortage(template, types.iter().copied());

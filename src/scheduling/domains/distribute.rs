@@ -35,17 +35,17 @@ const STEPS_MAX: u64 = 50_000_000;
 /// Every step of the result is valid in order. `site_of` are the locations of the domains in the
 /// topology state, which is modified.
 pub(crate) fn distribute(
-    asked: &[DomainDemand],
+    demands: &[DomainDemand],
     board: &mut TopologyState<'_>,
     site_of: &[usize],
 ) -> Vec<DomainAllocation> {
     let mut shares: Vec<DomainAllocation> = Vec::new();
-    let mut left: Vec<u64> = asked.iter().map(|demand| demand.pods).collect();
+    let mut left: Vec<u64> = demands.iter().map(|demand| demand.pods).collect();
     let mut steps = 0;
     // Pods with required affinity wait until the other pods are placed.
     loop {
         let mut moved = false;
-        for (demand, left) in asked.iter().zip(&mut left) {
+        for (demand, left) in demands.iter().zip(&mut left) {
             let kind = demand.kind;
             while *left > 0 && steps < STEPS_MAX {
                 steps += demand.cells.len() as u64;
@@ -53,8 +53,8 @@ pub(crate) fn distribute(
                     break;
                 };
                 // Pods without constraints between them need not be placed one by one.
-                let many = if is_steady(board, kind) { *left } else { 1 };
-                let pods = u32::try_from(many).unwrap_or(u32::MAX);
+                let count = if is_steady(board, kind) { *left } else { 1 };
+                let pods = u32::try_from(count).unwrap_or(u32::MAX);
                 let cell = demand.cells[at].0;
                 // There will be a node.
                 board.open(site_of[cell]);

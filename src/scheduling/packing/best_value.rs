@@ -125,8 +125,8 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             let alone = known.entry((item.row, item.demand, most));
             let alone =
                 alone.or_insert_with(|| worth_of(order, &fronts, item.row, item.demand, most));
-            let few = !item.shares.is_empty();
-            worth[*lot] = *alone * if few { PREMIUM } else { 1.0 };
+            let is_constrained = !item.shares.is_empty();
+            worth[*lot] = *alone * if is_constrained { PREMIUM } else { 1.0 };
         }
         let placeable = dealt.iter().copied().filter(|lot| worth[*lot] > 0.0);
         Self {
@@ -147,8 +147,8 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         }
         let mut lanes: Vec<(usize, f64)> = lanes.into_iter().collect();
         lanes.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
-        for some in lanes.chunks(LANES_MAX) {
-            let candidates = some.iter().flat_map(|(lane, _)| self.candidates(*lane));
+        for chunk in lanes.chunks(LANES_MAX) {
+            let candidates = chunk.iter().flat_map(|(lane, _)| self.candidates(*lane));
             self.pack(candidates.collect(), ways, draft, fills);
         }
     }
@@ -193,8 +193,8 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     /// Computes the value bound of pending pods.
     fn most(&self, left: &[u64], waiting: &FillQueues) -> ValueBound {
         let lots = self.order.lots;
-        let mut few = vec![0.0; self.order.counters];
-        let mut all = 0.0;
+        let mut worth_by_counter = vec![0.0; self.order.counters];
+        let mut total = 0.0;
         let mut sums = [0.0; 2];
         // Cpu, memory and value of pods that share hosts with any pods.
         let mut single: Vec<[f64; 3]> = Vec::new();
@@ -204,12 +204,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                 let shares = lots[*lot].shares;
                 #[expect(clippy::cast_precision_loss, reason = "only for an order")]
                 let pods = left[*lot] as f64;
-                all += self.worth[*lot] * pods;
+                total += self.worth[*lot] * pods;
                 let mut limits = shares.limits.iter();
                 match limits.find(|(counter, _)| shares.adds.contains(counter)) {
                     Some((counter, together)) => {
                         let worth = self.worth[*lot] * (f64::from(*together) + 1.0);
-                        few[*counter] = f64::max(few[*counter], worth);
+                        worth_by_counter[*counter] = f64::max(worth_by_counter[*counter], worth);
                     }
                     None => plain = plain.max(self.worth[*lot]),
                 }
@@ -232,12 +232,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             [base[0] * scale, base[1] * scale]
         });
         ValueBound {
-            all,
+            all: total,
             // Infinity times zero is NaN.
             prices: prices
                 .filter(|price| price[0].is_finite() && price[1].is_finite())
                 .collect(),
-            few: few.into_iter().sum(),
+            few: worth_by_counter.into_iter().sum(),
         }
     }
 
@@ -302,7 +302,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         }
         let mask = self.order.rows[candidate.lane].masks[candidate.shape];
         for way in ways {
-            let fill = fills.fill(*way, candidate.lane, candidate.shape, || {
+            let fill = fills.get_or_fill(*way, candidate.lane, candidate.shape, || {
                 let good = shape.cheapest(mask);
                 let Some(mut bin) = self.order.bin(candidate.shape, mask, good) else {
                     return Fill::default();
@@ -339,7 +339,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     /// Adds as many identical nodes as there are pods for. Groups that differ only in per-host
     /// constraints replace each other.
     fn commit(&self, candidate: &TypeCandidate, twins: &Sorted, draft: &mut Packing) {
-        let limited = self.order.limited(candidate.shape);
+        let limited = self.order.limit_usage(candidate.shape);
         let mut most = draft.ledger.copies(limited);
         assert!(most > 0, "what was weighed can be had");
         let first = self.worth_of(&candidate.parts);
@@ -467,14 +467,14 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             lots.retain(|lot| left[*lot] > 0);
             !lots.is_empty()
         });
-        let few = order.len() <= QUEUES_MAX;
+        let each_alone = order.len() <= QUEUES_MAX;
         let mut sorted: Vec<(usize, usize)> = order
             .iter()
             .enumerate()
             .map(|(at, lots)| (twins.ratios[twins.of[lots[0]]], at))
             .collect();
         sorted.sort_unstable();
-        let queues = sorted.chunk_by(|one, other| !few && one.0 == other.0);
+        let queues = sorted.chunk_by(|one, other| !each_alone && one.0 == other.0);
         let queues = queues.map(|queue| queue.iter().map(|(_, at)| *at).collect());
         FillQueues {
             queues: queues.collect(),
@@ -496,7 +496,7 @@ struct Sorted {
 /// Returns the packing with the fewest unscheduled pods and, among about equal costs, the fewest
 /// nodes. It never costs more than the first-fit packing.
 pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
-    let few = FEW_NODES * order.node_overhead_price;
+    let high_cost = FEW_NODES * order.node_overhead_price;
     let tries: [(&[FillStrategy], f64); 4] = [
         (
             &[FillStrategy::Worth, FillStrategy::Largest],
@@ -504,7 +504,7 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
         ),
         (&[FillStrategy::Worth], order.node_overhead_price),
         (&[FillStrategy::Largest], order.node_overhead_price),
-        (&[FillStrategy::Worth, FillStrategy::Largest], few),
+        (&[FillStrategy::Worth, FillStrategy::Largest], high_cost),
     ];
     let mut drafts: Vec<Packing> = Vec::new();
     let mut fills = FillCache::default();
@@ -526,11 +526,18 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
         }
     }
     let price = order.node_overhead_price;
-    let mut least = drafts.iter().map(Packing::unscheduled).min().unwrap_or(0);
+    let mut least = drafts
+        .iter()
+        .map(Packing::unscheduled_items)
+        .min()
+        .unwrap_or(0);
     let mut cost_max = f64::INFINITY;
     let greedy = (drafts.len() == tries.len()).then(|| order.greedy(ledger));
-    if let Some(first_fit) = greedy.flatten().filter(|it| it.unscheduled() <= least) {
-        (least, cost_max) = (first_fit.unscheduled(), first_fit.cost(price));
+    if let Some(first_fit) = greedy
+        .flatten()
+        .filter(|it| it.unscheduled_items() <= least)
+    {
+        (least, cost_max) = (first_fit.unscheduled_items(), first_fit.cost(price));
         let mut merged = first_fit.clone();
         order.merge(&mut merged);
         // Sums in a different order may differ in the last digit.
@@ -539,7 +546,7 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
             false => first_fit,
         });
     }
-    drafts.retain(|draft| draft.unscheduled() == least);
+    drafts.retain(|draft| draft.unscheduled_items() == least);
     let costs = drafts.iter().map(|draft| draft.cost(price));
     let cost = costs.min_by(f64::total_cmp);
     cost_max = cost_max.min(cost.unwrap_or(0.0) * ABOUT);

@@ -70,7 +70,10 @@ pub(crate) struct PackingState<'p, 'a> {
 
 impl PackingState<'_, '_> {
     /// Returns the item groups with their offerings, which are `rows`.
-    pub(crate) fn items<'i>(&'i self, rows: &'i [CompatibleOfferings]) -> ItemOfferings<'i> {
+    pub(crate) fn item_offerings<'i>(
+        &'i self,
+        rows: &'i [CompatibleOfferings],
+    ) -> ItemOfferings<'i> {
         ItemOfferings {
             lots: &self.lots,
             rows,
@@ -78,7 +81,7 @@ impl PackingState<'_, '_> {
     }
 
     /// Returns the number of unscheduled pods.
-    pub(crate) fn unscheduled(&self) -> u64 {
+    pub(crate) fn unscheduled_pods(&self) -> u64 {
         self.left.iter().sum()
     }
 
@@ -117,7 +120,12 @@ impl<'p> PackingContext<'p, '_> {
     }
 
     /// Returns what pods of a kind require of the offerings of a node.
-    pub(crate) fn query(&self, kind: usize, relaxed: bool, cell: Option<usize>) -> OfferingQuery {
+    pub(crate) fn offering_query(
+        &self,
+        kind: usize,
+        relaxed: bool,
+        cell: Option<usize>,
+    ) -> OfferingQuery {
         OfferingQuery {
             wants: self.problem.kinds[kind].wants,
             relaxed,

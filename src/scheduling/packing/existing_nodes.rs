@@ -137,14 +137,14 @@ impl<'r> ExistingNodes<'r> {
     /// The existing nodes of a problem.
     pub(crate) fn new(problem: &'r Problem<'r>, rooms: &'r [&'r ExistingNode]) -> Self {
         let alternatives = problem.wants.iter().flat_map(|wants| &wants.alternatives);
-        let asked: BTreeSet<&str> = alternatives
+        let label_keys: BTreeSet<&str> = alternatives
             .flat_map(|alternative| alternative.iter().map(|(key, _)| key))
             .collect();
         let mut known: BTreeMap<Profile<'r>, usize> = BTreeMap::new();
         let profile: Vec<usize> = rooms
             .iter()
             .map(|room| {
-                let labels = asked.iter().map(|key| room.labels.get(key)).collect();
+                let labels = label_keys.iter().map(|key| room.labels.get(key)).collect();
                 let (key, next) = ((labels, &room.taints[..], &room.host_ports), known.len());
                 *known.entry(key).or_insert(next)
             })
@@ -429,20 +429,20 @@ const TURNS_OUT_MAX: usize = 64;
 /// Returns whether a node satisfies one of these alternatives for all values that its labels may
 /// have.
 fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
-    let asked: BTreeSet<&str> = alternatives
+    let label_keys: BTreeSet<&str> = alternatives
         .iter()
         .flat_map(|alternative| alternative.iter().map(|(key, _)| key))
         .collect();
-    let mut all = vec![labels.clone()];
-    for key in asked {
+    let mut outcomes = vec![labels.clone()];
+    for key in label_keys {
         let values = labels.get(key).and_then(Requirement::values);
         let Some(values) = values.filter(|values| values.len() > 1) else {
             continue;
         };
-        if all.len() * values.len() > TURNS_OUT_MAX {
+        if outcomes.len() * values.len() > TURNS_OUT_MAX {
             return false;
         }
-        all = all
+        outcomes = outcomes
             .iter()
             .flat_map(|labels| {
                 values.iter().map(move |value| {
@@ -453,7 +453,7 @@ fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
             })
             .collect();
     }
-    all.iter().all(|labels| {
+    outcomes.iter().all(|labels| {
         let mut alternatives = alternatives.iter();
         alternatives.any(|wanted| labels.compatible(wanted, false).is_ok())
     })

@@ -174,8 +174,8 @@ impl Bin {
             let mut wait = false;
             for twins in order {
                 let first = &lots[twins[0]];
-                let mut all = times(&self.free, first.demand);
-                if all == 0 || !self.admits(rules, first.row) {
+                let mut copies = times(&self.free, first.demand);
+                if copies == 0 || !self.admits(rules, first.row) {
                     continue;
                 }
                 for &lot in twins {
@@ -184,11 +184,11 @@ impl Bin {
                         wait |= !needy;
                         continue;
                     }
-                    let count = self.takes(&lots[lot], all).min(pending.stock[lot]);
+                    let count = self.takes(&lots[lot], copies).min(pending.stock[lot]);
                     if count > 0 {
                         self.add(rules, lot, count);
                         parts.push((lot, count));
-                        all = times(&self.free, first.demand);
+                        copies = times(&self.free, first.demand);
                     }
                 }
             }
@@ -228,10 +228,10 @@ impl Bin {
             let Some((_, at, lot)) = best else {
                 return parts;
             };
-            let all = times(&self.free, lots[lot].demand);
-            let room = self.takes(&lots[lot], all);
+            let copies = times(&self.free, lots[lot].demand);
+            let room = self.takes(&lots[lot], copies);
             let left = pending.stock[lot] - heads[at].taken;
-            let chunk = (all / SHARE).max(lots[lot].together);
+            let chunk = (copies / SHARE).max(lots[lot].together);
             let count = room.min(left).min(chunk);
             self.add(rules, lot, count);
             parts.push((lot, count));

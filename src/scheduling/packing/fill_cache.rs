@@ -45,7 +45,7 @@ impl FillCache {
     }
 
     /// Returns the current fill of a row and a type.
-    pub(super) fn fill(
+    pub(super) fn get_or_fill(
         &mut self,
         way: FillStrategy,
         row: usize,

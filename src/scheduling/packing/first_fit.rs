@@ -88,18 +88,18 @@ impl PackingInput<'_> {
             cut_short: false,
             steps,
         };
-        self.close(&mut draft, open);
+        self.close_claims(&mut draft, open);
         self.check(&draft);
         Some(draft)
     }
 
     /// Makes each claim the cheapest of its types.
-    fn close(&self, draft: &mut Packing, open: Vec<OpenNode>) {
+    fn close_claims(&self, draft: &mut Packing, open: Vec<OpenNode>) {
         for claim in open {
             let parts = united(claim.parts);
             match self.priced(parts.clone(), &draft.ledger) {
                 Some(claim) => {
-                    draft.ledger.reserve(self.limited(claim.shape), 1);
+                    draft.ledger.reserve(self.limit_usage(claim.shape), 1);
                     draft.claims.push(claim);
                 }
                 None => parts
@@ -118,7 +118,7 @@ impl PackingInput<'_> {
             rows: Vec::new(),
             shapes: offers
                 .enumerate()
-                .filter(|(shape, _)| ledger.copies(self.limited(*shape)) > 0)
+                .filter(|(shape, _)| ledger.copies(self.limit_usage(*shape)) > 0)
                 .collect(),
             parts: Vec::new(),
         };
@@ -134,11 +134,11 @@ impl PackingInput<'_> {
         }
         let masks = &self.rows[group.row].masks;
         let fits = |(shape, mask): &(usize, u64), pods: i64| {
-            let net = self.net(*shape);
-            let mut all = net.iter().zip(&claim.sum).zip(group.demand);
+            let net = self.net_resources(*shape);
+            let mut axes = net.iter().zip(&claim.sum).zip(group.demand);
             mask & masks[*shape] != 0
                 && !net.is_empty()
-                && all.all(|((net, sum), amount)| {
+                && axes.all(|((net, sum), amount)| {
                     sum.saturating_add(amount.saturating_mul(pods)) <= *net
                 })
         };
@@ -151,7 +151,7 @@ impl PackingInput<'_> {
             let fitting = claim.shapes.iter().filter(|shape| fits(shape, 1));
             taken = fitting
                 .map(|shape| {
-                    let free = self.net(shape.0).iter().zip(&claim.sum);
+                    let free = self.net_resources(shape.0).iter().zip(&claim.sum);
                     let free: Vec<i64> = free.map(|(net, sum)| net - sum).collect();
                     times(&free, group.demand)
                 })

@@ -36,12 +36,12 @@ pub(crate) fn standing(problem: &Problem<'_>, snapshot: &Snapshot<'_>) -> Vec<(u
         .flatten();
     let found = terms.filter_map(|term| problem.groups.place_of(term));
     let found = found.chain(problem.agents.terms());
-    let mut all: Vec<(usize, usize)> = found
+    let mut terms_in_use: Vec<(usize, usize)> = found
         .filter(|(group, _)| problem.members.iter().any(|member| member[*group]))
         .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
+    terms_in_use.sort_unstable();
+    terms_in_use.dedup();
+    terms_in_use
 }
 
 /// Builds the topology state of these nodes, in order, with their pods.
@@ -59,7 +59,7 @@ pub(crate) fn board<'t>(
     for room in rooms {
         let places = places(problem, &mut board.sites, &room.labels);
         let unsettled = unsettled(problem, &room.labels);
-        let passes: Vec<Match> = topology
+        let matches: Vec<Match> = topology
             .filters
             .iter()
             .enumerate()
@@ -73,7 +73,7 @@ pub(crate) fn board<'t>(
                     .or_insert_with(|| passes(problem, filter, room))
             })
             .collect();
-        let site = board.sites.add(true, &places, |at| passes[at]);
+        let site = board.sites.add(true, &places, |at| matches[at]);
         for (key, values) in unsettled {
             let mut places = Vec::with_capacity(values.len());
             for value in values {
@@ -82,8 +82,8 @@ pub(crate) fn board<'t>(
                 let requirement = Requirement::is_in([value]);
                 Arc::make_mut(&mut decided.labels).add(&problem.groups.keys[key], requirement);
                 board.open_maybe(key, place, |at| {
-                    passes[at] != Match::No
-                        && self::passes(problem, &topology.filters[at], &decided) != Match::No
+                    matches[at] != Match::No
+                        && passes(problem, &topology.filters[at], &decided) != Match::No
                 });
                 places.push(place);
             }
@@ -117,14 +117,14 @@ fn places(
 fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<String>)> {
     let keys = problem.groups.keys.iter().enumerate();
     let keys = keys.filter(|(key, _)| *key != HOST);
-    let mut all = Vec::new();
+    let mut undecided = Vec::new();
     for (key, name) in keys {
         let values = labels.get(name).and_then(Requirement::values);
         if let Some(values) = values.filter(|value| value.len() > 1) {
-            all.push((key, values.iter().take(PLACES_MAX).cloned().collect()));
+            undecided.push((key, values.iter().take(PLACES_MAX).cloned().collect()));
         }
     }
-    all
+    undecided
 }
 
 /// Returns the nodes whose domain is undecided.
@@ -177,11 +177,18 @@ fn count_residents(
         }
     }
     for resident in &snapshot.residents {
-        let of = problem
-            .groups
-            .of(resident.namespace, resident.labels, &snapshot.namespaces);
+        let member_of =
+            problem
+                .groups
+                .of(resident.namespace, resident.labels, &snapshot.namespaces);
         let terms = resident.anti_affinity;
-        let tallies = counted(problem, board.topology, &of, terms, resident.deleting);
+        let tallies = counted(
+            problem,
+            board.topology,
+            &member_of,
+            terms,
+            resident.deleting,
+        );
         if tallies.is_empty() {
             continue;
         }
@@ -208,11 +215,12 @@ fn count_residents(
         }
         let promised = snapshot.promised.get(&room.host);
         for pod in promised.into_iter().flatten() {
-            let of = problem
-                .groups
-                .of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
+            let member_of =
+                problem
+                    .groups
+                    .of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
             let (terms, deleting) = (&pod.anti_affinity, pod.deleting.is_some());
-            for tally in counted(problem, board.topology, &of, terms, deleting) {
+            for tally in counted(problem, board.topology, &member_of, terms, deleting) {
                 board.count(tally, site, 1);
             }
         }
@@ -223,7 +231,7 @@ fn count_residents(
 fn counted(
     problem: &Problem<'_>,
     topology: &Topology,
-    of: &[bool],
+    member_of: &[bool],
     terms: &[PodTerm],
     deleting: bool,
 ) -> Vec<usize> {
@@ -233,8 +241,8 @@ fn counted(
     let owners: Vec<(usize, usize)> = owners.collect();
     let counters = topology.tallies.iter().enumerate();
     let counted = counters.filter(|(_, tally)| match tally {
-        DomainCounter::Members { group, .. } => of[*group],
-        DomainCounter::Spread { group, .. } => of[*group] && !deleting,
+        DomainCounter::Members { group, .. } => member_of[*group],
+        DomainCounter::Spread { group, .. } => member_of[*group] && !deleting,
         DomainCounter::Owners { group, key } => owners.contains(&(*group, *key)),
     });
     counted.map(|(at, _)| at).collect()
@@ -274,37 +282,37 @@ pub(crate) fn places_of(
 
 /// Adds the location of a claim. If its pods leave the domain open, it has none yet.
 pub(crate) fn add_claim(
-    ground: &PackingContext<'_, '_>,
+    context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
     board: &mut TopologyState<'_>,
 ) -> usize {
-    let problem = ground.problem;
+    let problem = context.problem;
     let cell = cell_of(items.lots, opened);
     let places = cell.map_or_else(Vec::new, |cell| {
         places_of(
             problem,
-            ground.cells,
-            &ground.cells.all[cell],
+            context.cells,
+            &context.cells.all[cell],
             &mut board.sites,
         )
     });
     let passes = (0..board.topology.filters.len())
-        .map(|filter| claim_passes(ground, filter, items, opened, cell));
+        .map(|filter| claim_passes(context, filter, items, opened, cell));
     let passes: Vec<Match> = passes.collect();
     board.sites.add(true, &places, |filter| passes[filter])
 }
 
 /// Counts the DaemonSet pods of the node of a claim in its certain or possible domains.
 pub(crate) fn count_daemons(
-    ground: &PackingContext<'_, '_>,
+    context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
     site: usize,
     board: &mut TopologyState<'_>,
 ) {
-    for (agent, is_sure) in daemons_of(ground, items, opened) {
-        for tally in &ground.topology.daemon_overheads[agent] {
+    for (agent, is_sure) in daemons_of(context, items, opened) {
+        for tally in &context.topology.daemon_overheads[agent] {
             board.count_daemon(*tally, site, is_sure);
         }
     }
@@ -318,18 +326,18 @@ pub(crate) fn cell_of(lots: &[ItemGroup<'_>], opened: &OpenedNode) -> Option<usi
 
 /// Returns the constrained DaemonSets of the node of a claim, and whether each is certain.
 pub(crate) fn daemons_of(
-    ground: &PackingContext<'_, '_>,
+    context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
 ) -> Vec<(usize, bool)> {
-    let template = &ground.templates[opened.template];
+    let template = &context.templates[opened.template];
     let overhead = &template.shapes[opened.claim.shape].overhead.agents;
     if overhead.is_empty() {
         return Vec::new();
     }
     let offerings = offerings_of(items.lots, items.rows, &opened.claim.parts);
     let labels = template.labels(&offerings);
-    let agents = &ground.problem.agents;
+    let agents = &context.problem.agents;
     overhead
         .iter()
         .filter_map(|constrained| {
@@ -375,21 +383,21 @@ fn daemon_count<'m>(
 
 /// Returns the certain DaemonSet pods of one more node in a domain by counter, for any type.
 pub(crate) fn sure_daemons<'g>(
-    ground: &'g PackingContext<'_, '_>,
+    context: &'g PackingContext<'_, '_>,
     cell: usize,
 ) -> &'g [(usize, u32)] {
-    ground.daemon_overheads[cell].get_or_init(|| least_daemons(ground, cell))
+    context.daemon_overheads[cell].get_or_init(|| least_daemons(context, cell))
 }
 
-fn least_daemons(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
+fn least_daemons(context: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
     let mut least: Option<BTreeMap<usize, u32>> = None;
-    for (at, template) in ground.templates.iter().enumerate() {
-        let sold = ground.cells.masks(at, cell).unwrap_or_default();
+    for (at, template) in context.templates.iter().enumerate() {
+        let sold = context.cells.masks(at, cell).unwrap_or_default();
         let sold = template.shapes.iter().zip(sold);
         for (shape, _) in sold.filter(|(_, mask)| **mask != 0) {
             let agents = shape.overhead.agents.iter();
             let sure = agents.filter(|agent| agent.sure == Presence::Yes);
-            let counts = daemon_count(ground.topology, sure);
+            let counts = daemon_count(context.topology, sure);
             least = Some(match least {
                 None => counts,
                 Some(mut known) => {
@@ -408,15 +416,15 @@ fn least_daemons(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u3
 /// Returns whether a claim passes a filter for every possible launch in a domain, or anywhere if
 /// `None`.
 pub(crate) fn claim_passes(
-    ground: &PackingContext<'_, '_>,
+    context: &PackingContext<'_, '_>,
     at: usize,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
     cell: Option<usize>,
 ) -> Match {
-    let problem = ground.problem;
-    let filter = &ground.topology.filters[at];
-    let template = &ground.templates[opened.template];
+    let problem = context.problem;
+    let filter = &context.topology.filters[at];
+    let template = &context.templates[opened.template];
     if filter.taints.is_some_and(|wants| {
         let tolerations = problem.wants[wants].tolerations;
         repelling(&template.pool.taints, tolerations).is_some()
@@ -432,21 +440,21 @@ pub(crate) fn claim_passes(
         return Match::Yes;
     }
     let alternatives = &problem.wants[wants].alternatives;
-    let suited = ground.passing[at].get_or_init(|| passing(ground, wants));
-    let determined = said(ground, items, opened);
+    let suited = context.passing[at].get_or_init(|| passing(context, wants));
+    let determined = said(context, items, opened);
     let candidates: Vec<(&Requirements, &Vec<LabelMatch>, Match)> = alternatives
         .iter()
         .zip(&suited[opened.template])
-        .filter(|(wanted, _)| cell.is_none_or(|cell| ground.cells.satisfies(cell, wanted)))
+        .filter(|(wanted, _)| cell.is_none_or(|cell| context.cells.satisfies(cell, wanted)))
         .filter_map(|(wanted, suited)| {
             let suited = suited.as_ref()?;
-            let pass = chosen(ground, template, &determined, wanted);
+            let pass = chosen(context, template, &determined, wanted);
             Some((wanted, suited, pass))
         })
         .filter(|(.., pass)| *pass != Match::No)
         .collect();
     let (mut all, mut any) = (true, false);
-    for (shape, mask) in launched_as(ground, items, opened, cell) {
+    for (shape, mask) in launched_as(context, items, opened, cell) {
         let (mut sure, mut may) = (0, 0);
         for (_, suited, chosen) in &candidates {
             let yes = suited[shape].those(Match::Yes, mask);
@@ -457,7 +465,7 @@ pub(crate) fn claim_passes(
         all &= sure == mask;
     }
     // Its location is undecided, and may match.
-    let mut keys = ground.cells.keys.iter();
+    let mut keys = context.cells.keys.iter();
     let settled = cell.is_some()
         || !keys.any(|key| {
             candidates
@@ -473,11 +481,11 @@ pub(crate) fn claim_passes(
 
 /// Returns labels that the pods of a claim determine.
 fn said<'r>(
-    ground: &PackingContext<'_, '_>,
+    context: &PackingContext<'_, '_>,
     items: ItemOfferings<'r>,
     opened: &OpenedNode,
 ) -> BTreeMap<&'r str, &'r str> {
-    let template = &ground.templates[opened.template];
+    let template = &context.templates[opened.template];
     let row_ids = rows_in(items.lots, &opened.claim.parts).into_iter();
     let open = row_ids.flat_map(|row| &items.rows[row].open);
     let only = open.filter_map(|(key, requirement)| {
@@ -490,14 +498,14 @@ fn said<'r>(
 
 /// Returns whether labels chosen by the pool match requirements, given some determined labels.
 fn chosen(
-    ground: &PackingContext<'_, '_>,
+    context: &PackingContext<'_, '_>,
     template: &NodeTemplate<'_>,
     determined: &BTreeMap<&str, &str>,
     wanted: &Requirements,
 ) -> Match {
     let keys = wanted
         .iter()
-        .filter(|(key, _)| template.chooses(key) && !ground.cells.has_key(key));
+        .filter(|(key, _)| template.chooses(key) && !context.cells.has_key(key));
     let pass = keys.map(|(key, wanted)| {
         let values = template.side.get(key).and_then(Requirement::values);
         let mut values = values.into_iter().flatten();
@@ -513,15 +521,15 @@ fn chosen(
 
 /// Returns the possible types and offerings of a claim in a domain, or anywhere.
 pub(crate) fn launched_as<'g>(
-    ground: &'g PackingContext<'_, '_>,
+    context: &'g PackingContext<'_, '_>,
     items: ItemOfferings<'g>,
     opened: &'g OpenedNode,
     cell: Option<usize>,
 ) -> impl Iterator<Item = (usize, u64)> + 'g {
     let row_ids = rows_in(items.lots, &opened.claim.parts);
-    let shapes = &ground.templates[opened.template].shapes;
+    let shapes = &context.templates[opened.template].shapes;
     let planned = &shapes[opened.claim.shape];
-    let in_cell = cell.and_then(|cell| ground.cells.masks(opened.template, cell));
+    let in_cell = cell.and_then(|cell| context.cells.masks(opened.template, cell));
     (0..shapes.len()).filter_map(move |at| {
         let shape = &shapes[at];
         let all = in_cell.map_or(shape.all(), |masks| masks[at]);
@@ -534,17 +542,17 @@ pub(crate) fn launched_as<'g>(
 
 /// Returns the types of each pool that match each alternative. `None` if the pool does not match.
 /// Domain labels and labels that the pool chooses are ignored.
-fn passing(ground: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
-    ground
+fn passing(context: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
+    context
         .templates
         .iter()
         .map(|template| {
-            let alternatives = ground.problem.wants[wants].alternatives.iter();
+            let alternatives = context.problem.wants[wants].alternatives.iter();
             alternatives
                 .map(|alternative| {
                     template.side.compatible(alternative, true).ok()?;
                     let wanted = pick(alternative, |key| {
-                        !ground.cells.has_key(key) && !template.chooses(key)
+                        !context.cells.has_key(key) && !template.chooses(key)
                     });
                     let shapes = template.shapes.iter();
                     let matches = shapes.map(|shape| template.passes(shape, &wanted));

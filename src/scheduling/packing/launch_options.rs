@@ -79,10 +79,10 @@ pub(crate) struct Ledgers {
 impl Ledgers {
     /// Computes the limits minus current usage.
     pub(crate) fn new(templates: &[NodeTemplate<'_>], snapshot: &Snapshot<'_>) -> Self {
-        let mut all = Usage::default();
+        let mut total = Usage::default();
         for used in snapshot.usage.values() {
-            all.capacity.add(&used.capacity);
-            all.nodes = all.nodes.saturating_add(used.nodes);
+            total.capacity.add(&used.capacity);
+            total.nodes = total.nodes.saturating_add(used.nodes);
         }
         Self {
             by_pool: templates
@@ -94,7 +94,7 @@ impl Ledgers {
                     Ledger::new(of_pool, used.unwrap_or(&Usage::default()))
                 })
                 .collect(),
-            shared: Ledger::new(shared(snapshot), &all),
+            shared: Ledger::new(shared(snapshot), &total),
         }
     }
 
@@ -168,7 +168,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Starts the next claim of a template with a number of types.
-    fn begin(&mut self, types: usize) {
+    fn next_claim(&mut self, types: usize) {
         self.claim += 1;
         self.masks.resize(self.masks.len().max(types), (0, 0));
     }
@@ -209,7 +209,7 @@ impl<'q> LaunchQuery<'q> {
 
     /// Returns the cheapest type for all pods with its price; ties use the first name. `None` if
     /// `min_values` cannot be satisfied; reservations need not satisfy them.
-    pub(crate) fn cheapest(&self, ledger: &Ledger) -> Option<(usize, f64)> {
+    pub(crate) fn cheapest_type(&self, ledger: &Ledger) -> Option<(usize, f64)> {
         let mut best: [Option<(usize, f64)>; 2] = [None, None];
         let kinds = 1 + usize::from(!self.template.reservations.is_empty());
         for at in self.template.by_least_for(self.sum) {
@@ -250,10 +250,11 @@ impl<'q> LaunchQuery<'q> {
         let shapes = &self.template.shapes;
         let others = self.template.by_least.iter().copied().filter(|at| {
             shapes[*at].overhead.agents != shapes[first].overhead.agents
-                && self.would_do(*at, ledger)
+                && self.is_launchable(*at, ledger)
                 && self.is_varied(*at, ledger)
         });
-        let priced = others.filter_map(|at| Some((at, shapes[at].price(self.fitting(at))?)));
+        let priced =
+            others.filter_map(|at| Some((at, shapes[at].price(self.fitting_offerings(at))?)));
         priced.min_by(|one, other| one.1.total_cmp(&other.1).then(one.0.cmp(&other.0)))
     }
 
@@ -263,27 +264,40 @@ impl<'q> LaunchQuery<'q> {
         let shapes = &self.template.shapes;
         let alike = (0..shapes.len()).filter(|at| {
             shapes[*at].overhead.agents == shapes[planned].overhead.agents
-                && self.would_do(*at, ledger)
+                && self.is_launchable(*at, ledger)
         });
         self.variety.has(self.template, alike)
     }
 
     /// Returns whether an unreserved type fits the pods and the limits.
-    fn would_do(&self, at: usize, ledger: &Ledger) -> bool {
+    fn is_launchable(&self, at: usize, ledger: &Ledger) -> bool {
         let shape = &self.template.shapes[at];
-        shape.reservation.is_none() && self.fitting(at) != 0 && ledger.copies(&shape.limited) > 0
+        shape.reservation.is_none()
+            && self.fitting_offerings(at) != 0
+            && ledger.copies(&shape.limited) > 0
+    }
+
+    /// Returns the offerings to consider by price. Cheaper ones than the planned type do not match,
+    /// except those that limits excluded during planning.
+    fn offers_from(&self, price: f64) -> &'q [(usize, usize)] {
+        let template = self.template;
+        let unlimited = template.limits.iter().all(|limit| limit.is_free_of_size());
+        let first = template
+            .by_price
+            .partition_point(|(at, bit)| unlimited && price_of(template, *at, *bit) < price);
+        &template.by_price[first..]
     }
 
     /// Returns all matching offerings of a type.
     fn all_of(&self, shape: usize) -> Vec<(OfferingKey, Price)> {
-        let mask = self.fitting(shape);
+        let mask = self.fitting_offerings(shape);
         (0..self.template.shapes[shape].offers.len())
             .filter(|offer| mask >> offer & 1 == 1)
             .map(|offer| priced_key(self.template, shape, offer))
             .collect()
     }
 
-    fn fitting(&self, at: usize) -> u64 {
+    fn fitting_offerings(&self, at: usize) -> u64 {
         fitting(self.template, at, self.rows, self.sum)
     }
 
@@ -294,7 +308,7 @@ impl<'q> LaunchQuery<'q> {
     /// A claim planned in a reservation may only be launched there. Other claims are never launched
     /// in a reservation. Each uses exactly the reservation it was counted against. If the launch
     /// fails, its pods are planned again with the next cheapest option.
-    pub(crate) fn offerings(
+    pub(crate) fn launch_options(
         &self,
         planned: usize,
         price: f64,
@@ -302,9 +316,7 @@ impl<'q> LaunchQuery<'q> {
         ledger: &mut Ledger,
         scratch: &mut Scratch,
     ) -> (Vec<(OfferingKey, Price)>, Vec<usize>) {
-        let Self {
-            template, variety, ..
-        } = *self;
+        let (template, variety) = (self.template, self.variety);
         let shape = &template.shapes[planned];
         let most =
             usize::try_from(scheduling.max_launch_options).map_or(usize::MAX, |it| it.max(1));
@@ -313,13 +325,8 @@ impl<'q> LaunchQuery<'q> {
             return (self.all_of(planned), vec![planned]);
         }
         let mut reserved = shape.limited.clone();
-        scratch.begin(template.shapes.len());
-        // Cheaper types do not match, except those that limits excluded during planning.
-        let unlimited = template.limits.iter().all(|limit| limit.is_free_of_size());
-        let first = template
-            .by_price
-            .partition_point(|(at, bit)| unlimited && price_of(template, *at, *bit) < price);
-        let offers = &template.by_price[first..];
+        scratch.next_claim(template.shapes.len());
+        let offers = self.offers_from(price);
         // Types required for `min_values` come first, at any price.
         let mut kept: Vec<usize> = Vec::new();
         let mut seen = variety.start();
@@ -327,7 +334,7 @@ impl<'q> LaunchQuery<'q> {
             if variety.is_enough(&seen) {
                 break;
             }
-            let mask = scratch.mask(*at, || self.fitting(*at));
+            let mask = scratch.mask(*at, || self.fitting_offerings(*at));
             let limited = &template.shapes[*at].capacity;
             if mask >> bit & 1 == 1
                 && template.shapes[*at].is_like(shape)
@@ -344,7 +351,7 @@ impl<'q> LaunchQuery<'q> {
             if kept.len() >= most || price > price_max {
                 break;
             }
-            let mask = scratch.mask(*at, || self.fitting(*at));
+            let mask = scratch.mask(*at, || self.fitting_offerings(*at));
             let limited = &template.shapes[*at].capacity;
             if mask >> bit & 1 == 0
                 || !template.shapes[*at].is_like(shape)

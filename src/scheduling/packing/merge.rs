@@ -93,14 +93,14 @@ impl PackingInput<'_> {
         let mut paired = 0;
         for _ in 0..MERGES_MAX {
             for other in paired..kinds.len() {
-                let all = (0..=other).filter_map(|one| {
+                let savings = (0..=other).filter_map(|one| {
                     let which = pair(&kinds, one, other)?;
                     let merged = self.merged(draft, &which)?;
                     let saved =
                         which.iter().map(|at| draft.claims[*at].price).sum::<f64>() - merged.price;
                     Some((saved, one, other))
                 });
-                pairs.extend(all.collect::<Vec<_>>());
+                pairs.extend(savings.collect::<Vec<_>>());
             }
             paired = kinds.len();
             // Among equal savings, the pair with the smallest claims.
@@ -138,7 +138,7 @@ impl PackingInput<'_> {
             return None;
         }
         let mut ledger = draft.ledger.clone();
-        claims.for_each(|claim| ledger.release(self.limited(claim.shape)));
+        claims.for_each(|claim| ledger.release(self.limit_usage(claim.shape)));
         let merged = self.priced(united(parts), &ledger)?;
         (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
     }
@@ -152,11 +152,11 @@ impl PackingInput<'_> {
         gone: &mut BTreeSet<usize>,
     ) {
         for at in which {
-            let limited = self.limited(draft.claims[*at].shape);
+            let limited = self.limit_usage(draft.claims[*at].shape);
             draft.ledger.release(limited);
             gone.insert(*at);
         }
-        draft.ledger.reserve(self.limited(merged.shape), 1);
+        draft.ledger.reserve(self.limit_usage(merged.shape), 1);
         draft.claims.push(merged);
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct OfferingQuery {
 /// Compatible offerings of all pools, computed on demand.
 #[derive(Clone)]
 pub(crate) struct OfferingCache<'g, 'p, 'a> {
-    ground: &'g PackingContext<'p, 'a>,
+    context: &'g PackingContext<'p, 'a>,
     /// Rows that item groups refer to.
     pub(crate) rows: Vec<CompatibleOfferings>,
     known_rows: BTreeMap<CompatibleOfferings, usize>,
@@ -37,9 +37,9 @@ pub(crate) struct OfferingCache<'g, 'p, 'a> {
 
 impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     /// Creates an empty cache.
-    pub(crate) fn new(ground: &'g PackingContext<'p, 'a>) -> Self {
+    pub(crate) fn new(context: &'g PackingContext<'p, 'a>) -> Self {
         Self {
-            ground,
+            context,
             rows: Vec::new(),
             known_rows: BTreeMap::new(),
             row_of: BTreeMap::new(),
@@ -55,13 +55,13 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
             return known.clone();
         }
         let mut cells = Vec::new();
-        for cell in 0..self.ground.cells.all.len() {
+        for cell in 0..self.context.cells.all.len() {
             let query = OfferingQuery {
                 wants,
                 relaxed,
                 cell: Some(cell),
             };
-            if (0..self.ground.templates.len()).any(|template| self.sells(template, query)) {
+            if (0..self.context.templates.len()).any(|template| self.sells(template, query)) {
                 cells.push(cell);
             }
         }
@@ -71,7 +71,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
 
     /// Returns whether a pool has compatible offerings for any alternative.
     pub(crate) fn sells(&mut self, template: usize, query: OfferingQuery) -> bool {
-        let mut alternatives = 0..self.ground.problem.wants[query.wants].alternatives.len();
+        let mut alternatives = 0..self.context.problem.wants[query.wants].alternatives.len();
         alternatives.any(|alternative| self.row(template, alternative, query).is_some())
     }
 
@@ -101,7 +101,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         query: OfferingQuery,
     ) -> Option<usize> {
         let row = self.row(template, alternative, query)?;
-        let hosts = self.ground.hosts;
+        let hosts = self.context.hosts;
         if !hosts.is_choosy(kind) {
             return Some(row);
         }
@@ -130,10 +130,10 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         alternative: usize,
         query: OfferingQuery,
     ) -> Option<CompatibleOfferings> {
-        let (problem, cells) = (self.ground.problem, self.ground.cells);
+        let (problem, cells) = (self.context.problem, self.context.cells);
         let requirements = &problem.wants[query.wants];
         let wanted = requirements.alternatives.get(alternative)?;
-        let node_template = &self.ground.templates[template];
+        let node_template = &self.context.templates[template];
         if query.cell.is_some_and(|cell| !cells.sells(template, cell)) {
             return None;
         }
@@ -165,7 +165,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         if let Some(known) = self.prices.get(&(query, demand)) {
             return *known;
         }
-        let price = (0..self.ground.templates.len())
+        let price = (0..self.context.templates.len())
             .filter_map(|template| self.least(template, query, demand, 1, &ledgers.of(template)))
             .min_by(f64::total_cmp);
         self.prices.insert((query, demand), price);
@@ -182,8 +182,8 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         ledger: &Ledger,
     ) -> Option<f64> {
         let mut least: [Option<f64>; 2] = [None, None];
-        let node_template = &self.ground.templates[template];
-        for alternative in 0..self.ground.problem.wants[query.wants].alternatives.len() {
+        let node_template = &self.context.templates[template];
+        for alternative in 0..self.context.problem.wants[query.wants].alternatives.len() {
             let Some(row) = self.row(template, alternative, query) else {
                 continue;
             };

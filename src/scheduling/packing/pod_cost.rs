@@ -44,19 +44,19 @@ pub(crate) fn fronts(
         let group = &order.lots[*lot];
         let known = whole.entry(group.row);
         let known = known.or_insert_with(|| front(order, group.row, ledger));
-        let some = fronts.entry(group.row);
-        let some = some.or_insert_with(|| thinned(order, known));
+        let selected = fronts.entry(group.row);
+        let selected = selected.or_insert_with(|| thinned(order, known));
         // A similar type that was left out may have more of a resource.
-        if !some.iter().any(|at| has_room(order, *at, group)) {
-            some.extend(known.iter().find(|at| has_room(order, **at, group)));
-            some.sort_unstable();
+        if !selected.iter().any(|at| has_room(order, *at, group)) {
+            selected.extend(known.iter().find(|at| has_room(order, **at, group)));
+            selected.sort_unstable();
         }
         // `min_values` may be satisfiable for these pods but not for all that fits a type.
-        if !order.variety.is_empty() && !some.iter().any(|at| has_room(order, *at, group)) {
+        if !order.variety.is_empty() && !selected.iter().any(|at| has_room(order, *at, group)) {
             let rows = [&order.rows[group.row]];
             let alone = LaunchQuery::new(order.template, order.variety, &rows, group.demand);
-            some.extend(alone.cheapest(ledger).map(|(shape, _)| shape));
-            some.sort_unstable();
+            selected.extend(alone.cheapest_type(ledger).map(|(shape, _)| shape));
+            selected.sort_unstable();
         }
     }
     fronts
@@ -88,9 +88,9 @@ fn front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
     priced.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     let mut kept: Vec<(&[i64], &[i64])> = Vec::new();
     priced.retain(|(_, at)| {
-        let (net, limited) = (order.net(*at), order.limited(*at));
+        let (net, limited) = (order.net_resources(*at), order.limit_usage(*at));
         let mut others = kept.iter();
-        let is_beaten = others.any(|(more, less)| fits(more, net) && fits(limited, less));
+        let is_beaten = others.any(|(larger, smaller)| fits(larger, net) && fits(limited, smaller));
         if !is_beaten {
             kept.push((net, limited));
         }
@@ -106,14 +106,14 @@ fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledge
         return true;
     }
     let masks = &order.rows[lane].masks;
-    let planned = order.net(shape);
+    let planned = order.net_resources(shape);
     let types = (0..shapes.len()).filter(|other| {
-        let net = order.net(*other);
+        let net = order.net_resources(*other);
         masks[*other] != 0
             && shapes[*other].is_like(&shapes[shape])
             && net.iter().zip(planned).all(|(net, planned)| net >= planned)
             && net.len() == planned.len()
-            && ledger.copies(order.limited(*other)) > 0
+            && ledger.copies(order.limit_usage(*other)) > 0
     });
     order.variety.has(order.template, types)
 }
@@ -127,23 +127,25 @@ fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
         .iter()
         .partition(|at| order.template.shapes[**at].reservation.is_some());
     for at in bought {
-        let net = order.net(at);
+        let net = order.net_resources(at);
         // In steps of a quarter of a doubling.
-        let (cpu, memory) = (amount(net, 0), amount(net, 1));
+        let (cpu, memory) = (amount_of(net, 0), amount_of(net, 1));
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm is small")]
         let ratio = (4.0 * (memory / cpu).log2()).round() as i64;
         let rare = net.get(COMMON..).unwrap_or_default();
         alike.entry((ratio, rare)).or_default().push(at);
     }
     for shapes in alike.into_values() {
-        let sizes = shapes.iter().map(|at| amount(order.net(*at), 0));
+        let sizes = shapes
+            .iter()
+            .map(|at| amount_of(order.net_resources(*at), 0));
         let (least, most) = sizes.fold((f64::INFINITY, 1.0), |(least, most), size| {
             (f64::min(least, size), f64::max(most, size))
         });
         let step = (most / least).powf(1.0 / FRONT_MAX);
         let mut next = 0.0;
         for at in &shapes {
-            let cpu = amount(order.net(*at), 0);
+            let cpu = amount_of(order.net_resources(*at), 0);
             // A step is wider than rounding is coarse.
             if cpu >= next * 0.999_999 || cpu >= most {
                 kept.push(*at);
@@ -156,7 +158,7 @@ fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
 }
 
 /// Returns the amount of a resource for a comparison, at least one.
-fn amount(net: &[i64], axis: usize) -> f64 {
+fn amount_of(net: &[i64], axis: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "only to tell what is alike")]
     let amount = net.get(axis).copied().unwrap_or(0).max(1) as f64;
     amount
