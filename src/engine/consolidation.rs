@@ -156,8 +156,7 @@ impl Engine {
     /// pending pods are unplanned.
     pub(super) fn consolidate(&mut self, now: Timestamp) {
         let due = self.weighing.due(self.state.objects.nodes.len());
-        if due > now {
-            self.wake_at(due, "the cluster is to be weighed");
+        if self.waits_until(due, "the cluster is to be weighed", now) {
             return;
         }
         let planned = self.batch.due(&self.state.cluster.batching);
@@ -204,33 +203,20 @@ impl Engine {
         if plan.retire.is_empty() {
             return;
         }
-        let claims = plan
-            .retire
-            .iter()
-            .filter_map(|termination| termination.claim.as_ref());
-        if !claims
-            .clone()
-            .any(|claim| !self.observed_leaving.contains(claim))
-        {
+        let nodes = &plan.retire;
+        let mut claims = nodes.iter().filter_map(|node| node.claim.as_ref());
+        if claims.all(|claim| self.observed_leaving.contains(claim)) {
             return;
         }
         self.weighing.moved = Some(now);
-        let pool = plan.retire.first().map(|termination| &termination.pool);
+        let pool = nodes.first().map(|node| &node.pool);
         self.report(Report::Consolidates {
             pool: pool
-                .filter(|pool| {
-                    plan.retire
-                        .iter()
-                        .all(|termination| termination.pool == **pool)
-                })
+                .filter(|pool| nodes.iter().all(|node| node.pool == **pool))
                 .cloned(),
-            nodes: plan.retire.len(),
+            nodes: nodes.len(),
             claims: plan.launches.len(),
-            before: plan
-                .retire
-                .iter()
-                .filter_map(|termination| termination.price)
-                .sum(),
+            before: nodes.iter().filter_map(|node| node.price).sum(),
             after: plan::cost(&plan.launches),
         });
         self.begin(plan, now);
@@ -242,8 +228,7 @@ impl Engine {
             return Some(after(now, CALM));
         }
         let until = after(self.weighing.moved?, MOVING_MAX);
-        let mut claims = self.state.ledger.claims.values();
-        let moves = claims.any(|claim| {
+        let moves = self.state.ledger.claims.values().any(|claim| {
             claim.leaving == Some(Reason::Underutilized) && claim.phase == ClaimPhase::Draining
         });
         Some(until).filter(|at| moves && *at > now)
@@ -256,13 +241,8 @@ impl Engine {
             self.report_possible_moves(plan);
             return;
         }
-        let claims = plan
-            .retire
-            .iter()
-            .filter_map(|termination| termination.claim.clone());
-        let claims: Vec<ClaimId> = claims.collect();
         self.begin_moves(&plan, now);
-        for claim in &claims {
+        for claim in plan.retire.iter().filter_map(|node| node.claim.as_ref()) {
             self.retire(claim, Reason::Underutilized, now);
         }
         self.places.planned_too(&plan);
@@ -276,9 +256,9 @@ impl Engine {
 
     /// Reports the nodes that would be disrupted and their replacements.
     fn report_possible_moves(&mut self, plan: Plan) {
-        for termination in plan.retire {
-            if let Some(claim) = termination.claim.clone() {
-                self.would_retire(claim, termination);
+        for node in plan.retire {
+            if let Some(claim) = node.claim.clone() {
+                self.would_retire(claim, node);
             }
         }
         for launch in plan.launches {
@@ -303,7 +283,7 @@ impl Engine {
         let unplaced = plan
             .unplaced
             .iter()
-            .map(|unschedulable| (&unschedulable.pod, f64::INFINITY));
+            .map(|unplaced| (&unplaced.pod, f64::INFINITY));
         let launched = plan.launches.iter().flat_map(|launch| {
             let each = self.costs_each(launch);
             launch.pods.iter().map(move |pod| (pod, each))

@@ -160,7 +160,7 @@ impl Engine {
     fn tag(&mut self, instances: &[(ClaimId, InstanceId)], tags: &Labels, now: Timestamp) {
         let claims: Vec<ClaimId> = instances.iter().map(|(id, _)| id.clone()).collect();
         for id in &claims {
-            self.works.entry(id.clone()).or_default().tagging = true;
+            self.progress_of(id).tagging = true;
         }
         let command = Command::Tag {
             instances: instances
@@ -181,13 +181,7 @@ impl Engine {
         result: &CommandResult,
         now: Timestamp,
     ) {
-        let never = matches!(
-            result,
-            CommandResult::Failed {
-                kind: FailureKind::Invalid,
-                ..
-            }
-        );
+        let never = result.failure() == Some(FailureKind::Invalid);
         let done = never || *result == CommandResult::Done;
         let cluster = self.state.cluster.clone();
         for id in claims {
@@ -241,11 +235,9 @@ fn patch(claim: &NodeClaim, node: &Node, pool: &Pool, template: &TemplateState) 
         }
     }
     NodePatch {
-        node: node.name.clone(),
-        version: node.version.clone(),
         labels: patch_values(node_labels(claim, pool)),
         annotations: patch_values(annotations),
         taints: (taints != node.taints).then_some(taints),
-        ..NodePatch::default()
+        ..NodePatch::for_node(node)
     }
 }

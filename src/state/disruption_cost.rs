@@ -105,8 +105,7 @@ impl DisruptionCost {
     /// Returns the utilization of cpu or memory without DaemonSet and static pods, whichever is
     /// higher, in per cent rounded down. `None` if there is neither resource.
     pub(super) fn utilization(&self, allocatable: &Resources) -> Option<u32> {
-        let cpu = percent(self.cpu_milli, allocatable.cpu_milli);
-        cpu.max(percent(self.memory, allocatable.memory))
+        percent(self.cpu_milli, allocatable.cpu_milli).max(percent(self.memory, allocatable.memory))
     }
 }
 

@@ -28,12 +28,10 @@ impl State {
         labels: &Labels,
         taints: &[Taint],
     ) -> Vec<&'a Pod> {
-        let instance = claim.instance.as_ref();
-        let node = instance.and_then(|instance| instance.node.as_ref());
         let catalog = self.catalog_of(&claim.record.pool);
         let instance_type =
             offering_of(claim).and_then(|offering| catalog.get(offering.instance_type.as_str()));
-        let Some((node, instance_type)) = node.zip(instance_type) else {
+        let Some((node, instance_type)) = claim.expected_node().zip(instance_type) else {
             return Vec::new();
         };
         let name = node.name.as_str();

@@ -181,11 +181,7 @@ impl State {
         let mut room = room_to_come(host, pool, offerings_of(claim), catalog, &claim.labels)?;
         self.take_adapters(claim, &mut room.free);
         // Pods may be bound to it before its Node is observed.
-        let node = claim
-            .instance
-            .as_ref()
-            .and_then(|instance| instance.node.as_ref());
-        if let Some(node) = node {
+        if let Some(node) = claim.expected_node() {
             let load = self.objects.load(node.name.as_str());
             room.free.subtract(&load.requests());
             room.host_ports.extend(load.host_ports());
@@ -356,7 +352,7 @@ fn are_always_met(requirements: &Requirements, labels: &Requirements) -> bool {
 }
 
 /// Returns the offering of the instance, once it exists.
-pub(super) fn offering_of(claim: &NodeClaim) -> Option<&OfferingKey> {
+pub(crate) fn offering_of(claim: &NodeClaim) -> Option<&OfferingKey> {
     claim.instance.as_ref().map(|instance| &instance.offering)
 }
 

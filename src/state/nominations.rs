@@ -70,8 +70,7 @@ impl State {
     /// `least`, but recently enough that one is still expected. Without lag, it responds within
     /// milliseconds.
     pub fn is_scheduler_behind(&self, min_delay: SignedDuration, now: Timestamp) -> bool {
-        let mut untried = self.objects.untried();
-        untried.any(|(pod, since)| {
+        self.objects.untried().any(|(pod, since)| {
             let waits = now.duration_since(since);
             waits >= min_delay && waits < UNTRIED_MAX && self.is_placed_by_us(pod)
         })

@@ -173,8 +173,7 @@ fn used_by<'o>(
     if !claim.once_pod {
         return None;
     }
-    let mut users = objects.users(&claim.key);
-    let bound = users.find(|key| **key != pod.key);
+    let bound = objects.users(&claim.key).find(|key| **key != pod.key);
     let first = first.get(&claim.key).map(|pod| &pod.key);
     bound.or_else(|| first.filter(|key| **key != pod.key))
 }
