@@ -532,9 +532,8 @@ impl Engine {
         self.moves.retain(|id| claims.contains_key(id));
 
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
-        self.looking
-            .gone_nodes
-            .retain(|name| unknown.contains(name));
+        let gone_nodes = &mut self.looking.gone_nodes;
+        gone_nodes.retain(|name| unknown.contains(name));
     }
 
     /// Wakes the engine at a time, if there is one, unless it is woken earlier.
@@ -576,10 +575,9 @@ impl Engine {
     /// Cancels the matching commands that are still in the queue. Each one counts as failed, and
     /// the engine decides again.
     fn cancel_queued(&mut self, why: &str, which: impl Fn(&Command) -> bool, now: Timestamp) {
-        let (taken, kept): (VecDeque<IssuedCommand>, VecDeque<IssuedCommand>) =
-            std::mem::take(&mut self.commands)
-                .into_iter()
-                .partition(|issued| which(&issued.command));
+        let queued = std::mem::take(&mut self.commands).into_iter();
+        let (taken, kept): (VecDeque<_>, VecDeque<_>) =
+            queued.partition(|issued| which(&issued.command));
         self.commands = kept;
         for act in taken {
             let (kind, text) = (FailureKind::Withdrawn, why.to_owned());
@@ -609,10 +607,8 @@ impl Engine {
 
     /// Returns the number of queued nominations. They are at the end of the queue.
     fn pending_nominations(&self) -> usize {
-        self.commands.len()
-            - self
-                .commands
-                .partition_point(|command| !matches!(command.command, Command::Nominate { .. }))
+        let others = |queued: &IssuedCommand| !matches!(queued.command, Command::Nominate { .. });
+        self.commands.len() - self.commands.partition_point(others)
     }
 
     fn reset(&mut self, kind: ObjectKind, objects: Vec<WatchedObject>, now: Timestamp) {
@@ -623,11 +619,8 @@ impl Engine {
         // in doubt.
         let doubted = self.looking.doubts.remove(&kind).unwrap_or_default();
         known += doubted.len();
-        vanished.extend(
-            doubted
-                .into_iter()
-                .filter(|(key, _)| !self.state.objects.has(kind, key)),
-        );
+        let doubted = doubted.into_iter();
+        vanished.extend(doubted.filter(|(key, _)| !self.state.objects.has(kind, key)));
         let count = vanished.len();
         let probed = matches!(kind, ObjectKind::Pod | ObjectKind::Node);
         if self.state.views.listed(kind, known, count, now) && probed {

@@ -113,6 +113,14 @@ impl NodePatch {
             ..Self::default()
         }
     }
+
+    /// Returns the changes that set these labels or annotations.
+    pub(super) fn set_values(values: Labels) -> Vec<(String, Option<String>)> {
+        values
+            .into_iter()
+            .map(|(key, value)| (key, Some(value)))
+            .collect()
+    }
 }
 
 /// The adoption of an instance that Karpenter launched for a configured pool.

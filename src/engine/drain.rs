@@ -199,8 +199,9 @@ impl Engine {
             return false;
         }
         let marked = self.drain_of(id).and_then(|drain| drain.marked);
+        let again = marked.map(|at| at + MARK_AGAIN);
         if self.waits_until(
-            marked.map(|at| at + MARK_AGAIN),
+            again,
             "what stands beside a taint is to be written again",
             now,
         ) {
@@ -234,10 +235,8 @@ impl Engine {
         now: Timestamp,
     ) {
         let deadline = self.drain_of(id).and_then(|drain| drain.deadline);
-        self.wake_at(
-            deadline.filter(|at| *at > now),
-            "the time of a leaving node is up",
-        );
+        let deadline = deadline.filter(|at| *at > now);
+        self.wake_at(deadline, "the time of a leaving node is up");
         if reason == Reason::Empty && self.keeps_new_pods(id, name, now) {
             return;
         }

@@ -207,14 +207,6 @@ impl Engine {
     }
 }
 
-/// Returns the changes of a patch that set these labels or annotations.
-pub(super) fn patch_values(values: Labels) -> Vec<(String, Option<String>)> {
-    values
-        .into_iter()
-        .map(|(key, value)| (key, Some(value)))
-        .collect()
-}
-
 /// Returns the patch that sets the labels, annotations and taints of the pool, and the hashes.
 /// Values removed from the pool are kept, because other clients may use them. A taint that evicts
 /// pods is set only on new nodes.
@@ -235,8 +227,8 @@ fn patch(claim: &NodeClaim, node: &Node, pool: &Pool, template: &TemplateState) 
         }
     }
     NodePatch {
-        labels: patch_values(node_labels(claim, pool)),
-        annotations: patch_values(annotations),
+        labels: NodePatch::set_values(node_labels(claim, pool)),
+        annotations: NodePatch::set_values(annotations),
         taints: (taints != node.taints).then_some(taints),
         ..NodePatch::for_node(node)
     }

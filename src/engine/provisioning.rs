@@ -171,10 +171,8 @@ impl Engine {
         let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
         self.batch.observe(&waiting, now);
         self.batch.set_closes(self.batch_closes(now));
-        self.wake_at(
-            self.state.next_release(now),
-            "pods are expected on a node no more",
-        );
+        let release = self.state.next_release(now);
+        self.wake_at(release, "pods are expected on a node no more");
         let lacking = self.state.lacking();
         let numbers = self.numbers.due(&lacking);
         let pods = self.batch.due(&self.state.cluster.batching);

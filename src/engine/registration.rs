@@ -6,7 +6,6 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::drain::deadline::unfinished;
 use crate::engine::in_flight::ClaimStep;
-use crate::engine::in_place_update::patch_values;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName};
@@ -209,7 +208,7 @@ impl Engine {
             labels.insert(INITIALIZED.to_owned(), "true".to_owned());
             annotations.insert(INITIALIZED_AT.to_owned(), now.to_string());
         }
-        let mut annotations = patch_values(annotations);
+        let mut annotations = NodePatch::set_values(annotations);
         let awaiting = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
         let present = awaiting
             .into_iter()
@@ -218,7 +217,7 @@ impl Engine {
         NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
-            labels: patch_values(labels),
+            labels: NodePatch::set_values(labels),
             annotations,
             taints: Some(taints),
             finalizers: self.finalizers_of(node),

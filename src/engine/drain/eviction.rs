@@ -105,10 +105,8 @@ impl Engine {
         let holds = !remaining.is_empty();
         due.into_iter()
             .for_each(|target| self.issue_eviction(id, target, now));
-        self.wake_at(
-            wake.into_iter().chain(next).chain(spared).min(),
-            "a pod is to be told to go",
-        );
+        let wake = wake.into_iter().chain(next).chain(spared).min();
+        self.wake_at(wake, "a pod is to be told to go");
         holds
     }
 
