@@ -338,39 +338,57 @@ mod tests {
 
     /// Checks when the next run is due, in seconds after the last one, for a cluster without nodes.
     fn check(change: impl FnOnce(&mut ConsolidationSchedule), expect: i64) {
-        let mut own = ConsolidationSchedule {
+        let mut schedule = ConsolidationSchedule {
             last: Some(NOW),
             ..ConsolidationSchedule::default()
         };
-        change(&mut own);
-        let due = own.due(0).duration_since(NOW).as_secs();
-        assert_eq!(due, expect, "{own:?}");
+        change(&mut schedule);
+        let due = schedule.due(0).duration_since(NOW).as_secs();
+        assert_eq!(due, expect, "{schedule:?}");
     }
 
     #[test]
     fn a_cluster_is_weighed_when_it_is_still_and_not_too_often() {
-        let mark_changed = |own: &mut ConsolidationSchedule, all: &[i64]| {
-            all.iter().for_each(|it| own.mark_changed(at(*it)))
+        let mark_changed = |schedule: &mut ConsolidationSchedule, all: &[i64]| {
+            all.iter().for_each(|it| schedule.mark_changed(at(*it)))
         };
         check(|_| {}, 3600);
-        check(|own| mark_changed(own, &[1]), 5);
-        check(|own| mark_changed(own, &[1, 4]), 6);
-        check(|own| mark_changed(own, &[100]), 102);
-        check(|own| mark_changed(own, &(1..100).collect::<Vec<_>>()), 35);
-        let vain = |own: &mut ConsolidationSchedule| own.vain = 3;
-        check(|own| (vain(own), mark_changed(own, &[1])).1, 40);
+        check(|schedule| mark_changed(schedule, &[1]), 5);
+        check(|schedule| mark_changed(schedule, &[1, 4]), 6);
+        check(|schedule| mark_changed(schedule, &[100]), 102);
+        check(
+            |schedule| mark_changed(schedule, &(1..100).collect::<Vec<_>>()),
+            35,
+        );
+        let vain = |schedule: &mut ConsolidationSchedule| schedule.vain = 3;
+        check(
+            |schedule| (vain(schedule), mark_changed(schedule, &[1])).1,
+            40,
+        );
         // A known future event is not delayed.
-        let opens = |own: &mut ConsolidationSchedule, it| own.opens = Some(at(it));
-        check(|own| (vain(own), opens(own, 7)).1, 7);
-        check(|own| (opens(own, 100), mark_changed(own, &[99])).1, 101);
+        let opens = |schedule: &mut ConsolidationSchedule, it| schedule.opens = Some(at(it));
+        check(|schedule| (vain(schedule), opens(schedule, 7)).1, 7);
+        check(
+            |schedule| (opens(schedule, 100), mark_changed(schedule, &[99])).1,
+            101,
+        );
         // Nothing changes meanwhile, so there is no wait.
-        let ripens = |own: &mut ConsolidationSchedule, it| own.ripens = Some(at(it));
-        check(|own| (opens(own, 100), ripens(own, 1000)).1, 100);
-        check(|own| (vain(own), ripens(own, 7)).1, 40);
+        let ripens = |schedule: &mut ConsolidationSchedule, it| schedule.ripens = Some(at(it));
+        check(
+            |schedule| (opens(schedule, 100), ripens(schedule, 1000)).1,
+            100,
+        );
+        check(|schedule| (vain(schedule), ripens(schedule, 7)).1, 40);
         // The run was postponed until then: the moved pods have just been bound.
-        let waited = |own: &mut ConsolidationSchedule, it| own.waited = Some(at(it));
-        check(|own| (mark_changed(own, &[1, 70]), waited(own, 70)).1, 72);
-        check(|own| (mark_changed(own, &[1, 71]), waited(own, 70)).1, 73);
+        let waited = |schedule: &mut ConsolidationSchedule, it| schedule.waited = Some(at(it));
+        check(
+            |schedule| (mark_changed(schedule, &[1, 70]), waited(schedule, 70)).1,
+            72,
+        );
+        check(
+            |schedule| (mark_changed(schedule, &[1, 71]), waited(schedule, 70)).1,
+            73,
+        );
         // Before the first run only the calm period counts.
         let mut new = ConsolidationSchedule::default();
         assert_eq!(new.due(0), Timestamp::MIN);
