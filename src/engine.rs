@@ -413,12 +413,9 @@ impl Engine {
         let nominations = "pods are not nominated for their nodes: grant patch of pods/status";
         let statuses = "the status of CapacityBuffers is not written: grant patch of \
                         capacitybuffers/status in autoscaling.x-k8s.io";
-        let features = [
-            (self.hints_denied.holds(), nominations),
-            (self.buffer_statuses.denied.holds(), statuses),
-        ];
-        let undone = features.into_iter().filter(|(denied, _)| *denied);
-        undone.map(|(_, text)| text).collect()
+        let nominations = self.hints_denied.holds().then_some(nominations);
+        let statuses = self.buffer_statuses.denied.holds().then_some(statuses);
+        nominations.into_iter().chain(statuses).collect()
     }
 
     /// Returns whether any command is queued or unanswered.
@@ -435,7 +432,8 @@ impl Engine {
             if self.is_ready() {
                 let due = self.whole_due.unwrap_or(now);
                 self.wake_at(due, "something is due");
-                self.wake_for_sweep();
+                // A due sweep does not require a full pass.
+                self.wake_at(self.sweep_due, "a sweep is due");
                 self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
                 return;
             }
@@ -456,13 +454,6 @@ impl Engine {
         let woken = self.wake.take().map_or(due, |(at, _)| at.min(due));
         self.whole_due = Some(woken);
         self.reports.len() == reported && self.commands.is_empty() && now < woken
-    }
-
-    /// Wakes the engine for the next sweep. A due sweep does not require a full pass.
-    fn wake_for_sweep(&mut self) {
-        if let Some(at) = self.sweep_due {
-            self.wake_at(at, "a sweep is due");
-        }
     }
 
     fn whole_pass(&mut self, now: Timestamp) {
@@ -516,7 +507,8 @@ impl Engine {
         self.account(now);
         self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "all is looked at");
         self.whole_due = self.wake.map(|(at, _)| at);
-        self.wake_for_sweep();
+        // A due sweep does not require a full pass.
+        self.wake_at(self.sweep_due, "a sweep is due");
         self.wake_for_look(looked, now);
     }
 
@@ -540,15 +532,29 @@ impl Engine {
         self.moves.retain(|id| claims.contains_key(id));
 
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
-        self.looking
-            .gone_nodes
-            .retain(|name| unknown.contains(name));
+        let gone_nodes = &mut self.looking.gone_nodes;
+        gone_nodes.retain(|name| unknown.contains(name));
     }
 
-    fn wake_at(&mut self, at: Timestamp, why: &'static str) {
-        if self.wake.is_none_or(|(current, _)| at < current) {
+    /// Wakes the engine at a time, if there is one, unless it is woken earlier.
+    fn wake_at(&mut self, at: impl Into<Option<Timestamp>>, why: &'static str) {
+        if let Some(at) = at.into()
+            && self.wake.is_none_or(|(current, _)| at < current)
+        {
             self.wake = Some((at, why));
         }
+    }
+
+    /// Returns whether a time is in the future. The engine is woken then.
+    fn waits_until(
+        &mut self,
+        at: impl Into<Option<Timestamp>>,
+        why: &'static str,
+        now: Timestamp,
+    ) -> bool {
+        let at = at.into().filter(|at| *at > now);
+        self.wake_at(at, why);
+        at.is_some()
     }
 
     fn manages(&self) -> bool {
@@ -569,10 +575,9 @@ impl Engine {
     /// Cancels the matching commands that are still in the queue. Each one counts as failed, and
     /// the engine decides again.
     fn cancel_queued(&mut self, why: &str, which: impl Fn(&Command) -> bool, now: Timestamp) {
-        let (taken, kept): (VecDeque<IssuedCommand>, VecDeque<IssuedCommand>) =
-            std::mem::take(&mut self.commands)
-                .into_iter()
-                .partition(|issued| which(&issued.command));
+        let queued = std::mem::take(&mut self.commands).into_iter();
+        let (taken, kept): (VecDeque<_>, VecDeque<_>) =
+            queued.partition(|issued| which(&issued.command));
         self.commands = kept;
         for act in taken {
             let (kind, text) = (FailureKind::Withdrawn, why.to_owned());
@@ -585,15 +590,9 @@ impl Engine {
     fn issue(&mut self, command: Command, kind: CommandPurpose, now: Timestamp) -> CommandId {
         self.last_command += 1;
         let id = CommandId(self.last_command);
-        let name = command.name();
-        self.flights.insert(
-            id,
-            InFlightCommand {
-                kind,
-                name,
-                since: now,
-            },
-        );
+        let (name, since) = (command.name(), now);
+        self.flights
+            .insert(id, InFlightCommand { kind, name, since });
         // Nominations are sent last: there may be thousands.
         let index = match command {
             Command::Nominate { .. } => self.commands.len(),
@@ -608,10 +607,8 @@ impl Engine {
 
     /// Returns the number of queued nominations. They are at the end of the queue.
     fn pending_nominations(&self) -> usize {
-        self.commands.len()
-            - self
-                .commands
-                .partition_point(|command| !matches!(command.command, Command::Nominate { .. }))
+        let others = |queued: &IssuedCommand| !matches!(queued.command, Command::Nominate { .. });
+        self.commands.len() - self.commands.partition_point(others)
     }
 
     fn reset(&mut self, kind: ObjectKind, objects: Vec<WatchedObject>, now: Timestamp) {
@@ -622,11 +619,8 @@ impl Engine {
         // in doubt.
         let doubted = self.looking.doubts.remove(&kind).unwrap_or_default();
         known += doubted.len();
-        vanished.extend(
-            doubted
-                .into_iter()
-                .filter(|(key, _)| !self.state.objects.has(kind, key)),
-        );
+        let doubted = doubted.into_iter();
+        vanished.extend(doubted.filter(|(key, _)| !self.state.objects.has(kind, key)));
         let count = vanished.len();
         let probed = matches!(kind, ObjectKind::Pod | ObjectKind::Node);
         if self.state.views.listed(kind, known, count, now) && probed {

@@ -247,8 +247,7 @@ impl State {
         let expired = claims.filter(|claim| !claim.pods.is_empty() && is_over(claim, now));
         let expired: Vec<(ClaimId, BTreeSet<PodKey>)> = expired
             .map(|claim| {
-                let pods = claim.pods.iter();
-                let pods = pods.filter(|key| {
+                let pods = claim.pods.iter().filter(|key| {
                     let pod = self.objects.pods.get(*key);
                     pod.is_some_and(|pod| !pod.is_waiting() && self.is_mover(pod, now))
                 });

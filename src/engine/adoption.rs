@@ -3,7 +3,7 @@
 //!
 //! The reasons and checks are in docs/decisions/031-adoption.md.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -82,8 +82,7 @@ impl Engine {
             Some(claim)
         });
         let new: Vec<NodeClaim> = new.collect();
-        let claims = self.state.ledger.claims.iter();
-        let gone = claims.filter(|(_, claim)| {
+        let gone = self.state.ledger.claims.iter().filter(|(_, claim)| {
             claim.foreign && !(counts && self.state.node_of(claim).is_some_and(is_kept))
         });
         let gone: Vec<ClaimId> = gone.map(|(id, _)| id.clone()).collect();
@@ -111,8 +110,12 @@ impl Engine {
         }
         // Karpenter finishes the startup of its nodes. Under Outrigger they would hit the startup
         // timeouts.
-        let adoptable = self.state.adoptable_nodes();
-        let adoptable: Vec<&Node> = adoptable.filter(|node| node.is_initialized()).collect();
+        let adoptable = self
+            .state
+            .adoptable_nodes()
+            .filter(|node| node.is_initialized());
+        let adoptable: BTreeMap<&NodeName, &Node> =
+            adoptable.map(|node| (&node.name, node)).collect();
         if adoptable.is_empty() {
             self.adopting.nodes.clear();
             return;
@@ -125,12 +128,11 @@ impl Engine {
             return;
         }
         let mut nodes = std::mem::take(&mut self.adopting.nodes);
-        let names: BTreeSet<&NodeName> = adoptable.iter().map(|node| &node.name).collect();
-        nodes.retain(|name, _| names.contains(name));
-        let mut free = ADOPTIONS_MAX;
-        free = free.saturating_sub(nodes.values().filter(|node| node.in_flight).count());
+        nodes.retain(|name, _| adoptable.contains_key(name));
+        let in_flight = nodes.values().filter(|node| node.in_flight).count();
+        let mut free = ADOPTIONS_MAX.saturating_sub(in_flight);
         let (mut next, mut due) = (None, Vec::new());
-        for node in adoptable {
+        for node in adoptable.into_values() {
             let attempt = nodes.entry(node.name.clone()).or_default();
             if attempt.in_flight {
                 continue;
@@ -151,9 +153,7 @@ impl Engine {
             let command = Command::Adopt(Box::new(adoption));
             self.issue(command, CommandPurpose::Adopt(node), now);
         }
-        if let Some(at) = next {
-            self.wake_at(at, "an instance is to be taken over");
-        }
+        self.wake_at(next, "an instance is to be taken over");
     }
 
     /// Handles the result of the tagging. The next listing shows the instance and creates its
@@ -165,8 +165,7 @@ impl Engine {
         attempt.in_flight = false;
         if *result != CommandResult::Done {
             attempt.retry.failed(now, &mut self.rng);
-            let denied = FailureKind::Denied;
-            if matches!(result, CommandResult::Failed { kind, .. } if *kind == denied) {
+            if result.failure() == Some(FailureKind::Denied) {
                 self.adopting.pause.failed(now, &mut self.rng);
             }
             return;
@@ -182,8 +181,7 @@ impl Engine {
     /// Returns whether a Karpenter pod runs, regardless of the location of its Lease. Its chart
     /// sets the label.
     fn runs_karpenter(&self) -> bool {
-        let mut pods = self.state.objects.pods.values();
-        pods.any(|pod| {
+        self.state.objects.pods.values().any(|pod| {
             let name = pod.labels.get("app.kubernetes.io/name").map(String::as_str);
             name == Some("karpenter") && pod.phase == PodPhase::Running
         })
@@ -214,13 +212,10 @@ impl Engine {
         if claim.record.reason != ADOPTED {
             return None;
         }
-        let (name, version) = (node.name.clone(), node.version.clone());
         if node.node_claim.is_some() {
             return Some(NodePatch {
-                node: name,
-                version,
                 disowned: node.node_claim.clone(),
-                ..NodePatch::default()
+                ..NodePatch::for_node(node)
             });
         }
         let id = claim.record.id.as_str();

@@ -59,8 +59,7 @@ impl Engine {
         let known: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
         let statuses = &mut self.buffer_statuses;
         statuses.written.retain(|key, _| known.contains(key));
-        let before = self.state.declared.as_deref();
-        let same = before.is_some_and(|before| {
+        let same = self.state.declared.as_deref().is_some_and(|before| {
             let before = before.iter().filter_map(BufferObject::wanted);
             before.eq(objects.iter().filter_map(BufferObject::wanted))
         });
@@ -74,12 +73,11 @@ impl Engine {
 
     /// Writes each status that differs from the plan.
     pub(super) fn write_buffer_statuses(&mut self, now: Timestamp) {
-        let statuses = &self.buffer_statuses;
-        if !self.manages() || statuses.denied.holds() {
+        if !self.manages() || self.buffer_statuses.denied.holds() {
             return;
         }
-        if let Some(at) = statuses.retry.next().filter(|at| *at > now) {
-            self.wake_at(at, "the status of CapacityBuffers is written again");
+        let retry = self.buffer_statuses.retry.next();
+        if self.waits_until(retry, "the status of CapacityBuffers is written again", now) {
             return;
         }
         let under_way = self
@@ -97,15 +95,15 @@ impl Engine {
             let Some(status) = self.stale_status(object, now) else {
                 continue;
             };
-            let written = statuses.written.get(&object.key);
+            let written = self.buffer_statuses.written.get(&object.key);
             // The API server has this status, is about to have it, or has refused it. The same
             // status is not written again for the same version.
-            if written.is_some_and(|it| {
-                it.version == object.version && it.status.has_same_content(&status)
+            if written.is_some_and(|written| {
+                written.version == object.version && written.status.has_same_content(&status)
             }) {
                 continue;
             }
-            let due = written.and_then(|status| status.at.checked_add(APART).ok());
+            let due = written.and_then(|written| written.at.checked_add(APART).ok());
             if let Some(due) = due.filter(|due| *due > now) {
                 next = next.into_iter().chain([due]).min();
                 continue;
@@ -117,20 +115,19 @@ impl Engine {
                 status,
             });
         }
-        if let Some(at) = next {
-            self.wake_at(
-                at,
-                "the status of CapacityBuffers says something else by now",
-            );
-        }
+        self.wake_at(
+            next,
+            "the status of CapacityBuffers says something else by now",
+        );
         for patch in patches {
             let written = WrittenStatus {
                 version: patch.version.clone(),
                 status: patch.status.clone(),
                 at: now,
             };
-            let statuses = &mut self.buffer_statuses;
-            statuses.written.insert(patch.key.clone(), written);
+            self.buffer_statuses
+                .written
+                .insert(patch.key.clone(), written);
             let purpose = CommandPurpose::BufferStatus(Box::new(patch.clone()));
             self.issue(Command::PatchBuffer(Box::new(patch)), purpose, now);
         }

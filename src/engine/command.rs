@@ -13,6 +13,7 @@ use crate::model::fleet::{ClaimUsage, DisruptionUsage, FleetView, GrantRequest};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey, UnavailableKey};
 use crate::model::labels::Labels;
+use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
@@ -101,6 +102,25 @@ pub struct NodePatch {
     pub finalizers: Option<Vec<String>>,
     /// UID of the owner reference to remove. Nothing else is changed with it.
     pub disowned: Option<String>,
+}
+
+impl NodePatch {
+    /// Returns a patch of a Node that changes nothing yet.
+    pub(super) fn for_node(node: &Node) -> Self {
+        Self {
+            node: node.name.clone(),
+            version: node.version.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the changes that set these labels or annotations.
+    pub(super) fn set_values(values: Labels) -> Vec<(String, Option<String>)> {
+        values
+            .into_iter()
+            .map(|(key, value)| (key, Some(value)))
+            .collect()
+    }
 }
 
 /// The adoption of an instance that Karpenter launched for a configured pool.
@@ -569,6 +589,16 @@ pub enum CommandResult {
         /// Error message, truncated and without secrets.
         text: String,
     },
+}
+
+impl CommandResult {
+    /// Returns the kind of failure, if the command failed.
+    pub(super) fn failure(&self) -> Option<FailureKind> {
+        match self {
+            Self::Failed { kind, .. } => Some(*kind),
+            _ => None,
+        }
+    }
 }
 
 /// A command to execute.

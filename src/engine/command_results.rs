@@ -25,11 +25,10 @@ impl Engine {
                 FailureKind::Gone | FailureKind::Conflict | FailureKind::Withdrawn
             )
         {
-            let (kind, text) = (*kind, text.clone());
             self.report(Report::Failed {
                 command: in_flight.name,
-                kind,
-                text,
+                kind: *kind,
+                text: text.clone(),
             });
         }
         match in_flight.kind {
@@ -133,24 +132,21 @@ impl Engine {
         use CommandResult::{
             Attachments, Denied, Done, Failed, Granted, LaunchRefused, Launched, Pods, Terminating,
         };
+        use FailureKind::Gone;
 
         let Some(progress) = self.works.get_mut(id) else {
             return;
         };
-        let Some((expected, step)) = progress.step.take() else {
+        let Some((_, step)) = progress.step.take_if(|(expected, _)| *expected == command) else {
             return;
         };
-        if expected != command {
-            progress.step = Some((expected, step));
-            return;
-        }
         match (step, result) {
             (ClaimStep::RequestGrant, Granted) => self.granted(id, now),
             (ClaimStep::RequestGrant, Denied { why, used_up, view }) => {
                 self.denied(id, why, used_up, view, now);
             }
             (ClaimStep::RequestDisruption, Granted) => {
-                self.works.entry(id.clone()).or_default().drain.granted = true;
+                self.progress_of(id).drain.granted = true;
                 self.succeeded(id);
             }
             (ClaimStep::RequestDisruption, Denied { why, view, .. }) => {
@@ -162,15 +158,9 @@ impl Engine {
                 self.on_launch_refused(id, refusals, now);
             }
             (ClaimStep::Launch, Failed { kind, .. }) => self.launch_failed(id, kind, now),
-            (ClaimStep::MakeNode, result) => self.made(id, &result, now),
+            (ClaimStep::MakeNode, result) => self.node_made(id, &result, now),
             (ClaimStep::Terminate, Terminating(state)) => self.set_state(id, state, now),
-            (
-                ClaimStep::Terminate,
-                Failed {
-                    kind: FailureKind::Gone,
-                    ..
-                },
-            ) => {
+            (ClaimStep::Terminate, Failed { kind: Gone, .. }) => {
                 self.set_state(id, InstanceState::Terminated, now);
             }
             (ClaimStep::ListPods, Pods(pods)) => self.pods_listed(id, pods, now),
@@ -185,13 +175,7 @@ impl Engine {
             (ClaimStep::Untaint, Done) => self.untainted(id),
             (step, Done) if step.is_plain() => self.succeeded(id),
             // The Node has changed: decide again when the watch shows it.
-            (
-                _,
-                Failed {
-                    kind: FailureKind::Gone,
-                    ..
-                },
-            ) => self.succeeded(id),
+            (_, Failed { kind: Gone, .. }) => self.succeeded(id),
             _ => self.failed(id, now),
         }
     }
@@ -211,18 +195,10 @@ impl Engine {
         self.forget_claim(id);
     }
 
-    fn failed(&mut self, id: &ClaimId, now: Timestamp) {
+    pub(super) fn failed(&mut self, id: &ClaimId, now: Timestamp) {
         if let Some(progress) = self.works.get_mut(id) {
             (progress.patched, progress.removed) = (None, None);
             progress.retry.failed(now, &mut self.rng);
-        }
-    }
-
-    fn made(&mut self, id: &ClaimId, result: &CommandResult, now: Timestamp) {
-        if self.node_made(id, result, now) {
-            self.failed(id, now);
-        } else {
-            self.succeeded(id);
         }
     }
 
@@ -236,7 +212,7 @@ impl Engine {
         };
         progress.unsure |= kind == FailureKind::Unknown;
         progress.retry.failed(now, &mut self.rng);
-        let claim = self.state.ledger.claims.get(id);
+        let claim = self.claim(id);
         let spent = !progress.unsure && kind != FailureKind::Withdrawn;
         let Some(mut claim) = claim.filter(|_| spent).cloned() else {
             self.works.insert(id.clone(), progress);
@@ -264,7 +240,7 @@ impl Engine {
     }
 
     fn class_of(&self, id: &ClaimId) -> Option<NodeClassName> {
-        let claim = self.state.ledger.claims.get(id);
+        let claim = self.claim(id);
         claim.and_then(|claim| claim.record.node_class.clone())
     }
 
@@ -296,11 +272,8 @@ impl Engine {
             self.forget_claim(id);
             return;
         }
-        let price = self
-            .state
-            .catalog
-            .offering(&instance.offering)
-            .map(|offering| offering.price);
+        let listed = self.state.catalog.offering(&instance.offering);
+        let price = listed.map(|offering| offering.price);
         let offering = instance.offering.clone();
         let instance_id = instance.id.clone();
         self.state.ledger.join(id, instance);
@@ -329,11 +302,11 @@ impl Engine {
             return;
         };
         instance.state = instance.state.max(state);
-        if instance.state.is_live() {
-            // The usage was requested and no longer is in flight: request it again.
-            if let Some(progress) = self.works.get_mut(id) {
-                progress.retry.failed(now, &mut self.rng);
-            }
+        // The termination was requested and is no longer in flight: request it again.
+        if instance.state.is_live()
+            && let Some(progress) = self.works.get_mut(id)
+        {
+            progress.retry.failed(now, &mut self.rng);
         }
     }
 }

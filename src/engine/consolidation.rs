@@ -156,8 +156,7 @@ impl Engine {
     /// pending pods are unplanned.
     pub(super) fn consolidate(&mut self, now: Timestamp) {
         let due = self.weighing.due(self.state.objects.nodes.len());
-        if due > now {
-            self.wake_at(due, "the cluster is to be weighed");
+        if self.waits_until(due, "the cluster is to be weighed", now) {
             return;
         }
         let planned = self.batch.due(&self.state.cluster.batching);
@@ -204,33 +203,20 @@ impl Engine {
         if plan.retire.is_empty() {
             return;
         }
-        let claims = plan
-            .retire
-            .iter()
-            .filter_map(|termination| termination.claim.as_ref());
-        if !claims
-            .clone()
-            .any(|claim| !self.observed_leaving.contains(claim))
-        {
+        let nodes = &plan.retire;
+        let mut claims = nodes.iter().filter_map(|node| node.claim.as_ref());
+        if claims.all(|claim| self.observed_leaving.contains(claim)) {
             return;
         }
         self.weighing.moved = Some(now);
-        let pool = plan.retire.first().map(|termination| &termination.pool);
+        let pool = nodes.first().map(|node| &node.pool);
         self.report(Report::Consolidates {
             pool: pool
-                .filter(|pool| {
-                    plan.retire
-                        .iter()
-                        .all(|termination| termination.pool == **pool)
-                })
+                .filter(|pool| nodes.iter().all(|node| node.pool == **pool))
                 .cloned(),
-            nodes: plan.retire.len(),
+            nodes: nodes.len(),
             claims: plan.launches.len(),
-            before: plan
-                .retire
-                .iter()
-                .filter_map(|termination| termination.price)
-                .sum(),
+            before: nodes.iter().filter_map(|node| node.price).sum(),
             after: plan::cost(&plan.launches),
         });
         self.begin(plan, now);
@@ -242,8 +228,7 @@ impl Engine {
             return Some(after(now, CALM));
         }
         let until = after(self.weighing.moved?, MOVING_MAX);
-        let mut claims = self.state.ledger.claims.values();
-        let moves = claims.any(|claim| {
+        let moves = self.state.ledger.claims.values().any(|claim| {
             claim.leaving == Some(Reason::Underutilized) && claim.phase == ClaimPhase::Draining
         });
         Some(until).filter(|at| moves && *at > now)
@@ -256,13 +241,8 @@ impl Engine {
             self.report_possible_moves(plan);
             return;
         }
-        let claims = plan
-            .retire
-            .iter()
-            .filter_map(|termination| termination.claim.clone());
-        let claims: Vec<ClaimId> = claims.collect();
         self.begin_moves(&plan, now);
-        for claim in &claims {
+        for claim in plan.retire.iter().filter_map(|node| node.claim.as_ref()) {
             self.retire(claim, Reason::Underutilized, now);
         }
         self.places.planned_too(&plan);
@@ -276,9 +256,9 @@ impl Engine {
 
     /// Reports the nodes that would be disrupted and their replacements.
     fn report_possible_moves(&mut self, plan: Plan) {
-        for termination in plan.retire {
-            if let Some(claim) = termination.claim.clone() {
-                self.would_retire(claim, termination);
+        for node in plan.retire {
+            if let Some(claim) = node.claim.clone() {
+                self.would_retire(claim, node);
             }
         }
         for launch in plan.launches {
@@ -303,7 +283,7 @@ impl Engine {
         let unplaced = plan
             .unplaced
             .iter()
-            .map(|unschedulable| (&unschedulable.pod, f64::INFINITY));
+            .map(|unplaced| (&unplaced.pod, f64::INFINITY));
         let launched = plan.launches.iter().flat_map(|launch| {
             let each = self.costs_each(launch);
             launch.pods.iter().map(move |pod| (pod, each))
@@ -358,39 +338,57 @@ mod tests {
 
     /// Checks when the next run is due, in seconds after the last one, for a cluster without nodes.
     fn check(change: impl FnOnce(&mut ConsolidationSchedule), expect: i64) {
-        let mut own = ConsolidationSchedule {
+        let mut schedule = ConsolidationSchedule {
             last: Some(NOW),
             ..ConsolidationSchedule::default()
         };
-        change(&mut own);
-        let due = own.due(0).duration_since(NOW).as_secs();
-        assert_eq!(due, expect, "{own:?}");
+        change(&mut schedule);
+        let due = schedule.due(0).duration_since(NOW).as_secs();
+        assert_eq!(due, expect, "{schedule:?}");
     }
 
     #[test]
     fn a_cluster_is_weighed_when_it_is_still_and_not_too_often() {
-        let mark_changed = |own: &mut ConsolidationSchedule, all: &[i64]| {
-            all.iter().for_each(|it| own.mark_changed(at(*it)))
+        let mark_changed = |schedule: &mut ConsolidationSchedule, all: &[i64]| {
+            all.iter().for_each(|it| schedule.mark_changed(at(*it)))
         };
         check(|_| {}, 3600);
-        check(|own| mark_changed(own, &[1]), 5);
-        check(|own| mark_changed(own, &[1, 4]), 6);
-        check(|own| mark_changed(own, &[100]), 102);
-        check(|own| mark_changed(own, &(1..100).collect::<Vec<_>>()), 35);
-        let vain = |own: &mut ConsolidationSchedule| own.vain = 3;
-        check(|own| (vain(own), mark_changed(own, &[1])).1, 40);
+        check(|schedule| mark_changed(schedule, &[1]), 5);
+        check(|schedule| mark_changed(schedule, &[1, 4]), 6);
+        check(|schedule| mark_changed(schedule, &[100]), 102);
+        check(
+            |schedule| mark_changed(schedule, &(1..100).collect::<Vec<_>>()),
+            35,
+        );
+        let vain = |schedule: &mut ConsolidationSchedule| schedule.vain = 3;
+        check(
+            |schedule| (vain(schedule), mark_changed(schedule, &[1])).1,
+            40,
+        );
         // A known future event is not delayed.
-        let opens = |own: &mut ConsolidationSchedule, it| own.opens = Some(at(it));
-        check(|own| (vain(own), opens(own, 7)).1, 7);
-        check(|own| (opens(own, 100), mark_changed(own, &[99])).1, 101);
+        let opens = |schedule: &mut ConsolidationSchedule, it| schedule.opens = Some(at(it));
+        check(|schedule| (vain(schedule), opens(schedule, 7)).1, 7);
+        check(
+            |schedule| (opens(schedule, 100), mark_changed(schedule, &[99])).1,
+            101,
+        );
         // Nothing changes meanwhile, so there is no wait.
-        let ripens = |own: &mut ConsolidationSchedule, it| own.ripens = Some(at(it));
-        check(|own| (opens(own, 100), ripens(own, 1000)).1, 100);
-        check(|own| (vain(own), ripens(own, 7)).1, 40);
+        let ripens = |schedule: &mut ConsolidationSchedule, it| schedule.ripens = Some(at(it));
+        check(
+            |schedule| (opens(schedule, 100), ripens(schedule, 1000)).1,
+            100,
+        );
+        check(|schedule| (vain(schedule), ripens(schedule, 7)).1, 40);
         // The run was postponed until then: the moved pods have just been bound.
-        let waited = |own: &mut ConsolidationSchedule, it| own.waited = Some(at(it));
-        check(|own| (mark_changed(own, &[1, 70]), waited(own, 70)).1, 72);
-        check(|own| (mark_changed(own, &[1, 71]), waited(own, 70)).1, 73);
+        let waited = |schedule: &mut ConsolidationSchedule, it| schedule.waited = Some(at(it));
+        check(
+            |schedule| (mark_changed(schedule, &[1, 70]), waited(schedule, 70)).1,
+            72,
+        );
+        check(
+            |schedule| (mark_changed(schedule, &[1, 71]), waited(schedule, 70)).1,
+            73,
+        );
         // Before the first run only the calm period counts.
         let mut new = ConsolidationSchedule::default();
         assert_eq!(new.due(0), Timestamp::MIN);

@@ -58,12 +58,11 @@ impl Engine {
             let saves = plan.saves.usd_per_h() * usd_per_h(termination) / before;
             let share = (termination.pool.clone(), saves);
             self.moves.shares.insert(id.clone(), share);
-            let backoff = self
-                .moves
+            self.moves
                 .pools
                 .entry(termination.pool.clone())
-                .or_default();
-            backoff.moved(saves, now);
+                .or_default()
+                .moved(saves, now);
         }
     }
 
@@ -81,8 +80,7 @@ impl Engine {
                 let Some(pool) = moved else {
                     continue;
                 };
-                let backoff = self.moves.pools.entry(pool).or_default();
-                backoff.lost(each);
+                self.moves.pools.entry(pool).or_default().lost(each);
                 lost = true;
             }
         }

@@ -10,7 +10,6 @@ use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
-use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, TypeName};
 use crate::state::node_claims::NodeClaim;
 
@@ -50,8 +49,7 @@ impl Engine {
     /// Reports once that a node has less capacity than its instance type: pods planned onto it may
     /// not fit. Source: spec/disruption.md §3.6.
     pub(super) fn report_missing_capacity(&mut self, id: &ClaimId) {
-        let claim = self.state.ledger.claims.get(id);
-        let known = claim.and_then(|claim| {
+        let known = self.claim(id).and_then(|claim| {
             let name = &claim.instance.as_ref()?.offering.instance_type;
             let catalog = self.state.catalog_of(&claim.record.pool);
             Some((self.node_of(claim)?, catalog.get(name.as_str())?))
@@ -85,11 +83,7 @@ impl Engine {
     /// Returns the instance type and image of a claim's node, and the memory that its kubelet
     /// reports.
     fn reported<'a>(&'a self, claim: &'a NodeClaim) -> Option<(&'a TypeName, &'a str, i64)> {
-        let has_joined = matches!(
-            claim.phase,
-            ClaimPhase::Registered | ClaimPhase::Initialized
-        );
-        let instance = claim.instance.as_ref().filter(|_| has_joined)?;
+        let instance = claim.instance.as_ref().filter(|_| claim.has_joined())?;
         let image = instance.facts.as_ref()?.image.as_deref()?;
         let memory = self.node_of(claim)?.capacity.memory;
         (memory > 0).then_some((&instance.offering.instance_type, image, memory))

@@ -63,42 +63,33 @@ const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 impl Engine {
     /// Disrupts a node. It is drained and terminated, unless the drain is cancelled.
     pub(super) fn retire(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         if claim.leaving.is_some() || !self.manages() || self.is_ambiguous(claim, reason) {
             return;
         }
-        let registered = self
-            .node_of(claim)
-            .is_some_and(|node| self.may_run_pods(id, node, now))
-            || matches!(
-                claim.phase,
-                ClaimPhase::Registered | ClaimPhase::Initialized
-            );
+        let node = self.node_of(claim);
+        let registered =
+            node.is_some_and(|node| self.may_run_pods(id, node, now)) || claim.has_joined();
         // A node that does not respond is terminated with all its pods after its taint.
-        let silent = self.node_of(claim).is_none_or(|node| !node.ready);
+        let silent = node.is_none_or(|node| !node.ready);
         let undrained = !registered || (reason.ends_at_once() && silent);
         if undrained && !self.may_end_undrained(id, now) {
             return;
         }
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
-        let node = claim.node.clone();
-        let pods = node
-            .as_ref()
-            .map(|node| self.state.objects.pods_on(node.as_str()));
-        let pods = pods.into_iter().flatten();
-        let pods = pods.filter(|pod| pod.is_reschedulable()).count();
-        let price = self.state.price_of_instance(claim);
+        let name = claim.node.as_ref().map_or("", |name| name.as_str());
+        let pods = self.state.objects.pods_on(name);
         self.report(Report::Retire {
             claim: id.clone(),
-            pool: self.state.ledger.pool_of(id),
-            node,
+            pool: claim.record.pool.clone(),
+            node: claim.node.clone(),
             reason,
-            price,
-            pods,
+            price: self.state.price_of_instance(claim),
+            pods: pods.filter(|pod| pod.is_reschedulable()).count(),
         });
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             claim.leaving = Some(reason);
@@ -107,10 +98,9 @@ impl Engine {
         let progress = self.works.entry(id.clone()).or_default();
         (progress.drain, progress.told_to_end, progress.lingers) = Default::default();
         progress.asked = Some(now);
-        let next = if registered {
-            ClaimPhase::Draining
-        } else {
-            ClaimPhase::Terminating
+        let next = match registered {
+            true => ClaimPhase::Draining,
+            false => ClaimPhase::Terminating,
         };
         self.enter(id, next, now);
     }
@@ -127,7 +117,7 @@ impl Engine {
         if self.node_vanished(id, now) {
             return;
         }
-        let claim = self.state.ledger.claims.get(id);
+        let claim = self.claim(id);
         let known = claim.and_then(|claim| Some((claim.leaving, self.node_of(claim)?.clone())));
         let Some((reason, node)) = known else {
             return;
@@ -160,12 +150,9 @@ impl Engine {
                 return;
             }
             if !stale {
-                let deadline = self
-                    .works
-                    .get(id)
-                    .and_then(|progress| progress.drain.deadline);
+                let deadline = self.drain_of(id).and_then(|drain| drain.deadline);
                 let patch = taint_patch(&node, reason, deadline);
-                self.works.entry(id.clone()).or_default().drain.sent = Some(now);
+                self.progress_of(id).drain.sent = Some(now);
                 self.step(id, ClaimStep::Taint, Command::PatchNode(patch), now);
             }
             return;
@@ -182,10 +169,7 @@ impl Engine {
                 return;
             }
         }
-        let confirmed = self
-            .works
-            .get(id)
-            .and_then(|progress| progress.drain.confirmed);
+        let confirmed = self.drain_of(id).and_then(|drain| drain.confirmed);
         if self.is_over(id, now) {
             if reason.ends_at_once() && !self.may_end_undrained(id, now) {
                 return;
@@ -214,12 +198,13 @@ impl Engine {
         if labelled && node.annotations.contains_key(DISRUPTION_REASON) {
             return false;
         }
-        let marked = self
-            .works
-            .get(id)
-            .and_then(|progress| progress.drain.marked);
-        if let Some(at) = marked.map(|at| at + MARK_AGAIN).filter(|at| *at > now) {
-            self.wake_at(at, "what stands beside a taint is to be written again");
+        let marked = self.drain_of(id).and_then(|drain| drain.marked);
+        let again = marked.map(|at| at + MARK_AGAIN);
+        if self.waits_until(
+            again,
+            "what stands beside a taint is to be written again",
+            now,
+        ) {
             return false;
         }
         let patch = NodePatch {
@@ -249,13 +234,9 @@ impl Engine {
         tainted: Timestamp,
         now: Timestamp,
     ) {
-        let deadline = self
-            .works
-            .get(id)
-            .and_then(|progress| progress.drain.deadline);
-        if let Some(at) = deadline.filter(|at| *at > now) {
-            self.wake_at(at, "the time of a leaving node is up");
-        }
+        let deadline = self.drain_of(id).and_then(|drain| drain.deadline);
+        let deadline = deadline.filter(|at| *at > now);
+        self.wake_at(deadline, "the time of a leaving node is up");
         if reason == Reason::Empty && self.keeps_new_pods(id, name, now) {
             return;
         }
@@ -289,12 +270,12 @@ impl Engine {
     /// them has a place elsewhere. The disruption can be cancelled until the first eviction. It is
     /// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
     fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
-        let drain = self.works.get(id).map(|progress| &progress.drain);
+        let drain = self.drain_of(id);
         let (moved, released) = drain.map_or((false, false), |drain| (drain.moved, drain.released));
         if moved || !(reason.waits_for_places() || reason == Reason::Empty) {
             return true;
         }
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return false;
         };
         let Some(node) = self.node_of(claim) else {
@@ -334,7 +315,7 @@ impl Engine {
         let is_late = until <= now;
         let seen = placed && self.sees_places(now);
         if (seen && self.is_checked(id, now)) || (has_to && is_late) {
-            self.works.entry(id.clone()).or_default().drain.released = true;
+            self.progress_of(id).drain.released = true;
             return true;
         }
         if released && !placed {
@@ -356,9 +337,8 @@ impl Engine {
     /// Returns whether all pods of a node are known, so that each of them has a place. The API
     /// server is queried once, because a listing of the watch may have lacked some.
     fn is_checked(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let node = self.state.ledger.claims.get(id);
-        let node = node.and_then(|node| node.node.clone());
-        let drain = self.works.get(id).map(|progress| &progress.drain);
+        let node = self.claim(id).and_then(|node| node.node.clone());
+        let drain = self.drain_of(id);
         let until = drain.and_then(|drain| drain.checked?.checked_add(CHECKED_MAX).ok());
         let fresh = until.is_some_and(|at| at > now);
         let checked = fresh || drain.is_some_and(|drain| drain.released);
@@ -382,8 +362,7 @@ impl Engine {
     }
 
     fn times_withdrawn(&self, id: &ClaimId) -> u32 {
-        let claim = self.state.ledger.claims.get(id);
-        let withdrawn = claim.and_then(|claim| claim.withdrawn);
+        let withdrawn = self.claim(id).and_then(|claim| claim.withdrawn);
         withdrawn.map_or(0, |(_, times)| times)
     }
 
@@ -403,23 +382,18 @@ impl Engine {
 
     /// Lists the pods of the node from the API server, because the watch may lag behind.
     fn confirm(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let progress = self.works.entry(id.clone()).or_default();
-        if let Some(at) = progress.drain.next_list.filter(|at| *at > now) {
-            self.wake_at(at, "a drain is to be confirmed");
+        let next = self.drain_of(id).and_then(|drain| drain.next_list);
+        if self.waits_until(next, "a drain is to be confirmed", now) {
             return;
         }
-        progress.drain.next_list = now.checked_add(LIST_APART).ok();
-        self.step(
-            id,
-            ClaimStep::ListPods,
-            Command::ListPodsOn { node: node.clone() },
-            now,
-        );
+        self.progress_of(id).drain.next_list = now.checked_add(LIST_APART).ok();
+        let list = Command::ListPodsOn { node: node.clone() };
+        self.step(id, ClaimStep::ListPods, list, now);
     }
 
     /// Handles a listing of a node's pods from the API server.
     pub(super) fn pods_listed(&mut self, id: &ClaimId, mut pods: Vec<Pod>, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         let reason = claim.leaving.unwrap_or(Reason::Empty);
@@ -504,7 +478,7 @@ impl Engine {
 
     /// Removes the disrupted taint and everything written with it, or what remains of it.
     pub(super) fn untaint(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         let Some(node) = self.node_of(claim) else {
@@ -518,52 +492,47 @@ impl Engine {
     }
 }
 
+/// Returns the taints of a node without the disrupted taint.
+fn without_taint(node: &Node) -> Vec<Taint> {
+    let taints = node.taints.iter();
+    taints
+        .filter(|taint| taint.key != TAINT_DISRUPTED)
+        .cloned()
+        .collect()
+}
+
 /// Returns the patch that removes the disrupted taint and everything written with it.
 pub(super) fn untaint_patch(node: &Node) -> NodePatch {
-    let taints = node.taints.iter();
-    let taints = taints.filter(|taint| taint.key != TAINT_DISRUPTED).cloned();
     // A user's own label is kept.
     let ours = node.labels.get(EXCLUDE_BALANCERS).map(String::as_str) == Some(EXCLUDED_BY);
     let timed = node.annotations.contains_key(TERMINATION_AT);
     let mut annotations = vec![(DISRUPTION_REASON.to_owned(), None)];
     annotations.extend(timed.then(|| (TERMINATION_AT.to_owned(), None)));
     NodePatch {
-        node: node.name.clone(),
-        version: node.version.clone(),
         labels: Vec::from_iter(ours.then(|| (EXCLUDE_BALANCERS.to_owned(), None))),
         annotations,
-        taints: Some(taints.collect()),
-        ..NodePatch::default()
+        taints: Some(without_taint(node)),
+        ..NodePatch::for_node(node)
     }
 }
 
 /// Returns the patch that sets taint, reason and deadline together, so that no client sees one
 /// without the others.
 fn taint_patch(node: &Node, reason: Reason, deadline: Option<Timestamp>) -> NodePatch {
-    let mut taints: Vec<Taint> = node
-        .taints
-        .iter()
-        .filter(|taint| taint.key != TAINT_DISRUPTED)
-        .cloned()
-        .collect();
+    let mut taints = without_taint(node);
     taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule));
     let free = !node.labels.contains_key(EXCLUDE_BALANCERS);
-    let why = (
-        DISRUPTION_REASON.to_owned(),
-        Some(reason.as_str().to_owned()),
-    );
+    let why = Some(reason.as_str().to_owned());
     // A user's own label is kept unchanged.
     NodePatch {
-        node: node.name.clone(),
-        version: node.version.clone(),
         labels: Vec::from_iter(
             free.then(|| (EXCLUDE_BALANCERS.to_owned(), Some(EXCLUDED_BY.to_owned()))),
         ),
-        annotations: [why]
+        annotations: [(DISRUPTION_REASON.to_owned(), why)]
             .into_iter()
             .chain(deadline.map(deadline_annotation))
             .collect(),
         taints: Some(taints),
-        ..NodePatch::default()
+        ..NodePatch::for_node(node)
     }
 }

@@ -60,7 +60,7 @@ impl Engine {
         if !self.is_early() || !self.is_ready() || self.fault(now).is_some() {
             return;
         }
-        let claim = self.state.ledger.claims.get(id);
+        let claim = self.claim(id);
         let Some(claim) =
             claim.filter(|claim| claim.phase == ClaimPhase::Launched && claim.leaving.is_none())
         else {
@@ -82,15 +82,12 @@ impl Engine {
         if progress.early.made || progress.step.is_some() || claim.node.is_some() {
             return;
         }
-        let expected = claim
-            .instance
-            .as_ref()
-            .and_then(|instance| instance.node.as_deref());
-        let Some(expected) = expected.cloned() else {
+        let Some(expected) = claim.expected_node().cloned() else {
             if !std::mem::replace(&mut progress.early.told, true) && !claim.pods.is_empty() {
-                let (claim, why) = (id.clone(), "the name of its node is not known");
-                let why = why.to_owned();
-                self.report(Report::NotEarly { claim, why });
+                self.report(Report::NotEarly {
+                    claim: id.clone(),
+                    why: "the name of its node is not known".to_owned(),
+                });
             }
             return;
         };
@@ -107,10 +104,7 @@ impl Engine {
     }
 
     fn bindable<'s>(&'s self, claim: &'s NodeClaim) -> Vec<&'s Pod> {
-        let node = claim
-            .instance
-            .as_ref()
-            .and_then(|instance| instance.node.as_deref());
+        let node = claim.expected_node();
         let labels = node.map(|node| self.labels_to_come(claim, node));
         let taints = self.taints_of(claim);
         self.state
@@ -185,54 +179,43 @@ impl Engine {
         })
     }
 
-    /// Handles the result of the Node's creation. Returns whether to retry it.
-    pub(super) fn node_made(
-        &mut self,
-        id: &ClaimId,
-        result: &CommandResult,
-        now: Timestamp,
-    ) -> bool {
-        let kind = match result {
-            CommandResult::Failed { kind, .. } => Some(*kind),
-            _ => None,
-        };
+    /// Handles the result of the Node's creation.
+    pub(super) fn node_made(&mut self, id: &ClaimId, result: &CommandResult, now: Timestamp) {
+        let kind = result.failure();
         if kind == Some(FailureKind::Denied) {
             self.give_up_early("Nodes may not be made", now);
         }
-        let retry = matches!(
+        if matches!(
             kind,
             Some(FailureKind::Throttled | FailureKind::Unknown | FailureKind::Withdrawn)
-        );
-        if retry {
-            return true;
+        ) {
+            self.failed(id, now);
+            return;
         }
         // If a Node of this name exists, the watch shows its owner.
-        self.works.entry(id.clone()).or_default().early.made = true;
-        let claim = self.state.ledger.claims.get(id);
-        let node =
-            claim.and_then(|claim| Some(claim.instance.as_ref()?.node.as_ref()?.name.clone()));
+        self.progress_of(id).early.made = true;
+        let node = self.claim(id).and_then(NodeClaim::expected_node);
+        let node = node.map(|node| node.name.clone());
         if let Some(node) = node.filter(|_| kind.is_none() && self.is_early()) {
             self.bind_pods(id, &node, now);
         }
-        false
+        self.succeeded(id);
     }
 
     fn bind_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         // A binding cannot be undone.
         if !self.is_ready() || self.fault(now).is_some() || claim.leaving.is_some() {
             return;
         }
-        let pods = self.bindable(claim);
-        let pods: Vec<(PodKey, String)> = pods
-            .into_iter()
-            .map(|pod| (pod.key.clone(), pod.uid.clone()))
-            .collect();
+        let pods = self.bindable(claim).into_iter();
+        let pods: Vec<(PodKey, String)> =
+            pods.map(|pod| (pod.key.clone(), pod.uid.clone())).collect();
         for (pod, uid) in pods {
-            let progress = self.works.entry(id.clone()).or_default();
-            let attempt = progress.early.binds.entry(pod.clone()).or_default();
+            let binds = &mut self.progress_of(id).early.binds;
+            let attempt = binds.entry(pod.clone()).or_default();
             if attempt.begin(&uid, now) {
                 let purpose = CommandPurpose::Bind(id.clone(), pod.clone());
                 let node = node.clone();
@@ -251,13 +234,7 @@ impl Engine {
         result: &CommandResult,
         now: Timestamp,
     ) {
-        let denied = matches!(
-            result,
-            CommandResult::Failed {
-                kind: FailureKind::Denied,
-                ..
-            }
-        );
+        let denied = result.failure() == Some(FailureKind::Denied);
         let Some(progress) = self.works.get_mut(id) else {
             return;
         };
@@ -279,19 +256,14 @@ impl Engine {
     }
 
     fn report_bound_pods(&mut self, id: &ClaimId, pods: usize, now: Timestamp) {
-        let claim = self.state.ledger.claims.get(id).filter(|_| pods > 0);
-        let Some(claim) = claim else { return };
-        let node = claim
-            .instance
-            .as_ref()
-            .and_then(|instance| instance.node.as_ref());
-        if let Some(node) = node.map(|node| node.name.clone()) {
-            let (claim, after) = (id.clone(), now.duration_since(claim.since));
+        let claim = self.claim(id).filter(|_| pods > 0);
+        let known = claim.and_then(|claim| Some((claim, claim.expected_node()?)));
+        if let Some((claim, node)) = known {
             self.report(Report::BoundEarly {
-                claim,
-                node,
+                claim: id.clone(),
+                node: node.name.clone(),
                 pods,
-                after,
+                after: now.duration_since(claim.since),
             });
         }
     }
@@ -306,8 +278,8 @@ impl Engine {
     /// A Node with an unexpected name has registered for an instance. No more pods are bound to the
     /// expected name.
     pub(super) fn misnamed(&mut self, id: &ClaimId, now: Timestamp) {
-        let (claim, why) = (id.clone(), "its node has another name than was said");
-        let why = why.to_owned();
+        let why = "its node has another name than was said".to_owned();
+        let claim = id.clone();
         self.report(Report::NotEarly { claim, why });
         self.give_up_early("nodes have other names than was said", now);
     }
@@ -316,7 +288,7 @@ impl Engine {
     pub(super) fn is_misnamed(&self, node: &Node) -> bool {
         let id = node.instance_id().filter(|_| node.is_awaited());
         let id = id.and_then(|id| self.state.ledger.by_instance(id));
-        let claim = id.and_then(|id| self.state.ledger.claims.get(id));
+        let claim = id.and_then(|id| self.claim(id));
         let other = claim.and_then(|claim| self.node_of(claim));
         other.is_some_and(|other| other.name != node.name && (other.has_kubelet || other.ready))
     }
@@ -338,19 +310,17 @@ impl Engine {
             let attempt = self.unbinding.entry(pod.clone()).or_default();
             if attempt.begin(&uid, now) {
                 let purpose = CommandPurpose::Unbind(pod.clone());
-                let grace_seconds = 0;
                 let delete = Command::DeletePod {
                     pod,
                     uid,
-                    grace_seconds,
+                    grace_seconds: 0,
                 };
                 self.issue(delete, purpose, now);
                 remain = true;
             } else if !attempt.over {
                 remain = true;
-                if let Some(at) = attempt.waits() {
-                    self.wake_at(at, "a pod is to be deleted");
-                }
+                let next = attempt.waits();
+                self.wake_at(next, "a pod is to be deleted");
             }
         }
         remain
@@ -383,11 +353,8 @@ impl PodAttempt {
         use FailureKind::{Throttled, Unknown, Withdrawn};
         self.in_flight = false;
         self.tries += 1;
-        match result {
-            CommandResult::Failed {
-                kind: Throttled | Unknown | Withdrawn,
-                ..
-            } => self.retry.failed(now, rng),
+        match result.failure() {
+            Some(Throttled | Unknown | Withdrawn) => self.retry.failed(now, rng),
             _ => self.over = true,
         }
     }

@@ -113,17 +113,16 @@ impl Engine {
             if *kind == RefusalKind::SpotDenied {
                 let capacity_type = offering.capacity_type;
                 let until = self.state.holds.refuse_way(capacity_type, now);
+                let keys = by_end.entry(until).or_default();
+                keys.insert(UnavailableKey::Way(capacity_type));
+            }
+            let class = class.filter(|_| !kind.is_general());
+            let until = self.state.holds.refuse(class, offering, now);
+            if kind.is_general() {
                 by_end
                     .entry(until)
                     .or_default()
-                    .insert(UnavailableKey::Way(capacity_type));
-            }
-            let general = kind.is_general();
-            let class = class.filter(|_| !general);
-            let until = self.state.holds.refuse(class, offering, now);
-            if general {
-                let key = offering.clone().into();
-                by_end.entry(until).or_default().insert(key);
+                    .insert(offering.clone().into());
             }
         }
         if self.state.fleet.is_some() {
@@ -141,8 +140,7 @@ impl Engine {
         if self.state.fleet.is_none() || !self.state.ledger.is_settled() || self.sharing.telling {
             return;
         }
-        if let Some(at) = self.sharing.retry.next().filter(|at| *at > now) {
-            self.wake_at(at, "the fleet is to be told");
+        if self.waits_until(self.sharing.retry.next(), "the fleet is to be told", now) {
             return;
         }
         let held = self.holdings();
@@ -194,18 +192,14 @@ impl Engine {
     /// Requests the usage of a planned claim from the fleet. Returns whether its launch has to
     /// wait.
     pub(super) fn ask(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return false;
         };
         let granted = self.works.get(id).is_some_and(|progress| progress.granted);
-        let limited = self
-            .state
-            .fleet
-            .as_ref()
-            .is_some_and(|fleet| fleet.is_limited());
         let holding = self.holding_of(claim);
         // A claim that may be launched already counts, regardless of its grant.
-        let shares = limited || (self.state.fleet.is_some() && holding.reservation.is_some());
+        let fleet = self.state.fleet.as_ref();
+        let shares = fleet.is_some_and(|fleet| fleet.is_limited() || holding.reservation.is_some());
         if granted || !shares || claim.phase != ClaimPhase::Planned {
             return false;
         }
@@ -243,7 +237,7 @@ impl Engine {
         self.apply_fleet_view(view, now);
         let closed = self.sharing.closed;
         let silent = closed.is_some_and(|since| now.duration_since(since) >= CLOSED_MAX);
-        let claim = self.state.ledger.claims.get(id);
+        let claim = self.claim(id);
         let reserved = claim.filter(|claim| claim.reservation().is_some() && (used_up || silent));
         // Other clusters use the reservation, or may do so, regardless of the catalog. The pods are
         // planned with the next cheapest offering immediately.
@@ -274,20 +268,13 @@ impl Engine {
     /// Reports the nodes that the fleet's disruption budgets count, if they have changed.
     pub(super) fn report_disruptions(&mut self, now: Timestamp) {
         let budgets = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
-        let longest = budgets
-            .clone()
-            .filter_map(|budget| Some(budget.rate?.per))
-            .max();
+        let periods = budgets.clone().filter_map(|budget| Some(budget.rate?.per));
+        let longest = periods.max();
         if budgets.count() == 0 || self.sharing.reporting_disruptions {
             return;
         }
-        if let Some(at) = self
-            .sharing
-            .report_disruptions_again
-            .next()
-            .filter(|at| *at > now)
-        {
-            self.wake_at(at, "the fleet is to be told");
+        let retry = self.sharing.report_disruptions_again.next();
+        if self.waits_until(retry, "the fleet is to be told", now) {
             return;
         }
         let disruption_usage = self.current_disruption_usage(longest, now);
@@ -364,10 +351,7 @@ impl Engine {
         reason: Reason,
         now: Timestamp,
     ) -> bool {
-        let granted = self
-            .works
-            .get(id)
-            .is_some_and(|progress| progress.drain.granted);
+        let granted = self.drain_of(id).is_some_and(|drain| drain.granted);
         let mut budgets = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         if granted || !budgets.any(|budget| names(&budget.reasons, reason)) {
             return false;

@@ -53,8 +53,7 @@ impl Engine {
                 ORPHAN_AGE
             };
             let due = self.deadline(since, age);
-            if due > now {
-                self.wake_at(due, "a node has no instance");
+            if self.waits_until(due, "a node has no instance", now) {
                 continue;
             }
             let orphan = self.orphans.get_mut(&node);
@@ -75,8 +74,7 @@ impl Engine {
     }
 
     fn is_removing(&self, node: &NodeName) -> bool {
-        self.flights
-            .values()
-            .any(|in_flight| in_flight.kind == CommandPurpose::Orphan(node.clone()))
+        let purpose = CommandPurpose::Orphan(node.clone());
+        self.flights.values().any(|command| command.kind == purpose)
     }
 }

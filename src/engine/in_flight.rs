@@ -320,10 +320,7 @@ pub(super) struct OpeningGroup {
 impl ClaimProgress {
     /// Returns whether the usage of the claim was requested from the fleet or is granted.
     pub(super) fn is_asked_for(&self) -> bool {
-        self.granted
-            || self
-                .step
-                .is_some_and(|(_, step)| step == ClaimStep::RequestGrant)
+        self.granted || matches!(self.step, Some((_, ClaimStep::RequestGrant)))
     }
 }
 

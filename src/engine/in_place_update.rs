@@ -160,7 +160,7 @@ impl Engine {
     fn tag(&mut self, instances: &[(ClaimId, InstanceId)], tags: &Labels, now: Timestamp) {
         let claims: Vec<ClaimId> = instances.iter().map(|(id, _)| id.clone()).collect();
         for id in &claims {
-            self.works.entry(id.clone()).or_default().tagging = true;
+            self.progress_of(id).tagging = true;
         }
         let command = Command::Tag {
             instances: instances
@@ -181,13 +181,7 @@ impl Engine {
         result: &CommandResult,
         now: Timestamp,
     ) {
-        let never = matches!(
-            result,
-            CommandResult::Failed {
-                kind: FailureKind::Invalid,
-                ..
-            }
-        );
+        let never = result.failure() == Some(FailureKind::Invalid);
         let done = never || *result == CommandResult::Done;
         let cluster = self.state.cluster.clone();
         for id in claims {
@@ -213,14 +207,6 @@ impl Engine {
     }
 }
 
-/// Returns the changes of a patch that set these labels or annotations.
-pub(super) fn patch_values(values: Labels) -> Vec<(String, Option<String>)> {
-    values
-        .into_iter()
-        .map(|(key, value)| (key, Some(value)))
-        .collect()
-}
-
 /// Returns the patch that sets the labels, annotations and taints of the pool, and the hashes.
 /// Values removed from the pool are kept, because other clients may use them. A taint that evicts
 /// pods is set only on new nodes.
@@ -241,11 +227,9 @@ fn patch(claim: &NodeClaim, node: &Node, pool: &Pool, template: &TemplateState) 
         }
     }
     NodePatch {
-        node: node.name.clone(),
-        version: node.version.clone(),
-        labels: patch_values(node_labels(claim, pool)),
-        annotations: patch_values(annotations),
+        labels: NodePatch::set_values(node_labels(claim, pool)),
+        annotations: NodePatch::set_values(annotations),
         taints: (taints != node.taints).then_some(taints),
-        ..NodePatch::default()
+        ..NodePatch::for_node(node)
     }
 }

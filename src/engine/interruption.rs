@@ -6,16 +6,16 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::repair::safeguard;
 use crate::engine::Engine;
-use crate::engine::command::Command;
+use crate::engine::command::{OfferingRefusal, RefusalKind};
 use crate::engine::event::Interruption;
-use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Rebalance;
 use crate::model::id::{ClaimId, InstanceId, PodKey, PoolName};
-use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::instance::CapacityType;
 use crate::model::pool::Reason;
 use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
+use crate::state::node_capacity::offering_of;
 
 /// Notices about instances that no listing shows are kept for this long.
 const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
@@ -112,21 +112,18 @@ impl Engine {
         for id in due {
             self.let_go(&id, Reason::Interrupted, now);
         }
-        if let Some(at) = next {
-            self.wake_at(at, "a Capacity Block ends");
-        }
+        self.wake_at(next, "a Capacity Block ends");
     }
 
     /// Returns whether the provider terminates the instance of a claim about now, according to a
     /// notice. A spot notice counts only for a spot instance, and a notice about a reservation only
     /// for an instance in it. Each counts until [`TAKEN_BACK_MAX`] after the announced time.
     pub(super) fn is_taken_back(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let claim = self.state.ledger.claims.get(id);
+        let claim = self.claim(id);
         let Some(instance) = claim.and_then(|claim| claim.instance.as_ref()) else {
             return false;
         };
-        let noticed = self.interrupted.get(&instance.id);
-        noticed.is_some_and(|notice| {
+        self.interrupted.get(&instance.id).is_some_and(|notice| {
             let is_such = match notice.what {
                 Interruption::Spot => instance.offering.capacity_type == CapacityType::Spot,
                 Interruption::Reservation => instance.offering.reservation.is_some(),
@@ -141,8 +138,7 @@ impl Engine {
     /// Returns whether any interrupted node is being drained.
     pub(super) fn drains_interrupted(&self, now: Timestamp) -> bool {
         let ledger = &self.state.ledger;
-        let mut noticed = self.interrupted.keys();
-        noticed.any(|instance| {
+        self.interrupted.keys().any(|instance| {
             let id = ledger.by_instance(instance.as_str());
             let claim = id.and_then(|id| ledger.claims.get(id));
             claim.is_some_and(|claim| {
@@ -160,7 +156,8 @@ impl Engine {
         });
         let known: Vec<(ClaimId, InstanceId, PendingInterruption)> = known.collect();
         for (id, instance, notice) in known {
-            let ignored = notice.what == Interruption::Rebalance && self.ignores_rebalance();
+            let policy = self.rebalance_policy();
+            let ignored = notice.what == Interruption::Rebalance && policy == Rebalance::Ignore;
             if !notice.heeded {
                 self.report_interruption(&id, &instance, notice.what, ignored, now);
             }
@@ -168,7 +165,7 @@ impl Engine {
                 notice.heeded = true;
             }
             let waits = match notice.what {
-                Interruption::Rebalance => self.replaces_on_advice(),
+                Interruption::Rebalance => policy == Rebalance::ReplaceFirst,
                 // Maintenance is announced days ahead, so each pod gets a place first.
                 Interruption::Maintenance => true,
                 _ => false,
@@ -249,22 +246,13 @@ impl Engine {
         }
     }
 
-    fn replaces_on_advice(&self) -> bool {
-        let policy = self.state.cluster.interruption.as_ref();
-        policy.is_some_and(|policy| policy.rebalance == Rebalance::ReplaceFirst)
-    }
-
     /// Returns whether an interrupted node with enough time is kept until replacements are ready.
     /// Meanwhile its pods are planned as reschedulable, and no other pods are planned for it.
     fn replaces_first(&mut self, id: &ClaimId, waits: bool, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return false;
         };
-        let runs = matches!(
-            claim.phase,
-            ClaimPhase::Registered | ClaimPhase::Initialized
-        );
-        if !waits || !runs || claim.leaving.is_some() {
+        if !waits || !claim.has_joined() || claim.leaving.is_some() {
             claim.replaced_since = None;
             return false;
         }
@@ -275,19 +263,19 @@ impl Engine {
     /// Disrupts nodes whose pods have places elsewhere or that have waited long enough.
     pub(super) fn leave_replaced(&mut self, now: Timestamp) {
         let claims = self.state.ledger.claims.values();
-        let going = claims.filter(|claim| claim.leaving.is_none());
-        let going = going.filter_map(|claim| {
+        let replaced = claims.filter(|claim| claim.leaving.is_none());
+        let replaced = replaced.filter_map(|claim| {
             let since = claim.replaced_since?;
-            let reschedulable = self.state.reschedulable_of(claim, now);
-            let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
-            Some((claim.record.id.clone(), since, reschedulable))
+            let pods = self.state.reschedulable_of(claim, now);
+            let pods: Vec<PodKey> = pods.map(|pod| pod.key.clone()).collect();
+            Some((claim.record.id.clone(), since, pods))
         });
-        let going: Vec<_> = going.collect();
+        let replaced: Vec<_> = replaced.collect();
         let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;
-        for (id, since, reschedulable) in going {
+        for (id, since, pods) in replaced {
             let until = since.checked_add(REPLACED_MAX).unwrap_or(now);
-            if until <= now || self.have_places(&reschedulable, now) {
+            if until <= now || self.have_places(&pods, now) {
                 due.push(id);
             } else {
                 next = Some(next.map_or(until, |earliest| earliest.min(until)));
@@ -296,16 +284,14 @@ impl Engine {
         for id in due {
             self.let_go(&id, Reason::Interrupted, now);
         }
-        if let Some(at) = next {
-            self.wake_at(at, "a node is to leave whether or not it is replaced");
-        }
+        self.wake_at(next, "a node is to leave whether or not it is replaced");
     }
 
-    /// Returns whether rebalance recommendations are ignored. The default is Karpenter's. Source:
+    /// Returns how rebalance recommendations are handled. The default is Karpenter's. Source:
     /// spec/aws.md §10, 91.
-    fn ignores_rebalance(&self) -> bool {
+    fn rebalance_policy(&self) -> Rebalance {
         let policy = self.state.cluster.interruption.as_ref();
-        policy.is_none_or(|policy| policy.rebalance == Rebalance::Ignore)
+        policy.map_or(Rebalance::Ignore, |policy| policy.rebalance)
     }
 
     /// Reports each notice once. Puts the offering of an interrupted instance in back-off.
@@ -317,13 +303,10 @@ impl Engine {
         ignored: bool,
         now: Timestamp,
     ) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
-        let offering = claim
-            .instance
-            .as_ref()
-            .map(|instance| instance.offering.clone());
+        let offering = offering_of(claim).cloned();
         let node = claim.node.clone();
         self.report(Report::Interrupted {
             claim: id.clone(),
@@ -334,7 +317,8 @@ impl Engine {
         });
         let is_reclaimed = matches!(interruption, Interruption::Spot | Interruption::Reservation);
         if let Some(offering) = offering.filter(|_| is_reclaimed) {
-            self.hold_down(offering, now);
+            let kind = RefusalKind::InsufficientCapacity;
+            self.refused(None, &[OfferingRefusal { offering, kind }], now);
         }
     }
 
@@ -345,16 +329,6 @@ impl Engine {
             Some(Reason::Unhealthy) => {}
             Some(leaving) => *leaving = reason,
             None => self.retire(id, reason, now),
-        }
-    }
-
-    /// Puts an offering in back-off, in this cluster and in others.
-    fn hold_down(&mut self, offering: OfferingKey, now: Timestamp) {
-        let until = self.state.holds.refuse(None, &offering, now);
-        if self.state.fleet.is_some() {
-            let what = vec![offering.into()];
-            let command = Command::MarkUnavailable { what, until };
-            self.issue(command, CommandPurpose::MarkUnavailable, now);
         }
     }
 }

@@ -87,16 +87,17 @@ impl Engine {
             self.state.notes.fault.get_or_insert(why);
         }
         self.report_pauses(now);
-        let is_due = self.noting.stale
-            || self
-                .noting
-                .read
-                .is_none_or(|at| now.duration_since(at) >= READ_APART);
+        let read = self.noting.read;
+        let is_due =
+            self.noting.stale || read.is_none_or(|at| now.duration_since(at) >= READ_APART);
         if !is_due || self.noting.busy {
             return;
         }
-        if let Some(at) = self.noting.retry.next().filter(|at| *at > now) {
-            self.wake_at(at, "the cluster's Lease is to be read");
+        if self.waits_until(
+            self.noting.retry.next(),
+            "the cluster's Lease is to be read",
+            now,
+        ) {
             return;
         }
         self.noting.busy = true;
@@ -154,30 +155,26 @@ impl Engine {
                 self.report(Report::Paused { pool, until, why });
             }
         }
-        let ends = self.state.notes.pauses.values();
-        let ends = ends
-            .filter(|pause| pause.holds(now))
-            .filter_map(|pause| pause.until);
-        if let Some(at) = ends.min() {
-            self.wake_at(at, "a pause is over");
-        }
+        let pauses = self.state.notes.pauses.values();
+        let active = pauses.filter(|pause| pause.holds(now));
+        self.wake_at(
+            active.filter_map(|pause| pause.until).min(),
+            "a pause is over",
+        );
     }
 
     /// Returns whether a disrupted node may be tainted. A pause blocks it, and a disruption counted
     /// by a rate must be recorded first. A node at its hard maximum age waits for neither.
     pub(super) fn is_cleared(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
-        let cleared = self
-            .works
-            .get(id)
-            .is_some_and(|progress| progress.drain.cleared);
+        let cleared = self.drain_of(id).is_some_and(|drain| drain.cleared);
         if cleared || !reason.is_budgeted() {
             return true;
         }
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return false;
         };
         if claim.has_to_leave(now) {
-            self.works.entry(id.clone()).or_default().drain.cleared = true;
+            self.progress_of(id).drain.cleared = true;
             return true;
         }
         let pool = claim.record.pool.clone();
@@ -208,8 +205,8 @@ impl Engine {
     /// Returns all budgets that count nodes of a pool.
     fn rated(&self, pool: &PoolName) -> impl Iterator<Item = &Budget> {
         let cluster = &self.state.cluster;
-        let pool_budgets = cluster.pool(pool.as_str()).into_iter();
-        let pool_budgets = pool_budgets.flat_map(|pool| &pool.disruption.budgets);
+        let pools = cluster.pool(pool.as_str()).into_iter();
+        let pool_budgets = pools.flat_map(|pool| &pool.disruption.budgets);
         let fleet = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         pool_budgets.chain(&cluster.disruption.budgets).chain(fleet)
     }
@@ -223,19 +220,15 @@ impl Engine {
         let budgets = pools.chain(fleet).chain([&cluster.disruption.budgets]);
         let rates = budgets.flatten().filter_map(|budget| budget.rate);
         let longest = rates.map(|rate| rate.per).max();
-        let since = longest.and_then(|period| now.checked_sub(period).ok());
-        since.unwrap_or(now)
+        longest
+            .and_then(|period| now.checked_sub(period).ok())
+            .unwrap_or(now)
     }
 
     /// Records the disruptions that wait for it.
     pub(super) fn note_let_go(&mut self, now: Timestamp) {
-        let waiting = self
-            .state
-            .ledger
-            .claims
-            .keys()
-            .filter(|id| self.is_unnoted(id));
-        let waiting: Vec<ClaimId> = waiting.cloned().collect();
+        let ids = self.state.ledger.claims.keys();
+        let waiting: Vec<ClaimId> = ids.filter(|id| self.is_unnoted(id)).cloned().collect();
         if waiting.is_empty() {
             return;
         }
@@ -274,11 +267,11 @@ impl Engine {
 
     /// Returns whether a disruption waits for its record.
     fn is_unnoted(&self, id: &ClaimId) -> bool {
-        let claim = self.state.ledger.claims.get(id);
-        let leaving = claim.and_then(|claim| claim.leaving);
-        let progress = self.works.get(id);
+        let leaving = self.claim(id).and_then(|claim| claim.leaving);
         leaving.is_some_and(Reason::is_budgeted)
-            && progress.is_some_and(|progress| progress.drain.to_note && !progress.drain.cleared)
+            && self
+                .drain_of(id)
+                .is_some_and(|drain| drain.to_note && !drain.cleared)
     }
 
     /// Returns the waiting disruptions that the current records permit, and why each other one is
@@ -294,7 +287,7 @@ impl Engine {
         disruption_view.let_go.clone_from(&self.state.notes.let_go);
         let mut budgets = Budgets::new(&disruption_view, now);
         for id in waiting {
-            let Some(claim) = self.state.ledger.claims.get(&id) else {
+            let Some(claim) = self.claim(&id) else {
                 continue;
             };
             let (Some(reason), Some(_)) = (claim.leaving, self.node_of(claim)) else {

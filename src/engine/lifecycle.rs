@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, Launch};
-use crate::engine::in_flight::{ClaimStep, CommandPurpose};
+use crate::engine::in_flight::{ClaimProgress, ClaimStep, CommandPurpose, DrainState};
 use crate::engine::registration::released;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
@@ -50,7 +50,7 @@ impl Engine {
                 continue;
             };
             // A kubelet may register with a name different from the expected one.
-            let claim = self.state.ledger.claims.get(id);
+            let claim = self.claim(id);
             if claim.is_some_and(|claim| {
                 let known = self.node_of(claim);
                 known.is_none_or(|known| known.is_awaited() && !node.is_awaited())
@@ -59,8 +59,7 @@ impl Engine {
             }
         }
         for (id, node) in found {
-            let claim = self.state.ledger.claims.get(&id);
-            let awaited = claim.and_then(|claim| self.node_of(claim));
+            let awaited = self.claim(&id).and_then(|claim| self.node_of(claim));
             if awaited.is_some_and(|awaited| awaited.name != node && awaited.is_awaited()) {
                 self.misnamed(&id, now);
             }
@@ -93,7 +92,7 @@ impl Engine {
                 self.wake_at(at, "a step is to be tried again");
                 continue;
             }
-            let Some(claim) = self.state.ledger.claims.get(&id) else {
+            let Some(claim) = self.claim(&id) else {
                 continue;
             };
             if self.instance_ended(claim) && claim.phase != ClaimPhase::Terminating {
@@ -108,16 +107,13 @@ impl Engine {
     /// Returns whether an instance is certainly gone: the provider reports it, or it is missing
     /// from listings and its kubelet is silent.
     fn instance_ended(&self, claim: &NodeClaim) -> bool {
-        let silent = self.node_of(claim).is_none_or(|node| !node.ready);
-        let ended = claim
-            .instance
-            .as_ref()
-            .is_some_and(|instance| instance.state == InstanceState::Terminated);
-        ended || (claim.instance_is_gone() && silent)
+        let state = claim.instance.as_ref().map(|instance| instance.state);
+        state == Some(InstanceState::Terminated)
+            || (claim.instance_is_gone() && self.node_of(claim).is_none_or(|node| !node.ready))
     }
 
     fn advance(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         match claim.phase {
@@ -219,7 +215,7 @@ impl Engine {
     }
 
     fn launch(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         if claim.instance.is_some() {
@@ -251,7 +247,7 @@ impl Engine {
         if !is_begun && !self.narrow(id, now) || self.ask(id, now) {
             return;
         }
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         let known = self
@@ -266,7 +262,7 @@ impl Engine {
             claim.phase = ClaimPhase::Launching;
             claim.devices = Some(launch.devices.clone());
         }
-        self.works.entry(id.clone()).or_default().launch = Some(launch.clone());
+        self.progress_of(id).launch = Some(launch.clone());
         self.step(id, ClaimStep::Launch, Command::Launch(launch), now);
     }
 
@@ -305,6 +301,27 @@ impl Engine {
             .is_some_and(|version| *version == node.version)
     }
 
+    /// Returns a claim and its Node, if the watch shows it.
+    pub(super) fn claim_and_node(&self, id: &ClaimId) -> Option<(&NodeClaim, &Node)> {
+        let claim = self.claim(id)?;
+        Some((claim, self.node_of(claim)?))
+    }
+
+    /// Returns the claim with this ID.
+    pub(super) fn claim(&self, id: &ClaimId) -> Option<&NodeClaim> {
+        self.state.ledger.claims.get(id)
+    }
+
+    /// Returns the drain of a claim's node.
+    pub(super) fn drain_of(&self, id: &ClaimId) -> Option<&DrainState> {
+        self.works.get(id).map(|progress| &progress.drain)
+    }
+
+    /// Returns the progress of a claim.
+    pub(super) fn progress_of(&mut self, id: &ClaimId) -> &mut ClaimProgress {
+        self.works.entry(id.clone()).or_default()
+    }
+
     /// Returns the Node of a claim, as the watch shows it.
     pub(super) fn node_of(&self, claim: &NodeClaim) -> Option<&Node> {
         self.state.node_of(claim)
@@ -313,7 +330,7 @@ impl Engine {
     /// Terminates the instance of a claim without a drain, because no pods run on it or none can be
     /// evicted. The safeguard may block it.
     pub(super) fn end(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        let claim = self.state.ledger.claims.get(id);
+        let claim = self.claim(id);
         let ambiguous = claim.is_some_and(|claim| self.is_ambiguous(claim, reason));
         if ambiguous || !self.may_end_undrained(id, now) {
             return;
@@ -333,13 +350,13 @@ impl Engine {
                 price: None,
                 pods: 0,
             });
-            self.works.entry(id.clone()).or_default().asked = Some(now);
+            self.progress_of(id).asked = Some(now);
         }
         self.enter(id, ClaimPhase::Terminating, now);
     }
 
     fn terminate(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         let Some(instance) = claim.instance.clone() else {
@@ -348,8 +365,7 @@ impl Engine {
         };
         let runs = runs(claim);
         if runs && !self.may_end(claim, now) {
-            let progress = self.works.entry(id.clone()).or_default();
-            progress.drain.confirmed = None;
+            self.progress_of(id).drain.confirmed = None;
             self.enter(id, ClaimPhase::Draining, now);
             return;
         }
@@ -362,7 +378,7 @@ impl Engine {
             return;
         }
         self.report_slow_termination(id, now);
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         // An instance missing from listings is terminated anyway: only the result proves that it is
@@ -415,38 +431,22 @@ impl Engine {
     /// Returns whether two Nodes have the providerID of a claim's instance, so that a termination
     /// would lose the pods of both. An instance that the provider reclaims is drained anyway.
     pub(super) fn is_ambiguous(&self, claim: &NodeClaim, reason: Reason) -> bool {
-        let live = claim
-            .instance
-            .as_ref()
-            .filter(|instance| instance.state.is_live());
+        let nodes = &self.state.objects.node_instances;
+        let live = claim.live_instance();
         reason != Reason::Interrupted
-            && live.is_some_and(|instance| {
-                self.state
-                    .objects
-                    .node_instances
-                    .is_shared(instance.id.as_str())
-            })
+            && live.is_some_and(|instance| nodes.is_shared(instance.id.as_str()))
     }
 
     /// Returns whether the pods of a disrupted node were evicted, or their time is up.
     fn was_drained(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let confirmed = self
-            .works
-            .get(id)
-            .and_then(|progress| progress.drain.confirmed);
-        let reason = self
-            .state
-            .ledger
-            .claims
-            .get(id)
-            .and_then(|claim| claim.leaving);
-        let at_once = reason.is_some_and(Reason::ends_at_once);
-        confirmed.is_some() || (self.is_over(id, now) && !at_once)
+        let confirmed = self.drain_of(id).and_then(|drain| drain.confirmed);
+        let reason = self.claim(id).and_then(|claim| claim.leaving);
+        confirmed.is_some() || (self.is_over(id, now) && !reason.is_some_and(Reason::ends_at_once))
     }
 
     /// Reports an instance that does not terminate for a long time.
     fn report_slow_termination(&mut self, id: &ClaimId, now: Timestamp) {
-        let claim = self.state.ledger.claims.get(id);
+        let claim = self.claim(id);
         let Some(instance) = claim.and_then(|claim| claim.instance.as_ref()) else {
             return;
         };
@@ -489,12 +489,10 @@ impl Engine {
     /// Returns whether an instance may be terminated now: its node was never untainted, or the
     /// drain was confirmed a moment ago and the taint still exists.
     fn may_end(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        let node = self
-            .node_of(claim)
-            .filter(|node| self.may_run_pods(&claim.record.id, node, now));
-        let confirmed = self.confirmation(claim, now);
-        node.is_none_or(Node::has_disrupted_taint)
-            && confirmed.is_none_or(|confirmed| {
+        self.node_of(claim)
+            .filter(|node| self.may_run_pods(&claim.record.id, node, now))
+            .is_none_or(Node::has_disrupted_taint)
+            && self.confirmation(claim, now).is_none_or(|confirmed| {
                 confirmed.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX)
             })
     }
@@ -507,11 +505,7 @@ impl Engine {
         let id = &claim.record.id;
         let node = self.node_of(claim)?;
         let relies = self.may_run_pods(id, node, now) && !self.is_over(id, now);
-        relies.then(|| {
-            self.works
-                .get(id)
-                .and_then(|progress| progress.drain.confirmed)
-        })
+        relies.then(|| self.drain_of(id).and_then(|drain| drain.confirmed))
     }
 
     /// Returns until when a command may be sent, because decisions become outdated. A termination
@@ -519,7 +513,7 @@ impl Engine {
     pub fn not_after(&self, command: &Command, now: Timestamp) -> Timestamp {
         let (from, span) = match command {
             Command::Terminate { claim, .. } => {
-                let claim = self.state.ledger.claims.get(claim);
+                let claim = self.claim(claim);
                 let relied_on = claim.and_then(|claim| self.confirmation(claim, now));
                 (relied_on.flatten().unwrap_or(now), CONFIRMED_MAX)
             }
@@ -535,7 +529,7 @@ impl Engine {
         let terminated = queued.filter_map(|issued| terminated_claim(&issued.command));
         let barred: BTreeSet<ClaimId> = terminated
             .filter(|id| {
-                let claim = self.state.ledger.claims.get(*id);
+                let claim = self.claim(*id);
                 claim.is_some_and(|claim| runs(claim) && !self.may_end(claim, now))
             })
             .cloned()
@@ -561,9 +555,5 @@ fn terminated_claim(command: &Command) -> Option<&ClaimId> {
 
 /// Returns whether a claim's instance runs, according to listings and results.
 fn runs(claim: &NodeClaim) -> bool {
-    claim
-        .instance
-        .as_ref()
-        .is_some_and(|instance| instance.state.is_live())
-        && !claim.instance_is_gone()
+    claim.live_instance().is_some() && !claim.instance_is_gone()
 }

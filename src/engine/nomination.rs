@@ -109,9 +109,10 @@ impl Engine {
             .values()
             .filter(|nomination| !nomination.out && !nomination.shown);
         let seen = unseen.filter_map(|nomination| nomination.at.checked_add(SHOWN_MAX).ok());
-        if let Some(at) = seen.filter(|at| *at > now).min() {
-            self.wake_at(at, "what pods were told is to be seen");
-        }
+        self.wake_at(
+            seen.filter(|at| *at > now).min(),
+            "what pods were told is to be seen",
+        );
         let (groups, mut changes) = self.to_tell(now);
         self.groups = groups;
         changes.tells.sort_unstable_by(|one, other| {
@@ -130,9 +131,7 @@ impl Engine {
                 claim.pods.remove(&pod);
             }
         }
-        if let Some(at) = changes.due {
-            self.wake_at(at, "a pod is refused by its node");
-        }
+        self.wake_at(changes.due, "a pod is refused by its node");
     }
 
     /// Returns the key of the nodes that are untainted with this one: their plan and wave.
@@ -289,8 +288,7 @@ impl Engine {
             .get(&pod)
             .filter(|nomination| nomination.node == node);
         let tells = known.map_or(0, |nomination| nomination.tells) + 1;
-        let refused = known.filter(|_| tell.open);
-        let refused = refused.map(|nomination| {
+        let refused = known.filter(|_| tell.open).map(|nomination| {
             nomination
                 .refused
                 .map_or((now, 1), |(at, times)| (at, times + 1))
@@ -326,11 +324,8 @@ impl Engine {
         if let Some(nomination) = self.hints.get_mut(pod) {
             (nomination.out, nomination.at) = (false, now);
         }
-        match result {
-            CommandResult::Failed {
-                kind: FailureKind::Denied,
-                ..
-            } if !self.hints_denied.holds() => {
+        match result.failure() {
+            Some(FailureKind::Denied) if !self.hints_denied.holds() => {
                 self.hints_denied.set(now);
                 let why = "nominations are not permitted";
                 self.cancel_queued(
@@ -340,10 +335,7 @@ impl Engine {
                 );
             }
             // The command was not sent.
-            CommandResult::Failed {
-                kind: FailureKind::Withdrawn,
-                ..
-            } => drop(self.hints.remove(pod)),
+            Some(FailureKind::Withdrawn) => drop(self.hints.remove(pod)),
             _ => {}
         }
     }
@@ -355,11 +347,10 @@ impl Engine {
         result: &CommandResult,
         now: Timestamp,
     ) {
-        let is_removed = !matches!(result, CommandResult::Failed { kind, .. } if !matches!(
-            kind,
-            FailureKind::Conflict | FailureKind::Gone
-        ));
-        if is_removed {
+        if matches!(
+            result.failure(),
+            None | Some(FailureKind::Conflict | FailureKind::Gone)
+        ) {
             self.hints.remove(pod);
         } else if let Some(nomination) = self.hints.get_mut(pod) {
             (nomination.out, nomination.at) = (false, now);
@@ -374,9 +365,7 @@ impl Engine {
     /// Returns whether a tainted node may be untainted: its pods are nominated, so that the
     /// scheduler reserves its capacity, and so are the pods of the other nodes of its plan.
     pub(super) fn may_open(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let claim = self.state.ledger.claims.get(id);
-        let Some((claim, node)) = claim.and_then(|claim| Some((claim, self.node_of(claim)?)))
-        else {
+        let Some((claim, node)) = self.claim_and_node(id) else {
             return false;
         };
         let held = self.is_held(claim, now);
@@ -412,9 +401,7 @@ impl Engine {
         let progress = self.works.entry(id.clone()).or_default();
         let begun = *progress.hinting.get_or_insert(now);
         let latest = begun.checked_add(HINTS_MAX).ok().filter(|at| now < *at);
-        if let Some(at) = latest {
-            self.wake_at(at, "pods are told of their node");
-        }
+        self.wake_at(latest, "pods are told of their node");
         latest.is_none()
     }
 }

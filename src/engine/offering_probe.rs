@@ -22,7 +22,7 @@ impl Engine {
     /// tries this offering, the claim waits. If it is unavailable, the pods of the claim are
     /// planned again.
     pub(super) fn narrow(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return false;
         };
         if self.state.holds.is_empty() {
@@ -78,8 +78,7 @@ impl Engine {
     /// Returns whether a launch of the claim is in flight, or its usage was requested from the
     /// fleet.
     fn is_trying(&self, id: &ClaimId) -> bool {
-        let claim = self.state.ledger.claims.get(id);
-        claim.is_some_and(|claim| match claim.phase {
+        self.claim(id).is_some_and(|claim| match claim.phase {
             ClaimPhase::Planned => self.works.get(id).is_some_and(ClaimProgress::is_asked_for),
             phase => phase == ClaimPhase::Launching,
         })

@@ -69,9 +69,7 @@ impl Engine {
         if let Some(due) = plan::next_due(&plan.kept) {
             self.wake_at(due, "a node may be empty, or broken, for long enough");
         }
-        if let Some(at) = self.next_age(now) {
-            self.wake_at(at, "a node is as old as it may be");
-        }
+        self.wake_at(self.next_age(now), "a node is as old as it may be");
         self.report_blocked_disruptions(&plan, false);
         self.report_eligible(&plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
         self.stays.swept(&mut plan);
@@ -173,9 +171,8 @@ impl Engine {
         let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
         self.batch.observe(&waiting, now);
         self.batch.set_closes(self.batch_closes(now));
-        if let Some(at) = self.state.next_release(now) {
-            self.wake_at(at, "pods are expected on a node no more");
-        }
+        let release = self.state.next_release(now);
+        self.wake_at(release, "pods are expected on a node no more");
         let lacking = self.state.lacking();
         let numbers = self.numbers.due(&lacking);
         let pods = self.batch.due(&self.state.cluster.batching);
@@ -189,8 +186,7 @@ impl Engine {
             self.reports.extend(ended.into_iter().map(Report::Enough));
             return;
         };
-        if due > now {
-            self.wake_at(due, "nodes are to be planned");
+        if self.waits_until(due, "nodes are to be planned", now) {
             return;
         }
         if let Some(at) = self.denied_until(now) {
@@ -303,14 +299,11 @@ impl Engine {
     fn report_unplaced(&mut self, plan: &Plan) -> bool {
         let mut changed = false;
         let mut reported = BTreeMap::new();
-        for UnschedulablePod { pod, reasons } in &plan.unplaced {
+        for unplaced in &plan.unplaced {
+            let UnschedulablePod { pod, reasons } = unplaced;
             if self.told.get(pod) != Some(reasons) {
                 changed = true;
-                let unplaced = UnschedulablePod {
-                    pod: pod.clone(),
-                    reasons: reasons.clone(),
-                };
-                self.report(Report::Unplaced(unplaced));
+                self.report(Report::Unplaced(unplaced.clone()));
             }
             reported.insert(pod.clone(), reasons.clone());
         }
@@ -426,19 +419,15 @@ impl Engine {
             offerings: launch.offerings.len(),
             pods: launch.pods.clone(),
         };
+        if fresh || self.manages() {
+            self.report(report);
+        }
         if !self.manages() {
-            if fresh {
-                self.report(report);
-            }
             return;
         }
-        self.report(report);
         let mut claim = NodeClaim::new(ClaimRecord { id, ..record }, ClaimPhase::Planned, now);
-        claim.offerings = launch
-            .offerings
-            .into_iter()
-            .map(|(offering, _)| offering)
-            .collect();
+        let offerings = launch.offerings.into_iter();
+        claim.offerings = offerings.map(|(offering, _)| offering).collect();
         claim.labels = launch.labels;
         claim.pods = launch.pods.into_iter().collect();
         self.state.ledger.insert(claim);

@@ -5,8 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::drain::deadline::unfinished;
-use crate::engine::in_flight::{ClaimStep, CommandPurpose};
-use crate::engine::in_place_update::patch_values;
+use crate::engine::in_flight::ClaimStep;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName};
@@ -40,7 +39,7 @@ const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 
 impl Engine {
     pub(super) fn register(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return;
         };
         let node = self.node_of(claim);
@@ -103,32 +102,24 @@ impl Engine {
     /// exist although the watch does not show it.
     fn is_confirmed_missing(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let resets = self.looking.listings(ObjectKind::Node);
-        let progress = self.works.entry(id.clone()).or_default();
-        if progress.overdue.is_some_and(|(_, before)| resets > before) {
+        let overdue = self.progress_of(id).overdue;
+        if overdue.is_some_and(|(_, before)| resets > before) {
             return true;
         }
         // The requested listing may be lost, so request it again.
-        let asked = progress.overdue.map(|(asked, _)| asked);
-        let next = asked.and_then(|at| at.checked_add(LOOK_AGAIN).ok());
-        if let Some(at) = next.filter(|at| *at > now) {
-            self.wake_at(at, "nodes are to be listed once more");
+        let next = overdue.and_then(|(asked, _)| asked.checked_add(LOOK_AGAIN).ok());
+        if self.waits_until(next, "nodes are to be listed once more", now) {
             return false;
         }
-        progress.overdue = Some((now, resets));
-        let rewatch = Command::Rewatch {
-            kind: ObjectKind::Node,
-        };
-        self.issue(rewatch, CommandPurpose::Rewatch(ObjectKind::Node), now);
-        self.wake_at(
-            now.checked_add(LOOK_AGAIN).unwrap_or(now),
-            "nodes are to be listed once more",
-        );
+        self.progress_of(id).overdue = Some((now, resets));
+        self.rewatch(ObjectKind::Node, now);
+        let next = now.checked_add(LOOK_AGAIN).unwrap_or(now);
+        self.wake_at(next, "nodes are to be listed once more");
         false
     }
 
     fn send_registration(&mut self, id: &ClaimId, closed: bool, now: Timestamp) {
-        let claim = self.state.ledger.claims.get(id);
-        let known = claim.and_then(|claim| Some((claim, self.node_of(claim)?)));
+        let known = self.claim_and_node(id);
         let Some((claim, node)) = known.filter(|(_, node)| !self.is_stale(id, node)) else {
             return;
         };
@@ -151,10 +142,9 @@ impl Engine {
         let catalog = self.state.catalog_of(&claim.record.pool);
         let key = &instance.offering;
         let instance_type = catalog.get(key.instance_type.as_str());
-        let of_type = instance_type
+        let mut labels: Labels = instance_type
             .into_iter()
-            .flat_map(|instance_type| instance_type.requirements.iter());
-        let mut labels: Labels = of_type
+            .flat_map(|instance_type| instance_type.requirements.iter())
             .filter(|(key, _)| !OF_OFFERINGS.contains(key))
             .filter_map(|(key, requirement)| {
                 let only = requirement
@@ -204,17 +194,10 @@ impl Engine {
         ] {
             annotations.insert(key.to_owned(), value);
         }
-        let mut taints: Vec<Taint> = node
-            .taints
-            .iter()
-            .filter(|taint| taint.key != TAINT_UNREGISTERED || closed)
-            .cloned()
-            .collect();
-        if node
-            .labels
-            .get(DO_NOT_SYNC_TAINTS)
-            .is_none_or(|value| value != "true")
-        {
+        let mut taints = node.taints.clone();
+        taints.retain(|taint| taint.key != TAINT_UNREGISTERED || closed);
+        let synced = node.labels.get(DO_NOT_SYNC_TAINTS);
+        if synced.is_none_or(|value| value != "true") {
             for wanted in pool.taints.iter().chain(&claim.record.startup_taints) {
                 if !taints.iter().any(|taint| taint.matches(wanted)) {
                     taints.push(wanted.clone());
@@ -225,7 +208,7 @@ impl Engine {
             labels.insert(INITIALIZED.to_owned(), "true".to_owned());
             annotations.insert(INITIALIZED_AT.to_owned(), now.to_string());
         }
-        let mut annotations = patch_values(annotations);
+        let mut annotations = NodePatch::set_values(annotations);
         let awaiting = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
         let present = awaiting
             .into_iter()
@@ -234,7 +217,7 @@ impl Engine {
         NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
-            labels: patch_values(labels),
+            labels: NodePatch::set_values(labels),
             annotations,
             taints: Some(taints),
             finalizers: self.finalizers_of(node),
@@ -249,21 +232,15 @@ impl Engine {
         if wanted == node.has_finalizer() || node.deleting.is_some() {
             return None;
         }
-        let others = node
-            .finalizers
-            .iter()
-            .filter(|finalizer| *finalizer != FINALIZER);
         let finalizer = wanted.then(|| FINALIZER.to_owned());
-        Some(others.cloned().chain(finalizer).collect())
+        Some(other_finalizers(node).chain(finalizer).collect())
     }
 
     pub(super) fn initialize(&mut self, id: &ClaimId, now: Timestamp) {
         if !self.stands(id, now) {
             return;
         }
-        let claim = self.state.ledger.claims.get(id);
-        let Some((claim, node)) = claim.and_then(|claim| Some((claim, self.node_of(claim)?)))
-        else {
+        let Some((claim, node)) = self.claim_and_node(id) else {
             return;
         };
         if node.is_initialized() {
@@ -285,11 +262,9 @@ impl Engine {
             return;
         }
         let patch = NodePatch {
-            node: node.name.clone(),
-            version: node.version.clone(),
             labels: vec![(INITIALIZED.to_owned(), Some("true".to_owned()))],
             annotations: vec![(INITIALIZED_AT.to_owned(), Some(now.to_string()))],
-            ..NodePatch::default()
+            ..NodePatch::for_node(node)
         };
         let started = self.has_started(claim, node, &node.taints) && !self.is_stale(id, node);
         self.wake_at(deadline, "an initialization is overdue");
@@ -301,7 +276,7 @@ impl Engine {
     /// Returns the patch that untaints a node. It also marks the node as initialized if nothing
     /// else is missing.
     fn opening(&self, id: &ClaimId, now: Timestamp) -> Option<NodePatch> {
-        let claim = self.state.ledger.claims.get(id)?;
+        let claim = self.claim(id)?;
         let node = self
             .node_of(claim)
             .filter(|node| !self.is_stale(id, node))?;
@@ -311,12 +286,10 @@ impl Engine {
         let label = (INITIALIZED.to_owned(), Some("true".to_owned()));
         let annotation = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
         Some(NodePatch {
-            node: node.name.clone(),
-            version: node.version.clone(),
             labels: Vec::from_iter(started.then_some(label)),
             annotations: Vec::from_iter(started.then_some(annotation)),
             taints: Some(taints),
-            ..NodePatch::default()
+            ..NodePatch::for_node(node)
         })
     }
 
@@ -348,8 +321,7 @@ impl Engine {
         if !self.stands(id, now) {
             return;
         }
-        let claim = self.state.ledger.claims.get(id);
-        let known = claim.and_then(|claim| Some((claim, self.node_of(claim)?)));
+        let known = self.claim_and_node(id);
         let Some((claim, node)) =
             known.filter(|(_, node)| node.deleting.is_none() && !self.is_stale(id, node))
         else {
@@ -371,10 +343,8 @@ impl Engine {
             self.step(id, ClaimStep::Demote, Command::PatchNode(patch), now);
         } else if finalizers.is_some() {
             let patch = NodePatch {
-                node: node.name.clone(),
-                version: node.version.clone(),
                 finalizers,
-                ..NodePatch::default()
+                ..NodePatch::for_node(node)
             };
             self.step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
         }
@@ -386,7 +356,7 @@ impl Engine {
         if self.node_vanished(id, now) {
             return false;
         }
-        let claim = self.state.ledger.claims.get(id);
+        let claim = self.claim(id);
         let node = claim.and_then(|claim| self.node_of(claim));
         if let Some(node) = node.filter(|node| node.deleting.is_some() && node.has_finalizer()) {
             let shared = claim.is_some_and(|claim| self.is_ambiguous(claim, Reason::Deleted));
@@ -410,7 +380,7 @@ impl Engine {
     /// Returns whether a registered claim's Node is gone. Its instance is terminated after a while,
     /// but not while the cluster state is out of sync.
     pub(super) fn node_vanished(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return true;
         };
         if self.node_of(claim).is_some() {
@@ -475,12 +445,14 @@ impl Engine {
             self.deadline(since, EVICTS_AFTER),
             self.deadline(since, EVICTS_MAX),
         );
-        if from > now {
-            self.wake_at(from, "the pods of a node that has vanished may be evicted");
+        if self.waits_until(
+            from,
+            "the pods of a node that has vanished may be evicted",
+            now,
+        ) {
             return false;
         }
-        let claim = self.state.ledger.claims.get(id);
-        let accepted = claim.is_some_and(|claim| self.is_accepted(claim));
+        let accepted = self.claim(id).is_some_and(|claim| self.is_accepted(claim));
         let is_deleted = self.looking.gone_nodes.contains(node);
         let may = is_deleted && self.manages() && self.is_ready() && until > now;
         may && (accepted || self.is_within_safeguard(id, now))
@@ -496,17 +468,19 @@ impl Engine {
     }
 }
 
+/// Returns the finalizers of a Node, except Outrigger's.
+fn other_finalizers(node: &Node) -> impl Iterator<Item = String> {
+    let finalizers = node.finalizers.iter();
+    finalizers
+        .filter(|finalizer| *finalizer != FINALIZER)
+        .cloned()
+}
+
 /// Returns the patch that removes Outrigger's finalizer from a Node, if it has it.
 pub(super) fn released(node: &Node) -> Option<NodePatch> {
-    let others = node
-        .finalizers
-        .iter()
-        .filter(|finalizer| *finalizer != FINALIZER);
     node.has_finalizer().then(|| NodePatch {
-        node: node.name.clone(),
-        version: node.version.clone(),
-        finalizers: Some(others.cloned().collect()),
-        ..NodePatch::default()
+        finalizers: Some(other_finalizers(node).collect()),
+        ..NodePatch::for_node(node)
     })
 }
 
@@ -525,10 +499,8 @@ fn demotion(claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
         let capacity_type = (CAPACITY_TYPE.to_owned(), Some(bought.as_str().to_owned()));
         let removed = OF_RESERVATIONS.map(|key| (key.to_owned(), None));
         NodePatch {
-            node: node.name.clone(),
-            version: node.version.clone(),
             labels: [capacity_type].into_iter().chain(removed).collect(),
-            ..NodePatch::default()
+            ..NodePatch::for_node(node)
         }
     })
 }

@@ -207,7 +207,7 @@ impl Engine {
     }
 
     fn site_of(&self, id: &ClaimId) -> Option<(PoolName, Zone, &NodeClaim)> {
-        let claim = self.state.ledger.claims.get(id)?;
+        let claim = self.claim(id)?;
         let zone = claim.instance.as_ref()?.offering.zone.clone();
         Some((claim.record.pool.clone(), zone, claim))
     }

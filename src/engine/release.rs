@@ -18,9 +18,7 @@ pub fn release(node: &Node, installation: &str) -> Option<NodePatch> {
         return None;
     }
     let mut patch = NodePatch {
-        node: node.name.clone(),
-        version: node.version.clone(),
-        ..NodePatch::default()
+        ..NodePatch::for_node(node)
     };
     if closed {
         patch = untaint_patch(node);

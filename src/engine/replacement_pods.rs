@@ -255,8 +255,7 @@ impl Engine {
             return;
         };
         if from.leaving == Some(Reason::Underutilized) {
-            let mut claims = self.state.ledger.claims.iter();
-            let place = claims.find(|(_, claim)| {
+            let place = self.state.ledger.claims.iter().find(|(_, claim)| {
                 is_for_reschedulable(claim) && claim.takes_pods() && claim.pods.contains(&known.key)
             });
             let departed = EvictedPod {
@@ -284,8 +283,8 @@ impl Engine {
         let pods = &self.state.objects.pods;
         let mut leaves = false;
         for pod in claim.pods.iter().filter_map(|key| pods.get(key)) {
-            let is_old = |at| now.duration_since(at) >= WAITS_MAX;
-            if pod.is_waiting() && pod.created.is_some_and(is_old) {
+            let created = pod.created.filter(|_| pod.is_waiting());
+            if created.is_some_and(|at| now.duration_since(at) >= WAITS_MAX) {
                 return false;
             }
             leaves |= !pod.is_waiting() && self.state.is_mover(pod, now);
@@ -319,8 +318,7 @@ impl Engine {
         if claim.phase != ClaimPhase::Registered || !self.opens_late(claim) {
             return false;
         }
-        let node = self.state.node_of(claim);
-        node.is_some_and(|node| {
+        self.state.node_of(claim).is_some_and(|node| {
             let mut taints = node.taints.clone();
             taints.retain(|taint: &Taint| taint.key != TAINT_UNREGISTERED);
             self.has_started(claim, node, &taints)

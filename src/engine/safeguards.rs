@@ -90,13 +90,11 @@ impl Engine {
         let total = disruption_view.candidates.len() + disruption_view.going.len();
         let mut nodes = due(&disruption_view, now);
         if let Some(cluster) = before {
-            let allowed = due(
-                &DisruptionView {
-                    cluster,
-                    ..disruption_view
-                },
-                now,
-            );
+            let earlier = DisruptionView {
+                cluster,
+                ..disruption_view
+            };
+            let allowed = due(&earlier, now);
             nodes.retain(|node| {
                 held.is_some_and(|approval| approval.nodes.contains(node))
                     || !allowed.contains(node)
@@ -145,10 +143,10 @@ impl Engine {
     fn is_untainted(&self, id: &ClaimId, claim: &NodeClaim) -> bool {
         self.works.get(id).is_none_or(|progress| {
             let node = self.state.node_of(claim);
-            let lost = || node.is_some_and(|node| self.has_lost_taint(id, node));
             !progress.drain.released
                 && progress.step.is_none()
-                && (progress.drain.tainted.is_none() || lost())
+                && (progress.drain.tainted.is_none()
+                    || node.is_some_and(|node| self.has_lost_taint(id, node)))
         })
     }
 

@@ -58,13 +58,9 @@ impl Engine {
             }
             None => self.whole(now),
         }
-        if let Some(at) = self
-            .state
-            .views
-            .next_stale(now, self.state.cluster.api.silence_max())
-        {
-            self.wake_at(at, "a watch may be stale");
-        }
+        let silence_max = self.state.cluster.api.silence_max();
+        let stale_at = self.state.views.next_stale(now, silence_max);
+        self.wake_at(stale_at, "a watch may be stale");
     }
 
     /// Returns why the cluster state is incomplete, if it is.
@@ -152,10 +148,8 @@ impl Engine {
                     _ => false,
                 });
         let wait = if moving { LISTING_APART } else { LISTING_IDLE };
-        let last = self
-            .looking
-            .listing_asked
-            .max(self.state.ledger.listed_at());
+        let listed = self.state.ledger.listed_at();
+        let last = self.looking.listing_asked.max(listed);
         let due = last.map_or(now, |at| at.checked_add(wait).unwrap_or(now));
         if self.looking.listing {
             return;
@@ -249,12 +243,14 @@ impl Engine {
                 continue;
             }
             retry.failed(now, &mut self.rng);
-            self.issue(
-                Command::Rewatch { kind },
-                CommandPurpose::Rewatch(kind),
-                now,
-            );
+            self.rewatch(kind, now);
         }
+    }
+
+    /// Requests a new listing of a kind.
+    pub(super) fn rewatch(&mut self, kind: ObjectKind, now: Timestamp) {
+        let command = Command::Rewatch { kind };
+        self.issue(command, CommandPurpose::Rewatch(kind), now);
     }
 
     /// Handles a probe. If the objects exist, the watch is restarted; if not, the listing is
@@ -274,25 +270,14 @@ impl Engine {
                 self.looking.probing.remove(&kind);
                 self.state.views.believe(kind);
             }
-            (Some(_), _) => {
-                self.state.views.doubt(kind);
-                self.issue(
-                    Command::Rewatch { kind },
-                    CommandPurpose::Rewatch(kind),
-                    now,
-                );
-                self.looking
-                    .probing
-                    .entry(kind)
-                    .or_default()
-                    .failed(now, &mut self.rng);
+            (alive, _) => {
+                if alive.is_some() {
+                    self.state.views.doubt(kind);
+                    self.rewatch(kind, now);
+                }
+                let retry = self.looking.probing.entry(kind).or_default();
+                retry.failed(now, &mut self.rng);
             }
-            (None, _) => self
-                .looking
-                .probing
-                .entry(kind)
-                .or_default()
-                .failed(now, &mut self.rng),
         }
     }
 }

@@ -57,17 +57,12 @@ impl Engine {
     fn note_used(&mut self) {
         let claims = &self.state.ledger.claims;
         self.undrained.used.retain(|id| claims.contains_key(id));
-        let known = &self.undrained.used;
-        let claims = claims
-            .values()
-            .filter(|claim| !known.contains(&claim.record.id));
-        let used = claims
-            .filter(|claim| {
-                let node = self.state.node_of(claim);
-                node.is_some_and(|node| node.ready || self.has_pods(&node.name))
-            })
-            .map(|claim| claim.record.id.clone());
-        let used: Vec<ClaimId> = used.collect();
+        let used = claims.iter().filter(|(id, claim)| {
+            let node = self.state.node_of(claim);
+            !self.undrained.used.contains(*id)
+                && node.is_some_and(|node| node.ready || self.has_pods(&node.name))
+        });
+        let used: Vec<ClaimId> = used.map(|(id, _)| id.clone()).collect();
         self.undrained.used.extend(used);
     }
 
@@ -136,8 +131,7 @@ impl Engine {
         let offers = &mut self.undrained.offers;
         if !offers.iter().any(|known| known.id == offer.id) {
             offers.push_back(offer.clone());
-            let extra = offers.len().saturating_sub(OFFERS);
-            offers.drain(..extra);
+            offers.drain(..offers.len().saturating_sub(OFFERS));
         }
         offer
     }
@@ -147,8 +141,7 @@ impl Engine {
     /// may be deleted before a listing shows it.
     pub(super) fn missing_nodes(&mut self) -> Option<Mismatch> {
         let asked = self.looking.listing_answered?;
-        let missing = self.undrained.missing.iter();
-        let sure = missing.filter(|(_, since)| {
+        let sure = self.undrained.missing.iter().filter(|(_, since)| {
             !self.looking.ready || asked.duration_since(**since) >= LISTING_APART
         });
         let claims: BTreeSet<ClaimId> = sure.clone().map(|(id, _)| id.clone()).collect();
@@ -196,14 +189,18 @@ impl Engine {
     /// Returns whether the instance of a claim may be terminated without a drain now. Recent
     /// terminations count, and so do claims without a Node, which may be next.
     pub(super) fn may_end_undrained(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let Some(claim) = self.claim(id) else {
             return false;
         };
         let granted = self
             .works
             .get(id)
             .is_some_and(|progress| progress.undrained);
-        if !is_live(claim) || granted || self.never_came(claim) || self.is_accepted(claim) {
+        if claim.live_instance().is_none()
+            || granted
+            || self.never_came(claim)
+            || self.is_accepted(claim)
+        {
             return true;
         }
         let unmarked = claim.record.origin.cluster_uid.is_none();
@@ -221,7 +218,7 @@ impl Engine {
         }
         // It counts as terminated from here on.
         self.undrained.missing.remove(id);
-        self.works.entry(id.clone()).or_default().undrained = true;
+        self.progress_of(id).undrained = true;
         true
     }
 
@@ -285,9 +282,10 @@ impl Engine {
                 .braked
                 .iter()
                 .filter(|id| {
-                    let claim = self.state.ledger.claims.get(*id);
-                    claim.is_some_and(|claim| {
-                        is_live(claim) && !self.is_well(claim) && !self.is_accepted(claim)
+                    self.claim(*id).is_some_and(|claim| {
+                        claim.live_instance().is_some()
+                            && !self.is_well(claim)
+                            && !self.is_accepted(claim)
                     })
                 })
                 .cloned(),
@@ -313,10 +311,4 @@ impl Engine {
     pub fn held_ends(&self) -> Option<&HeldEnds> {
         self.undrained.held.as_ref()
     }
-}
-
-/// Returns whether the instance of a claim runs, according to listings and results.
-fn is_live(claim: &NodeClaim) -> bool {
-    let instance = claim.instance.as_ref();
-    instance.is_some_and(|instance| instance.state.is_live())
 }

@@ -281,19 +281,14 @@ impl State {
         now: Timestamp,
     ) -> Candidate<'a> {
         let name = node.name.as_str();
-        let stamp = node
-            .annotations
-            .get(INITIALIZED_AT)
-            .and_then(|text| text.parse().ok());
-        let seen = claim
-            .filter(|claim| claim.phase == ClaimPhase::Initialized)
-            .map(|claim| claim.since);
+        let stamp = node.annotations.get(INITIALIZED_AT);
+        let stamp = stamp.and_then(|text| text.parse().ok());
+        let seen = claim.filter(|claim| claim.phase == ClaimPhase::Initialized);
         let offline = claim.is_none().then_some(node.created).flatten();
-        let initialized = if node.is_initialized() {
-            stamp.or(seen).or(offline)
-        } else {
-            None
-        };
+        let initialized = stamp
+            .or(seen.map(|claim| claim.since))
+            .or(offline)
+            .filter(|_| node.is_initialized());
         let started = self.started.filter(|_| claim.is_some());
         let totals = self.objects.disruption_cost_of(name);
         let promised = claim.is_some_and(|claim| self.expects_pods(claim, now));

@@ -164,13 +164,7 @@ impl State {
     /// Claims of Outrigger whose instance is running, according to listings and call results.
     pub fn running_claims(&self) -> impl Iterator<Item = &NodeClaim> {
         let claims = self.ledger.claims.values();
-        claims.filter(|claim| {
-            let live = claim
-                .instance
-                .as_ref()
-                .is_some_and(|instance| instance.state.is_live());
-            live && !claim.foreign
-        })
+        claims.filter(|claim| claim.live_instance().is_some() && !claim.foreign)
     }
 
     /// Returns a mismatch between the API server and the instances, if the view is complete.
@@ -179,15 +173,8 @@ impl State {
             return Some(Mismatch::Unidentified);
         };
         let lease = self.cluster.lease.to_string();
-        if let Some((launched_for, instances)) = self.foreign(
-            |origin| {
-                origin
-                    .cluster_uid
-                    .as_ref()
-                    .map(|cluster_uid| cluster_uid.0.clone())
-            },
-            here.as_str(),
-        ) {
+        let uid_of = |origin: &ClaimOrigin| Some(origin.cluster_uid.as_ref()?.0.clone());
+        if let Some((launched_for, instances)) = self.foreign(uid_of, here.as_str()) {
             return Some(Mismatch::OtherCluster {
                 id: self.identity_id(&launched_for)?,
                 launched_for: launched_for.into(),
@@ -287,20 +274,20 @@ impl State {
     /// Instance IDs in `providerID` of Nodes; only of ready Nodes if `ready`.
     pub fn instances_of_nodes(&self, ready: bool) -> HashSet<&str> {
         let nodes = self.objects.nodes.values();
-        let nodes = nodes.filter(|node| !ready || node.ready);
-        nodes.filter_map(|node| node.instance_id()).collect()
+        nodes
+            .filter(|node| !ready || node.ready)
+            .filter_map(|node| node.instance_id())
+            .collect()
     }
 
     /// Returns whether claims of version 0.1, which lack a cluster UID, belong to this API server:
     /// a ready Node is one of them.
     pub fn knows_unmarked_claims(&self) -> bool {
         let ready = self.instances_of_nodes(true);
-        let mut unmarked = self
-            .running_claims()
-            .filter(|claim| claim.record.origin.cluster_uid.is_none());
-        unmarked.any(|claim| {
+        self.running_claims().any(|claim| {
             let instance = claim.instance.as_ref();
-            instance.is_some_and(|instance| ready.contains(instance.id.as_str()))
+            claim.record.origin.cluster_uid.is_none()
+                && instance.is_some_and(|instance| ready.contains(instance.id.as_str()))
         })
     }
 }

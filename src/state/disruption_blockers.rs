@@ -240,8 +240,7 @@ impl State {
         if !totals.is_guarded() && !feared && !pdb_index.are_over(&node.name) {
             return None;
         }
-        let mut pods = self.objects.pods_on(node.name.as_str());
-        pods.find_map(|pod| {
+        self.objects.pods_on(node.name.as_str()).find_map(|pod| {
             let blocker = self.hold(pod, safety, pdb_index.cover(pod), now)?;
             Some(DisruptionBlocker::Pod(pod.key.clone(), blocker))
         })

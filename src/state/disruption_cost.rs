@@ -105,8 +105,7 @@ impl DisruptionCost {
     /// Returns the utilization of cpu or memory without DaemonSet and static pods, whichever is
     /// higher, in per cent rounded down. `None` if there is neither resource.
     pub(super) fn utilization(&self, allocatable: &Resources) -> Option<u32> {
-        let cpu = percent(self.cpu_milli, allocatable.cpu_milli);
-        cpu.max(percent(self.memory, allocatable.memory))
+        percent(self.cpu_milli, allocatable.cpu_milli).max(percent(self.memory, allocatable.memory))
     }
 }
 
@@ -175,13 +174,16 @@ mod tests {
         let mut all = DisruptionCost::default();
         let nothing = all.clone();
         for (pod, [holds, guarded, risky, odd], cpu_milli) in &cases {
-            let mut own = DisruptionCost::default();
-            own.add(pod);
+            let mut totals = DisruptionCost::default();
+            totals.add(pod);
             let cost = if *holds { COST_OF_ONE } else { 0 };
-            assert_eq!((own.holding(), own.cost()), (usize::from(*holds), cost));
-            let said = [own.is_guarded(), own.is_risky(), own.is_odd()];
+            assert_eq!(
+                (totals.holding(), totals.cost()),
+                (usize::from(*holds), cost)
+            );
+            let said = [totals.is_guarded(), totals.is_risky(), totals.is_odd()];
             assert_eq!(said, [*guarded, *risky, *odd], "{}", pod.key);
-            assert_eq!(own.cpu_milli, *cpu_milli, "{}", pod.key);
+            assert_eq!(totals.cpu_milli, *cpu_milli, "{}", pod.key);
             all.add(pod);
         }
         assert_eq!((all.holding(), all.cost()), (4, 4 * COST_OF_ONE));

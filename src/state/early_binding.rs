@@ -28,12 +28,10 @@ impl State {
         labels: &Labels,
         taints: &[Taint],
     ) -> Vec<&'a Pod> {
-        let instance = claim.instance.as_ref();
-        let node = instance.and_then(|instance| instance.node.as_ref());
         let catalog = self.catalog_of(&claim.record.pool);
         let instance_type =
             offering_of(claim).and_then(|offering| catalog.get(offering.instance_type.as_str()));
-        let Some((node, instance_type)) = node.zip(instance_type) else {
+        let Some((node, instance_type)) = claim.expected_node().zip(instance_type) else {
             return Vec::new();
         };
         let name = node.name.as_str();
@@ -182,15 +180,15 @@ mod tests {
 
     /// Which of these pods may be bound to the node of a claim that was planned for all of them.
     fn bindable(pods: &[Pod], taints: &[Taint]) -> String {
-        let mut own = claim("c", Some("n"), ClaimPhase::Launched);
-        own.node = None;
+        let mut node_claim = claim("c", Some("n"), ClaimPhase::Launched);
+        node_claim.node = None;
         let catalog = Arc::new(Catalog::shipped());
         let shape = catalog.get("m5.large").expect("it ships");
-        let instance = own.instance.as_mut().expect("an instance");
+        let instance = node_claim.instance.as_mut().expect("an instance");
         instance.offering.instance_type = shape.name.clone();
         let node = ExpectedNode::of_ec2("n", &"zone".into(), &"i-n".into());
         instance.node = Some(Box::new(node));
-        own.pods = pods.iter().map(|pod| pod.key.clone()).collect();
+        node_claim.pods = pods.iter().map(|pod| pod.key.clone()).collect();
         let mut state = State {
             catalog,
             ..State::default()
@@ -216,7 +214,7 @@ mod tests {
             state.objects.apply(pod.clone().into(), NOW);
         }
         let labels = Labels::from([("team".to_owned(), "a".to_owned())]);
-        let all = state.bindable(&own, &labels, taints);
+        let all = state.bindable(&node_claim, &labels, taints);
         let names: Vec<&str> = all.iter().map(|pod| pod.key.name.as_str()).collect();
         names.join(" ")
     }

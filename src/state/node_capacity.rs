@@ -181,11 +181,7 @@ impl State {
         let mut room = room_to_come(host, pool, offerings_of(claim), catalog, &claim.labels)?;
         self.take_adapters(claim, &mut room.free);
         // Pods may be bound to it before its Node is observed.
-        let node = claim
-            .instance
-            .as_ref()
-            .and_then(|instance| instance.node.as_ref());
-        if let Some(node) = node {
+        if let Some(node) = claim.expected_node() {
             let load = self.objects.load(node.name.as_str());
             room.free.subtract(&load.requests());
             room.host_ports.extend(load.host_ports());
@@ -356,7 +352,7 @@ fn are_always_met(requirements: &Requirements, labels: &Requirements) -> bool {
 }
 
 /// Returns the offering of the instance, once it exists.
-pub(super) fn offering_of(claim: &NodeClaim) -> Option<&OfferingKey> {
+pub(crate) fn offering_of(claim: &NodeClaim) -> Option<&OfferingKey> {
     claim.instance.as_ref().map(|instance| &instance.offering)
 }
 
@@ -459,9 +455,9 @@ mod tests {
 
     fn changed(name: &str, change: impl FnOnce(&mut Node)) -> WatchedObject {
         match node(name) {
-            WatchedObject::Node(mut own) => {
-                change(&mut own);
-                WatchedObject::Node(own)
+            WatchedObject::Node(mut changed_node) => {
+                change(&mut changed_node);
+                WatchedObject::Node(changed_node)
             }
             other => other,
         }
@@ -470,8 +466,8 @@ mod tests {
     fn room(state: &State, node: &str) -> ExistingNode {
         let host = NodeRef::Node(node.into());
         let rooms = state.snapshot(NOW).rooms;
-        let own = rooms.into_iter().find(|room| room.host == host);
-        own.expect("every node is a room")
+        let found = rooms.into_iter().find(|room| room.host == host);
+        found.expect("every node is a room")
     }
 
     #[test]
@@ -482,10 +478,10 @@ mod tests {
         };
         let in_phase = |phase: ClaimPhase| Some(claim("c", Some("n"), phase));
         let leaving = || {
-            let mut own = claim("c", Some("n"), ClaimPhase::Draining);
-            own.leaving = Some(Reason::Expired);
-            own.since = NOW - GOING;
-            Some(own)
+            let mut leaving = claim("c", Some("n"), ClaimPhase::Draining);
+            leaving.leaving = Some(Reason::Expired);
+            leaving.since = NOW - GOING;
+            Some(leaving)
         };
         let cases: [(&str, WatchedObject, Option<NodeClaim>, bool); 10] = [
             ("plain", node("n"), None, true),
@@ -494,13 +490,13 @@ mod tests {
             ("other taint", tainted("a/b"), None, true),
             (
                 "cordoned",
-                changed("n", |own| own.unschedulable = true),
+                changed("n", |changed_node| changed_node.unschedulable = true),
                 None,
                 false,
             ),
             (
                 "deleted",
-                changed("n", |own| own.deleting = Some(NOW)),
+                changed("n", |changed_node| changed_node.deleting = Some(NOW)),
                 None,
                 false,
             ),
@@ -516,7 +512,9 @@ mod tests {
         ];
         for (name, node, claim, open) in cases {
             let mut state = state();
-            claim.into_iter().for_each(|own| state.ledger.insert(own));
+            claim
+                .into_iter()
+                .for_each(|given| state.ledger.insert(given));
             state.objects.apply(node, NOW);
             state.objects.apply(pod("default", "p", "n").into(), NOW);
             let room = room(&state, "n");
@@ -535,10 +533,10 @@ mod tests {
     fn a_node_that_will_be_gone_before_long_is_taken_for_gone() {
         for (minutes, rooms) in [(0, 0), (4, 0), (5, 1)] {
             let mut state = state();
-            let mut own = claim("c", Some("n"), ClaimPhase::Draining);
-            own.leaving = Some(Reason::Underutilized);
-            own.since = NOW - SignedDuration::from_mins(minutes);
-            state.ledger.insert(own);
+            let mut draining = claim("c", Some("n"), ClaimPhase::Draining);
+            draining.leaving = Some(Reason::Underutilized);
+            draining.since = NOW - SignedDuration::from_mins(minutes);
+            state.ledger.insert(draining);
             state.objects.apply(node("n"), NOW);
             let snapshot = state.snapshot(NOW);
             assert_eq!(snapshot.rooms.len(), rooms, "{minutes}");
@@ -552,14 +550,14 @@ mod tests {
                 catalog: Arc::new(crate::catalog::Catalog::shipped()),
                 ..state()
             };
-            let mut own = claim("c", None, ClaimPhase::Launching);
-            own.leaving = leaving;
+            let mut launching = claim("c", None, ClaimPhase::Launching);
+            launching.leaving = leaving;
             let mut types = state.catalog.types();
             let (at, offering) = types
                 .find_map(|it| Some((it, it.offerings.first()?)))
                 .expect("something is sold");
-            own.offerings = vec![offering.key(&at.name)];
-            state.ledger.insert(own);
+            launching.offerings = vec![offering.key(&at.name)];
+            state.ledger.insert(launching);
             let snapshot = state.snapshot(NOW);
             assert_eq!(snapshot.rooms.len(), rooms, "{leaving:?}");
             assert!(snapshot.rooms.iter().all(|room| room.open));
@@ -581,9 +579,9 @@ mod tests {
         };
         for (closed, taints, labels) in [(false, 1, Some("in [x]")), (true, 2, None)] {
             let mut state = state();
-            let mut own = claim("c", Some("n"), ClaimPhase::Launched);
-            own.labels.insert("for".into(), "its-pods".into());
-            state.ledger.insert(own);
+            let mut launched = claim("c", Some("n"), ClaimPhase::Launched);
+            launched.labels.insert("for".into(), "its-pods".into());
+            state.ledger.insert(launched);
             state.objects.apply(starting(closed), NOW);
             let room = room(&state, "n");
             assert_eq!(room.taints.len(), taints);
@@ -659,9 +657,9 @@ mod tests {
     #[test]
     fn what_is_promised_takes_room_volumes_included() {
         let mut state = state();
-        let mut own = claim("c", Some("n"), ClaimPhase::Registered);
-        own.pods = [ObjectKey::new("default", "promised")].into();
-        state.ledger.insert(own);
+        let mut registered = claim("c", Some("n"), ClaimPhase::Registered);
+        registered.pods = [ObjectKey::new("default", "promised")].into();
+        state.ledger.insert(registered);
         let driver = "ebs.csi.aws.com";
         state.objects.apply(node("n"), NOW);
         state.objects.apply(node("m"), NOW);
@@ -711,13 +709,13 @@ mod tests {
         let pending: Vec<&str> = snapshot
             .pending
             .iter()
-            .map(|own| &own.key.name[..])
+            .map(|set| &set.key.name[..])
             .collect();
         assert_eq!(pending, ["pending"]);
         let mounts: Vec<i64> = snapshot
             .mounts
             .values()
-            .map(|own| own.attached[&resource])
+            .map(|mount| mount.attached[&resource])
             .collect();
         assert_eq!(mounts, [1]);
         let promised = &snapshot.promised[&NodeRef::Node("n".into())];

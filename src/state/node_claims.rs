@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::claim::{ADOPTED, ClaimPhase, ClaimRecord, NotAClaim, TAG_FLEET};
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, ReservationId};
-use crate::model::instance::{Instance, InstanceState, OfferingKey};
+use crate::model::instance::{ExpectedNode, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::pool::Reason;
 use crate::model::reservation::Reservation;
@@ -106,11 +106,25 @@ impl NodeClaim {
 
     /// Returns whether its instance is terminated, or missing from two listings sufficiently apart.
     pub fn instance_is_gone(&self) -> bool {
-        self.missing_confirmed
-            || self
-                .instance
-                .as_ref()
-                .is_some_and(|instance| instance.state == InstanceState::Terminated)
+        let state = self.instance.as_ref().map(|instance| instance.state);
+        self.missing_confirmed || state == Some(InstanceState::Terminated)
+    }
+
+    /// Returns whether its node has registered, and is not being disrupted.
+    pub fn has_joined(&self) -> bool {
+        matches!(self.phase, ClaimPhase::Registered | ClaimPhase::Initialized)
+    }
+
+    /// Returns its instance, if it runs according to listings and call results.
+    pub fn live_instance(&self) -> Option<&Instance> {
+        self.instance
+            .as_ref()
+            .filter(|instance| instance.state.is_live())
+    }
+
+    /// Returns the Node that its instance is expected to register.
+    pub fn expected_node(&self) -> Option<&ExpectedNode> {
+        self.instance.as_ref()?.node.as_deref()
     }
 
     /// Returns the reservation that it uses: that of its instance or, before, that of its
@@ -204,11 +218,10 @@ impl NodeClaims {
 
     /// Returns whether the last listing contains this instance as live, with or without a claim.
     pub fn is_listed_live(&self, instance: &str) -> bool {
-        let mut listed = self
-            .last_listing
+        self.last_listing
             .iter()
-            .flat_map(|(_, instances)| &instances[..]);
-        listed.any(|(id, live)| *live && id.as_str() == instance)
+            .flat_map(|(_, instances)| &instances[..])
+            .any(|(id, live)| *live && id.as_str() == instance)
     }
 
     /// Returns whether two listings at least `LISTING_APART` apart agree since startup.
@@ -463,23 +476,15 @@ impl NodeClaims {
         outcome: &mut ListingResult,
     ) -> bool {
         let (mut known, mut missing) = (0, Vec::new());
-        for claim in self
-            .claims
-            .values_mut()
-            .filter(|claim| !claim.foreign)
-            .filter(|claim| {
-                claim.instance.as_ref().is_some_and(|instance| {
-                    instance.state != InstanceState::Terminated
-                        && now.duration_since(instance.launched) >= LISTING_LAG
-                })
-            })
-        {
+        for claim in self.claims.values_mut().filter(|claim| !claim.foreign) {
+            let Some(instance) = claim.instance.as_ref().filter(|instance| {
+                instance.state != InstanceState::Terminated
+                    && now.duration_since(instance.launched) >= LISTING_LAG
+            }) else {
+                continue;
+            };
             known += 1;
-            if claim
-                .instance
-                .as_ref()
-                .is_some_and(|instance| !contains(listed, &instance.id))
-            {
+            if !contains(listed, &instance.id) {
                 missing.push(claim);
             }
         }

@@ -70,8 +70,7 @@ impl State {
     /// `least`, but recently enough that one is still expected. Without lag, it responds within
     /// milliseconds.
     pub fn is_scheduler_behind(&self, min_delay: SignedDuration, now: Timestamp) -> bool {
-        let mut untried = self.objects.untried();
-        untried.any(|(pod, since)| {
+        self.objects.untried().any(|(pod, since)| {
             let waits = now.duration_since(since);
             waits >= min_delay && waits < UNTRIED_MAX && self.is_placed_by_us(pod)
         })
@@ -289,8 +288,8 @@ mod tests {
                 of("volcano", "volcano"),
             ]);
             let mut cluster = Cluster::default();
-            let own = schedulers.iter().map(|name| (*name).to_owned());
-            cluster.scheduling.schedulers = own.collect();
+            let scheduler_names = schedulers.iter().map(|name| (*name).to_owned());
+            cluster.scheduling.schedulers = scheduler_names.collect();
             state.cluster = Arc::new(cluster);
             assert_eq!(names(&state.waiting(NOW)), expect, "{schedulers:?}");
             assert_eq!(names(&state.snapshot(NOW).pending), expect);
@@ -321,7 +320,7 @@ mod tests {
 
     fn pods_on(state: &State, name: &str) -> u32 {
         let snapshot = state.snapshot(NOW);
-        let homes = snapshot.residents.iter().flat_map(|own| &own.nodes);
+        let homes = snapshot.residents.iter().flat_map(|group| &group.nodes);
         let here = homes.filter(|(node, _)| node.as_str() == name);
         here.map(|(_, count)| count).sum()
     }
@@ -341,10 +340,10 @@ mod tests {
         }
         let room = |state: &State| {
             let rooms = state.snapshot(NOW).rooms;
-            let own = rooms
+            let found = rooms
                 .into_iter()
                 .find(|room| room.host.to_string() == "node m");
-            own.map(|room| room.free.cpu_milli)
+            found.map(|room| room.free.cpu_milli)
         };
         assert_eq!(room(&moving(true)), Some(900));
         // Meanwhile, its new node does not count as empty and is not assigned running pods.
@@ -353,7 +352,7 @@ mod tests {
         assert!(
             candidates
                 .iter()
-                .any(|own| own.node.name.as_str() == "m" && own.nominated)
+                .any(|candidate| candidate.node.name.as_str() == "m" && candidate.nominated)
         );
         let claim = &state.ledger.claims["new"];
         assert_eq!(state.pods_of(claim).count(), 0);
@@ -383,19 +382,19 @@ mod tests {
     fn no_more_are_expected_on_a_node_than_it_holds() {
         for (phase, expected) in [(ClaimPhase::Registered, 10), (ClaimPhase::Initialized, 10)] {
             let names: Vec<String> = (10..22).map(|number| format!("p{number}")).collect();
-            let mut state = with(names.iter().map(|own| waiting("default", own)).collect());
-            let mut own = claim("c", Some("n"), phase);
-            own.since = NOW;
-            own.pods = names
+            let mut state = with(names.iter().map(|name| waiting("default", name)).collect());
+            let mut node_claim = claim("c", Some("n"), phase);
+            node_claim.since = NOW;
+            node_claim.pods = names
                 .iter()
-                .map(|own| ObjectKey::new("default", own))
+                .map(|name| ObjectKey::new("default", name))
                 .collect();
-            state.ledger.insert(own);
+            state.ledger.insert(node_claim);
             state.objects.apply(node("n"), NOW);
             let found = state
                 .expected_by_claim(NOW)
                 .iter()
-                .map(|(_, own)| own.len())
+                .map(|(_, pods)| pods.len())
                 .sum();
             assert_eq!(
                 (expected, 12 - expected),
@@ -409,9 +408,9 @@ mod tests {
     fn nobody_is_expected_on_a_node_that_was_closed_meanwhile() {
         for (closed, pending) in [(false, ""), (true, "a")] {
             let mut state = with(vec![waiting("default", "a")]);
-            let mut own = claim("c", Some("n"), ClaimPhase::Registered);
-            own.pods = [ObjectKey::new("default", "a")].into();
-            state.ledger.insert(own);
+            let mut expected = claim("c", Some("n"), ClaimPhase::Registered);
+            expected.pods = [ObjectKey::new("default", "a")].into();
+            state.ledger.insert(expected);
             let WatchedObject::Node(mut node) = node("n") else {
                 panic!("a node")
             };

@@ -661,8 +661,12 @@ mod tests {
             here.iter().for_each(|pod| disruption_cost_of.add(pod));
             assert_eq!(objects.disruption_cost_of(name), &disruption_cost_of);
             let requests = load.requests();
-            for own in ["cpu", "memory", "pods", "gpu", "fpga"] {
-                assert_eq!(requests.get(own), sum(&|asked| asked.get(own)), "{own}");
+            for resource in ["cpu", "memory", "pods", "gpu", "fpga"] {
+                assert_eq!(
+                    requests.get(resource),
+                    sum(&|asked| asked.get(resource)),
+                    "{resource}"
+                );
             }
             let ports = here.iter().flat_map(|pod| pod.host_ports.iter().cloned());
             assert_eq!(load.host_ports(), ports.collect());
@@ -671,10 +675,10 @@ mod tests {
             for pod in objects.pods.values() {
                 let name = format!("DaemonSet-of-{}", pod.key.name);
                 let set = ObjectKey::new(pod.key.namespace.as_str(), name);
-                let mut own = here.iter().filter(|own| own.key == pod.key);
+                let mut bound = here.iter().filter(|bound_pod| bound_pod.key == pod.key);
                 assert_eq!(
                     load.has_daemon(&set),
-                    own.any(|own| own.is_daemon()),
+                    bound.any(|bound_pod| bound_pod.is_daemon()),
                     "{set}"
                 );
             }
@@ -686,7 +690,7 @@ mod tests {
             let claim = ObjectKey::new(namespace, name);
             let uses = |pod: &&Pod| {
                 let mut names = pod.volume_claims.iter();
-                pod.key.namespace == namespace && names.any(|own| own == name)
+                pod.key.namespace == namespace && names.any(|mounted| mounted == name)
             };
             let users = live(objects).filter(uses).map(|pod| &pod.key);
             assert!(objects.users(&claim).eq(users), "{claim}");
@@ -701,11 +705,15 @@ mod tests {
             *residents.entry(home).or_insert(0) += 1;
         }
         let counted = objects.census().residents(&[]);
-        assert!(counted.iter().all(|own| !own.nodes.is_empty()));
-        let counted = counted.iter().flat_map(|own| {
-            let group = (own.namespace, own.labels, own.anti_affinity);
-            let home = move |(node, count)| ((group, own.deleting, Some(node)), count);
-            own.nodes.iter().copied().map(home)
+        assert!(counted.iter().all(|group| !group.nodes.is_empty()));
+        let counted = counted.iter().flat_map(|bound_group| {
+            let group = (
+                bound_group.namespace,
+                bound_group.labels,
+                bound_group.anti_affinity,
+            );
+            let home = move |(node, count)| ((group, bound_group.deleting, Some(node)), count);
+            bound_group.nodes.iter().copied().map(home)
         });
         assert_eq!(counted.collect::<BTreeMap<_, _>>(), residents);
     }
@@ -747,7 +755,7 @@ mod tests {
                 .map(|name| &objects.pods[&ObjectKey::new("default", *name)])
                 .collect();
             let residents = objects.census().residents(&but);
-            let nodes = residents.iter().flat_map(|own| &own.nodes);
+            let nodes = residents.iter().flat_map(|group| &group.nodes);
             let texts: Vec<String> = nodes
                 .map(|(node, count)| format!("{node}{count}"))
                 .collect();
@@ -820,7 +828,7 @@ mod tests {
             labels.get(key).map(ToString::to_string)
         };
         assert_eq!(text(&objects, NODE_NAME), None);
-        let WatchedObject::Node(mut own) = node("n") else {
+        let WatchedObject::Node(mut changed_node) = node("n") else {
             panic!("a node")
         };
         let n = || Some("in [n]".to_owned());
@@ -831,10 +839,13 @@ mod tests {
             (Some("host"), Some("in [host]".to_owned()), n()),
         ];
         for (host, host_name, node_name) in cases {
-            own.labels.insert(NODE_NAME.into(), "forged".into());
-            own.labels
+            changed_node
+                .labels
+                .insert(NODE_NAME.into(), "forged".into());
+            changed_node
+                .labels
                 .extend(host.map(|host| (HOSTNAME.to_owned(), host.to_owned())));
-            objects.apply(WatchedObject::Node(own.clone()), NOW);
+            objects.apply(WatchedObject::Node(changed_node.clone()), NOW);
             assert_eq!(text(&objects, HOSTNAME), host_name);
             assert_eq!(text(&objects, NODE_NAME), node_name);
         }

@@ -195,13 +195,13 @@ mod tests {
         let value = || select(vec!["a", "b"]);
         let expression = (select(vec!["app", "tier"]), value(), value(), 0..4).prop_map(
             |(key, one, other, kind)| {
-                let own = match kind {
+                let requirement = match kind {
                     0 => Requirement::is_in([one]),
                     1 => Requirement::is_in([one, other]),
                     2 => Requirement::not_in([one]),
                     _ => Requirement::exists(),
                 };
-                (key.to_owned(), own)
+                (key.to_owned(), requirement)
             },
         );
         let some = collection::vec(expression, 0..3).prop_map(|all| Some(Selector::new(all)));
@@ -248,11 +248,11 @@ mod tests {
             }
             let pdb_index = PdbIndex::new(&objects);
             for pod in objects.pods.values() {
-                let own = objects.cover(pod).filter(|cover| cover.keeps(pod));
+                let covering = objects.cover(pod).filter(|cover| cover.keeps(pod));
                 let found = pdb_index.cover(pod).filter(|cover| cover.keeps(pod));
-                prop_assert_eq!(found.is_some(), own.is_some(), "{:?}", pod.key);
+                prop_assert_eq!(found.is_some(), covering.is_some(), "{:?}", pod.key);
                 let node: NodeName = pod.node.clone().expect("it is bound");
-                prop_assert!(own.is_none() || pdb_index.are_over(&node));
+                prop_assert!(covering.is_none() || pdb_index.are_over(&node));
             }
         }
     }

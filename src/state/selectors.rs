@@ -183,7 +183,7 @@ mod tests {
 
     fn text(selector: Option<Selector>) -> String {
         let expressions = selector.iter().flat_map(Selector::expressions);
-        let texts = expressions.map(|(label, own)| format!("{label} {own}"));
+        let texts = expressions.map(|(label, requirement)| format!("{label} {requirement}"));
         texts.collect::<Vec<_>>().join(", ")
     }
 
@@ -220,15 +220,15 @@ mod tests {
             ),
             ("", "ReplicaSet w", "app in [b]"),
         ];
-        for (own, owner, expect) in cases {
+        for (workload, owner, expect) in cases {
             let owner = owner.split_once(' ').map(|(kind, name)| Owner {
                 kind: kind.to_owned(),
                 name: name.to_owned(),
                 uid: String::new(),
             });
-            let found = all.of("default", &labels(own), owner.as_ref());
-            assert_eq!(text(found), expect, "{own} {owner:?}");
-            assert_eq!(all.of("other", &labels(own), owner.as_ref()), None);
+            let found = all.of("default", &labels(workload), owner.as_ref());
+            assert_eq!(text(found), expect, "{workload} {owner:?}");
+            assert_eq!(all.of("other", &labels(workload), owner.as_ref()), None);
         }
     }
 
@@ -242,9 +242,9 @@ mod tests {
         }
         all.apply(selecting(ObjectKind::Service, "s", "app=a"));
         for at in 0..1000 {
-            let own = labels(&format!("app=a pod=a-{at}"));
-            let count = all.candidates("default", &own).count();
-            assert!(count <= 3, "{count} for {own:?}");
+            let pod_labels = labels(&format!("app=a pod=a-{at}"));
+            let count = all.candidates("default", &pod_labels).count();
+            assert!(count <= 3, "{count} for {pod_labels:?}");
         }
     }
 
@@ -258,23 +258,23 @@ mod tests {
         #[test]
         fn what_is_found_by_labels_is_what_a_look_at_all_services_finds(
             steps in collection::vec((0..6usize, a_selector(), any::<bool>()), 0..30),
-            own in a_selector(),
+            pod_text in a_selector(),
         ) {
             let (mut all, mut known) = (WorkloadSelectors::default(), BTreeMap::new());
             for (name, selector, goes) in steps {
-                let own = selecting(ObjectKind::Service, &format!("s{name}"), &selector);
+                let workload = selecting(ObjectKind::Service, &format!("s{name}"), &selector);
                 if goes {
-                    all.delete(ObjectKind::Service, &own.key);
-                    known.remove(&own.key);
+                    all.delete(ObjectKind::Service, &workload.key);
+                    known.remove(&workload.key);
                 } else {
-                    all.apply(own.clone());
-                    known.insert(own.key, own.selector);
+                    all.apply(workload.clone());
+                    known.insert(workload.key, workload.selector);
                 }
             }
-            let own = labels(&own);
-            let matching = known.values().filter(|selector| selector.matches(&own));
+            let pod_labels = labels(&pod_text);
+            let matching = known.values().filter(|selector| selector.matches(&pod_labels));
             let meant = matching.flat_map(Selector::expressions).cloned();
-            let found = all.of("default", &own, None);
+            let found = all.of("default", &pod_labels, None);
             prop_assert_eq!(found.unwrap_or_default(), Selector::new(meant));
             for key in known.keys() {
                 all.delete(ObjectKind::Service, key);

@@ -134,8 +134,7 @@ impl State {
         let Some(wanted) = configured.and_then(|pool| pool.replicas) else {
             return true;
         };
-        let claims = self.ledger.claims.values();
-        let stays = claims.filter(|claim| {
+        let stays = self.ledger.claims.values().filter(|claim| {
             let runs = claim.phase == ClaimPhase::Initialized && claim.record.pool == *pool;
             runs && claim.takes_pods() && self.node_of(claim).is_some_and(|node| node.ready)
         });
@@ -249,8 +248,7 @@ impl State {
     /// pools.
     fn to_be_adopted(&self) -> impl Iterator<Item = &Node> {
         let takes = self.cluster.adopt && self.cluster.mode == ManagementMode::Manage;
-        let nodes = takes.then(|| self.adoptable_nodes());
-        nodes.into_iter().flatten()
+        takes.then(|| self.adoptable_nodes()).into_iter().flatten()
     }
 
     /// Returns the adoptable nodes without a configured pool.

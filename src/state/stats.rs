@@ -202,9 +202,9 @@ mod tests {
             ..Cluster::default()
         }));
         let holdings = state.holdings();
-        let own = holdings.get("general").expect("it is there");
-        assert_eq!((own.usage.nodes, own.claims.len()), (0, 0));
-        assert_eq!(own.nodes.total(), 0);
+        let general = holdings.get("general").expect("it is there");
+        assert_eq!((general.usage.nodes, general.claims.len()), (0, 0));
+        assert_eq!(general.nodes.total(), 0);
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         });
         let nodes = nodes
             .into_iter()
-            .map(|own| WatchedObject::Node(Box::new(own)));
+            .map(|node| WatchedObject::Node(Box::new(node)));
         let state = State::offline(cluster, Arc::default(), nodes.collect(), NOW);
         let holdings = state.holdings();
         let expect = NodeCounts {

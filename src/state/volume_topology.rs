@@ -173,8 +173,7 @@ fn used_by<'o>(
     if !claim.once_pod {
         return None;
     }
-    let mut users = objects.users(&claim.key);
-    let bound = users.find(|key| **key != pod.key);
+    let bound = objects.users(&claim.key).find(|key| **key != pod.key);
     let first = first.get(&claim.key).map(|pod| &pod.key);
     bound.or_else(|| first.filter(|key| **key != pod.key))
 }
@@ -539,8 +538,8 @@ mod tests {
         for (at, count) in [8, 8, 2].into_iter().enumerate() {
             let name = format!("many-{at}");
             objects.apply(WatchedObject::VolumeClaim(bound(&name)), NOW);
-            let own = volume(&name, &places(&name, count));
-            objects.apply(WatchedObject::Volume(own), NOW);
+            let made = volume(&name, &places(&name, count));
+            objects.apply(WatchedObject::Volume(made), NOW);
         }
         let most = asked(&objects, "many-0 many-1");
         assert_eq!(
@@ -585,7 +584,7 @@ mod tests {
             }
             let pending: Vec<&Pod> = pending.iter().collect();
             let all = mounts(&objects, &pending, promised.iter());
-            let free = all.iter().filter(|(_, own)| own.fault.is_none());
+            let free = all.iter().filter(|(_, mount)| mount.fault.is_none());
             let names: Vec<&str> = free.map(|(key, _)| key.name.as_str()).collect();
             assert_eq!(names.join(" "), expect);
         }
@@ -614,8 +613,8 @@ mod tests {
         for (there, left, with) in cases {
             let mut objects = world();
             for (at, claims) in there.iter().enumerate() {
-                let own = with_claims(pod("default", &format!("p{at}"), "n"), claims);
-                objects.apply(own.into(), NOW);
+                let pod_with_claims = with_claims(pod("default", &format!("p{at}"), "n"), claims);
+                objects.apply(pod_with_claims.into(), NOW);
             }
             let asked = [resource.as_str()].into();
             let count = |coming: &[&Pod]| {

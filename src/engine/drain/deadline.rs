@@ -23,9 +23,7 @@ impl Engine {
     /// Records that the pods of a node are evicted from now on, and sets its deadline, if it has
     /// one. Source: spec/disruption.md §3.3.
     pub(crate) fn start_time(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        let claim = self.state.ledger.claims.get(id);
-        let Some((claim, node)) = claim.and_then(|claim| Some((claim, self.node_of(claim)?)))
-        else {
+        let Some((claim, node)) = self.claim_and_node(id) else {
             return;
         };
         let grace = claim.record.termination_grace_period;
@@ -44,19 +42,16 @@ impl Engine {
     /// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
     /// forced before the annotation is set.
     pub(crate) fn writes_deadline(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let claim = self.state.ledger.claims.get(id);
-        let node = claim.and_then(|claim| self.node_of(claim));
-        let drain = self.works.get(id).map(|progress| &progress.drain);
+        let node = self.claim(id).and_then(|claim| self.node_of(claim));
+        let drain = self.drain_of(id);
         let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {
             return false;
         };
         let is_written = node.deadline().is_some_and(|deadline| deadline <= at);
         if !is_written && !self.is_stale(id, node) {
             let patch = NodePatch {
-                node: node.name.clone(),
-                version: node.version.clone(),
                 annotations: vec![deadline_annotation(at)],
-                ..NodePatch::default()
+                ..NodePatch::for_node(node)
             };
             self.step(id, ClaimStep::Deadline, Command::PatchNode(patch), now);
         }
@@ -66,16 +61,11 @@ impl Engine {
     /// Returns whether the deadline of a disrupted node has passed, and its annotation has it. A
     /// node disrupted as empty is never terminated with pods on it.
     pub(crate) fn is_over(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let claim = self.state.ledger.claims.get(id);
-        let Some((claim, node)) = claim.and_then(|claim| Some((claim, self.node_of(claim)?)))
-        else {
+        let Some((claim, node)) = self.claim_and_node(id) else {
             return false;
         };
         let leaves = claim.leaving.is_some_and(|reason| reason != Reason::Empty);
-        let known = self
-            .works
-            .get(id)
-            .and_then(|progress| progress.drain.deadline);
+        let known = self.drain_of(id).and_then(|drain| drain.deadline);
         let deadlines = [known, node.deadline()];
         leaves
             && node.has_disrupted_taint()
@@ -90,8 +80,7 @@ impl Engine {
         reason: Reason,
         now: Timestamp,
     ) -> bool {
-        let (Some(claim), Some(progress)) = (self.state.ledger.claims.get(id), self.works.get(id))
-        else {
+        let (Some(claim), Some(progress)) = (self.claim(id), self.works.get(id)) else {
             return false;
         };
         let (policy, timeout) = {
@@ -111,8 +100,7 @@ impl Engine {
             return false;
         };
         let until = self.deadline(began, timeout);
-        if until > now {
-            self.wake_at(until, "a node is held for too long");
+        if self.waits_until(until, "a node is held for too long", now) {
             return false;
         }
         match policy {
@@ -133,8 +121,7 @@ impl Engine {
 
     /// From now on, deletes the pods of a node regardless of their PodDisruptionBudgets.
     fn force(&mut self, id: &ClaimId, now: Timestamp) {
-        let claim = self.state.ledger.claims.get(id);
-        let name = claim.and_then(|claim| claim.node.as_ref());
+        let name = self.claim(id).and_then(|claim| claim.node.as_ref());
         let name = name.map_or("", |name| name.as_str());
         let pods = self.state.objects.pods_on(name);
         let graces = pods.filter(|pod| pod.holds_drain(now));

@@ -105,9 +105,8 @@ impl Engine {
         let holds = !remaining.is_empty();
         due.into_iter()
             .for_each(|target| self.issue_eviction(id, target, now));
-        if let Some(at) = wake.into_iter().chain(next).chain(spared).min() {
-            self.wake_at(at, "a pod is to be told to go");
-        }
+        let wake = wake.into_iter().chain(next).chain(spared).min();
+        self.wake_at(wake, "a pod is to be told to go");
         holds
     }
 
@@ -134,12 +133,7 @@ impl Engine {
         result: CommandResult,
         now: Timestamp,
     ) {
-        let reason = self
-            .state
-            .ledger
-            .claims
-            .get(id)
-            .and_then(|claim| claim.leaving);
+        let reason = self.claim(id).and_then(|claim| claim.leaving);
         let progress = self.works.get_mut(id);
         let Some(eviction) = progress.and_then(|progress| progress.drain.evictions.get_mut(pod))
         else {
@@ -163,8 +157,7 @@ impl Engine {
 
     /// Returns what blocks a drain now: pods or, after them, volumes.
     pub(crate) fn obstacles(&self, id: &ClaimId, now: Timestamp) -> Vec<DrainBlocker> {
-        let claim = self.state.ledger.claims.get(id);
-        let node = claim.and_then(|claim| claim.node.as_ref());
+        let node = self.claim(id).and_then(|claim| claim.node.as_ref());
         let pods = node.map(|node| self.state.obstacles(node.as_str(), now));
         let volumes = self.works.get(id).into_iter();
         let volumes = volumes.flat_map(|volume| volume.drain.detach.left.iter().cloned());

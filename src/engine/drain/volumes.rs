@@ -33,7 +33,7 @@ impl Engine {
         };
         if until <= now {
             self.report_forced_drain(id, node, now);
-            self.works.entry(id.clone()).or_default().drain.detach.over = true;
+            self.progress_of(id).drain.detach.over = true;
             return true;
         }
         self.report_blocked_drain(id, node, now);
@@ -57,8 +57,7 @@ impl Engine {
         attachments: Vec<Attachment>,
         now: Timestamp,
     ) {
-        let claim = self.state.ledger.claims.get(id);
-        let node = claim.and_then(|claim| claim.node.as_ref());
+        let node = self.claim(id).and_then(|claim| claim.node.as_ref());
         let kept = node.map_or_else(BTreeSet::new, |node| self.volumes_kept(node, now));
         let remaining: Vec<Attachment> = attachments
             .into_iter()

@@ -169,10 +169,8 @@ impl Engine {
 
     /// Returns whether a pod is to be evicted for a reason that can wait for a wave.
     fn can_wait(&self, pod: &PodKey, now: Timestamp) -> bool {
-        let pod = self.state.objects.pods.get(pod);
-        pod.is_some_and(|pod| {
-            let claim = self.state.claim_under(pod);
-            let reason = claim.and_then(|claim| claim.leaving);
+        self.state.objects.pods.get(pod).is_some_and(|pod| {
+            let reason = self.state.claim_under(pod).and_then(|claim| claim.leaving);
             let goes_anyway = reason.is_some_and(|reason| !reason.waits_for_places());
             !goes_anyway && self.state.is_mover(pod, now)
         })
@@ -181,11 +179,8 @@ impl Engine {
     /// Returns whether all pods of a disrupted node belong to later waves. The deadline of the node
     /// does not run meanwhile.
     pub(crate) fn waits_for_wave(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let moved = self
-            .works
-            .get(id)
-            .is_some_and(|progress| progress.drain.moved);
-        let claim = self.state.ledger.claims.get(id).filter(|_| !moved);
+        let moved = self.drain_of(id).is_some_and(|drain| drain.moved);
+        let claim = self.claim(id).filter(|_| !moved);
         let node = claim.and_then(|claim| claim.node.as_ref());
         let pods = node.map(|node| self.state.objects.pods_on(node.as_str()));
         let mut pods = pods.into_iter().flatten();
@@ -213,9 +208,7 @@ impl Engine {
 
     /// Returns whether the pods of a claim's node may be evicted.
     pub(crate) fn may_evict(&self, id: &ClaimId) -> bool {
-        self.works
-            .get(id)
-            .is_some_and(|progress| progress.drain.released)
+        self.drain_of(id).is_some_and(|drain| drain.released)
     }
 }
 

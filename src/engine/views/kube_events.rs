@@ -62,9 +62,9 @@ impl Engine {
             let (instance_type, zone) = (&offering.instance_type, &offering.zone);
             let note =
                 format!("planned for claim {claim}: {instance_type} in {zone} for pool {pool}");
+            let pods = pods.iter().map(|pod| InvolvedObject::Pod(pod.clone()));
             return pods
-                .iter()
-                .filter_map(|pod| self.about_pod(pod, false, ("Nominated", PROVISION), &note))
+                .filter_map(|pod| self.event(pod, false, ("Nominated", PROVISION), &note))
                 .collect();
         }
         let event = self.of_pod(report).or_else(|| self.of_node(report));
@@ -73,19 +73,20 @@ impl Engine {
 
     /// Returns the event of a report about one pod.
     fn of_pod(&self, report: &Report) -> Option<KubeEvent> {
-        match report {
+        let (pod, warns, why, note) = match report {
             // A running pod that is rescheduled already has a node.
             Report::Unplaced(UnschedulablePod { pod, reasons }) if self.waits(pod) => {
                 let reasons: Vec<String> = reasons.iter().map(|reason| reason.text()).collect();
                 let note = format!("cannot schedule pod: {}", reasons.join("; "));
-                self.about_pod(pod, true, ("FailedScheduling", PROVISION), &note)
+                (pod, true, ("FailedScheduling", PROVISION), note)
             }
             Report::Evicted { pod, reason } => {
                 let note = format!("evicted pod, node disrupted: {}", reason.as_str());
-                self.about_pod(pod, false, ("Evicted", DRAIN), &note)
+                (pod, false, ("Evicted", DRAIN), note)
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        self.event(InvolvedObject::Pod(pod.clone()), warns, why, &note)
     }
 
     /// Returns the event of a report about one node.
@@ -106,7 +107,7 @@ impl Engine {
                 )
             }
             Report::Kept { claim, reason, why } => {
-                let node = self.state.ledger.claims.get(claim)?.node.as_ref()?;
+                let node = self.claim(claim)?.node.as_ref()?;
                 let note = format!("cancelled disruption ({}): {why}", reason.as_str());
                 (node, false, ("DisruptionBlocked", DISRUPT), note)
             }
@@ -136,7 +137,7 @@ impl Engine {
             }
             _ => return self.of_instance(report),
         };
-        self.about_node(node, warns, why, &note)
+        self.event(InvolvedObject::Node(node.clone()), warns, why, &note)
     }
 
     /// Returns the Kubernetes Event for a report about the instance of a node.
@@ -174,7 +175,7 @@ impl Engine {
             }
             _ => return None,
         };
-        self.about_node(node, warns, why, &note)
+        self.event(InvolvedObject::Node(node.clone()), warns, why, &note)
     }
 
     fn waits(&self, pod: &PodKey) -> bool {
@@ -182,38 +183,28 @@ impl Engine {
         known.is_some_and(Pod::is_waiting)
     }
 
-    fn about_pod(
+    /// Returns an event about an object, if the watch shows it.
+    fn event(
         &self,
-        key: &PodKey,
+        about: InvolvedObject,
         warns: bool,
         why: EventReason,
         note: &str,
     ) -> Option<KubeEvent> {
-        let uid = self.state.objects.pods.get(key)?.uid.clone();
-        Some(notice(
-            InvolvedObject::Pod(key.clone()),
+        let (reason, action) = why;
+        let objects = &self.state.objects;
+        let uid = match &about {
+            InvolvedObject::Pod(key) => objects.pods.get(key)?.uid.clone(),
+            InvolvedObject::Node(name) => objects.nodes.get(name)?.uid.clone(),
+        };
+        Some(KubeEvent {
+            about,
             uid,
             warns,
-            why,
-            note,
-        ))
-    }
-
-    fn about_node(
-        &self,
-        name: &NodeName,
-        warns: bool,
-        why: EventReason,
-        note: &str,
-    ) -> Option<KubeEvent> {
-        let uid = self.state.objects.nodes.get(name)?.uid.clone();
-        Some(notice(
-            InvolvedObject::Node(name.clone()),
-            uid,
-            warns,
-            why,
-            note,
-        ))
+            reason,
+            action,
+            note: one_line(note),
+        })
     }
 }
 
@@ -229,14 +220,8 @@ fn interruption(notice: Interruption) -> (&'static str, bool) {
     }
 }
 
-fn notice(
-    about: InvolvedObject,
-    uid: String,
-    warns: bool,
-    why: EventReason,
-    note: &str,
-) -> KubeEvent {
-    let (reason, action) = why;
+/// Returns a note without control characters, limited to the length that the API accepts.
+fn one_line(note: &str) -> String {
     let mut line = String::with_capacity(note.len().min(NOTE_BYTES));
     for letter in note.chars() {
         let letter = if letter.is_control() { ' ' } else { letter };
@@ -245,12 +230,5 @@ fn notice(
         }
         line.push(letter);
     }
-    KubeEvent {
-        about,
-        uid,
-        warns,
-        reason,
-        action,
-        note: line,
-    }
+    line
 }

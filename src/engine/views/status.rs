@@ -121,8 +121,7 @@ impl Engine {
             total: held.total,
         });
         let mut cost_per_hour = 0.0;
-        let holdings = state.holdings().into_iter();
-        let pools = holdings.map(|(name, held)| {
+        let pools = state.holdings().into_iter().map(|(name, held)| {
             let pool = state.cluster.pool(name.as_str());
             let status = PoolStatus {
                 name: name.to_string(),
