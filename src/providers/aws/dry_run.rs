@@ -135,6 +135,7 @@ fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
     format!("{names:?} {subnets:?} {:?}", request.context)
 }
 
+/// Returns the names of the templates of a request.
 fn template_names(request: &FleetRequest) -> Vec<String> {
     let configs = request.configs.iter();
     configs.map(|config| config.template.name()).collect()

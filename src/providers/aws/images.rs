@@ -241,6 +241,7 @@ fn image(listed: &Listed, now: Timestamp) -> Option<Image> {
     })
 }
 
+/// Parses a time in the response of EC2. `None` if it is missing or invalid.
 fn timestamp(text: Option<&str>) -> Option<Timestamp> {
     text?.parse().ok()
 }

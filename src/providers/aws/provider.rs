@@ -236,7 +236,10 @@ impl Ec2 {
 
     async fn terminate(&self, instance: &InstanceId) -> CommandResult {
         let shared = &self.region_handle.shared;
-        let state = shared.ends.end(&shared.account, instance).await;
+        let state = shared
+            .terminate_batcher
+            .end(&shared.account, instance)
+            .await;
         shared.lister.changed(&self.cluster.name).await;
         match state {
             Ok(state) => {

@@ -102,7 +102,7 @@ impl Regions {
         let shared = Arc::new(RegionState {
             account: account.clone(),
             lister: Arc::<Lister>::default(),
-            ends: TerminateBatcher::default(),
+            terminate_batcher: TerminateBatcher::default(),
             engines,
             configured: self.configured.clone(),
             templates: Templates::default(),
