@@ -49,38 +49,38 @@ const GRACE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramLimits {
     /// Timeout of one call.
-    call: Duration,
+    call_timeout: Duration,
     /// Timeout from its start to its hello.
-    hello: Duration,
+    hello_timeout: Duration,
     /// Initial and maximum delay before a restart.
-    restart: (Duration, Duration),
+    restart_delays: (Duration, Duration),
     /// Minimum duration of a successful run.
-    settled: Duration,
+    min_successful_run: Duration,
     /// Time to exit after its stdin is closed.
-    leave: Duration,
+    exit_timeout: Duration,
     /// Consecutive calls without a response after which it is killed.
-    silent: u32,
+    max_unanswered: u32,
     /// Consecutive invalid lines after which it is killed.
-    garbage: u32,
+    max_invalid_lines: u32,
     /// Maximum line length: some twenty thousand instances.
-    line: usize,
+    max_line_bytes: usize,
     /// Maximum number of calls in flight, which is the number of concurrent commands of a cluster.
-    open: usize,
+    max_in_flight: usize,
 }
 
 impl Default for ProgramLimits {
     fn default() -> Self {
         Self {
             // The engine loop cancels a command after 90 s.
-            call: Duration::from_secs(60),
-            hello: Duration::from_secs(10),
-            restart: (Duration::from_secs(1), Duration::from_secs(60)),
-            settled: Duration::from_secs(60),
-            leave: Duration::from_secs(2),
-            silent: 3,
-            garbage: 100,
-            line: 16 << 20,
-            open: 1024,
+            call_timeout: Duration::from_secs(60),
+            hello_timeout: Duration::from_secs(10),
+            restart_delays: (Duration::from_secs(1), Duration::from_secs(60)),
+            min_successful_run: Duration::from_secs(60),
+            exit_timeout: Duration::from_secs(2),
+            max_unanswered: 3,
+            max_invalid_lines: 100,
+            max_line_bytes: 16 << 20,
+            max_in_flight: 1024,
         }
     }
 }
@@ -135,15 +135,15 @@ impl ExecProvider {
 
     async fn ask(&self, call: ProviderCall, expect: Expect) -> CommandResult {
         let (reply, answer) = oneshot::channel();
-        let by = clock::monotonic() + self.limits.call;
+        let deadline = clock::monotonic() + self.limits.call_timeout;
         let pending = PendingCall {
             call,
             expect,
-            by,
+            deadline,
             reply,
         };
         let gone = "the program is no longer needed";
-        match timeout_at(by, self.calls.send(pending)).await {
+        match timeout_at(deadline, self.calls.send(pending)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return unknown(gone),
             // The call was not sent, so nothing was changed.
@@ -154,9 +154,12 @@ impl ExecProvider {
                 };
             }
         }
-        match timeout_at(by + GRACE, answer).await {
+        match timeout_at(deadline + GRACE, answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| unknown(gone)),
-            Err(_) => unknown(&format!("no response within {:?}", self.limits.call)),
+            Err(_) => unknown(&format!(
+                "no response within {:?}",
+                self.limits.call_timeout
+            )),
         }
     }
 }

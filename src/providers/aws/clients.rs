@@ -86,6 +86,17 @@ pub(crate) fn once() -> aws_sdk_ec2::config::Builder {
     aws_sdk_ec2::config::Builder::new().retry_config(RetryConfig::disabled())
 }
 
+/// The client of an SDK crate, with this interceptor.
+macro_rules! client {
+    ($sdk:ident, $config:expr, $interceptor:expr) => {
+        $sdk::Client::from_conf(
+            $sdk::config::Builder::from($config)
+                .interceptor($interceptor)
+                .build(),
+        )
+    };
+}
+
 /// Clients of one account and region.
 #[derive(Debug)]
 pub(crate) struct AwsClients {
@@ -143,26 +154,10 @@ impl AwsClients {
             .region(Region::new(pricing_region(&key.region)));
         Self {
             buckets: RateLimits::default(),
-            ec2: aws_sdk_ec2::Client::from_conf(
-                aws_sdk_ec2::config::Builder::from(&config)
-                    .interceptor(recorder.clone())
-                    .build(),
-            ),
-            shift: aws_sdk_arczonalshift::Client::from_conf(
-                aws_sdk_arczonalshift::config::Builder::from(&config)
-                    .interceptor(recorder.clone())
-                    .build(),
-            ),
-            eks: aws_sdk_eks::Client::from_conf(
-                aws_sdk_eks::config::Builder::from(&config)
-                    .interceptor(recorder.clone())
-                    .build(),
-            ),
-            iam: aws_sdk_iam::Client::from_conf(
-                aws_sdk_iam::config::Builder::from(&config)
-                    .interceptor(recorder.clone())
-                    .build(),
-            ),
+            ec2: client!(aws_sdk_ec2, &config, recorder.clone()),
+            shift: client!(aws_sdk_arczonalshift, &config, recorder.clone()),
+            eks: client!(aws_sdk_eks, &config, recorder.clone()),
+            iam: client!(aws_sdk_iam, &config, recorder.clone()),
             pricing: aws_sdk_pricing::Client::from_conf(
                 pricing.interceptor(recorder.clone()).build(),
             ),
@@ -172,11 +167,7 @@ impl AwsClients {
                     .timeout_config(timeouts(POLL))
                     .build(),
             ),
-            ssm: aws_sdk_ssm::Client::from_conf(
-                aws_sdk_ssm::config::Builder::from(&config)
-                    .interceptor(recorder)
-                    .build(),
-            ),
+            ssm: client!(aws_sdk_ssm, &config, recorder),
             config,
             skew,
             key,

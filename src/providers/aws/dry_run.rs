@@ -135,6 +135,7 @@ fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
     format!("{names:?} {subnets:?} {:?}", request.context)
 }
 
+/// Returns the names of the templates of a request.
 fn template_names(request: &FleetRequest) -> Vec<String> {
     let configs = request.configs.iter();
     configs.map(|config| config.template.name()).collect()
@@ -314,17 +315,13 @@ async fn fleet(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use tokio::sync::mpsc;
     use tokio::time::sleep;
 
     use crate::engine::event::Event;
     use crate::host::clock;
-    use crate::providers::Provider;
-    use crate::providers::aws::provider::Ec2;
-    use crate::providers::aws::tests::idle_calls::{self, Counts, Refused};
+    use crate::providers::aws::tests::idle_calls::{self, Counts, Refused, attended};
 
     const LACKS: &str = "You are not authorized to perform this operation. User: u is not \
                          authorized to perform: iam:PassRole on resource: \
@@ -348,14 +345,7 @@ mod tests {
         let keepers = idle_calls::keepers(&counts, &no);
         let mut cluster = idle_calls::cluster(0);
         cluster.disable_dry_run = disable;
-        let cluster = Arc::new(cluster);
-        let provider = Ec2::new(
-            cluster.clone(),
-            idle_calls::api(),
-            keepers.of(&cluster).await,
-        );
-        let (events, mut inbox) = mpsc::channel(64);
-        provider.attend(cluster, Some(events)).await;
+        let (_provider, mut inbox) = attended(&keepers, cluster, idle_calls::api()).await;
         let began = clock::monotonic();
         let span = Duration::from_secs(60 * minutes);
         let mut all: Vec<Option<String>> = Vec::new();

@@ -20,11 +20,10 @@ use crate::providers::aws::error::AwsError;
 pub(crate) enum EksError {
     #[error("{}", .0.sorted("eks").text)]
     Describe(AwsError),
-    #[error("EKS does not return the {field} of {cluster:?} yet")]
-    NotYet {
-        field: &'static str,
-        cluster: String,
-    },
+    #[error("EKS does not return the endpoint of {0:?} yet")]
+    NoEndpoint(String),
+    #[error("EKS does not return the CA of {0:?} yet")]
+    NoCa(String),
     #[error("its CA is not valid base64")]
     InvalidCa,
     #[error("{}", text::chain(.0))]
@@ -38,21 +37,16 @@ pub(crate) async fn issued(
     eks: &Eks,
 ) -> Result<TokenCluster, EksError> {
     let name = eks.name.clone().unwrap_or(cluster.name.to_string());
-    let (endpoint, ca) = match (&eks.endpoint, &eks.ca_data) {
-        (Some(endpoint), Some(ca)) => (endpoint.clone(), ca.clone()),
+    let (endpoint, ca) = match (eks.endpoint.clone(), eks.ca_data.clone()) {
+        (Some(endpoint), Some(ca)) => (endpoint, ca),
         (endpoint, ca) => {
             let listed = describe(&account, &name).await;
             let listed = listed.map_err(EksError::Describe)?;
-            let known = listed
-                .certificate_authority()
-                .and_then(|certificate_authority| certificate_authority.data());
-            let endpoint = endpoint.as_deref().or(listed.endpoint());
-            let ca = ca.as_deref().or(known);
+            let listed_ca = listed.certificate_authority.and_then(|it| it.data);
+            let endpoint = endpoint.or(listed.endpoint);
             (
-                endpoint
-                    .ok_or_else(|| not_yet("endpoint", &name))?
-                    .to_owned(),
-                ca.ok_or_else(|| not_yet("CA", &name))?.to_owned(),
+                endpoint.ok_or(EksError::NoEndpoint(name.clone()))?,
+                ca.or(listed_ca).ok_or(EksError::NoCa(name.clone()))?,
             )
         }
     };
@@ -71,12 +65,6 @@ pub(crate) async fn issued(
         ca,
         bearer,
     })
-}
-
-/// The error of a field that EKS provides only after the cluster was created.
-fn not_yet(field: &'static str, cluster: &str) -> EksError {
-    let cluster = cluster.to_owned();
-    EksError::NotYet { field, cluster }
 }
 
 async fn issue(account: &AwsClients, cluster: &str) -> Result<BearerToken, EksError> {

@@ -214,11 +214,8 @@ async fn list(
     let owners = Some(owners).filter(|owners| !owners.is_empty());
     let call = account.ec2.describe_images();
     let call = call.set_owners(owners).set_filters(Some(filters));
-    let pages = call
-        .include_deprecated(true)
-        .into_paginator()
-        .page_size(PAGE)
-        .send();
+    let pages = call.include_deprecated(true).into_paginator();
+    let pages = pages.page_size(PAGE).send();
     let now = clock::now();
     paginate::collect(account, "DescribeImages", pages, |page, images| {
         images.extend(page.images().iter().filter_map(|listed| image(listed, now)));
@@ -244,6 +241,7 @@ fn image(listed: &Listed, now: Timestamp) -> Option<Image> {
     })
 }
 
+/// Parses a time in the response of EC2. `None` if it is missing or invalid.
 fn timestamp(text: Option<&str>) -> Option<Timestamp> {
     text?.parse().ok()
 }

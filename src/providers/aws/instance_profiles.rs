@@ -268,6 +268,7 @@ async fn ensure(
     answer.map_aws_error("AddRoleToInstanceProfile").map(drop)
 }
 
+/// Removes a role from an instance profile.
 async fn remove_role(account: &AwsClients, profile: &str, role: &str) -> Result<(), AwsError> {
     let call = account.iam.remove_role_from_instance_profile();
     let call = call.instance_profile_name(profile).role_name(role);

@@ -40,13 +40,9 @@ pub(crate) async fn shapes(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>
 
 /// Returns the zones of each type.
 pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, AwsError> {
-    let pages = account
-        .ec2
-        .describe_instance_type_offerings()
-        .location_type(LocationType::AvailabilityZone)
-        .into_paginator()
-        .page_size(PAGE)
-        .send();
+    let call = account.ec2.describe_instance_type_offerings();
+    let call = call.location_type(LocationType::AvailabilityZone);
+    let pages = call.into_paginator().page_size(PAGE).send();
     paginate::collect(
         account,
         "DescribeInstanceTypeOfferings",

@@ -173,13 +173,9 @@ pub(crate) async fn describe(
 }
 
 async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>, AwsError> {
-    let pages = account
-        .ec2
-        .describe_instances()
-        .filters(filter(&format!("tag:{TAG_INSTALLATION}"), installation))
-        .into_paginator()
-        .page_size(PAGE)
-        .send();
+    let wanted = filter(&format!("tag:{TAG_INSTALLATION}"), installation);
+    let call = account.ec2.describe_instances().filters(wanted);
+    let pages = call.into_paginator().page_size(PAGE).send();
     paginate::collect(account, "DescribeInstances", pages, |page, instances| {
         let listed = page.reservations().iter().flat_map(|it| it.instances());
         instances.extend(listed.filter_map(instance));

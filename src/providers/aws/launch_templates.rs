@@ -90,13 +90,9 @@ impl Templates {
         installation: &str,
         scope: &CleanupScope,
     ) -> Result<usize, AwsError> {
-        let pages = account
-            .ec2
-            .describe_launch_templates()
-            .filters(filter(&format!("tag:{TAG_INSTALLATION}"), installation))
-            .into_paginator()
-            .page_size(PAGE)
-            .send();
+        let wanted = filter(&format!("tag:{TAG_INSTALLATION}"), installation);
+        let call = account.ec2.describe_launch_templates().filters(wanted);
+        let pages = call.into_paginator().page_size(PAGE).send();
         let listed =
             paginate::collect(account, "DescribeLaunchTemplates", pages, |page, listed| {
                 let templates = page.launch_templates().iter();

@@ -45,12 +45,8 @@ pub(crate) fn time(date_time: &aws_sdk_ec2::primitives::DateTime) -> Option<Time
 
 /// Lists all subnets.
 pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)>, AwsError> {
-    let pages = account
-        .ec2
-        .describe_subnets()
-        .into_paginator()
-        .page_size(PAGE)
-        .send();
+    let pages = account.ec2.describe_subnets().into_paginator();
+    let pages = pages.page_size(PAGE).send();
     paginate::collect(account, "DescribeSubnets", pages, |page, subnets| {
         subnets.extend(page.subnets().iter().filter_map(|listed| {
             let subnet = Subnet {
@@ -69,12 +65,8 @@ pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)
 pub(crate) async fn security_groups(
     account: &AwsClients,
 ) -> Result<Vec<(SecurityGroup, Labels)>, AwsError> {
-    let pages = account
-        .ec2
-        .describe_security_groups()
-        .into_paginator()
-        .page_size(PAGE)
-        .send();
+    let pages = account.ec2.describe_security_groups().into_paginator();
+    let pages = pages.page_size(PAGE).send();
     paginate::collect(account, "DescribeSecurityGroups", pages, |page, groups| {
         groups.extend(page.security_groups().iter().filter_map(|listed| {
             let group = SecurityGroup {
@@ -118,13 +110,9 @@ fn placement_group(group: &Group) -> Option<(String, PlacementGroup)> {
 
 /// Lists all active reservations.
 pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReservation>, AwsError> {
-    let pages = account
-        .ec2
-        .describe_capacity_reservations()
-        .filters(filter("state", "active"))
-        .into_paginator()
-        .page_size(PAGE)
-        .send();
+    let call = account.ec2.describe_capacity_reservations();
+    let call = call.filters(filter("state", "active"));
+    let pages = call.into_paginator().page_size(PAGE).send();
     let now = clock::now();
     paginate::collect(
         account,

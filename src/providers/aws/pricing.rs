@@ -49,27 +49,15 @@ async fn listed(
         ("tenancy", tenancy),
         ("productFamily", family),
     ];
-    let pages = account
-        .pricing
-        .get_products()
-        .service_code("AmazonEC2")
-        .set_filters(Some(
-            filters
-                .into_iter()
-                .filter_map(|(field, value)| {
-                    let filter = Filter::builder().field(field).value(value);
-                    filter.r#type(FilterType::TermMatch).build().ok()
-                })
-                .collect(),
-        ))
-        .into_paginator()
-        .page_size(PAGE)
-        .send();
-    let currency = if region.starts_with("cn-") {
-        "CNY"
-    } else {
-        "USD"
-    };
+    let filters = filters.into_iter().filter_map(|(field, value)| {
+        let filter = Filter::builder().field(field).value(value);
+        filter.r#type(FilterType::TermMatch).build().ok()
+    });
+    let call = account.pricing.get_products().service_code("AmazonEC2");
+    let call = call.set_filters(Some(filters.collect()));
+    let pages = call.into_paginator().page_size(PAGE).send();
+    let is_china = region.starts_with("cn-");
+    let currency = if is_china { "CNY" } else { "USD" };
     paginate::collect(account, "GetProducts", pages, |page, prices| {
         let products = page.price_list().iter();
         prices.extend(products.filter_map(|text| product(text, currency)));

@@ -156,11 +156,9 @@ impl Ec2 {
         match outcome.launched {
             Some((mut instance, _)) => {
                 if self.early.load(Ordering::Relaxed) {
-                    let (installation, name) = (&self.cluster.installation, &self.cluster.name);
-                    let node =
-                        shared
-                            .lister
-                            .node_of(&shared.account, installation, name, &instance.id);
+                    let (cluster, lister) = (&*self.cluster, &shared.lister);
+                    let (installation, name) = (&cluster.installation, &cluster.name);
+                    let node = lister.node_of(&shared.account, installation, name, &instance.id);
                     instance.node = node.await;
                 }
                 CommandResult::Launched(instance)
@@ -184,21 +182,15 @@ impl Ec2 {
 
     /// Returns the instance of a completed launch.
     async fn made_before(&self, instance: Instance) -> CommandResult {
-        let listed = self.listed().await;
-        match listed.map(|instances| {
-            instances
-                .into_iter()
-                .find(|listed| listed.id == instance.id)
-        }) {
-            // A listing may not yet show an own termination.
-            Ok(listed) => match listed
-                .filter(|_| instance.state.is_live())
-                .unwrap_or(instance)
-            {
-                instance if instance.state.is_live() => CommandResult::Launched(instance),
-                _ => invalid("the client token was used for a terminated instance"),
-            },
-            Err(fault) => failed(&fault),
+        let listed = match self.listed().await {
+            Ok(listed) => listed.into_iter().find(|listed| listed.id == instance.id),
+            Err(fault) => return failed(&fault),
+        };
+        // A listing may not yet show an own termination.
+        let listed = listed.filter(|_| instance.state.is_live());
+        match listed.unwrap_or(instance) {
+            instance if instance.state.is_live() => CommandResult::Launched(instance),
+            _ => invalid("the client token was used for a terminated instance"),
         }
     }
 
@@ -236,7 +228,10 @@ impl Ec2 {
 
     async fn terminate(&self, instance: &InstanceId) -> CommandResult {
         let shared = &self.region_handle.shared;
-        let state = shared.ends.end(&shared.account, instance).await;
+        let state = shared
+            .terminate_batcher
+            .end(&shared.account, instance)
+            .await;
         shared.lister.changed(&self.cluster.name).await;
         match state {
             Ok(state) => {

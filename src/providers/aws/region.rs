@@ -102,7 +102,7 @@ impl Regions {
         let shared = Arc::new(RegionState {
             account: account.clone(),
             lister: Arc::<Lister>::default(),
-            ends: TerminateBatcher::default(),
+            terminate_batcher: TerminateBatcher::default(),
             engines,
             configured: self.configured.clone(),
             templates: Templates::default(),
@@ -146,7 +146,7 @@ mod tests {
     use crate::kubernetes::client::Connection;
     use crate::providers::Provider;
     use crate::providers::aws::provider::Ec2;
-    use crate::providers::aws::tests::idle_calls::{self, Counts, Refused};
+    use crate::providers::aws::tests::idle_calls::{self, Counts, Refused, attended};
 
     const MIB: i64 = 1 << 20;
 
@@ -154,11 +154,8 @@ mod tests {
     async fn a_keeper_that_has_ended_is_followed_by_another() {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
         let cluster = Arc::new(idle_calls::cluster(0));
-        let first = Ec2::new(
-            cluster.clone(),
-            idle_calls::api(),
-            keepers.of(&cluster).await,
-        );
+        let handle = keepers.of(&cluster).await;
+        let first = Ec2::new(cluster.clone(), idle_calls::api(), handle);
         assert!(first.is_well());
         // As after a panic.
         let closed = mpsc::channel(1).0;
@@ -166,16 +163,11 @@ mod tests {
             known.messages = closed.clone();
         }
         let ended = keepers.known.lock().await.values().next().cloned();
-        let second = Ec2::new(cluster.clone(), idle_calls::api(), ended.expect("one"));
+        let second = Ec2::new(cluster, idle_calls::api(), ended.expect("one"));
         assert!(!second.is_well());
-        let third = Ec2::new(
-            cluster.clone(),
-            idle_calls::api(),
-            keepers.of(&cluster).await,
-        );
+        let (third, mut inbox) =
+            attended(&keepers, idle_calls::cluster(0), idle_calls::api()).await;
         assert!(third.is_well());
-        let (events, mut inbox) = mpsc::channel(64);
-        third.attend(cluster, Some(events)).await;
         sleep(Duration::from_secs(3)).await;
         told(&mut inbox);
     }
@@ -211,16 +203,12 @@ mod tests {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
         let mut all = Vec::new();
         for number in 0..6 {
-            let cluster = Arc::new(idle_calls::cluster(number));
             let api = if number < 5 {
                 hanging()
             } else {
                 idle_calls::api()
             };
-            let provider = Ec2::new(cluster.clone(), api, keepers.of(&cluster).await);
-            let (events, inbox) = mpsc::channel(64);
-            provider.attend(cluster, Some(events)).await;
-            all.push((provider, inbox));
+            all.push(attended(&keepers, idle_calls::cluster(number), api).await);
         }
         sleep(Duration::from_secs(3)).await;
         told(&mut all[5].1);
@@ -239,15 +227,8 @@ mod tests {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
         let mut all = Vec::new();
         for number in 0..2 {
-            let cluster = Arc::new(idle_calls::cluster(number));
-            let provider = Ec2::new(
-                cluster.clone(),
-                idle_calls::api(),
-                keepers.of(&cluster).await,
-            );
-            let (events, inbox) = mpsc::channel(64);
-            provider.attend(cluster, Some(events)).await;
-            all.push((provider, inbox));
+            let cluster = idle_calls::cluster(number);
+            all.push(attended(&keepers, cluster, idle_calls::api()).await);
         }
         sleep(Duration::from_mins(1)).await;
         // Less 7.5 %.

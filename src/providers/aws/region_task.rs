@@ -63,7 +63,7 @@ pub(crate) struct ClusterView {
 pub(crate) struct RegionState {
     pub(crate) account: Arc<AwsClients>,
     pub(crate) lister: Arc<Lister>,
-    pub(crate) ends: TerminateBatcher,
+    pub(crate) terminate_batcher: TerminateBatcher,
     /// The engines of clusters of this account and region that this host leads, for all roles,
     /// because one reader serves the queue.
     pub(crate) engines: Engines,
@@ -111,7 +111,7 @@ pub(crate) struct RegionTask {
     images: Images,
     profiles: Profiles,
     memory: DiscoveredMemory,
-    trials: DryRuns,
+    dry_runs: DryRuns,
     /// ARNs of clusters, by their names in EKS.
     arns: BTreeMap<String, String>,
     /// Zone ids with a zonal shift, by cluster.
@@ -137,7 +137,7 @@ impl RegionTask {
             images: Images::default(),
             profiles: Profiles::default(),
             memory: DiscoveredMemory::default(),
-            trials: DryRuns::default(),
+            dry_runs: DryRuns::default(),
             arns: BTreeMap::new(),
             shifted: BTreeMap::new(),
             members: BTreeMap::new(),
@@ -419,7 +419,7 @@ impl RegionTask {
         };
         if let Some(home) = home.filter(|_| can_create && !cluster.disable_dry_run) {
             let templates = &self.shared.templates;
-            let tested = self.trials.of(&account, templates, cluster, home, &ready);
+            let tested = self.dry_runs.of(&account, templates, cluster, home, &ready);
             if let Some(unmet) = tested.await {
                 let conditions = &mut ready.resolved.conditions;
                 conditions.retain(|known| known.kind != unmet.kind);

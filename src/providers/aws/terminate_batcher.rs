@@ -140,7 +140,7 @@ mod tests {
 
     use aws_sdk_ec2::types::{InstanceType, ResourceType};
     use futures::future::join_all;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::TerminateBatcher;
     use crate::host::clock::Moment;
@@ -198,11 +198,11 @@ mod tests {
             assert_eq!(state, InstanceState::ShuttingDown);
         }
         let states = aws.ask(&json!({"do": "instances"}));
-        let lives =
-            |instance: &&Value| instance["state"] == "running" || instance["state"] == "pending";
-        let lives = states["instances"]
-            .as_array()
-            .map(|all| all.iter().filter(lives).count());
+        let lives = states["instances"].as_array().map(|all| {
+            let states = all.iter().map(|instance| instance["state"].as_str());
+            let live = states.filter(|state| matches!(state, Some("running" | "pending")));
+            live.count()
+        });
         let stay = if fault.is_some() { ids.len() } else { 0 };
         assert_eq!(lives, Some(stay));
     }

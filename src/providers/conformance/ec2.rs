@@ -12,6 +12,7 @@ use super::checks::{Subject, check};
 use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_OWNED, TAG_POOL};
+use crate::model::cluster::Cluster;
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
@@ -99,6 +100,23 @@ async fn karpenters(account: &AwsClients, image: &str, eks: &str, pool: &str) ->
     id.expect("its id").into()
 }
 
+async fn adopt(
+    provider: &Ec2,
+    cluster: &Cluster,
+    claim: &str,
+    instance: &InstanceId,
+) -> CommandResult {
+    let (pool, reason) = (Pool::new("general"), ("adopted", "adopted"));
+    let claim = record_in(cluster, &pool, claim, Timestamp::UNIX_EPOCH, reason);
+    let adoption = Adoption {
+        tags: Launch::tags_of(cluster, &claim),
+        claim,
+        instance: instance.clone(),
+        offering: key("m5.large", "a"),
+    };
+    fence::without(provider.execute(Command::Adopt(Box::new(adoption)))).await
+}
+
 #[tokio::test]
 async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let name =
@@ -117,51 +135,24 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let theirs = karpenters(&direct, &image, &eks, "general").await;
     let of_other = karpenters(&direct, &image, "another", "general").await;
     let of_pool = karpenters(&direct, &image, &eks, "special").await;
-    let keepers = Regions::of_accounts(Accounts::with(AwsClients::of(
-        key_of_account,
-        aws.config().await,
-    )));
+    let account = AwsClients::of(key_of_account, aws.config().await);
+    let keepers = Regions::of_accounts(Accounts::with(account));
     let region_handle = keepers.of(&cluster).await;
     let prod = Ec2::new(cluster.clone(), api(), region_handle);
-    let adopt = async |claim: &str, instance: &InstanceId| {
-        let pool = Pool::new("general");
-        let reason = "adopted";
-        let claim = record_in(&cluster, &pool, claim, Timestamp::UNIX_EPOCH, reason, reason);
-        let adoption = Adoption {
-            tags: Launch::tags_of(&cluster, &claim),
-            claim,
-            instance: instance.clone(),
-            offering: key("m5.large", "a"),
-        };
-        fence::without(prod.execute(Command::Adopt(Box::new(adoption)))).await
-    };
-    let denied = async |claim: &str, instance: &InstanceId| {
-        let answer = adopt(claim, instance).await;
-        let is_denied = matches!(
-            &answer,
-            CommandResult::Failed {
-                kind: FailureKind::Denied,
-                ..
-            }
-        );
-        assert!(is_denied, "{answer:?}");
-    };
-    denied("c-1", &of_other).await;
-    denied("c-2", &of_pool).await;
-    let gone = adopt("c-3", &"i-0123456789abcdef0".into()).await;
-    assert!(
-        matches!(
-            gone,
-            CommandResult::Failed {
-                kind: FailureKind::Gone,
-                ..
-            }
-        ),
-        "{gone:?}"
-    );
+    let unknown = "i-0123456789abcdef0".into();
+    for (claim, instance, expect) in [
+        ("c-1", &of_other, FailureKind::Denied),
+        ("c-2", &of_pool, FailureKind::Denied),
+        ("c-3", &unknown, FailureKind::Gone),
+    ] {
+        let answer = adopt(&prod, &cluster, claim, instance).await;
+        let is_expected = matches!(&answer, CommandResult::Failed { kind, .. } if *kind == expect);
+        assert!(is_expected, "{claim}: {answer:?}");
+    }
     // A retry after a lost response changes nothing.
     for _ in 0..2 {
-        assert_eq!(adopt("c-4", &theirs).await, CommandResult::Done);
+        let answer = adopt(&prod, &cluster, "c-4", &theirs).await;
+        assert_eq!(answer, CommandResult::Done);
     }
     let CommandResult::Instances(all) = prod.execute(Command::ListInstances).await else {
         panic!("instances are listed");

@@ -19,24 +19,24 @@ pub(crate) enum ProgramLine {
 /// Reads lines. Buffers at most the limit and one chunk.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
-    from: R,
-    held: Vec<u8>,
+    reader: R,
+    buffer: Vec<u8>,
     /// Length of the prefix without a line terminator.
     searched: usize,
     /// True if the current line has exceeded the limit.
-    skips: bool,
-    longest: usize,
+    is_skipping: bool,
+    max_bytes: usize,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Creates a reader with a maximum line length.
-    pub(crate) fn new(from: R, longest: usize) -> Self {
+    pub(crate) fn new(reader: R, max_bytes: usize) -> Self {
         Self {
-            from,
-            held: Vec::new(),
+            reader,
+            buffer: Vec::new(),
             searched: 0,
-            skips: false,
-            longest,
+            is_skipping: false,
+            max_bytes,
         }
     }
 
@@ -46,12 +46,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             if let Some(line) = self.held_line() {
                 return Ok(Some(line));
             }
-            if self.held.len() > self.longest {
-                (self.held, self.searched, self.skips) = (Vec::new(), 0, true);
+            if self.buffer.len() > self.max_bytes {
+                (self.buffer, self.searched, self.is_skipping) = (Vec::new(), 0, true);
                 return Ok(Some(ProgramLine::TooLong));
             }
-            self.held.reserve(CHUNK);
-            if self.from.read_buf(&mut self.held).await? == 0 {
+            self.buffer.reserve(CHUNK);
+            if self.reader.read_buf(&mut self.buffer).await? == 0 {
                 return Ok(None);
             }
         }
@@ -59,18 +59,18 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     fn held_line(&mut self) -> Option<ProgramLine> {
         loop {
-            let new = &self.held[self.searched..];
+            let new = &self.buffer[self.searched..];
             let Some(end) = new.iter().position(|byte| *byte == b'\n') else {
-                self.searched = self.held.len();
+                self.searched = self.buffer.len();
                 return None;
             };
-            let following = self.held.split_off(self.searched + end + 1);
-            let mut line = std::mem::replace(&mut self.held, following);
+            let following = self.buffer.split_off(self.searched + end + 1);
+            let mut line = std::mem::replace(&mut self.buffer, following);
             self.searched = 0;
             line.pop();
-            match std::mem::take(&mut self.skips) {
+            match std::mem::take(&mut self.is_skipping) {
                 true => {}
-                false if line.len() > self.longest => return Some(ProgramLine::TooLong),
+                false if line.len() > self.max_bytes => return Some(ProgramLine::TooLong),
                 false => return Some(ProgramLine::Whole(line)),
             }
         }
@@ -108,7 +108,10 @@ mod tests {
                 Some(ProgramLine::TooLong) => cut += 1,
                 rest => break rest,
             }
-            assert!(lines.held.capacity() < 100_000, "no more is held than said");
+            assert!(
+                lines.buffer.capacity() < 100_000,
+                "no more is held than said"
+            );
         };
         assert_eq!(rest, Some(ProgramLine::Whole(b"f".to_vec())));
         assert!(cut > 1, "each part of an endless line counts");

@@ -18,13 +18,13 @@ pub(crate) struct PendingCall {
     pub(crate) call: ProviderCall,
     pub(crate) expect: Expect,
     /// Its deadline.
-    pub(crate) by: Instant,
+    pub(crate) deadline: Instant,
     pub(crate) reply: oneshot::Sender<CommandResult>,
 }
 
 struct WaitingCall {
     expect: Expect,
-    by: Instant,
+    deadline: Instant,
     reply: oneshot::Sender<CommandResult>,
 }
 
@@ -35,13 +35,13 @@ pub(crate) struct PendingCalls<'a> {
     waiting: BTreeMap<u64, WaitingCall>,
     next: u64,
     /// Bytes to write.
-    pub(crate) out: Vec<u8>,
+    pub(crate) unwritten: Vec<u8>,
     /// Consecutive calls without a response.
-    silent: u32,
+    unanswered: u32,
     /// Consecutive invalid lines.
-    garbage: u32,
+    invalid_lines: u32,
     /// Foreign instances in the last listing.
-    others: usize,
+    foreign_instances: usize,
 }
 
 /// A failure with an unknown outcome.
@@ -60,17 +60,17 @@ impl<'a> PendingCalls<'a> {
             waiting: BTreeMap::new(),
             // Id 0 is the hello.
             next: 1,
-            out: Vec::new(),
-            silent: 0,
-            garbage: 0,
-            others: 0,
+            unwritten: Vec::new(),
+            unanswered: 0,
+            invalid_lines: 0,
+            foreign_instances: 0,
         }
     }
 
     /// Returns whether the next call may be written. Calls are written one at a time, so that
     /// callers wait when there are too many.
     pub(crate) fn is_free(&self) -> bool {
-        self.out.is_empty() && self.waiting.len() < self.limits.open
+        self.unwritten.is_empty() && self.waiting.len() < self.limits.max_in_flight
     }
 
     /// Queues a call for writing.
@@ -78,46 +78,56 @@ impl<'a> PendingCalls<'a> {
         if pending.reply.is_closed() {
             return;
         }
-        let remaining = pending.by.saturating_duration_since(now).as_millis();
+        let remaining = pending.deadline.saturating_duration_since(now).as_millis();
         let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
         let id = self.next;
         self.next += 1;
         match protocol::line(id, remaining, self.scope, &pending.call) {
-            Ok(line) => self.out = line,
+            Ok(line) => self.unwritten = line,
             Err(error) => {
                 drop(pending.reply.send(unknown(&error.to_string())));
                 return;
             }
         }
         let PendingCall {
-            expect, by, reply, ..
+            expect,
+            deadline,
+            reply,
+            ..
         } = pending;
-        self.waiting.insert(id, WaitingCall { expect, by, reply });
+        self.waiting.insert(
+            id,
+            WaitingCall {
+                expect,
+                deadline,
+                reply,
+            },
+        );
     }
 
     /// Records written bytes.
     pub(crate) fn wrote(&mut self, bytes: usize) {
-        self.out.drain(..bytes.min(self.out.len()));
+        self.unwritten.drain(..bytes.min(self.unwritten.len()));
     }
 
     /// The earliest deadline.
     pub(crate) fn first_due(&self) -> Option<Instant> {
-        self.waiting.values().map(|call| call.by).min()
+        self.waiting.values().map(|call| call.deadline).min()
     }
 
     /// Fails calls past their deadline. Returns an error if the program does not respond.
     pub(crate) fn expire(&mut self, now: Instant) -> Result<(), ProgramError> {
-        let late = self.waiting.extract_if(.., |_, call| call.by <= now);
+        let late = self.waiting.extract_if(.., |_, call| call.deadline <= now);
         for (_, call) in late {
-            let text = format!("no response within {:?}", self.limits.call);
+            let text = format!("no response within {:?}", self.limits.call_timeout);
             drop(call.reply.send(unknown(&text)));
-            self.silent += 1;
+            self.unanswered += 1;
         }
-        if self.silent > 0 && !self.out.is_empty() {
+        if self.unanswered > 0 && !self.unwritten.is_empty() {
             return Err(ProgramError::StdinNotRead);
         }
-        match self.silent >= self.limits.silent {
-            true => Err(ProgramError::NoResponses(self.silent)),
+        match self.unanswered >= self.limits.max_unanswered {
+            true => Err(ProgramError::NoResponses(self.unanswered)),
             false => Ok(()),
         }
     }
@@ -127,7 +137,7 @@ impl<'a> PendingCalls<'a> {
         let line = match line {
             ProgramLine::Whole(line) => line,
             ProgramLine::TooLong => {
-                let longest = self.limits.line;
+                let longest = self.limits.max_line_bytes;
                 return self.pass_over(&format!("longer than {longest} bytes"));
             }
         };
@@ -141,7 +151,7 @@ impl<'a> PendingCalls<'a> {
         match protocol::answer(line, &call.expect, self.scope) {
             Ok((answer, others)) => {
                 drop(call.reply.send(answer));
-                (self.silent, self.garbage) = (0, 0);
+                (self.unanswered, self.invalid_lines) = (0, 0);
                 if matches!(call.expect, Expect::List) {
                     self.log_discarded_calls(others);
                 }
@@ -157,22 +167,22 @@ impl<'a> PendingCalls<'a> {
 
     fn log_discarded_calls(&mut self, others: usize) {
         let cluster = &self.scope.cluster;
-        if others > 0 && self.others == 0 {
+        if others > 0 && self.foreign_instances == 0 {
             tracing::warn!(%cluster, others, "ignoring foreign instances listed by exec program");
         }
-        self.others = others;
+        self.foreign_instances = others;
     }
 
     fn pass_over(&mut self, why: &str) -> Result<(), ProgramError> {
         let cluster = &self.scope.cluster;
         report_metrics::program_rambled(cluster);
-        self.garbage += 1;
-        if self.garbage == 1 {
+        self.invalid_lines += 1;
+        if self.invalid_lines == 1 {
             let why = text::bounded(why);
             tracing::warn!(%cluster, why, "exec program wrote an invalid line");
         }
-        match self.garbage >= self.limits.garbage {
-            true => Err(ProgramError::InvalidLines(self.garbage)),
+        match self.invalid_lines >= self.limits.max_invalid_lines {
+            true => Err(ProgramError::InvalidLines(self.invalid_lines)),
             false => Ok(()),
         }
     }

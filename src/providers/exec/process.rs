@@ -61,11 +61,11 @@ fn environment(exec: &Exec) -> Vec<(String, std::ffi::OsString)> {
 }
 
 impl Child {
-    /// Starts a program. Lines of its stdout have at most `longest` bytes.
+    /// Starts a program. Lines of its stdout have at most `max_line_bytes` bytes.
     pub(crate) fn start(
         exec: &Exec,
         cluster: &ClusterName,
-        longest: usize,
+        max_line_bytes: usize,
     ) -> Result<Self, ProgramError> {
         let command = exec.command.split_first();
         let (program, arguments) = command.ok_or(ProgramError::NoCommand)?;
@@ -94,7 +94,7 @@ impl Child {
         };
         Ok(Self {
             stdin,
-            lines: Lines::new(stdout, longest),
+            lines: Lines::new(stdout, max_line_bytes),
             process,
             errors: Errors(tokio::spawn(tell(
                 cluster.clone(),

@@ -56,7 +56,7 @@ impl ProcessSupervisor {
             let RunEnd::Fault(why) = self.run().await else {
                 return;
             };
-            if started.elapsed() >= self.limits.settled {
+            if started.elapsed() >= self.limits.min_successful_run {
                 failures = 0;
             }
             let wait = self.wait(failures);
@@ -72,7 +72,7 @@ impl ProcessSupervisor {
 
     /// Delay until the next start: exponential backoff with jitter.
     fn wait(&mut self, failures: u32) -> Duration {
-        let (initial, maximum) = self.limits.restart;
+        let (initial, maximum) = self.limits.restart_delays;
         let wait = initial
             .saturating_mul(1 << failures.min(DOUBLINGS))
             .min(maximum);
@@ -100,12 +100,12 @@ impl ProcessSupervisor {
 
     /// One run of the program, from start to end.
     async fn run(&mut self) -> RunEnd {
-        let (cluster, longest) = (&self.scope.cluster, self.limits.line);
-        let mut child = match Child::start(&self.exec, cluster, longest) {
+        let (cluster, max_line_bytes) = (&self.scope.cluster, self.limits.max_line_bytes);
+        let mut child = match Child::start(&self.exec, cluster, max_line_bytes) {
             Ok(child) => child,
             Err(error) => return error.into(),
         };
-        let greeted = timeout(self.limits.hello, greet(&mut child, &self.scope)).await;
+        let greeted = timeout(self.limits.hello_timeout, greet(&mut child, &self.scope)).await;
         let mut pending = PendingCalls::new(&self.scope, &self.limits);
         let end = match greeted {
             Ok(Ok(hello)) => {
@@ -117,9 +117,9 @@ impl ProcessSupervisor {
                 carry(&mut pending, &mut self.calls, &mut child).await
             }
             Ok(Err(error)) => error.into(),
-            Err(_) => ProgramError::HelloTimeout(self.limits.hello).into(),
+            Err(_) => ProgramError::HelloTimeout(self.limits.hello_timeout).into(),
         };
-        let status = child.end(self.limits.leave).await;
+        let status = child.end(self.limits.exit_timeout).await;
         let end = match (end, status) {
             (RunEnd::Fault(why), Some(status)) => RunEnd::Fault(format!("{why} ({status})")),
             (end, _) => end,
@@ -149,7 +149,7 @@ async fn carry(
                 Ok(None) => Err(ProgramError::Closed),
                 Err(error) => Err(ProgramError::Read(error)),
             },
-            wrote = child.stdin.write(&pending.out), if !pending.out.is_empty() => match wrote {
+            wrote = child.stdin.write(&pending.unwritten), if !pending.unwritten.is_empty() => match wrote {
                 Ok(bytes) => {
                     pending.wrote(bytes);
                     Ok(())

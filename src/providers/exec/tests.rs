@@ -27,15 +27,15 @@ use crate::providers::conformance::providers::reference;
 /// Limits short enough for a test. Only the start of the program takes real time.
 fn limits() -> ProgramLimits {
     ProgramLimits {
-        call: Duration::from_secs(4),
-        hello: Duration::from_secs(5),
-        restart: (Duration::from_millis(50), Duration::from_millis(200)),
-        settled: Duration::from_secs(60),
-        leave: Duration::from_millis(500),
-        silent: 2,
-        garbage: 5,
-        line: 64 << 10,
-        open: 8,
+        call_timeout: Duration::from_secs(4),
+        hello_timeout: Duration::from_secs(5),
+        restart_delays: (Duration::from_millis(50), Duration::from_millis(200)),
+        min_successful_run: Duration::from_secs(60),
+        exit_timeout: Duration::from_millis(500),
+        max_unanswered: 2,
+        max_invalid_lines: 5,
+        max_line_bytes: 64 << 10,
+        max_in_flight: 8,
     }
 }
 
@@ -124,7 +124,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
     let mut limits = limits();
     if words.contains("no hello") {
         // Shorter than the call timeout, as in production.
-        limits.hello = Duration::from_secs(1);
+        limits.hello_timeout = Duration::from_secs(1);
     }
     let program = ExecProvider::limited(&exec, &cluster(), limits);
     let began = clock::monotonic();
@@ -466,12 +466,15 @@ fn the_documentation_shows_what_is_said() {
     };
     let limits = ProgramLimits::default();
     for told in [
-        format!("to `hello` | {} s", limits.hello.as_secs()),
-        format!("response to a request | {} s", limits.call.as_secs()),
-        format!("requests without a response | {} |", limits.silent),
-        format!("length of a line | {} MiB", limits.line >> 20),
-        format!("invalid lines | {} |", limits.garbage),
-        format!("until exit | {} s", limits.leave.as_secs()),
+        format!("to `hello` | {} s", limits.hello_timeout.as_secs()),
+        format!(
+            "response to a request | {} s",
+            limits.call_timeout.as_secs()
+        ),
+        format!("requests without a response | {} |", limits.max_unanswered),
+        format!("length of a line | {} MiB", limits.max_line_bytes >> 20),
+        format!("invalid lines | {} |", limits.max_invalid_lines),
+        format!("until exit | {} s", limits.exit_timeout.as_secs()),
     ] {
         assert!(text.contains(&told), "{told}");
     }

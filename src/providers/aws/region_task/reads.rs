@@ -10,17 +10,19 @@ use crate::providers::aws::{
 };
 
 impl RegionTask {
+    /// Reads the instance types and their zones.
     pub(super) async fn types(&mut self) -> Result<bool, AwsError> {
         let account = &self.shared.account;
-        let shapes = instance_types::shapes(account).await?;
-        let sold = instance_types::sold(account).await?;
-        let shapes = self.region.set_shapes(shapes, &self.shipped);
+        let specs = instance_types::shapes(account).await?;
+        let offerings = instance_types::sold(account).await?;
+        let is_changed = self.region.set_shapes(specs, &self.shipped);
         if self.region.list.is_empty() {
             self.region.list.clone_from(&self.shipped.list);
         }
-        Ok(self.region.set_sold(sold) || shapes)
+        Ok(self.region.set_sold(offerings) || is_changed)
     }
 
+    /// Reads subnets, security groups, and reservations and placement groups if used.
     pub(super) async fn network(&mut self) -> Result<bool, AwsError> {
         let account = &self.shared.account;
         let (mut reservations, mut groups) = (false, false);
@@ -77,11 +79,13 @@ impl RegionTask {
         Ok(is_changed)
     }
 
+    /// Reads current spot prices.
     pub(super) async fn spot_prices(&mut self) -> Result<bool, AwsError> {
         let prices = pricing::spot(&self.shared.account).await?;
         Ok(self.region.set_spot_prices(&prices, clock::now()))
     }
 
+    /// Reads the price list.
     pub(super) async fn list_prices(&mut self) -> Result<bool, AwsError> {
         let (shared, metal) = pricing::list(&self.shared.account).await?;
         let taken = self.region.set_list_prices(&shared, &metal, clock::now());

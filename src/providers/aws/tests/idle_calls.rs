@@ -22,6 +22,7 @@ use tokio::time::sleep;
 use tower::service_fn;
 
 use crate::engine::command::{Command, CommandResult};
+use crate::engine::event::Event;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::{Cluster, Eks, InterruptionQueue, ManagementMode};
 use crate::model::labels::Labels;
@@ -239,6 +240,19 @@ pub(crate) fn keepers(counts: &Counts, refused: &Refused) -> Regions {
         .build();
     let key = AccountKey::of(&cluster(0));
     Regions::of_accounts(Accounts::with(AwsClients::of(key, config)))
+}
+
+/// The provider of a cluster that this host leads, and its events.
+pub(crate) async fn attended(
+    keepers: &Regions,
+    cluster: Cluster,
+    api: Connection,
+) -> (Ec2, mpsc::Receiver<Event>) {
+    let cluster = Arc::new(cluster);
+    let provider = Ec2::new(cluster.clone(), api, keepers.of(&cluster).await);
+    let (events, inbox) = mpsc::channel(64);
+    provider.attend(cluster, Some(events)).await;
+    (provider, inbox)
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,7 +32,7 @@ use crate::providers::aws::clients::{Accounts, AwsClients};
 use crate::providers::aws::launchable_class::validated;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
-use crate::providers::aws::tests::idle_calls::{self, api, node_class};
+use crate::providers::aws::tests::idle_calls::{self, api, attended, node_class};
 use crate::providers::aws::{eks, zonal_shift};
 
 /// An AWS with a few resources of each type, unless the test overrides a reply.
@@ -70,11 +70,7 @@ impl Bench {
     async fn start(cluster: Cluster, aws: Canned) -> Self {
         let account: AwsClients = aws.account(REGION);
         let keepers = Regions::of_accounts(Accounts::with(account));
-        let cluster = Arc::new(cluster);
-        let region_handle = keepers.of(&cluster).await;
-        let provider = Ec2::new(cluster.clone(), api(), region_handle);
-        let (events, inbox) = mpsc::channel(64);
-        provider.attend(cluster, Some(events)).await;
+        let (provider, inbox) = attended(&keepers, cluster, api()).await;
         let mut bench = Self {
             aws,
             provider,
