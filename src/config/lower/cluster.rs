@@ -168,8 +168,8 @@ fn safeguards(section: &DecodedBlock) -> Safeguards {
 }
 
 fn lease(section: &DecodedBlock) -> LeaseName {
-    let named = section.text("lease").and_then(|text| text.split_once('/'));
-    named.map_or_else(LeaseName::default, |(namespace, name)| LeaseName {
+    let parts = section.text("lease").and_then(|text| text.split_once('/'));
+    parts.map_or_else(LeaseName::default, |(namespace, name)| LeaseName {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })
