@@ -120,10 +120,7 @@ fn one(
         zonal_shift: section.flag("zonal_shift") == Some(true),
         disable_dry_run: section.flag("disable_dry_run") == Some(true),
         exec: section.block("exec").map(|inner| exec(reader, inner)),
-        binding: match section.text("binding") {
-            Some("early") => Binding::Early,
-            _ => Binding::Scheduler,
-        },
+        binding: binding(section),
         simulated: section
             .block("simulated")
             .map(|inner| simulated(reader, inner)),
@@ -192,6 +189,13 @@ fn interruption(section: &DecodedBlock) -> InterruptionQueue {
             Some("replace_first") => Rebalance::ReplaceFirst,
             _ => Rebalance::Ignore,
         },
+    }
+}
+
+fn binding(section: &DecodedBlock) -> Binding {
+    match section.text("binding") {
+        Some("early") => Binding::Early,
+        _ => Binding::Scheduler,
     }
 }
 
