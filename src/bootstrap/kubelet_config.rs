@@ -65,7 +65,7 @@ impl KubeletConfig {
         let kubelet = &class.kubelet;
         let cluster_dns = match kubelet.cluster_dns.as_slice() {
             [] => home.dns.into_iter().collect(),
-            some => some.to_vec(),
+            addresses => addresses.to_vec(),
         };
         let settings = Self {
             cluster_dns,
@@ -204,8 +204,8 @@ fn or_empty(value: Option<impl ToString>) -> String {
 
 /// Joins as `a=1,b=2`. Thresholds have `<` instead of `=`.
 pub(super) fn joined(map: &BTreeMap<String, String>, mark: &str) -> String {
-    let each = map.iter().map(|(key, value)| format!("{key}{mark}{value}"));
-    each.collect::<Vec<_>>().join(",")
+    let pairs = map.iter().map(|(key, value)| format!("{key}{mark}{value}"));
+    pairs.collect::<Vec<_>>().join(",")
 }
 
 /// A duration in Go's format, such as `1m30s`.

@@ -63,7 +63,7 @@ impl ConfigValues {
     /// The changes from this configuration to `new`, block by block in order: `+` for added, `-`
     /// for removed, `~` for changed.
     pub fn changes(&self, new: &Self) -> Vec<String> {
-        let none = BTreeMap::new();
+        let empty = BTreeMap::new();
         let (mut changes, mut gone) = (Vec::new(), None);
         for place in union(&self.0, &new.0) {
             let (old_block, new_block) = (self.0.get(place), new.0.get(place));
@@ -80,7 +80,7 @@ impl ConfigValues {
                 }
                 _ => {}
             }
-            let (old, new) = (old_block.unwrap_or(&none), new_block.unwrap_or(&none));
+            let (old, new) = (old_block.unwrap_or(&empty), new_block.unwrap_or(&empty));
             for name in union(old, new) {
                 match (old.get(name), new.get(name)) {
                     (Some(from), Some(to)) if from != to => {

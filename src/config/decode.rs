@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hcl::Value;
 
 use crate::config::config_diff::ConfigValues;
-use crate::config::convert::{ParsedArgument, convert};
+use crate::config::convert::{ConversionError, ParsedArgument, convert};
 use crate::config::decoded_block::{DecodedArgument, DecodedBlock};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::{EvalError, EvalScope, Evaluator, Frame};
@@ -180,13 +180,8 @@ impl<'a> Decoder<'a> {
             Err(faults) => {
                 section.faulty.push(argument.name);
                 for fault in faults {
-                    let span = attr.expr.inner_span(&fault.path);
-                    let finding = match evaluated.sensitive {
-                        false => SpannedDiagnostic::error(fault.code, span, fault.detail)
-                            .maybe_help(fault.help),
-                        true => SpannedDiagnostic::error(fault.code, span, hidden_detail(argument)),
-                    };
-                    self.report(section, finding);
+                    let hidden = evaluated.sensitive.then_some(argument);
+                    self.report(section, invalid_argument(attr, fault, hidden));
                 }
             }
         }
@@ -270,10 +265,20 @@ pub(super) fn check_names(
     }
 }
 
-/// The detail of an invalid argument whose value must not be shown.
-fn hidden_detail(argument: &Argument) -> String {
+/// The error of a value. It does not show the value of the argument `hidden`.
+fn invalid_argument(
+    attr: &Attr,
+    fault: ConversionError,
+    hidden: Option<&Argument>,
+) -> SpannedDiagnostic {
+    let span = attr.expr.inner_span(&fault.path);
+    let Some(argument) = hidden else {
+        return SpannedDiagnostic::error(fault.code, span, fault.detail).maybe_help(fault.help);
+    };
     let (name, wants) = (argument.name, argument.kind.wants());
-    format!("The argument {name:?} must be {wants}. Its value is sensitive and not shown.")
+    let detail =
+        format!("The argument {name:?} must be {wants}. Its value is sensitive and not shown.");
+    SpannedDiagnostic::error(fault.code, span, detail)
 }
 
 fn duplicate(block: &Block, schema: &BlockType, before: Span) -> SpannedDiagnostic {

@@ -349,8 +349,8 @@ impl Evaluation<'_> {
         frame: Option<&Frame<'_>>,
         out: &mut String,
     ) -> Result<(), Box<EvalError>> {
-        let names = (for_part.key_name.as_deref(), for_part.value_name.as_str());
-        self.for_elements(&for_part.collection, names, frame, &mut |frame| {
+        let (key, value) = (for_part.key_name.as_deref(), &for_part.value_name);
+        self.for_elements(&for_part.collection, key, value, frame, &mut |frame| {
             self.template(&for_part.parts, span, frame, out)
         })
     }
@@ -359,7 +359,8 @@ impl Evaluation<'_> {
     fn for_elements(
         &self,
         collection: &Expr,
-        names: (Option<&str>, &str),
+        key_name: Option<&str>,
+        name: &str,
         outer: Option<&Frame<'_>>,
         body: &mut dyn FnMut(Option<&Frame<'_>>) -> Result<(), Box<EvalError>>,
     ) -> Result<(), Box<EvalError>> {
@@ -367,7 +368,6 @@ impl Evaluation<'_> {
         let Some(elements) = elements(&items) else {
             return Err(wrong(collection, "a list or a map to iterate over", &items));
         };
-        let (key_name, name) = names;
         for (key, value) in elements {
             let sensitive = self.sensitive.get();
             let key_frame = key_name.map(|name| Frame {
@@ -388,8 +388,8 @@ impl Evaluation<'_> {
 
     fn for_each(&self, for_expr: &For, frame: Option<&Frame<'_>>) -> EvalResult {
         let (mut list, mut map) = (Vec::new(), Map::new());
-        let names = (for_expr.key_name.as_deref(), for_expr.value_name.as_str());
-        self.for_elements(&for_expr.collection, names, frame, &mut |frame| {
+        let (key, value) = (for_expr.key_name.as_deref(), &for_expr.value_name);
+        self.for_elements(&for_expr.collection, key, value, frame, &mut |frame| {
             if let Some(condition) = &for_expr.condition
                 && !self.flag(condition, frame)?
             {

@@ -119,7 +119,7 @@ impl Decoder<'_> {
                 } else {
                     &index
                 };
-                let each: hcl::Map<String, Value> = [
+                let each_value: hcl::Map<String, Value> = [
                     ("key".to_owned(), key.clone()),
                     ("value".to_owned(), value.clone()),
                 ]
@@ -127,7 +127,7 @@ impl Decoder<'_> {
                 .collect();
                 let frame = Frame {
                     name: "each",
-                    value: &Value::Object(each),
+                    value: &Value::Object(each_value),
                     sensitive: false,
                     outer: None,
                 };
@@ -194,11 +194,11 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
             .iter()
             .map(|cluster| cluster.name.0.clone())
             .collect();
-        let patterns = pools.iter().map(|it| (&it.section, &it.clusters));
+        let patterns = pools.iter().map(|spec| (&spec.section, &spec.clusters));
         let patterns = patterns
-            .chain(classes.iter().map(|it| (&it.section, &it.clusters)))
-            .chain(overlays.iter().map(|it| (&it.section, &it.clusters)))
-            .chain(buffers.iter().map(|it| (&it.section, &it.clusters)));
+            .chain(classes.iter().map(|spec| (&spec.section, &spec.clusters)))
+            .chain(overlays.iter().map(|spec| (&spec.section, &spec.clusters)))
+            .chain(buffers.iter().map(|spec| (&spec.section, &spec.clusters)));
         for (section, patterns) in patterns {
             check_clusters(reader, section, patterns, &names);
         }
@@ -333,23 +333,23 @@ fn class_of<'a>(
         }
         return None;
     };
-    let named: Vec<&node_class::NodeClassSpec> = classes
+    let candidates: Vec<&node_class::NodeClassSpec> = classes
         .iter()
         .filter(|class| class.class.name.as_str() == name)
         .collect();
-    let fitting: Vec<&&node_class::NodeClassSpec> = named
+    let fitting: Vec<&&node_class::NodeClassSpec> = candidates
         .iter()
         .filter(|class| covers(&class.clusters, cluster))
         .collect();
     match fitting.as_slice() {
         [only] => Some(only),
-        [] if !ec2 || named.is_empty() => None,
+        [] if !ec2 || candidates.is_empty() => None,
         [] => {
             let detail = format!(
                 "The pool is for the cluster {:?}, but its node class {name:?} is not.",
                 cluster.name.as_str()
             );
-            let class = &named[0].section;
+            let class = &candidates[0].section;
             let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, *span, detail)
                 .also(class.span("clusters"), "the clusters of the node class")
                 .within(title)

@@ -124,17 +124,16 @@ pub fn resolve(
 ) -> ResolvedNodeClass {
     let mut resolved = ResolvedNodeClass::default();
     let mut conditions = Conditions::default();
-    if let Some(all) = conditions.listed(ConditionKind::ImagesReady, images) {
+    let kind = ConditionKind::ImagesReady;
+    if let Some(all) = conditions.listed(kind, images) {
         resolved.images = image_selection::select(all);
         let is_missing = resolved.images.is_empty();
-        conditions.found(
-            ConditionKind::ImagesReady,
-            is_missing,
-            Cause::ImageNotFound,
-            || format!("no image matches {}", image_terms(&class.images)),
-        );
+        conditions.found(kind, is_missing, Cause::ImageNotFound, || {
+            format!("no image matches {}", image_terms(&class.images))
+        });
     }
-    if let Some(all) = conditions.listed(ConditionKind::SubnetsReady, found.subnets.as_ref()) {
+    let kind = ConditionKind::SubnetsReady;
+    if let Some(all) = conditions.listed(kind, found.subnets.as_ref()) {
         resolved.subnets = all
             .iter()
             .filter(|(subnet, tags)| {
@@ -149,15 +148,12 @@ pub fn resolve(
             .subnets
             .sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.id.cmp(&b.id)));
         let is_missing = resolved.subnets.is_empty();
-        conditions.found(
-            ConditionKind::SubnetsReady,
-            is_missing,
-            Cause::SubnetsNotFound,
-            || format!("no subnet matches {}", terms(&class.subnets)),
-        );
+        conditions.found(kind, is_missing, Cause::SubnetsNotFound, || {
+            format!("no subnet matches {}", terms(&class.subnets))
+        });
     }
-    let groups = found.security_groups.as_ref();
-    if let Some(all) = conditions.listed(ConditionKind::SecurityGroupsReady, groups) {
+    let kind = ConditionKind::SecurityGroupsReady;
+    if let Some(all) = conditions.listed(kind, found.security_groups.as_ref()) {
         resolved.security_groups = all
             .iter()
             .filter(|(group, tags)| {
@@ -168,11 +164,7 @@ pub fn resolve(
             .collect();
         resolved.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
         let is_missing = resolved.security_groups.is_empty();
-        let (kind, cause) = (
-            ConditionKind::SecurityGroupsReady,
-            Cause::SecurityGroupsNotFound,
-        );
-        conditions.found(kind, is_missing, cause, || {
+        conditions.found(kind, is_missing, Cause::SecurityGroupsNotFound, || {
             format!(
                 "no security group matches {}",
                 terms(&class.security_groups)

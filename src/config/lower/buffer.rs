@@ -238,7 +238,7 @@ fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration
     let key_fault = label_key_fault(key).filter(|_| !key.is_empty());
     let value = section.text("value");
     let value_fault = value.and_then(label_value_fault);
-    let (what, text, why, span) = match (key_fault, value_fault) {
+    let (part, text, why, span) = match (key_fault, value_fault) {
         (Some(why), _) => ("key", key, why, section.label_span()),
         (None, Some(why)) => (
             "value",
@@ -259,7 +259,7 @@ fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration
             });
         }
     };
-    let detail = format!("{text:?} is not a valid taint {what}. {why}");
+    let detail = format!("{text:?} is not a valid taint {part}. {why}");
     let finding = SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail);
     reader.report(section, finding);
     None

@@ -120,10 +120,7 @@ fn one(
         zonal_shift: section.flag("zonal_shift") == Some(true),
         disable_dry_run: section.flag("disable_dry_run") == Some(true),
         exec: section.block("exec").map(|inner| exec(reader, inner)),
-        binding: match section.text("binding") {
-            Some("early") => Binding::Early,
-            _ => Binding::Scheduler,
-        },
+        binding: binding(section),
         simulated: section
             .block("simulated")
             .map(|inner| simulated(reader, inner)),
@@ -168,8 +165,8 @@ fn safeguards(section: &DecodedBlock) -> Safeguards {
 }
 
 fn lease(section: &DecodedBlock) -> LeaseName {
-    let named = section.text("lease").and_then(|text| text.split_once('/'));
-    named.map_or_else(LeaseName::default, |(namespace, name)| LeaseName {
+    let parts = section.text("lease").and_then(|text| text.split_once('/'));
+    parts.map_or_else(LeaseName::default, |(namespace, name)| LeaseName {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })
@@ -192,6 +189,13 @@ fn interruption(section: &DecodedBlock) -> InterruptionQueue {
             Some("replace_first") => Rebalance::ReplaceFirst,
             _ => Rebalance::Ignore,
         },
+    }
+}
+
+fn binding(section: &DecodedBlock) -> Binding {
+    match section.text("binding") {
+        Some("early") => Binding::Early,
+        _ => Binding::Scheduler,
     }
 }
 

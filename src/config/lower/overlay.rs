@@ -143,11 +143,11 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
                 });
             let clash = clash(draft, other).filter(|_| meet);
             // Two blocks with the same label are already reported.
-            let Some((what, span, before)) = clash.filter(|_| !same_name(draft, other)) else {
+            let Some((value, span, before)) = clash.filter(|_| !same_name(draft, other)) else {
                 continue;
             };
             let detail = format!(
-                "The overlays {:?} and {:?} have the same weight ({}), and both set {what} of the \
+                "The overlays {:?} and {:?} have the same weight ({}), and both set {value} of the \
                  same instance types.",
                 other.overlay.name, draft.overlay.name, draft.overlay.weight
             );

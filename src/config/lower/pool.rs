@@ -228,9 +228,10 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nod
             ignored.push((section, span, format!("a limit on {name}")));
         }
     }
-    for (block, span, what) in ignored {
-        let detail =
-            format!("A static pool has a fixed number of nodes, so {what} does not apply to it.");
+    for (block, span, setting) in ignored {
+        let detail = format!(
+            "A static pool has a fixed number of nodes, so {setting} does not apply to it."
+        );
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
             .also(place, "the pool is static");
         reader.report(block, finding);

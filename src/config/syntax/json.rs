@@ -176,6 +176,19 @@ impl JsonScanner<'_> {
     }
 }
 
+/// A block whose type and label are at this span.
+fn block_at(kind: &str, span: Span, label: Option<&str>, body: Body) -> Block {
+    Block {
+        kind: kind.to_owned(),
+        kind_span: span,
+        labels: label
+            .map(|label| (label.to_owned(), span))
+            .into_iter()
+            .collect(),
+        body,
+    }
+}
+
 struct JsonBuilder<'a> {
     refusals: &'a mut Vec<JsonError>,
 }
@@ -225,12 +238,8 @@ impl JsonBuilder<'_> {
         let Some(block) = schema.block(name) else {
             // The top level contains only blocks.
             if schema.arguments.is_empty() && !schema.open {
-                body.blocks.push(Block {
-                    kind: name.to_owned(),
-                    kind_span: span,
-                    labels: Vec::new(),
-                    body: Body::default(),
-                });
+                body.blocks
+                    .push(block_at(name, span, None, Body::default()));
                 return;
             }
             let expr = self.expr(value);
@@ -244,12 +253,7 @@ impl JsonBuilder<'_> {
         if block.label.is_none() {
             self.each(value, &mut |builder, node| {
                 let inner = builder.body(node, block);
-                body.blocks.push(Block {
-                    kind: name.to_owned(),
-                    kind_span: span,
-                    labels: Vec::new(),
-                    body: inner,
-                });
+                body.blocks.push(block_at(name, span, None, inner));
             });
             return;
         }
@@ -264,12 +268,8 @@ impl JsonBuilder<'_> {
             for (label, label_span, node) in labelled.iter().filter(|item| item.0 != COMMENT) {
                 builder.each(node, &mut |builder, node| {
                     let inner = builder.body(node, block);
-                    body.blocks.push(Block {
-                        kind: name.to_owned(),
-                        kind_span: *label_span,
-                        labels: vec![(label.clone(), *label_span)],
-                        body: inner,
-                    });
+                    body.blocks
+                        .push(block_at(name, *label_span, Some(label), inner));
                 });
             }
         });

@@ -128,9 +128,9 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
             "a number of pods per core",
         ),
     ];
-    for (_, argument, what) in unsupported.into_iter().filter(|setting| setting.0) {
+    for (_, argument, feature) in unsupported.into_iter().filter(|setting| setting.0) {
         let family = family.as_str();
-        let detail = format!("Images of the family {family} do not support {what}.");
+        let detail = format!("Images of the family {family} do not support {feature}.");
         let code = ProblemCode::Conflict;
         refuse(reader, section, argument, code, detail, None);
     }
