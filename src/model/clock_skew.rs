@@ -62,18 +62,15 @@ impl ClockSkew {
 impl fmt::Display for ClockSkew {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.ahead.as_secs().unsigned_abs();
-        let direction = match self.ahead.is_negative() {
+        let side = match self.ahead.is_negative() {
             true => "behind",
             false => "ahead of",
         };
-        let peer_clock = match self.peer {
+        let peer = match self.peer {
             ClockPeer::ApiServer => "the API server's",
             ClockPeer::Aws => "that of AWS",
         };
-        write!(
-            f,
-            "the clock of this host is {seconds} s {direction} {peer_clock}"
-        )
+        write!(f, "the clock of this host is {seconds} s {side} {peer}")
     }
 }
 

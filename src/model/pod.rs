@@ -228,12 +228,10 @@ impl Pod {
     /// when Outrigger saw the request. The clock of the API server may differ by more than the
     /// remaining time.
     pub fn ends_by(&self) -> Option<Timestamp> {
-        let requested = self.deleting?;
+        let deleted = self.deleting?;
         let grace = SignedDuration::from_secs(self.grace_seconds);
-        let grace = self
-            .gone_by
-            .map_or(grace, |by| by.duration_since(requested));
-        let from = self.deletion_seen.unwrap_or(requested);
+        let grace = self.gone_by.map_or(grace, |by| by.duration_since(deleted));
+        let from = self.deletion_seen.unwrap_or(deleted);
         Some(from.checked_add(grace).unwrap_or(from))
     }
 

@@ -368,10 +368,7 @@ impl Limits {
             capacity: self
                 .capacity
                 .iter()
-                .map(|(name, limit)| {
-                    let remaining = limit.saturating_sub(used.get(name));
-                    (name.clone(), remaining)
-                })
+                .map(|(name, limit)| (name.clone(), limit.saturating_sub(used.get(name))))
                 .collect(),
         }
     }

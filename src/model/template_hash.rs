@@ -344,10 +344,8 @@ pub fn accept_id<'a>(
 
 /// The cluster in an ID of [`accept_id`]. `None` for the ID of a configuration.
 pub fn accepted_cluster(id: &str) -> Option<&str> {
-    let (cluster_and_kind, _) = id.rsplit_once('/')?;
-    cluster_and_kind
-        .rsplit_once('/')
-        .map(|(cluster, _)| cluster)
+    let (prefix, _) = id.rsplit_once('/')?;
+    prefix.rsplit_once('/').map(|(cluster, _)| cluster)
 }
 
 /// Creates the claim record of a claim that matches its pool: ID, creation time, reason and command

@@ -323,9 +323,8 @@ impl Cloud {
             return CommandResult::Done;
         };
         let truth = machine.truth();
-        let installation = truth.tags.get(TAG_INSTALLATION);
-        if installation.is_some_and(|installation| Some(installation) != tags.get(TAG_INSTALLATION))
-        {
+        let owner = truth.tags.get(TAG_INSTALLATION);
+        if owner.is_some() && owner != tags.get(TAG_INSTALLATION) {
             return failed(FailureKind::Denied, "the instance is another's");
         }
         if !truth.state.is_live() {

@@ -107,12 +107,10 @@ impl Together {
                 (next <= world.limit.min(until)).then_some((next, index))
             })
             .min();
-        let fleet_timeout = self.fleet.poll_timeout(self.now).filter(|at| *at <= until);
-        match (first, fleet_timeout) {
+        let timeout = self.fleet.poll_timeout(self.now).filter(|at| *at <= until);
+        match (first, timeout) {
             (None, None) => return false,
-            (Some((at, world)), fleet_timeout)
-                if fleet_timeout.is_none_or(|fleet_timeout| at <= fleet_timeout) =>
-            {
+            (Some((at, world)), timeout) if timeout.is_none_or(|timeout| at <= timeout) => {
                 self.now = self.now.max(at);
                 self.worlds[world].step();
                 self.look(world);

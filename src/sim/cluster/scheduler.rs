@@ -143,10 +143,7 @@ impl SimCluster {
                 -left_over(workload, node, &load.used),
             );
             // Nodes are sorted by name, so the first of equal nodes is selected.
-            if best
-                .as_ref()
-                .is_none_or(|(best_score, _)| score < *best_score)
-            {
+            if best.as_ref().is_none_or(|(lowest, _)| score < *lowest) {
                 best = Some((score, &node.name));
             }
         }
