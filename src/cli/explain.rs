@@ -134,9 +134,8 @@ fn pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
         let key = bounded(&key.to_string());
         bail!("the state of the cluster has no pod {key}{near}");
     };
-    arguments
-        .form
-        .print(|| explained.text(), || explained.json())?;
+    let form = &arguments.form;
+    form.print(|| explained.text(), || explained.json())?;
     Ok(success_or(BLOCKED, explained.is_well()))
 }
 
@@ -150,9 +149,8 @@ fn node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
         let name = bounded(name);
         bail!("the state of the cluster has no node {name}{near}");
     };
-    arguments
-        .form
-        .print(|| explained.text(), || explained.json())?;
+    let form = &arguments.form;
+    form.print(|| explained.text(), || explained.json())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -166,8 +164,7 @@ fn pool(arguments: &PoolArguments, colour: bool) -> anyhow::Result<ExitCode> {
         let name = bounded(name);
         bail!("the configuration of the cluster has no pool {name}{near}");
     };
-    arguments
-        .form
-        .print(|| explained.text(), || explained.json())?;
+    let form = &arguments.form;
+    form.print(|| explained.text(), || explained.json())?;
     Ok(success_or(BLOCKED, explained.is_well()))
 }

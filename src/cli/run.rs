@@ -75,7 +75,7 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     }
 }
 
-/// Returns the exit code of a daemon that does not start. With `BAD_CONFIG`, systemd does not retry.
+/// Returns the exit code of a daemon that does not start. systemd does not retry `BAD_CONFIG`.
 fn startup_failure(may_pass: bool) -> ExitCode {
     ExitCode::from(if may_pass { FAILED } else { BAD_CONFIG })
 }

@@ -290,10 +290,7 @@ impl SettingsInEffect {
             Some(read) => read,
             None => origin.read().await,
         };
-        let wanted = match read {
-            Ok(wanted) => wanted,
-            Err(refusal) => return Err(keep_previous(refusal)),
-        };
+        let wanted = read.map_err(keep_previous)?;
         let result = self.apply(cluster_set, wanted).await;
         if result.is_err() {
             origin.refused();

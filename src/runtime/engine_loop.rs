@@ -511,7 +511,7 @@ impl EngineLoop {
             telemetry::report(&self.executor.cluster, self.managed, &report);
             match &report {
                 Report::Planned { .. } => {
-                    report_metrics::planned(&self.executor.cluster, self.took)
+                    report_metrics::planned(&self.executor.cluster, self.took);
                 }
                 Report::Mismatch(_) => self.front.set_mismatched(true),
                 Report::Matches => self.front.set_mismatched(false),
