@@ -106,8 +106,8 @@ async fn adopt(
     claim: &str,
     instance: &InstanceId,
 ) -> CommandResult {
-    let (pool, reason) = (Pool::new("general"), ("adopted", "adopted"));
-    let claim = record_in(cluster, &pool, claim, Timestamp::UNIX_EPOCH, reason);
+    let (pool, reason) = (Pool::new("general"), "adopted");
+    let claim = record_in(cluster, &pool, claim, Timestamp::UNIX_EPOCH, reason, reason);
     let adoption = Adoption {
         tags: Launch::tags_of(cluster, &claim),
         claim,
