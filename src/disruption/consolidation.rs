@@ -153,7 +153,8 @@ impl<'a> Search<'_, 'a> {
         let (bought, saved) = self.afresh(&mut leavers, &mut idle);
         self.appraise(&mut leavers, &bought);
         leavers.sort_by(|one, other| {
-            let falling = other.waste_ratio().total_cmp(&one.waste_ratio());
+            let ratio = other.waste / other.candidate.cost;
+            let falling = ratio.total_cmp(&(one.waste / one.candidate.cost));
             falling.then_with(|| one.name.cmp(other.name))
         });
         let (count, trial) = self.least_that_saves(&leavers, saved);
@@ -197,13 +198,13 @@ impl<'a> Search<'_, 'a> {
         let mut bought = Vec::new();
         for _ in 0..=ROUNDS_MAX {
             let all: Vec<&RemovalCandidate<'_>> = leavers.iter().collect();
-            let whole = self.think_away(&all, &[], |_| false);
-            if whole.stuck.is_empty() {
-                let saved = whole.worth();
-                return (whole.bought, Some(saved));
+            let outcome = self.think_away(&all, &[], |_| false);
+            if outcome.stuck.is_empty() {
+                let saved = outcome.worth();
+                return (outcome.bought, Some(saved));
             }
-            drop_stuck(leavers, &whole.stuck, idle);
-            bought = whole.bought;
+            drop_stuck(leavers, &outcome.stuck, idle);
+            bought = outcome.bought;
         }
         (bought, None)
     }
@@ -269,10 +270,10 @@ impl<'a> Search<'_, 'a> {
 
     /// Returns the total price of new nodes, including the per-node cost.
     fn total_price(&self, bought: &[NodePurchase]) -> f64 {
-        let prices = bought
-            .iter()
-            .map(|node| node.price + self.node_overhead_price);
-        prices.sum()
+        let nodes = bought.iter();
+        nodes
+            .map(|node| node.price + self.node_overhead_price)
+            .sum()
     }
 
     fn price(&self, claim: &NewNodeClaim) -> f64 {
@@ -292,10 +293,10 @@ impl<'a> Search<'_, 'a> {
             );
             let shares = purchase.pods.iter();
             let shares = shares.map(|(size, count)| share(*size, total) * as_count(*count));
-            let each = (purchase.price + self.node_overhead_price) / shares.sum::<f64>();
+            let unit_price = (purchase.price + self.node_overhead_price) / shares.sum::<f64>();
             for (size, count) in &purchase.pods {
                 let entry = worth.entry(*size).or_default();
-                entry.0 += each * share(*size, total) * as_count(*count);
+                entry.0 += unit_price * share(*size, total) * as_count(*count);
                 entry.1 += as_count(*count);
             }
         }
@@ -332,16 +333,13 @@ impl<'a> Search<'_, 'a> {
         let mut known: Option<(usize, RemovalOutcome)> = None;
         // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
         // nodes may still be approved for those.
+        let mut nodes = leavers.iter();
+        let is_balanced = nodes.any(|node| self.balance.weighs(node.candidate));
         let first = match fewest.least() {
-            None if !leavers
+            None if !is_balanced => leavers
                 .iter()
-                .any(|node| self.balance.weighs(node.candidate)) =>
-            {
-                leavers
-                    .iter()
-                    .filter(|node| node.waste > node.price * SAVED_MIN)
-                    .count()
-            }
+                .filter(|node| node.waste > node.price * SAVED_MIN)
+                .count(),
             _ => fewest.at_least(leavers.iter().map(|node| node.waste.max(0.0)).sum()),
         };
         let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
@@ -377,8 +375,8 @@ impl<'a> Search<'_, 'a> {
     ) -> (Option<(HashSet<usize>, RemovalOutcome)>, HashSet<usize>) {
         let mut barred = HashSet::default();
         let later: Vec<&NodeName> = later.iter().map(|(node, _)| node.name).collect();
-        let again = (!later.is_empty()).then_some(&[][..]);
-        for closed in [Some(&later[..]), again].into_iter().flatten() {
+        let all_open = (!later.is_empty()).then_some(&[][..]);
+        for closed in [Some(&later[..]), all_open].into_iter().flatten() {
             let mut found: Option<(HashSet<usize>, RemovalOutcome)> = None;
             let mut places: Vec<usize> = (0..leave.len()).collect();
             for _ in 0..ROUNDS_MAX {
@@ -419,8 +417,8 @@ impl<'a> Search<'_, 'a> {
                     }));
                 }
                 let kept = without(&places, &vain);
-                let most = found.as_ref().map_or(0.0, |(_, trial)| trial.saved());
-                if trial.is_worth_it() && is_enough(trial.saved(), most) {
+                let known_savings = found.as_ref().map_or(0.0, |(_, trial)| trial.saved());
+                if trial.is_worth_it() && is_enough(trial.saved(), known_savings) {
                     found = Some((places.into_iter().collect(), trial));
                 }
                 if vain.is_empty() {
@@ -498,13 +496,13 @@ impl<'a> Search<'_, 'a> {
 
     /// Returns the maximum price of a claim.
     fn most(&self, claim: &NewNodeClaim, trial: &RemovalOutcome) -> f64 {
-        let most = trial.before * (1.0 - CHEAPER_MIN);
+        let total = trial.before * (1.0 - CHEAPER_MIN);
         // If all replacements are free, the price is not limited.
         let share = match trial.after > 0.0 {
             true => self.price(claim) / trial.after,
             false => 1.0,
         };
-        most * share - self.node_overhead_price
+        total * share - self.node_overhead_price
     }
 
     fn made(

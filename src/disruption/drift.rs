@@ -260,8 +260,8 @@ impl<'a> StaticSurge<'a> {
                 return Err(Verdict::TooMany);
             }
             let leaving = disruption_view.leaving.get(&pool.name).copied();
-            let most = pool.limits.nodes.map_or(usize::MAX, |most| most as usize);
-            Ok(most.saturating_sub(nodes + leaving.unwrap_or(0)))
+            let max_nodes = pool.limits.nodes.map_or(usize::MAX, |max| max as usize);
+            Ok(max_nodes.saturating_sub(nodes + leaving.unwrap_or(0)))
         });
         match left {
             Ok(0) => Some(Verdict::Limits),

@@ -107,7 +107,7 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         node.and_then(Node::pool).as_ref() == Some(&pool.name)
     });
     let need = StaticDemand::Nodes(pool.name.clone());
-    let short = plan
+    let shortfall = plan
         .short
         .iter()
         .find(|shortfall| shortfall.need == need)
@@ -125,7 +125,7 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         }),
         range,
         launches: launches(&plan),
-        short,
+        short: shortfall,
         unplaced: stopped(&plan.unplaced, pool),
         candidates: candidates
             .filter(|candidate| candidate.pool == pool.name)

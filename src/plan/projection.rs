@@ -52,8 +52,8 @@ pub(super) fn largest(claim: &NewNodeClaim, snapshot: &Snapshot<'_>) -> Resource
     let catalog = snapshot.catalog_of(&claim.pool);
     let mut largest = Resources::default();
     for (offering, _) in &claim.offerings {
-        if let Some(it) = catalog.get(offering.instance_type.as_str()) {
-            largest.raise_to(&it.capacity);
+        if let Some(instance_type) = catalog.get(offering.instance_type.as_str()) {
+            largest.raise_to(&instance_type.capacity);
         }
     }
     largest
@@ -75,10 +75,10 @@ pub(super) fn give(
         .iter()
         .map(|pod| (&pod.key, &pod.requests))
         .collect();
-    let mut rest = Vec::new();
+    let mut others = Vec::new();
     for (host, pods) in placed {
         let Some(claim) = places.get(&host).and_then(|at| claims.get_mut(*at)) else {
-            rest.push((host, pods));
+            others.push((host, pods));
             continue;
         };
         for pod in &pods {
@@ -89,5 +89,5 @@ pub(super) fn give(
         claim.pods.extend(pods);
         claim.pods.sort_unstable();
     }
-    rest
+    others
 }

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::model::requirement::Incompatible;
 use crate::scheduling::PoolRejection;
 use crate::scheduling::rejection::{
-    DomainDetail, RejectionDetail, ResourceShortfall, RuleKind, TopologyRuleDetail, part,
+    DomainDetail, RejectionDetail, ResourceShortfall, RuleKind, TopologyRuleDetail,
+    UnavailableSummary, part,
 };
 
 /// Formats a rejection as one line.
@@ -79,7 +80,7 @@ fn nearest(miss: &RejectionDetail) -> Value {
         } => json!({
             "types": types, "instance_type": first.as_str(), "wanted": wanted, "offered": sold,
         }),
-        RejectionDetail::Held { .. } => held(miss),
+        RejectionDetail::Held(summary) => held(summary),
         RejectionDetail::Limit {
             name,
             limit,
@@ -118,21 +119,12 @@ fn short(short: &ResourceShortfall) -> Value {
     json!({ "resource": name, "needed": asked, "left": left })
 }
 
-fn held(miss: &RejectionDetail) -> Value {
-    let RejectionDetail::Held {
-        offerings,
-        first,
-        until,
-        unregistered,
-    } = miss
-    else {
-        return Value::Null;
-    };
+fn held(summary: &UnavailableSummary) -> Value {
     json!({
-        "offerings": offerings,
-        "first": first.to_string(),
-        "until": until.map(|until| until.to_string()),
-        "unregistered": unregistered,
+        "offerings": summary.offerings,
+        "first": summary.first.to_string(),
+        "until": summary.until.map(|until| until.to_string()),
+        "unregistered": summary.unregistered,
     })
 }
 

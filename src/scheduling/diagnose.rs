@@ -124,7 +124,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 all.push((class, [PoolRejection { pool, code, miss }].into()));
                 continue;
             }
-            let offers = match known.take().filter(|(of, _)| *of == wants) {
+            let offers = match known
+                .take()
+                .filter(|(known_wants, _)| *known_wants == wants)
+            {
                 Some((_, offers)) => offers,
                 None => self.offers(&problem.wants[wants]),
             };
@@ -143,10 +146,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let priority = self.ground.problem.classes[class].priority;
         let cutoff = self.ground.scheduling.priority_cutoff;
         let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| priority < *cutoff) {
-            (
-                RejectionCode::Priority,
-                RejectionDetail::Priority { priority, cutoff },
-            )
+            let miss = RejectionDetail::Priority { priority, cutoff };
+            (RejectionCode::Priority, miss)
         } else if self.ground.templates.is_empty() {
             let text = "no existing node fits it, and there is no pool to launch one";
             (RejectionCode::NoPool, RejectionDetail::told(text))
@@ -193,10 +194,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             }
         }
         let (code, miss) = furthest.unwrap_or_else(|| {
-            (
-                RejectionCode::Requirements,
-                RejectionDetail::told("its requirements contradict each other"),
-            )
+            let text = "its requirements contradict each other";
+            (RejectionCode::Requirements, RejectionDetail::told(text))
         });
         PoolRejection {
             pool: Some(self.ground.templates[template].pool.name.clone()),
@@ -219,10 +218,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             .copied()
             .collect();
         if fitting.is_empty() {
-            return (
-                RejectionCode::Resources,
-                unfit(problem, template, suited, demand),
-            );
+            let miss = unfit(problem, template, suited, demand);
+            return (RejectionCode::Resources, miss);
         }
         let sold = fitting.iter().filter(|(_, sold)| *sold);
         let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
@@ -240,11 +237,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         if let Some((key, least, count)) =
             self.varieties[at].shortage(template, would_do.iter().copied())
         {
-            let key = key.to_owned();
-            return (
-                RejectionCode::MinValues,
-                RejectionDetail::Values { key, least, count },
-            );
+            return few_values(key, least, count);
         }
         // Supply exists but was not used.
         self.unmet(class, at, suited, &would_do)
@@ -337,10 +330,8 @@ fn offer(
             return PoolOffer::No(RejectionCode::Taint, RejectionDetail::Taint(taint));
         }
         Err(Incompatibility::Label(no)) => {
-            return PoolOffer::No(
-                RejectionCode::Requirements,
-                RejectionDetail::Label(Arc::new(no)),
-            );
+            let miss = RejectionDetail::Label(Arc::new(no));
+            return PoolOffer::No(RejectionCode::Requirements, miss);
         }
         Ok(labels) => labels,
     };
@@ -377,10 +368,8 @@ fn offer(
     }
     if let (true, Some(first)) = (types.is_empty(), daemons.first()) {
         let (types, daemon) = (free.len(), part(agents.name(*first)));
-        return PoolOffer::No(
-            RejectionCode::Topology,
-            RejectionDetail::Daemon { types, daemon },
-        );
+        let miss = RejectionDetail::Daemon { types, daemon };
+        return PoolOffer::No(RejectionCode::Topology, miss);
     }
     PoolOffer::Some(Suited {
         labels,
@@ -409,6 +398,13 @@ fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
     Some(format!("requires the label {key}: {why}"))
 }
 
+/// Returns the rejection of a pool whose types have too few values of a label.
+pub(super) fn few_values(key: &str, least: usize, count: usize) -> Rejection {
+    let key = key.to_owned();
+    let miss = RejectionDetail::Values { key, least, count };
+    (RejectionCode::MinValues, miss)
+}
+
 fn fits(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
     let net = shape.net.as_ref();
     net.is_some_and(|net| times(net, demand) > 0)
@@ -418,11 +414,11 @@ fn fits(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
 fn unsuited(template: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail {
     let types = template.shapes.len();
     for (key, wanted) in labels.iter() {
-        let alone = of_types(&[(key, wanted.clone())].into_iter().collect());
+        let single = of_types(&[(key, wanted.clone())].into_iter().collect());
         if !template
             .shapes
             .iter()
-            .any(|shape| shape.suits(&alone).is_ok())
+            .any(|shape| shape.suits(&single).is_ok())
         {
             return RejectionDetail::Types {
                 key: Some(part(key)),
@@ -465,8 +461,8 @@ fn unfit(
             _ => rivals = 1,
         }
         let others = if lack.0 > 1 { 0 } else { net.len() };
-        if best.as_ref().is_none_or(|(other, most, _)| {
-            lack < *other || (net[lack.1], &net[others..]) > (most[lack.1], &most[others..])
+        if best.as_ref().is_none_or(|(other, best_net, _)| {
+            lack < *other || (net[lack.1], &net[others..]) > (best_net[lack.1], &best_net[others..])
         }) {
             best = Some((lack, net, shape));
         }

@@ -172,13 +172,13 @@ impl<'a> PodShapeKey<'a> {
             } else {
                 relaxed
             };
-            let mut rest = relaxed;
+            let mut to_relax = relaxed;
             let mut rules = PodConstraints::default();
-            rules.add_affinity(self.affinity, relax(&near, &mut rest), groups);
-            let away = relax(&away, &mut rest);
+            rules.add_affinity(self.affinity, relax(&near, &mut to_relax), groups);
+            let away = relax(&away, &mut to_relax);
             rules.add_anti_affinity(self.anti_affinity, away, groups);
-            let preferred = relax(&nodes, &mut rest).first();
-            let spread = hard.iter().chain(relax(&soft, &mut rest));
+            let preferred = relax(&nodes, &mut to_relax).first();
+            let spread = hard.iter().chain(relax(&soft, &mut to_relax));
             rules.add_spread(spread.copied(), self.namespace, groups);
             levels.push((
                 base.iter()
@@ -210,10 +210,10 @@ fn heaviest<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
         .collect()
 }
 
-/// Returns the terms without the first `rest`, and subtracts the number of relaxed terms from it.
-fn relax<'t, T>(terms: &'t [T], rest: &mut usize) -> &'t [T] {
-    let relaxed = terms.len().min(*rest);
-    *rest -= relaxed;
+/// Returns the terms without the first `to_relax`, from which it subtracts their number.
+fn relax<'t, T>(terms: &'t [T], to_relax: &mut usize) -> &'t [T] {
+    let relaxed = terms.len().min(*to_relax);
+    *to_relax -= relaxed;
     &terms[relaxed..]
 }
 
@@ -266,7 +266,10 @@ impl<'a> Problem<'a> {
                 (builder.spec(spec, pod, policy, &defaults), labels)
             })
             .collect();
-        let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
+        let residents = snapshot
+            .residents
+            .iter()
+            .map(|resident| resident.anti_affinity);
         let promised = snapshot.promised.values().flatten();
         let daemons = snapshot.daemon_sets.iter().map(|set| &set.template);
         let others = promised.copied().chain(daemons);
@@ -505,10 +508,10 @@ impl ProblemBuilder<'_> {
             let company = self
                 .agents
                 .company(constraints, &self.members[signature], &self.groups);
-            let there = self.agents.beside(constraints, &company, &self.groups);
+            let with_daemons = self.agents.beside(constraints, &company, &self.groups);
             all.push(((self.in_company(wants, company), rules, bare), false));
-            if let Some(there) = there {
-                all.push(((self.in_company(wants, there), rules, bare), true));
+            if let Some(with_daemons) = with_daemons {
+                all.push(((self.in_company(wants, with_daemons), rules, bare), true));
             }
         }
         all

@@ -15,8 +15,8 @@ use crate::model::labels::{POOL, ZONE};
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
-use crate::scheduling::diagnose::Rejection;
 use crate::scheduling::diagnose::no_offering::{unlimited, unsold};
+use crate::scheduling::diagnose::{Rejection, few_values};
 use crate::scheduling::packing::launch_options::{self, Ledger, Ledgers, Scratch};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::rejection::RejectionDetail;
@@ -90,8 +90,8 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
             ledger.reserve(&template.shapes[shape].limited, 1);
             shapes.push((shape, price));
         }
-        let more = shapes.len() < wanted;
-        let why = more.then(|| barren(snapshot.holds, template, &variety, &ledger));
+        let incomplete = shapes.len() < wanted;
+        let why = incomplete.then(|| barren(snapshot.holds, template, &variety, &ledger));
         ledgers.put(at, ledger);
         planned.push((shapes, why));
     }
@@ -99,17 +99,17 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
         let template = &templates[at];
         let missing = snapshot.lacking[&template.pool.name];
         let mut ledger = ledgers.of(at);
-        let (made, poor) = nodes(template, &shapes, &nothing, snapshot, &mut ledger);
+        let (launched, shortage) = nodes(template, &shapes, &nothing, snapshot, &mut ledger);
         ledgers.put(at, ledger);
-        if let Some((code, miss)) = why.or(poor) {
+        if let Some((code, miss)) = why.or(shortage) {
             let pool = Some(template.pool.name.clone());
             short.push(Shortfall {
                 need: StaticDemand::Nodes(template.pool.name.clone()),
-                missing: missing - made.len(),
+                missing: missing - launched.len(),
                 reasons: [PoolRejection { pool, code, miss }].into(),
             });
         }
-        claims.extend(made);
+        claims.extend(launched);
     }
     (claims, short)
 }
@@ -140,15 +140,11 @@ fn nodes(
         );
         let reservation = template.shapes[*shape].reservation;
         // Other claims may have used the limits that remained when this one was planned.
-        let short = variety.shortage(template, types.iter().copied());
-        if let Some((key, least, count)) = short.filter(|_| reservation.is_none()) {
+        let shortage = variety.shortage(template, types.iter().copied());
+        if let Some((key, least, count)) = shortage.filter(|_| reservation.is_none()) {
             *ledger = before;
             ledger.release(&template.shapes[*shape].limited);
-            let key = key.to_owned();
-            why = Some((
-                RejectionCode::MinValues,
-                RejectionDetail::Values { key, least, count },
-            ));
+            why = Some(few_values(key, least, count));
             continue;
         }
         offerings.sort_by_key(|(offering, price)| {
@@ -204,13 +200,7 @@ pub(super) fn barren(
         .copied()
         .filter(|at| ledger.copies(&shapes[*at].limited) > 0);
     match variety.shortage(template, would_do.clone()) {
-        Some((key, least, count)) if would_do.count() > 0 => {
-            let key = key.to_owned();
-            (
-                RejectionCode::MinValues,
-                RejectionDetail::Values { key, least, count },
-            )
-        }
+        Some((key, least, count)) if would_do.count() > 0 => few_values(key, least, count),
         _ => unlimited(template, &sold, ledger),
     }
 }

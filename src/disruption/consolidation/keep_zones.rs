@@ -64,14 +64,12 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
             places[at][nth] = pod;
         }
     }
-    solution
-        .claims
-        .iter_mut()
-        .for_each(|claim| claim.pods.sort());
-    solution
-        .placed
-        .iter_mut()
-        .for_each(|placed| placed.1.sort());
+    for claim in &mut solution.claims {
+        claim.pods.sort();
+    }
+    for (_, pods) in &mut solution.placed {
+        pods.sort();
+    }
 }
 
 /// Maps each bound pod with an owner to the first identical pod of that owner, which represents it,
@@ -104,10 +102,7 @@ fn identical_pods<'a>(
 
 /// Returns the zone of a new node if it has only one.
 fn zone_of(claim: &NewNodeClaim) -> Option<String> {
-    let mut zones = claim
-        .offerings
-        .iter()
-        .map(|(offering, _)| offering.zone.as_str());
+    let mut zones = claim.offerings.iter().map(|(key, _)| key.zone.as_str());
     let first = zones.next()?;
     zones.all(|zone| zone == first).then(|| first.to_owned())
 }

@@ -19,12 +19,12 @@ type Offers = Vec<(OfferingKey, Price)>;
 /// spec/disruption.md §1.9.
 pub fn offers(
     claim: &NewNodeClaim,
-    most: f64,
+    max_price: f64,
     spot: bool,
     pool: &Pool,
     catalog: &Catalog,
 ) -> Option<Offers> {
-    let mut left = affordable(claim, most);
+    let mut left = affordable(claim, max_price);
     let least = usize::try_from(pool.disruption.spot_to_spot_min_types).unwrap_or(usize::MAX);
     if spot && least != 1 && left.first().is_some_and(is_spot) {
         left.retain(is_spot);
@@ -49,9 +49,9 @@ fn is_spot(offer: &(OfferingKey, Price)) -> bool {
 }
 
 /// Returns the offerings of a claim up to a price in $/h.
-pub fn affordable(claim: &NewNodeClaim, most: f64) -> Offers {
+pub fn affordable(claim: &NewNodeClaim, max_price: f64) -> Offers {
     let all = claim.offerings.iter();
-    all.filter(|(_, price)| price.usd_per_h() <= most)
+    all.filter(|(_, price)| price.usd_per_h() <= max_price)
         .cloned()
         .collect()
 }

@@ -92,7 +92,7 @@ impl<'a> ConstrainedDaemons<'a> {
             .iter()
             .filter_map(|set| {
                 let pod = &set.template;
-                let of = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
+                let membership = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
                 let away: Vec<(usize, usize)> = pod
                     .anti_affinity
                     .iter()
@@ -100,12 +100,12 @@ impl<'a> ConstrainedDaemons<'a> {
                     .filter(|(group, _)| signatures.iter().any(|signature| signature[*group]))
                     .collect();
                 let asks = asks(pod, &snapshot.cluster.pools);
-                let matters = selected.iter().any(|group| of[*group])
+                let matters = selected.iter().any(|group| membership[*group])
                     || !away.is_empty()
                     || asks.iter().any(|labels| !labels.is_empty()) && clashes(&pod.host_ports);
                 matters.then(|| ConstrainedDaemon {
                     set,
-                    of,
+                    of: membership,
                     away,
                     asks,
                     far: far(pod, snapshot, groups, signatures),
@@ -240,7 +240,7 @@ impl<'a> ConstrainedDaemons<'a> {
         company: &DaemonRequirements,
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Vec<Requirements> {
-        let mut each: Vec<Requirements> = (0..self.len())
+        let mut evading: Vec<Requirements> = (0..self.len())
             .filter(|agent| {
                 company.away.iter().any(|term| term.0 == *agent) || clashes(self.ports(*agent))
             })
@@ -255,25 +255,28 @@ impl<'a> ConstrainedDaemons<'a> {
                 (!others.is_empty()).then_some(others)
             })
             .collect();
-        each.truncate(EVADED_MAX);
-        if each.len() > 1 {
-            let all = each.iter().skip(1);
-            each.insert(0, all.fold(each[0].clone(), |all, labels| all.with(labels)));
+        evading.truncate(EVADED_MAX);
+        if evading.len() > 1 {
+            let all = evading.iter().skip(1);
+            evading.insert(
+                0,
+                all.fold(evading[0].clone(), |all, labels| all.with(labels)),
+            );
         }
-        each
+        evading
     }
 
     /// Returns the requirements of pods on DaemonSet pods: none in conflict by anti-affinity.
     pub(crate) fn company(
         &self,
         rules: &PodConstraints,
-        of: &[bool],
+        membership: &[bool],
         groups: &PodGroups,
     ) -> DaemonRequirements {
         let mut away = Vec::new();
         for (at, agent) in self.0.iter().enumerate() {
             let terms = rules.away.iter().filter(|term| agent.of[term.group]);
-            let theirs = agent.away.iter().filter(|(group, _)| of[*group]);
+            let theirs = agent.away.iter().filter(|(group, _)| membership[*group]);
             let keys = terms
                 .map(|term| term.key)
                 .chain(theirs.map(|(_, key)| *key));

@@ -104,12 +104,14 @@ impl<'a> NodeTemplate<'a> {
         locate(&mut side, catalog.zone_ids());
         let type_labels = of_types(&side);
         let daemons = PoolDaemons::new(pool, &side, problem, &snapshot.daemon_sets);
-        let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
-        let reservations: Vec<Reservation> = reservations.cloned().collect();
+        let reservations = snapshot.reservations.values().cloned();
+        let reservations: Vec<Reservation> = reservations.take(RESERVATIONS_MAX).collect();
         let limits = limits(pool, snapshot);
         let shapes: Vec<TypeOption<'a>> = catalog
             .types()
-            .filter(|it| fault.is_none() && it.requirements.intersects(&type_labels).is_ok())
+            .filter(|instance_type| {
+                fault.is_none() && instance_type.requirements.intersects(&type_labels).is_ok()
+            })
             .flat_map(|instance_type| {
                 let taken: Vec<i64> = limits
                     .iter()
@@ -162,7 +164,7 @@ impl<'a> NodeTemplate<'a> {
     pub(crate) fn by_least_for(&self, demand: &[i64]) -> &[usize] {
         let first = self
             .most_by_least
-            .partition_point(|most| most.is_empty() || !fits(most, demand));
+            .partition_point(|maximum| maximum.is_empty() || !fits(maximum, demand));
         &self.by_least[first..]
     }
 
@@ -185,10 +187,10 @@ impl<'a> NodeTemplate<'a> {
         self.side
             .compatible(alternative, true)
             .map_err(Incompatibility::Label)?;
-        let mut both = pick(&self.side, |key| alternative.get(key).is_some());
-        both.add_all(alternative);
-        locate(&mut both, self.zone_ids);
-        Ok(both)
+        let mut labels = pick(&self.side, |key| alternative.get(key).is_some());
+        labels.add_all(alternative);
+        locate(&mut labels, self.zone_ids);
+        Ok(labels)
     }
 
     /// Returns the offerings that are compatible with pods that require these labels.
@@ -319,14 +321,10 @@ impl<'a> NodeTemplate<'a> {
             return Some(shape.reservation.is_some());
         }
         let requirement = shape.instance_type.requirements.get(key);
-        if requirement.is_some_and(|requirement| requirement.values().is_some())
-            || of_offering(key)
-            || of_pool(key)
-        {
+        if requirement.and_then(Requirement::values).is_some() || !of_type(key) {
             return Some(true);
         }
-        let side = self.side.get(key);
-        match (requirement, side) {
+        match (requirement, self.side.get(key)) {
             (None, Some(side)) if !is_well_known(key) && side.values().is_some() => Some(true),
             (None, None) => Some(false),
             _ => None,
@@ -338,8 +336,8 @@ impl<'a> NodeTemplate<'a> {
         let asks = Asks::of(wanted);
         let mut pass = Match::Yes;
         for (key, wanted) in wanted.iter().filter(|(key, _)| of_type(key)) {
-            let it = shape.instance_type.requirements.get(key);
-            let merged = match (self.side.get(key), it) {
+            let of_type = shape.instance_type.requirements.get(key);
+            let merged = match (self.side.get(key), of_type) {
                 (Some(side), Some(requirement)) => side.intersection(requirement),
                 (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
                 (None, None) => Requirement::does_not_exist(),
@@ -388,12 +386,12 @@ impl<'a> TypeOption<'a> {
         now: Timestamp,
     ) -> Vec<Self> {
         let asks = Asks::of(daemons.side);
-        let it = self.instance_type;
-        let selection = daemons.of_type(it);
+        let instance_type = self.instance_type;
+        let selection = daemons.of_type(instance_type);
         let varies = selection.iter().any(|(_, settled)| !settled);
         let mut sorted: BTreeMap<(Option<usize>, Option<DaemonSelection>), Vec<&'a Offering>> =
             BTreeMap::new();
-        for offering in it
+        for offering in instance_type
             .offerings
             .iter()
             .filter(|offering| offering.available && asks.sells(offering))
@@ -407,11 +405,10 @@ impl<'a> TypeOption<'a> {
                 }
             }
             // DaemonSets of one offering, if they depend on it.
-            let of_offering = varies.then(|| daemons.of_offering(&selection, it, offering));
-            sorted
-                .entry((place, of_offering))
-                .or_default()
-                .push(offering);
+            let of_offering =
+                varies.then(|| daemons.of_offering(&selection, instance_type, offering));
+            let key = (place, of_offering);
+            sorted.entry(key).or_default().push(offering);
         }
         // Unavailable offerings are reported, too.
         if sorted.keys().all(|(place, _)| place.is_some()) {
@@ -430,7 +427,7 @@ impl<'a> TypeOption<'a> {
                 let selection = of_offering.as_ref().unwrap_or(&selection);
                 let mut option = self.clone();
                 option.reservation = place;
-                option.overhead = daemons.overhead(selection, it, &offers);
+                option.overhead = daemons.overhead(selection, instance_type, &offers);
                 if let Some(place) = place {
                     option.capacity[first + place] = 1;
                     option.limited.clone_from(&option.capacity);

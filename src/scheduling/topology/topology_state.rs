@@ -203,8 +203,8 @@ impl DomainCounts {
     /// Returns an upper bound of the minimum after adding a pod to this domain: only certain
     /// domains count, with all possible pods. Zero if there may be too few domains.
     fn least_at_most(&self, place: u32, least: u32) -> u32 {
-        let most = self.exists.iter().filter(|exists| **exists).count();
-        if most < least as usize {
+        let domains = self.exists.iter().filter(|exists| **exists).count();
+        if domains < least as usize {
             return 0;
         }
         let certain = self.certain.iter().zip(0u32..);
@@ -221,7 +221,7 @@ impl DomainCounts {
                 .map(|(count, _)| *count);
             self.least = counts.clone().min().unwrap_or(0);
             self.at_least =
-                u32::try_from(counts.filter(|it| *it == self.least).count()).unwrap_or(1);
+                u32::try_from(counts.filter(|count| *count == self.least).count()).unwrap_or(1);
         }
         self.least
     }
@@ -336,11 +336,15 @@ impl<'t> TopologyState<'t> {
             } => {
                 let places = self.sites.all_at(self.topology.key_of(*tally), site);
                 let count = &mut self.counts[*tally];
-                let few = count.places < *least;
+                let too_few = count.places < *least;
                 let mut fits = places.iter().map(|place| {
-                    let low = if few { 0 } else { count.least_beside(*place) };
-                    let most = low.saturating_add(*skew);
-                    count.at_most(*place).saturating_add(*self_count) <= most
+                    let minimum = if too_few {
+                        0
+                    } else {
+                        count.least_beside(*place)
+                    };
+                    let maximum = minimum.saturating_add(*skew);
+                    count.at_most(*place).saturating_add(*self_count) <= maximum
                 });
                 !places.is_empty() && fits.all(|fits| fits)
             }
@@ -378,9 +382,9 @@ impl<'t> TopologyState<'t> {
                 let count = &self.counts[*tally];
                 let mut places = self.all_at(*tally, site).iter();
                 places.any(|place| {
-                    let low = count.least_at_most(*place, *least);
-                    let most = low.saturating_add(*skew);
-                    count.of(*place).saturating_add(*self_count) <= most
+                    let minimum = count.least_at_most(*place, *least);
+                    let maximum = minimum.saturating_add(*skew);
+                    count.of(*place).saturating_add(*self_count) <= maximum
                 })
             }
         }
