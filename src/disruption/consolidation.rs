@@ -171,13 +171,13 @@ impl<'a> Search<'_, 'a> {
         } else {
             self.settle(&leave, &later, trial.filter(|_| later.is_empty()))
         };
-        for at in (0..leave.len())
+        for index in (0..leave.len())
             .rev()
-            .filter(|at| !found.as_ref().is_some_and(|(kept, _)| kept.contains(at)))
+            .filter(|index| !found.as_ref().is_some_and(|(kept, _)| kept.contains(index)))
         {
-            budgets.give_back(leave[at].candidate);
-            let (node, mut verdict) = self.stays(leave.remove(at));
-            if barred.contains(&at) {
+            budgets.give_back(leave[index].candidate);
+            let (node, mut verdict) = self.stays(leave.remove(index));
+            if barred.contains(&index) {
                 let price = Price::new(node.price).unwrap_or_default();
                 verdict = Verdict::TooFewReplacementTypes { price };
             }
@@ -287,16 +287,14 @@ impl<'a> Search<'_, 'a> {
         // Value and number of pods by requests: pods with equal requests have equal value.
         let mut worth: BTreeMap<Size, (f64, f64)> = BTreeMap::new();
         for purchase in afresh {
-            let total = (
-                total(&purchase.pods, |size| size.0),
-                total(&purchase.pods, |size| size.1),
-            );
+            let cpu = total(&purchase.pods, |size| size.0);
+            let memory = total(&purchase.pods, |size| size.1);
             let shares = purchase.pods.iter();
-            let shares = shares.map(|(size, count)| share(*size, total) * as_count(*count));
+            let shares = shares.map(|(size, count)| share(size, cpu, memory) * as_count(*count));
             let unit_price = (purchase.price + self.node_overhead_price) / shares.sum::<f64>();
             for (size, count) in &purchase.pods {
                 let entry = worth.entry(*size).or_default();
-                entry.0 += unit_price * share(*size, total) * as_count(*count);
+                entry.0 += unit_price * share(size, cpu, memory) * as_count(*count);
                 entry.1 += as_count(*count);
             }
         }
@@ -393,7 +391,7 @@ impl<'a> Search<'_, 'a> {
                 }
                 let Some(solution) = trial.solution.as_ref().filter(|_| trial.stuck.is_empty())
                 else {
-                    places.retain(|at| !trial.stuck.contains_key(leave[*at].name));
+                    places.retain(|index| !trial.stuck.contains_key(leave[*index].name));
                     continue;
                 };
                 let swaps =
@@ -450,8 +448,8 @@ impl<'a> Search<'_, 'a> {
             }
         }
         (0..leave.len())
-            .filter(|at| {
-                let (before, after) = sums.get(&swaps.parts[*at]).copied().unwrap_or_default();
+            .filter(|index| {
+                let (before, after) = sums.get(&swaps.parts[*index]).copied().unwrap_or_default();
                 before - after <= before * SAVED_MIN
             })
             .collect()
@@ -465,12 +463,11 @@ impl<'a> Search<'_, 'a> {
         trial: &RemovalOutcome,
     ) -> HashSet<usize> {
         let claims = swaps.claims.iter();
-        let barred: HashSet<usize> = claims
-            .filter(|(part, claim)| self.offers(leave, swaps, *part, claim, trial).is_none())
-            .filter_map(|(part, _)| *part)
-            .collect();
-        (0..leave.len())
-            .filter(|at| barred.contains(&swaps.parts[*at]))
+        let barred =
+            claims.filter(|(part, claim)| self.offers(leave, swaps, *part, claim, trial).is_none());
+        let barred: HashSet<usize> = barred.filter_map(|(part, _)| *part).collect();
+        let all = 0..leave.len();
+        all.filter(|index| barred.contains(&swaps.parts[*index]))
             .collect()
     }
 
@@ -487,8 +484,8 @@ impl<'a> Search<'_, 'a> {
         let pool = self.disruption_view.cluster.pool(claim.pool.as_str())?;
         let catalog = self.disruption_view.catalogs.get(&claim.pool)?;
         let sole = part.and_then(|part| swaps.sole(part));
-        let spot = sole.is_some_and(|at| {
-            let labels = &leave[at].candidate.node.labels;
+        let spot = sole.is_some_and(|index| {
+            let labels = &leave[index].candidate.node.labels;
             labels.get(CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
         });
         offers(claim, self.most(claim, trial), spot, pool, catalog)
@@ -534,7 +531,7 @@ impl<'a> Search<'_, 'a> {
 fn without(indices: &[usize], out: &HashSet<usize>) -> Vec<usize> {
     let left = indices.iter().enumerate();
     left.filter(|(place, _)| !out.contains(place))
-        .map(|(_, at)| *at)
+        .map(|(_, index)| *index)
         .collect()
 }
 
@@ -552,8 +549,8 @@ fn total(pods: &[(Size, u64)], amount: fn(&Size) -> i64) -> f64 {
 }
 
 /// Returns the share of one pod of the total requested cpu or memory, whichever is higher.
-fn share(size: Size, total: (f64, f64)) -> f64 {
-    let share = (as_float(size.0) / total.0).max(as_float(size.1) / total.1);
+fn share(size: &Size, cpu: f64, memory: f64) -> f64 {
+    let share = (as_float(size.0) / cpu).max(as_float(size.1) / memory);
     share.max(1e-9)
 }
 
@@ -572,9 +569,9 @@ fn drop_stuck<'s>(
     stuck: &BTreeMap<NodeName, PodKey>,
     idle: &mut Idle<'s>,
 ) {
-    for at in (0..leavers.len()).rev() {
-        if let Some(pod) = stuck.get(leavers[at].name) {
-            idle.push((leavers.remove(at), Verdict::NoPlace { pod: pod.clone() }));
+    for index in (0..leavers.len()).rev() {
+        if let Some(pod) = stuck.get(leavers[index].name) {
+            idle.push((leavers.remove(index), Verdict::NoPlace { pod: pod.clone() }));
         }
     }
 }

@@ -126,10 +126,8 @@ impl<'a> DriftReference<'a> {
         if settled && model.catalog.is_some_and(|all| is_gone(candidate, all)) {
             return Some(DriftReason::InstanceType);
         }
-        if model
-            .class_hashes
-            .is_some_and(|hashes| differs(hashes, of_class))
-        {
+        let class_hashes = model.class_hashes;
+        if class_hashes.is_some_and(|hashes| differs(hashes, of_class)) {
             return Some(DriftReason::Class(InstanceDrift::NodeClass));
         }
         let instance = candidate.claim?.instance.as_ref()?;

@@ -245,8 +245,8 @@ impl Explained<'_> {
             PodOutcome::Claim { claim, cheaper } => claim_text(&mut out, claim, cheaper),
             PodOutcome::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! It cannot be scheduled:");
-                for why in all.iter() {
-                    let _ = writeln!(out, "      {}", render_rejections::line(why));
+                for rejection in all.iter() {
+                    let _ = writeln!(out, "      {}", render_rejections::line(rejection));
                 }
             }
         }

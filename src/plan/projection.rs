@@ -11,8 +11,8 @@ use crate::state::node_capacity::{daemons_of, room_to_come};
 use crate::state::snapshot::{NodeRef, Snapshot};
 
 /// Returns the placeholder node for a planned claim until it has an ID.
-pub(super) fn host(at: usize) -> NodeRef {
-    NodeRef::Claim(ClaimId::from(format!("planned-{at}")))
+pub(super) fn host(index: usize) -> NodeRef {
+    NodeRef::Claim(ClaimId::from(format!("planned-{index}")))
 }
 
 /// Returns the snapshot with these claims as in-flight nodes.
@@ -24,7 +24,7 @@ pub(super) fn ahead<'s, 'a>(
         return Cow::Borrowed(snapshot);
     }
     let mut ahead = snapshot.clone();
-    for (at, claim) in claims.iter().enumerate() {
+    for (index, claim) in claims.iter().enumerate() {
         let Some(pool) = snapshot.cluster.pool(claim.pool.as_str()) else {
             continue;
         };
@@ -37,7 +37,7 @@ pub(super) fn ahead<'s, 'a>(
         if let Some(reservation) = reserved.and_then(|id| ahead.reservations.get_mut(id)) {
             reservation.left = reservation.left.saturating_sub(1);
         }
-        let room = room_to_come(host(at), pool, (&offerings, catalog), &claim.labels);
+        let room = room_to_come(host(index), pool, (&offerings, catalog), &claim.labels);
         if let Some(mut room) = room {
             room.free.subtract(&claim.requests);
             room.daemons = daemons_of(&room, &snapshot.daemon_sets);
@@ -69,7 +69,8 @@ pub(super) fn give(
     if claims.is_empty() {
         return placed;
     }
-    let places: BTreeMap<NodeRef, usize> = (0..claims.len()).map(|at| (host(at), at)).collect();
+    let places = (0..claims.len()).map(|index| (host(index), index));
+    let places: BTreeMap<NodeRef, usize> = places.collect();
     let requests: BTreeMap<&PodKey, &Resources> = snapshot
         .pending
         .iter()
@@ -77,7 +78,7 @@ pub(super) fn give(
         .collect();
     let mut others = Vec::new();
     for (host, pods) in placed {
-        let Some(claim) = places.get(&host).and_then(|at| claims.get_mut(*at)) else {
+        let Some(claim) = places.get(&host).and_then(|index| claims.get_mut(*index)) else {
             others.push((host, pods));
             continue;
         };

@@ -127,11 +127,8 @@ impl RenderedPlan<'_> {
             .unplaced
             .iter()
             .map(|unplaced| {
-                let reasons: Vec<Value> = unplaced
-                    .reasons
-                    .iter()
-                    .map(render_rejections::json)
-                    .collect();
+                let reasons = unplaced.reasons.iter();
+                let reasons: Vec<Value> = reasons.map(render_rejections::json).collect();
                 json!({ "pod": unplaced.pod.to_string(), "reasons": reasons })
             })
             .collect()
@@ -146,11 +143,8 @@ impl RenderedPlan<'_> {
                     StaticDemand::Nodes(pool) => ("pool", pool.as_str()),
                     StaticDemand::Room(buffer) => ("buffer", buffer.as_str()),
                 };
-                let reasons: Vec<Value> = shortfall
-                    .reasons
-                    .iter()
-                    .map(render_rejections::json)
-                    .collect();
+                let reasons = shortfall.reasons.iter();
+                let reasons: Vec<Value> = reasons.map(render_rejections::json).collect();
                 json!({ kind: name, "missing": shortfall.missing, "reasons": reasons })
             })
             .collect()
@@ -259,8 +253,8 @@ impl RenderedPlan<'_> {
         self.unplaced_text(&mut out);
         for shortfall in &self.plan.short {
             let _ = writeln!(out, "  ! {}: {} missing", shortfall.need, shortfall.missing);
-            for why in shortfall.reasons.iter() {
-                let _ = writeln!(out, "      {}", render_rejections::line(why));
+            for rejection in shortfall.reasons.iter() {
+                let _ = writeln!(out, "      {}", render_rejections::line(rejection));
             }
         }
         for finding in &self.plan.findings {

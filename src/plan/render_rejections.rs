@@ -10,21 +10,21 @@ use crate::scheduling::rejection::{
 };
 
 /// Formats a rejection as one line.
-pub fn line(why: &PoolRejection) -> String {
-    let (text, code) = (why.text(), why.code.as_str());
-    match &why.pool {
+pub fn line(rejection: &PoolRejection) -> String {
+    let (text, code) = (rejection.text(), rejection.code.as_str());
+    match &rejection.pool {
         Some(pool) => format!("pool {pool}: {text} [{code}]"),
         None => format!("{text} [{code}]"),
     }
 }
 
 /// Formats a rejection as a JSON object. `nearest` has the numbers, in cores, bytes or whole units.
-pub fn json(why: &PoolRejection) -> Value {
+pub fn json(rejection: &PoolRejection) -> Value {
     json!({
-        "pool": why.pool.as_ref().map(|pool| pool.as_str()),
-        "code": why.code.as_str(),
-        "text": why.text(),
-        "nearest": nearest(&why.miss),
+        "pool": rejection.pool.as_ref().map(|pool| pool.as_str()),
+        "code": rejection.code.as_str(),
+        "text": rejection.text(),
+        "nearest": nearest(&rejection.miss),
     })
 }
 

@@ -109,8 +109,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let mut all = Vec::with_capacity(classes.len());
         let mut known: Option<(usize, Vec<Vec<PoolOffer>>)> = None;
         for (wants, class) in classes {
-            if let Some(why) = self.of_itself(class) {
-                all.push((class, [why].into()));
+            if let Some(rejection) = self.of_itself(class) {
+                all.push((class, [rejection].into()));
                 continue;
             }
             if self.steps > STEPS_MAX {
@@ -205,10 +205,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns the rejection of a class if types match its labels.
-    fn answer(&mut self, class: usize, at: usize, suited: &mut Suited) -> Rejection {
+    fn answer(&mut self, class: usize, pool: usize, suited: &mut Suited) -> Rejection {
         let problem = self.ground.problem;
-        let template = &self.ground.templates[at];
-        let ledger = &self.packed.ledgers.of(at);
+        let template = &self.ground.templates[pool];
+        let ledger = &self.packed.ledgers.of(pool);
         let demand = &problem.classes[class].demand[..];
         self.steps += suited.types.len() as u64;
         let fitting: Vec<(usize, bool)> = suited
@@ -235,12 +235,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             return unlimited(template, &sold, ledger);
         }
         if let Some((key, least, count)) =
-            self.varieties[at].shortage(template, would_do.iter().copied())
+            self.varieties[pool].shortage(template, would_do.iter().copied())
         {
             return few_values(key, least, count);
         }
         // Supply exists but was not used.
-        self.unmet(class, at, suited, &would_do)
+        self.unmet(class, pool, suited, &would_do)
     }
 
     /// Returns the topology rules that reject a pod.
@@ -359,11 +359,14 @@ fn offer(
         return PoolOffer::No(RejectionCode::Resources, RejectionDetail::Ports { types });
     }
     let (mut types, mut daemons) = (Vec::new(), Vec::new());
-    for at in &free {
-        let shape = &template.shapes[*at];
+    for index in &free {
+        let shape = &template.shapes[*index];
         match template.bar(shape, wants, agents, &labels) {
             Some(daemon) => daemons.push(daemon),
-            None => types.push((*at, shape.offers.iter().any(|offer| sells(&labels, offer)))),
+            None => {
+                let mut offers = shape.offers.iter();
+                types.push((*index, offers.any(|offer| sells(&labels, offer))));
+            }
         }
     }
     if let (true, Some(first)) = (types.is_empty(), daemons.first()) {

@@ -215,8 +215,8 @@ fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<Requiremen
 }
 
 fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingKey, Price)> {
-    let all = template.by_price.iter().map(|(at, bit)| {
-        let shape = &template.shapes[*at];
+    let all = template.by_price.iter().map(|(index, bit)| {
+        let shape = &template.shapes[*index];
         (shape, shape.offers[*bit])
     });
     all.filter(|(shape, _)| is_had(template, shape))
@@ -235,14 +235,14 @@ fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(Offeri
 fn limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
     let first = template.limits.len() - template.reservations.len();
     (0..template.limits.len())
-        .filter_map(|at| {
-            let limit = &template.limits[at];
+        .filter_map(|index| {
+            let limit = &template.limits[index];
             let owner = match limit.scope {
                 LimitScope::Pool => LimitOwner::Pool,
                 LimitScope::Cluster => LimitOwner::Cluster,
                 LimitScope::Fleet => LimitOwner::Fleet,
                 LimitScope::Reservation => {
-                    let place = at - first;
+                    let place = index - first;
                     let mut shapes = template.shapes.iter();
                     shapes.find(|shape| shape.reservation == Some(place))?;
                     LimitOwner::Reservation(template.reservations[place].id.clone())
@@ -252,7 +252,7 @@ fn limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
                 of: owner,
                 resource: limit.resource.map(str::to_owned),
                 most: limit.most,
-                left: ledger.left(at),
+                left: ledger.left(index),
                 closed: limit.closed.map(str::to_owned),
             })
         })

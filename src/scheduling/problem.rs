@@ -463,7 +463,7 @@ impl<'a> ProblemBuilder<'a> {
             signatures.push(*known.entry(groups).or_insert(next));
         }
         let mut members: Vec<(Vec<bool>, usize)> = known.into_iter().collect();
-        members.sort_by_key(|(_, at)| *at);
+        members.sort_by_key(|(_, signature)| *signature);
         self.members = members.into_iter().map(|(groups, _)| groups).collect();
         signatures
     }
@@ -474,14 +474,14 @@ impl<'a> ProblemBuilder<'a> {
         }
         let first = self.kinds.len();
         let levels = self.levels_with_daemons(spec, signature);
-        for (at, ((wants, rules, bare), is_beside)) in levels.iter().enumerate() {
-            let last = at + 1 == levels.len();
+        for (level, ((wants, rules, bare), is_beside)) in levels.iter().enumerate() {
+            let last = level + 1 == levels.len();
             self.kinds.push(ConstraintClass {
                 wants: *wants,
                 bare: *bare,
                 rules: *rules,
                 signature,
-                next: (!last).then_some(first + at + 1),
+                next: (!last).then_some(first + level + 1),
                 is_beside: *is_beside,
             });
         }
@@ -505,9 +505,8 @@ impl ProblemBuilder<'_> {
         let mut all = Vec::new();
         for (wants, rules, bare) in levels {
             let constraints = &self.rules[rules];
-            let company = self
-                .agents
-                .company(constraints, &self.members[signature], &self.groups);
+            let members = &self.members[signature];
+            let company = self.agents.company(constraints, members, &self.groups);
             let with_daemons = self.agents.beside(constraints, &company, &self.groups);
             all.push(((self.in_company(wants, company), rules, bare), false));
             if let Some(with_daemons) = with_daemons {

@@ -460,8 +460,8 @@ fn places(
              leaves none for it: "
         )?,
     }
-    for (at, rule) in rules.iter().enumerate() {
-        if at > 0 {
+    for (index, rule) in rules.iter().enumerate() {
+        if index > 0 {
             f.write_str("; ")?;
         }
         write!(f, "{rule}")?;

@@ -37,31 +37,31 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
     // For each kind, the pods by source zone and the planned placements.
     let mut from: BTreeMap<(&PodKey, &str), Vec<PodKey>> = BTreeMap::new();
     let mut moved: Vec<(usize, usize, &PodKey)> = Vec::new();
-    for (at, pods) in places.iter_mut().enumerate() {
+    for (place, pods) in places.iter_mut().enumerate() {
         for (nth, key) in pods.iter_mut().enumerate() {
             if let Some((first, zone)) = kinds.get(key).copied() {
                 let pod = std::mem::take(key);
                 from.entry((first, zone)).or_default().push(pod);
-                moved.push((at, nth, first));
+                moved.push((place, nth, first));
             }
         }
     }
     from.values_mut().for_each(|all| all.reverse());
     let mut left = Vec::new();
-    for (at, nth, first) in moved {
-        let zone = zones[at].as_deref().unwrap_or("");
+    for (place, nth, first) in moved {
+        let zone = zones[place].as_deref().unwrap_or("");
         match from.get_mut(&(first, zone)).and_then(Vec::pop) {
-            Some(pod) => places[at][nth] = pod,
-            None => left.push((at, nth, first)),
+            Some(pod) => places[place][nth] = pod,
+            None => left.push((place, nth, first)),
         }
     }
     let mut others: BTreeMap<&PodKey, Vec<PodKey>> = BTreeMap::new();
     for ((first, _), all) in from {
         others.entry(first).or_default().extend(all);
     }
-    for (at, nth, first) in left {
+    for (place, nth, first) in left {
         if let Some(pod) = others.get_mut(first).and_then(Vec::pop) {
-            places[at][nth] = pod;
+            places[place][nth] = pod;
         }
     }
     for claim in &mut solution.claims {

@@ -70,10 +70,8 @@ fn is_varied(types: &[TypeName], pool: &Pool, catalog: &Catalog) -> bool {
             return true;
         };
         let known = types.iter().filter_map(|name| catalog.get(name.as_str()));
-        let values: BTreeSet<&String> = known
-            .filter_map(|instance_type| instance_type.requirements.get(key)?.values())
-            .flatten()
-            .collect();
+        let values = known.filter_map(|known| known.requirements.get(key)?.values());
+        let values: BTreeSet<&String> = values.flatten().collect();
         values.len() >= usize::try_from(least).unwrap_or(usize::MAX)
     })
 }

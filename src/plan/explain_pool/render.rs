@@ -306,8 +306,8 @@ impl ExplainedPool<'_> {
                 "  ! {} cannot be launched:",
                 many(shortfall.missing, "more node")
             );
-            for why in shortfall.reasons.iter().take(TOLD) {
-                let _ = writeln!(out, "      {}", render_rejections::line(why));
+            for rejection in shortfall.reasons.iter().take(TOLD) {
+                let _ = writeln!(out, "      {}", render_rejections::line(rejection));
             }
         }
         let pods: usize = self.unplaced.iter().map(|group| group.pods).sum();
@@ -427,8 +427,8 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
     if let Some(held) = &range.held {
         let _ = writeln!(out, "  ! {}", held_text(held));
     }
-    if let Some(why) = &range.barren {
-        let (text, code) = (why.text(), why.code.as_str());
+    if let Some(rejection) = &range.barren {
+        let (text, code) = (rejection.text(), rejection.code.as_str());
         let _ = writeln!(out, "  ! It cannot launch nodes now: {text} [{code}]");
     }
 }

@@ -87,11 +87,12 @@ pub(crate) fn unsold(
 /// Returns the limit that rejects the type with the smallest demand, otherwise the reservations
 /// that are used up.
 pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledger) -> Rejection {
-    let Some((at, least, left, shape)) = sold
+    let Some((index, least, left, shape)) = sold
         .iter()
         .filter_map(|shape| {
-            let (at, left) = ledger.shortage(&template.shapes[*shape].limited)?;
-            Some((at, template.shapes[*shape].limited[at], left, *shape))
+            let limited = &template.shapes[*shape].limited;
+            let (index, left) = ledger.shortage(limited)?;
+            Some((index, limited[index], left, *shape))
         })
         .min()
     else {
@@ -104,7 +105,7 @@ pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Le
         most: limit,
         closed,
         ..
-    } = template.limits[at];
+    } = template.limits[index];
     if let Some(closed) = closed {
         return (RejectionCode::Limit, RejectionDetail::told(closed));
     }
@@ -135,7 +136,7 @@ pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Le
 fn used_up(template: &NodeTemplate<'_>, sold: &[usize]) -> String {
     let mut places: Vec<usize> = sold
         .iter()
-        .filter_map(|at| template.shapes[*at].reservation)
+        .filter_map(|shape| template.shapes[*shape].reservation)
         .collect();
     places.sort_unstable();
     places.dedup();

@@ -123,12 +123,10 @@ impl<'p> TopologyDiagnosis<'p> {
                 let has_domain = self.board.sites.at(topology.key_of(*tally), site) != NOWHERE;
                 (has_domain && !self.board.has_place(*tally, site)).then_some(true)
             }
-            TopologyCheck::Near {
-                tallies,
-                matches_self,
-                ..
-            } if tallies.iter().any(|tally| topology.key_of(*tally) == HOST) => {
-                Some(*matches_self && tallies.iter().all(|tally| self.board.total(*tally) == 0))
+            TopologyCheck::Near { tallies, first, .. }
+                if tallies.iter().any(|tally| topology.key_of(*tally) == HOST) =>
+            {
+                Some(*first && tallies.iter().all(|tally| self.board.total(*tally) == 0))
             }
             _ => None,
         }
@@ -156,8 +154,8 @@ impl<'p> TopologyDiagnosis<'p> {
         let mut open = BTreeSet::new();
         for (cell, holds) in cells.iter().zip(holds) {
             let values = keys.iter().map(|key| {
-                let at = self.cells.keys.iter().position(|known| known == key)?;
-                self.cells.all[*cell][at].as_deref()
+                let index = self.cells.keys.iter().position(|known| known == key)?;
+                self.cells.all[*cell][index].as_deref()
             });
             let values: Vec<Option<&str>> = values.collect();
             let is_place = keys

@@ -120,15 +120,11 @@ fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
     topology.checks[kind].iter().all(|check| match check {
         TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } if of_host(tally) => true,
         TopologyCheck::Near { beside: true, .. } => true,
-        TopologyCheck::Near {
-            tallies,
-            matches_self,
-            ..
-        } => {
+        TopologyCheck::Near { tallies, first, .. } => {
             let rest: Vec<usize> = tallies.iter().copied().filter(|it| !of_host(it)).collect();
             let check = TopologyCheck::Near {
                 tallies: rest,
-                matches_self: *matches_self,
+                first: *first,
                 beside: false,
             };
             board.holds(&check, site)

@@ -79,7 +79,7 @@ impl<'a> PoolDaemons<'a> {
                         .iter()
                         .enumerate()
                         .filter(|(_, labels)| started.compatible(labels, true).is_ok())
-                        .map(|(at, labels)| (at, pick(labels, |key| !of_pool(key))))
+                        .map(|(index, labels)| (index, pick(labels, |key| !of_pool(key))))
                         .collect();
                     let fits = repelling(&pool.taints, &pod.tolerations).is_none();
                     let by_offering = alternatives.iter().any(|(_, labels)| {
@@ -108,7 +108,7 @@ impl<'a> PoolDaemons<'a> {
             let mut alternatives = daemon.alternatives.iter();
             alternatives.any(|(_, labels)| node_type.requirements.intersects(labels).is_ok())
         })
-        .map(|(at, daemon)| (at, !daemon.by_offering))
+        .map(|(index, daemon)| (index, !daemon.by_offering))
         .collect()
     }
 
@@ -121,8 +121,8 @@ impl<'a> PoolDaemons<'a> {
     ) -> DaemonSelection {
         selection
             .iter()
-            .filter(|(at, settled)| {
-                let mut all = self.daemons[*at].alternatives.iter();
+            .filter(|(index, settled)| {
+                let mut all = self.daemons[*index].alternatives.iter();
                 *settled || all.any(|(_, labels)| suits(labels, node_type, offering))
             })
             .copied()
@@ -137,8 +137,8 @@ impl<'a> PoolDaemons<'a> {
         offers: &[&Offering],
     ) -> DaemonOverhead {
         let mut overhead = DaemonOverhead::default();
-        for (at, _) in selection {
-            let daemon = &self.daemons[*at];
+        for (index, _) in selection {
+            let daemon = &self.daemons[*index];
             overhead.requests.add(&daemon.requests);
             overhead.ports.extend(daemon.ports.iter().cloned());
             if daemon.agent.is_none() {
@@ -160,9 +160,9 @@ impl<'a> PoolDaemons<'a> {
     ) -> Option<DaemonOnType> {
         let (agent, is_certain, unasked) = daemon.agent?;
         let (mut ways, mut labelled) = (0, 0);
-        for (at, labels) in &daemon.alternatives {
-            let bit = u32::try_from(*at).ok().and_then(|at| 1u64.checked_shl(at));
-            let bit = bit.unwrap_or(0);
+        for (index, labels) in &daemon.alternatives {
+            let bit = u32::try_from(*index).ok();
+            let bit = bit.and_then(|bit| 1u64.checked_shl(bit)).unwrap_or(0);
             if offers.is_empty() || offers.iter().any(|offer| suits(labels, node_type, offer)) {
                 ways |= bit;
             }

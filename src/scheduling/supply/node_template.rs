@@ -140,9 +140,9 @@ impl<'a> NodeTemplate<'a> {
         let chunks = shapes.chunk_by(|one, other| one.keys().eq(other.keys()));
         let keys = chunks.flat_map(|alike| alike[0].keys());
         let mut by_least: Vec<usize> = (0..shapes.len()).collect();
-        by_least.retain(|at| !shapes[*at].offers.is_empty());
-        by_least.sort_by_key(|at| shapes[*at].offers[0].price);
-        let nets = by_least.iter().map(|at| shapes[*at].net.as_ref());
+        by_least.retain(|shape| !shapes[*shape].offers.is_empty());
+        by_least.sort_by_key(|shape| shapes[*shape].offers[0].price);
+        let nets = by_least.iter().map(|shape| shapes[*shape].net.as_ref());
         Self {
             pool,
             fault,
@@ -420,7 +420,7 @@ impl<'a> TypeOption<'a> {
         let pool = daemons.side.get(POOL).and_then(Requirement::any);
         let pool = pool.map(PoolName);
         let mut sorted: Vec<_> = sorted.into_iter().collect();
-        sorted.sort_by_key(|((place, _), _)| place.map(|at| reservations[at].rank()));
+        sorted.sort_by_key(|((place, _), _)| place.map(|index| reservations[index].rank()));
         sorted
             .into_iter()
             .map(|((place, of_offering), offers)| {
@@ -497,7 +497,7 @@ impl<'a> TypeOption<'a> {
         self.offers
             .iter()
             .enumerate()
-            .map(|(at, offering)| u64::from(asks.sells(offering)) << at)
+            .map(|(bit, offering)| u64::from(asks.sells(offering)) << bit)
             .fold(0, |all, bit| all | bit)
     }
 
@@ -520,8 +520,8 @@ impl<'a> TypeOption<'a> {
             return 0;
         };
         (0..self.offers.len())
-            .filter(|at| mask >> at & 1 == 1 && self.offers[*at].price == first.price)
-            .fold(0, |all, at| all | 1 << at)
+            .filter(|bit| mask >> bit & 1 == 1 && self.offers[*bit].price == first.price)
+            .fold(0, |all, bit| all | 1 << bit)
     }
 }
 
@@ -529,12 +529,12 @@ fn by_price(shapes: &[TypeOption<'_>]) -> Vec<(usize, usize)> {
     let mut all: Vec<(usize, usize)> = shapes
         .iter()
         .enumerate()
-        .flat_map(|(at, shape)| (0..shape.offers.len()).map(move |bit| (at, bit)))
+        .flat_map(|(index, shape)| (0..shape.offers.len()).map(move |bit| (index, bit)))
         .collect();
     // Shapes are by name, so their places order as their names do.
-    all.sort_by_cached_key(|(at, bit)| {
-        let offer = shapes[*at].offers[*bit];
-        (offer.price, &offer.zone, *at, offer.capacity_type)
+    all.sort_by_cached_key(|(index, bit)| {
+        let offer = shapes[*index].offers[*bit];
+        (offer.price, &offer.zone, *index, offer.capacity_type)
     });
     all
 }

@@ -134,11 +134,8 @@ impl<'c> DaemonSkew<'c> {
     fn roomy(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
         let even = checks.iter().filter_map(|check| match check {
             TopologyCheck::Even {
-                tally,
-                skew,
-                self_count,
-                ..
-            } if self.least.contains_key(tally) => Some((*tally, skew.saturating_sub(*self_count))),
+                tally, skew, adds, ..
+            } if self.least.contains_key(tally) => Some((*tally, skew.saturating_sub(*adds))),
             _ => None,
         });
         let even: Vec<(usize, u32)> = even.collect();
@@ -253,24 +250,17 @@ impl NodeConstraints {
                     .extend(counters.get(tally).map(|counter| (*counter, 0)));
             }
             TopologyCheck::Even {
-                tally,
-                skew,
-                self_count,
-                ..
+                tally, skew, adds, ..
             } => {
                 // A new host has no such pods, so the minimum is zero.
-                let max_count = ahead.rest(*tally, skew.saturating_sub(*self_count));
+                let max_count = ahead.rest(*tally, skew.saturating_sub(*adds));
                 self.limits
                     .extend(counters.get(tally).map(|counter| (*counter, max_count)));
             }
             // The DaemonSet pod that satisfies it runs before any pod.
             TopologyCheck::Near { beside: true, .. } => {}
-            TopologyCheck::Near {
-                tallies,
-                matches_self,
-                ..
-            } => {
-                let begins = *matches_self && tallies.iter().all(|tally| board.total(*tally) == 0);
+            TopologyCheck::Near { tallies, first, .. } => {
+                let begins = *first && tallies.iter().all(|tally| board.total(*tally) == 0);
                 let of_host = tallies.iter().filter_map(|tally| counters.get(tally));
                 self.needs.extend(of_host.map(|counter| (*counter, begins)));
             }
