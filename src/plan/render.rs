@@ -81,7 +81,7 @@ impl RenderedPlan<'_> {
             "missing": self.missing,
             "usd_per_h_before": round(self.before),
             "usd_per_h_after": round(self.after()),
-            "usd_per_h_unbudgeted": self.unbudgeted.map(|own| round(self.after_all(own))),
+            "usd_per_h_unbudgeted": self.unbudgeted.map(|plan| round(self.after_all(plan))),
         })
     }
 

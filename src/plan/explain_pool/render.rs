@@ -191,8 +191,8 @@ impl ExplainedPool<'_> {
             "range": range_json(&self.range),
             "launches": self.launches.iter().take(TOLD).map(launches_json).collect::<Vec<_>>(),
             "launched": {
-                "nodes": self.launched(|own| own.nodes),
-                "pods": self.launched(|own| own.pods),
+                "nodes": self.launched(|launches| launches.nodes),
+                "pods": self.launched(|launches| launches.pods),
                 "usd_per_h": render::round(self.launched_usd()),
             },
             "short": short,
