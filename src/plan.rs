@@ -147,7 +147,7 @@ impl Plan {
         let leave = self
             .retire
             .iter()
-            .filter(|termination| termination.reason == reason);
+            .filter(|planned| planned.reason == reason);
         let kept = self.kept.iter().filter(|node| node.reason == reason);
         leave.count() + kept.filter(|node| node.verdict.is_eligible()).count()
     }
@@ -204,9 +204,9 @@ pub fn sweep(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
             RetainedNode::new(candidate, Reason::Surplus, Verdict::held(unaccepted))
         }));
     }
-    surplus
-        .iter()
-        .for_each(|candidate| budgets.let_go(candidate));
+    for candidate in &surplus {
+        budgets.let_go(candidate);
+    }
     let (drifted, more) = drifted(disruption_view, &mut budgets, now);
     kept.extend(more);
     let (expired, more) = expired(disruption_view, &mut budgets, now);
@@ -218,23 +218,16 @@ pub fn sweep(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
         (Reason::Surplus, surplus),
         (Reason::Expired, expired),
     ] {
-        retire.extend(
-            nodes
-                .into_iter()
-                .map(|node| PlannedTermination::new(node, reason)),
-        );
+        let nodes = nodes.into_iter();
+        retire.extend(nodes.map(|node| PlannedTermination::new(node, reason)));
     }
-    retire.extend(
-        drifted
-            .into_iter()
-            .map(|(candidate, cause)| PlannedTermination {
-                cause: Some(cause.as_str()),
-                ..PlannedTermination::new(candidate, Reason::Drifted)
-            }),
-    );
-    let mut gone = BTreeSet::new();
-    retire.retain(|termination| gone.insert(termination.node.clone()));
-    kept.retain(|node| !gone.contains(&node.node));
+    retire.extend(drifted.into_iter().map(|(node, cause)| PlannedTermination {
+        cause: Some(cause.as_str()),
+        ..PlannedTermination::new(node, Reason::Drifted)
+    }));
+    let mut nodes = BTreeSet::new();
+    retire.retain(|planned| nodes.insert(planned.node.clone()));
+    kept.retain(|node| !nodes.contains(&node.node));
     let ailing = ailing(disruption_view);
     if let Some(health) = ailing {
         kept.extend(retire.drain(..).map(|termination| RetainedNode {
@@ -298,19 +291,15 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     let mut disruption_view = state.disruption_view(now);
     let snapshot = state.snapshot(now);
     let mut plan = whole(&snapshot, &disruption_view, now);
-    let leaving: BTreeSet<NodeName> = (plan.retire.iter())
-        .map(|termination| termination.node.clone())
-        .collect();
+    let leaving = node_names(&plan.retire);
     let taking: BTreeSet<NodeRef> = plan.placed.iter().map(|placed| placed.0.clone()).collect();
-    let gone = disruption_view
+    let initialized = disruption_view
         .candidates
         .iter()
         .filter(|candidate| candidate.initialized.is_some());
-    for candidate in gone.filter(|candidate| leaving.contains(&candidate.node.name)) {
-        *disruption_view
-            .leaving
-            .entry(candidate.pool.clone())
-            .or_default() += 1;
+    for candidate in initialized.filter(|candidate| leaving.contains(&candidate.node.name)) {
+        let pool = candidate.pool.clone();
+        *disruption_view.leaving.entry(pool).or_default() += 1;
     }
     for termination in &plan.retire {
         if let Some(claim) = termination.claim.clone() {
@@ -331,21 +320,17 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     disruption_view.held.clone_from(&plan.held);
     let mut field = state.field(now);
     for room in &mut field.snapshot.rooms {
-        let leaves = matches!(&room.host, NodeRef::Node(node) if leaving.contains(node));
-        room.open &= !leaves && !taking.contains(&room.host);
+        let is_leaving = matches!(&room.host, NodeRef::Node(node) if leaving.contains(node));
+        room.open &= !is_leaving && !taking.contains(&room.host);
     }
     let weighed = consolidate(&disruption_view, &field, now);
     plan.kept.extend(weighed.kept);
-    let moves: BTreeSet<NodeName> = weighed
-        .retire
-        .iter()
-        .map(|termination| termination.node.clone())
-        .collect();
-    plan.kept.retain(|node| !moves.contains(&node.node));
+    let consolidated = node_names(&weighed.retire);
+    plan.kept.retain(|kept| !consolidated.contains(&kept.node));
     let planned = plan.launches.len();
     plan.launches.extend(weighed.launches);
-    let both = audit::audit(plan.clone(), &snapshot);
-    if both.findings.len() > plan.findings.len() {
+    let combined = audit::audit(plan.clone(), &snapshot);
+    if combined.findings.len() > plan.findings.len() {
         // Both together exceed limits. Consolidation is evaluated again once the first part is
         // done.
         plan.launches.truncate(planned);
@@ -355,6 +340,10 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     plan.placed.extend(weighed.placed);
     plan.saves = weighed.saves;
     plan
+}
+
+fn node_names(retire: &[PlannedTermination]) -> BTreeSet<NodeName> {
+    retire.iter().map(|planned| planned.node.clone()).collect()
 }
 
 /// The full plan without budgets. It shows the total savings that are reached step by step while

@@ -199,24 +199,19 @@ impl<'a> Budgets<'a> {
 
     /// Returns a verdict that applies to all nodes of a pool.
     fn stopped(&self, windows: &[Maintenance], pool: &PoolName, reason: Reason) -> Option<Verdict> {
-        let (cluster, notes, now) = (
-            self.disruption_view.cluster,
-            self.disruption_view.notes,
-            self.now,
-        );
+        let (notes, now) = (self.disruption_view.notes, self.now);
         if let Some(why) = &notes.fault {
             return Some(Verdict::LeaseUnreadable(why.clone()));
         }
-        if let Some((whole, pause)) = notes.pause_of(pool, now) {
-            let of = if whole {
-                RuleScope::Cluster
-            } else {
-                RuleScope::Pool
+        if let Some((is_cluster, pause)) = notes.pause_of(pool, now) {
+            let of = match is_cluster {
+                true => RuleScope::Cluster,
+                false => RuleScope::Pool,
             };
             let (until, reason) = (pause.until, pause.reason.clone());
             return Some(Verdict::Paused { of, until, reason });
         }
-        let disruption = &cluster.disruption;
+        let disruption = &self.disruption_view.cluster.disruption;
         let windows = [windows, &disruption.windows[..]];
         if !maintenance_windows::is_open(&windows, reason, now) {
             let key = (pool.clone(), reason);
@@ -264,13 +259,13 @@ impl<'a> Budgets<'a> {
             levels.push((RuleScope::Fleet, &fleet.budgets[..], all));
         }
         let mut tightest: Option<(usize, Verdict)> = None;
-        for (of, budgets, counts) in levels {
+        for (scope, budgets, counts) in levels {
             for budget in budgets {
                 let by_count = at_once
-                    .then(|| count_shut(budget, of, counts, reason, self.now))
+                    .then(|| count_shut(budget, scope, counts, reason, self.now))
                     .flatten();
                 let exhausted =
-                    by_count.or_else(|| self.shut_by_rate(budget, of, id, pool, reason));
+                    by_count.or_else(|| self.shut_by_rate(budget, scope, id, pool, reason));
                 let Some((allowed, verdict)) = exhausted else {
                     continue;
                 };
@@ -297,8 +292,8 @@ impl<'a> Budgets<'a> {
         if let Some(why) = &self.disruption_view.notes.garbled {
             return Some((0, Verdict::LeaseUnreadable(why.clone())));
         }
-        let gone = self.gone_within(&budget.reasons, of, id, pool);
-        let back = rate_shut(rate, &gone, self.now)?;
+        let times = self.gone_within(&budget.reasons, of, id, pool);
+        let back = rate_shut(rate, &times, self.now)?;
         let allowed = rate.nodes as usize;
         let verdict = Verdict::Budget {
             of,
@@ -314,27 +309,21 @@ impl<'a> Budgets<'a> {
     fn gone_within(
         &self,
         reasons: &[Reason],
-        of: RuleScope,
+        scope: RuleScope,
         node: &ClaimId,
         pool: &PoolName,
     ) -> Vec<Timestamp> {
         let known = self.let_go.iter().filter(|(id, gone)| {
             *id != node
-                && (of != RuleScope::Pool || gone.pool == *pool)
+                && (scope != RuleScope::Pool || gone.pool == *pool)
                 && names(reasons, gone.reason)
         });
-        let mut all: Vec<Timestamp> = known.map(|(_, gone)| gone.at).collect();
-        if let Some(fleet) = self
-            .disruption_view
-            .fleet
-            .filter(|_| of == RuleScope::Fleet)
-        {
+        let mut all: Vec<Timestamp> = known.map(|(_, record)| record.at).collect();
+        let fleet = self.disruption_view.fleet;
+        if let Some(fleet) = fleet.filter(|_| scope == RuleScope::Fleet) {
             let others = fleet.others.let_go.iter();
-            all.extend(
-                others
-                    .filter(|(_, reason)| names(reasons, *reason))
-                    .map(|(at, _)| *at),
-            );
+            let others = others.filter(|(_, reason)| names(reasons, *reason));
+            all.extend(others.map(|(at, _)| *at));
         }
         all
     }
@@ -358,7 +347,7 @@ fn id_of(candidate: &Candidate<'_>) -> ClaimId {
 /// Returns the concurrent limit of a budget if it is reached.
 fn count_shut(
     budget: &Budget,
-    of: RuleScope,
+    scope: RuleScope,
     counts: Counts,
     reason: Reason,
     now: Timestamp,
@@ -368,7 +357,7 @@ fn count_shut(
         return None;
     }
     let verdict = Verdict::Budget {
-        of,
+        of: scope,
         rate: None,
         allowed,
         opens: closes_after(budget, now),
@@ -387,8 +376,8 @@ fn sooner(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
 }
 
 /// Returns the time at which an exhausted rate allows the next disruption.
-pub fn rate_shut(rate: Rate, gone: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
-    let mut back: Vec<Timestamp> = gone
+pub fn rate_shut(rate: Rate, times: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
+    let mut back: Vec<Timestamp> = times
         .iter()
         .map(|at| at.checked_add(rate.per).unwrap_or(Timestamp::MAX))
         .filter(|at| *at > now)

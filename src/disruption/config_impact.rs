@@ -27,10 +27,8 @@ pub fn due<'a>(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> BTree
             || ages(candidate, disruption_view.cluster, now)
     });
     let (surplus, _) = surplus(disruption_view);
-    changed
-        .chain(surplus)
-        .map(|candidate| candidate.node.name.clone())
-        .collect()
+    let all = changed.chain(surplus);
+    all.map(|candidate| candidate.node.name.clone()).collect()
 }
 
 /// Returns whether a node is expired by the configuration of its pool and not by its tags.

@@ -153,7 +153,8 @@ impl<'a> Search<'_, 'a> {
         let (bought, saved) = self.afresh(&mut leavers, &mut idle);
         self.appraise(&mut leavers, &bought);
         leavers.sort_by(|one, other| {
-            let falling = other.waste_ratio().total_cmp(&one.waste_ratio());
+            let ratio = other.waste / other.candidate.cost;
+            let falling = ratio.total_cmp(&(one.waste / one.candidate.cost));
             falling.then_with(|| one.name.cmp(other.name))
         });
         let (count, trial) = self.least_that_saves(&leavers, saved);
@@ -170,13 +171,13 @@ impl<'a> Search<'_, 'a> {
         } else {
             self.settle(&leave, &later, trial.filter(|_| later.is_empty()))
         };
-        for at in (0..leave.len())
+        for index in (0..leave.len())
             .rev()
-            .filter(|at| !found.as_ref().is_some_and(|(kept, _)| kept.contains(at)))
+            .filter(|index| !found.as_ref().is_some_and(|(kept, _)| kept.contains(index)))
         {
-            budgets.give_back(leave[at].candidate);
-            let (node, mut verdict) = self.stays(leave.remove(at));
-            if barred.contains(&at) {
+            budgets.give_back(leave[index].candidate);
+            let (node, mut verdict) = self.stays(leave.remove(index));
+            if barred.contains(&index) {
                 let price = Price::new(node.price).unwrap_or_default();
                 verdict = Verdict::TooFewReplacementTypes { price };
             }
@@ -197,13 +198,13 @@ impl<'a> Search<'_, 'a> {
         let mut bought = Vec::new();
         for _ in 0..=ROUNDS_MAX {
             let all: Vec<&RemovalCandidate<'_>> = leavers.iter().collect();
-            let whole = self.think_away(&all, &[], |_| false);
-            if whole.stuck.is_empty() {
-                let saved = whole.worth();
-                return (whole.bought, Some(saved));
+            let outcome = self.think_away(&all, &[], |_| false);
+            if outcome.stuck.is_empty() {
+                let saved = outcome.worth();
+                return (outcome.bought, Some(saved));
             }
-            drop_stuck(leavers, &whole.stuck, idle);
-            bought = whole.bought;
+            drop_stuck(leavers, &outcome.stuck, idle);
+            bought = outcome.bought;
         }
         (bought, None)
     }
@@ -269,10 +270,10 @@ impl<'a> Search<'_, 'a> {
 
     /// Returns the total price of new nodes, including the per-node cost.
     fn total_price(&self, bought: &[NodePurchase]) -> f64 {
-        let prices = bought
-            .iter()
-            .map(|node| node.price + self.node_overhead_price);
-        prices.sum()
+        let nodes = bought.iter();
+        nodes
+            .map(|node| node.price + self.node_overhead_price)
+            .sum()
     }
 
     fn price(&self, claim: &NewNodeClaim) -> f64 {
@@ -286,16 +287,14 @@ impl<'a> Search<'_, 'a> {
         // Value and number of pods by requests: pods with equal requests have equal value.
         let mut worth: BTreeMap<Size, (f64, f64)> = BTreeMap::new();
         for purchase in afresh {
-            let total = (
-                total(&purchase.pods, |size| size.0),
-                total(&purchase.pods, |size| size.1),
-            );
+            let cpu = total(&purchase.pods, |size| size.0);
+            let memory = total(&purchase.pods, |size| size.1);
             let shares = purchase.pods.iter();
-            let shares = shares.map(|(size, count)| share(*size, total) * as_count(*count));
-            let each = (purchase.price + self.node_overhead_price) / shares.sum::<f64>();
+            let shares = shares.map(|(size, count)| share(size, cpu, memory) * as_count(*count));
+            let unit_price = (purchase.price + self.node_overhead_price) / shares.sum::<f64>();
             for (size, count) in &purchase.pods {
                 let entry = worth.entry(*size).or_default();
-                entry.0 += each * share(*size, total) * as_count(*count);
+                entry.0 += unit_price * share(size, cpu, memory) * as_count(*count);
                 entry.1 += as_count(*count);
             }
         }
@@ -332,16 +331,13 @@ impl<'a> Search<'_, 'a> {
         let mut known: Option<(usize, RemovalOutcome)> = None;
         // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
         // nodes may still be approved for those.
+        let mut nodes = leavers.iter();
+        let is_balanced = nodes.any(|node| self.balance.weighs(node.candidate));
         let first = match fewest.least() {
-            None if !leavers
+            None if !is_balanced => leavers
                 .iter()
-                .any(|node| self.balance.weighs(node.candidate)) =>
-            {
-                leavers
-                    .iter()
-                    .filter(|node| node.waste > node.price * SAVED_MIN)
-                    .count()
-            }
+                .filter(|node| node.waste > node.price * SAVED_MIN)
+                .count(),
             _ => fewest.at_least(leavers.iter().map(|node| node.waste.max(0.0)).sum()),
         };
         let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
@@ -377,8 +373,8 @@ impl<'a> Search<'_, 'a> {
     ) -> (Option<(HashSet<usize>, RemovalOutcome)>, HashSet<usize>) {
         let mut barred = HashSet::default();
         let later: Vec<&NodeName> = later.iter().map(|(node, _)| node.name).collect();
-        let again = (!later.is_empty()).then_some(&[][..]);
-        for closed in [Some(&later[..]), again].into_iter().flatten() {
+        let all_open = (!later.is_empty()).then_some(&[][..]);
+        for closed in [Some(&later[..]), all_open].into_iter().flatten() {
             let mut found: Option<(HashSet<usize>, RemovalOutcome)> = None;
             let mut places: Vec<usize> = (0..leave.len()).collect();
             for _ in 0..ROUNDS_MAX {
@@ -395,7 +391,7 @@ impl<'a> Search<'_, 'a> {
                 }
                 let Some(solution) = trial.solution.as_ref().filter(|_| trial.stuck.is_empty())
                 else {
-                    places.retain(|at| !trial.stuck.contains_key(leave[*at].name));
+                    places.retain(|index| !trial.stuck.contains_key(leave[*index].name));
                     continue;
                 };
                 let swaps =
@@ -419,8 +415,8 @@ impl<'a> Search<'_, 'a> {
                     }));
                 }
                 let kept = without(&places, &vain);
-                let most = found.as_ref().map_or(0.0, |(_, trial)| trial.saved());
-                if trial.is_worth_it() && is_enough(trial.saved(), most) {
+                let known_savings = found.as_ref().map_or(0.0, |(_, trial)| trial.saved());
+                if trial.is_worth_it() && is_enough(trial.saved(), known_savings) {
                     found = Some((places.into_iter().collect(), trial));
                 }
                 if vain.is_empty() {
@@ -452,8 +448,8 @@ impl<'a> Search<'_, 'a> {
             }
         }
         (0..leave.len())
-            .filter(|at| {
-                let (before, after) = sums.get(&swaps.parts[*at]).copied().unwrap_or_default();
+            .filter(|index| {
+                let (before, after) = sums.get(&swaps.parts[*index]).copied().unwrap_or_default();
                 before - after <= before * SAVED_MIN
             })
             .collect()
@@ -467,12 +463,11 @@ impl<'a> Search<'_, 'a> {
         trial: &RemovalOutcome,
     ) -> HashSet<usize> {
         let claims = swaps.claims.iter();
-        let barred: HashSet<usize> = claims
-            .filter(|(part, claim)| self.offers(leave, swaps, *part, claim, trial).is_none())
-            .filter_map(|(part, _)| *part)
-            .collect();
-        (0..leave.len())
-            .filter(|at| barred.contains(&swaps.parts[*at]))
+        let barred =
+            claims.filter(|(part, claim)| self.offers(leave, swaps, *part, claim, trial).is_none());
+        let barred: HashSet<usize> = barred.filter_map(|(part, _)| *part).collect();
+        let all = 0..leave.len();
+        all.filter(|index| barred.contains(&swaps.parts[*index]))
             .collect()
     }
 
@@ -489,8 +484,8 @@ impl<'a> Search<'_, 'a> {
         let pool = self.disruption_view.cluster.pool(claim.pool.as_str())?;
         let catalog = self.disruption_view.catalogs.get(&claim.pool)?;
         let sole = part.and_then(|part| swaps.sole(part));
-        let spot = sole.is_some_and(|at| {
-            let labels = &leave[at].candidate.node.labels;
+        let spot = sole.is_some_and(|index| {
+            let labels = &leave[index].candidate.node.labels;
             labels.get(CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
         });
         offers(claim, self.most(claim, trial), spot, pool, catalog)
@@ -498,13 +493,13 @@ impl<'a> Search<'_, 'a> {
 
     /// Returns the maximum price of a claim.
     fn most(&self, claim: &NewNodeClaim, trial: &RemovalOutcome) -> f64 {
-        let most = trial.before * (1.0 - CHEAPER_MIN);
+        let total = trial.before * (1.0 - CHEAPER_MIN);
         // If all replacements are free, the price is not limited.
         let share = match trial.after > 0.0 {
             true => self.price(claim) / trial.after,
             false => 1.0,
         };
-        most * share - self.node_overhead_price
+        total * share - self.node_overhead_price
     }
 
     fn made(
@@ -536,7 +531,7 @@ impl<'a> Search<'_, 'a> {
 fn without(indices: &[usize], out: &HashSet<usize>) -> Vec<usize> {
     let left = indices.iter().enumerate();
     left.filter(|(place, _)| !out.contains(place))
-        .map(|(_, at)| *at)
+        .map(|(_, index)| *index)
         .collect()
 }
 
@@ -554,8 +549,8 @@ fn total(pods: &[(Size, u64)], amount: fn(&Size) -> i64) -> f64 {
 }
 
 /// Returns the share of one pod of the total requested cpu or memory, whichever is higher.
-fn share(size: Size, total: (f64, f64)) -> f64 {
-    let share = (as_float(size.0) / total.0).max(as_float(size.1) / total.1);
+fn share(size: &Size, cpu: f64, memory: f64) -> f64 {
+    let share = (as_float(size.0) / cpu).max(as_float(size.1) / memory);
     share.max(1e-9)
 }
 
@@ -574,9 +569,9 @@ fn drop_stuck<'s>(
     stuck: &BTreeMap<NodeName, PodKey>,
     idle: &mut Idle<'s>,
 ) {
-    for at in (0..leavers.len()).rev() {
-        if let Some(pod) = stuck.get(leavers[at].name) {
-            idle.push((leavers.remove(at), Verdict::NoPlace { pod: pod.clone() }));
+    for index in (0..leavers.len()).rev() {
+        if let Some(pod) = stuck.get(leavers[index].name) {
+            idle.push((leavers.remove(index), Verdict::NoPlace { pod: pod.clone() }));
         }
     }
 }

@@ -61,8 +61,8 @@ impl ConsolidationBackoff {
     /// Returns the end of the back-off, if the last consolidations were unprofitable.
     pub fn rests_until(&self) -> Option<Timestamp> {
         let last = self.last.filter(|_| self.is_vain())?;
-        let rest = RESTS[self.vain.min(RESTS.len() - 1)];
-        Some(last.checked_add(rest).unwrap_or(Timestamp::MAX))
+        let back_off = RESTS[self.vain.min(RESTS.len() - 1)];
+        Some(last.checked_add(back_off).unwrap_or(Timestamp::MAX))
     }
 
     fn is_vain(&self) -> bool {

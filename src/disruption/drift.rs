@@ -126,10 +126,8 @@ impl<'a> DriftReference<'a> {
         if settled && model.catalog.is_some_and(|all| is_gone(candidate, all)) {
             return Some(DriftReason::InstanceType);
         }
-        if model
-            .class_hashes
-            .is_some_and(|hashes| differs(hashes, of_class))
-        {
+        let class_hashes = model.class_hashes;
+        if class_hashes.is_some_and(|hashes| differs(hashes, of_class)) {
             return Some(DriftReason::Class(InstanceDrift::NodeClass));
         }
         let instance = candidate.claim?.instance.as_ref()?;
@@ -260,8 +258,8 @@ impl<'a> StaticSurge<'a> {
                 return Err(Verdict::TooMany);
             }
             let leaving = disruption_view.leaving.get(&pool.name).copied();
-            let most = pool.limits.nodes.map_or(usize::MAX, |most| most as usize);
-            Ok(most.saturating_sub(nodes + leaving.unwrap_or(0)))
+            let max_nodes = pool.limits.nodes.map_or(usize::MAX, |max| max as usize);
+            Ok(max_nodes.saturating_sub(nodes + leaving.unwrap_or(0)))
         });
         match left {
             Ok(0) => Some(Verdict::Limits),

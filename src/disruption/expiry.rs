@@ -38,8 +38,8 @@ fn is_overdue(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> bool {
 }
 
 fn due(id: &str, born: Timestamp, after: SignedDuration) -> Option<Timestamp> {
-    let whole = u64::try_from(after.as_secs()).unwrap_or(0);
-    let sooner = spread(id, whole * SOONER_PER_CENT / 100);
+    let lifetime = u64::try_from(after.as_secs()).unwrap_or(0);
+    let sooner = spread(id, lifetime * SOONER_PER_CENT / 100);
     let after = after.as_secs().saturating_sub_unsigned(sooner);
     born.checked_add(SignedDuration::from_secs(after)).ok()
 }

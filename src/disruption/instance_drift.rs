@@ -62,27 +62,19 @@ pub fn drift(
         return Some(InstanceDrift::NodeClass);
     }
     let facts = instance.facts.as_deref()?;
-    let checks: [(InstanceDrift, bool); 5] = [
-        (
-            InstanceDrift::Image,
-            has_other_image(instance, facts, class),
-        ),
-        (
-            InstanceDrift::SecurityGroups,
-            has_other_groups(facts, resolved),
-        ),
-        (InstanceDrift::Subnet, has_foreign_subnet(facts, resolved)),
-        (
-            InstanceDrift::Reservation,
-            has_foreign_reservation(instance, facts, resolved),
-        ),
-        (
-            InstanceDrift::PlacementGroup,
-            has_other_place(facts, resolved),
-        ),
-    ];
-    let found = checks.into_iter().find(|(_, drifted)| *drifted);
-    found.map(|(drift, _)| drift)
+    if has_other_image(instance, facts, class) {
+        Some(InstanceDrift::Image)
+    } else if has_other_groups(facts, resolved) {
+        Some(InstanceDrift::SecurityGroups)
+    } else if has_foreign_subnet(facts, resolved) {
+        Some(InstanceDrift::Subnet)
+    } else if has_foreign_reservation(instance, facts, resolved) {
+        Some(InstanceDrift::Reservation)
+    } else if has_other_place(facts, resolved) {
+        Some(InstanceDrift::PlacementGroup)
+    } else {
+        None
+    }
 }
 
 /// Returns whether the discovery of this kind of resource is complete.
@@ -96,9 +88,9 @@ fn is_settled(resolved: &ResolvedNodeClass, kind: ConditionKind) -> bool {
 /// Compares the image. A type that is no longer offered has no reference image and never differs.
 /// If no image of the class fits the type, the instance differs.
 fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCatalog) -> bool {
-    let of = instance.offering.instance_type.as_str();
-    let known = !class.images.is_empty() && class.catalog.get(of).is_some();
-    known && facts.image.is_some() && facts.image.as_ref() != class.images.get(of)
+    let name = instance.offering.instance_type.as_str();
+    let known = !class.images.is_empty() && class.catalog.get(name).is_some();
+    known && facts.image.is_some() && facts.image.as_ref() != class.images.get(name)
 }
 
 /// Compares the security groups. Groups that a user attached manually count, too (spec §10, 6).
@@ -115,13 +107,10 @@ fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool
 }
 
 fn has_foreign_subnet(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let mut subnets = resolved.subnets.iter();
+    let subnet = facts.subnet.as_ref();
     is_settled(resolved, ConditionKind::SubnetsReady)
         && !resolved.subnets.is_empty()
-        && facts
-            .subnet
-            .as_ref()
-            .is_some_and(|id| subnets.all(|subnet| subnet.id != *id))
+        && subnet.is_some_and(|id| resolved.subnets.iter().all(|subnet| subnet.id != *id))
 }
 
 /// Compares the reservation. An instance that is not launched as reserved may run in any open
@@ -132,19 +121,14 @@ fn has_foreign_reservation(
     resolved: &ResolvedNodeClass,
 ) -> bool {
     let mut reservations = resolved.reservations.iter();
+    let id = facts.reservation.as_ref();
     is_settled(resolved, ConditionKind::CapacityReservationsReady)
         && instance.offering.capacity_type == CapacityType::Reserved
-        && facts
-            .reservation
-            .as_ref()
-            .is_some_and(|id| reservations.all(|resolved| resolved.reservation.id != *id))
+        && id.is_some_and(|id| reservations.all(|resolved| resolved.reservation.id != *id))
 }
 
 fn has_other_place(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let group = resolved
-        .placement_group
-        .as_ref()
-        .map(|placement_group| &placement_group.id);
+    let group = resolved.placement_group.as_ref();
     is_settled(resolved, ConditionKind::PlacementGroupReady)
-        && facts.placement_group.as_ref() != group
+        && facts.placement_group.as_ref() != group.map(|group| &group.id)
 }

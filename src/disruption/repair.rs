@@ -41,8 +41,10 @@ pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
     let due = node.conditions.iter().flat_map(|condition| {
         policies
             .iter()
-            .filter(|it| it.condition == condition.kind && it.status == condition.status)
-            .filter_map(|it| condition.since.checked_add(it.after?).ok())
+            .filter(|policy| {
+                policy.condition == condition.kind && policy.status == condition.status
+            })
+            .filter_map(|policy| condition.since.checked_add(policy.after?).ok())
     });
     due.min()
 }
@@ -83,14 +85,14 @@ pub fn broken<'a>(
     found.sort_by_key(|(at, candidate)| (*at, &candidate.node.name));
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (until, candidate) in found {
-        let stays = match until > now {
+        let verdict = match until > now {
             true => Some(Verdict::Recovering { until }),
             false => shared(candidate).or_else(|| {
                 let (broken, total) = pools[&candidate.pool];
                 safeguard(broken, total, 0, leaving)
             }),
         };
-        let Some(verdict) = stays else {
+        let Some(verdict) = verdict else {
             leaving += 1;
             budgets.let_go(candidate);
             leave.push(candidate);

@@ -388,15 +388,15 @@ fn costs(f: &mut fmt::Formatter<'_>, price: Price, but: &str) -> fmt::Result {
 
 fn paused(
     f: &mut fmt::Formatter<'_>,
-    of: RuleScope,
+    scope: RuleScope,
     until: Option<Timestamp>,
     reason: &str,
 ) -> fmt::Result {
-    let whole = match of {
+    let subject = match scope {
         RuleScope::Pool => "its pool",
         RuleScope::Cluster | RuleScope::Fleet => "the cluster",
     };
-    write!(f, "{whole} is paused")?;
+    write!(f, "{subject} is paused")?;
     if let Some(until) = until {
         write!(f, " until {until}")?;
     }
@@ -408,12 +408,12 @@ fn paused(
 
 fn budget(
     f: &mut fmt::Formatter<'_>,
-    of: RuleScope,
+    scope: RuleScope,
     rate: Option<Rate>,
     allowed: usize,
     opens: Option<Timestamp>,
 ) -> fmt::Result {
-    let whose = match of {
+    let whose = match scope {
         RuleScope::Pool => "its pool",
         RuleScope::Cluster => "the cluster",
         RuleScope::Fleet => "the fleet",

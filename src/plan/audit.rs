@@ -46,8 +46,8 @@ fn overbooked<'s>(
     };
     let count = taken.entry(id).or_insert(0);
     *count += 1;
-    let over = *count > reservation.left;
-    over.then(|| format!("reservation {id} has {} left", reservation.left))
+    let exceeds = *count > reservation.left;
+    exceeds.then(|| format!("reservation {id} has {} left", reservation.left))
 }
 
 fn fault(
@@ -62,13 +62,13 @@ fn fault(
     let catalog = snapshot.catalog_of(&pool.name);
     let mut largest = Resources::default();
     for (offering, _) in &claim.offerings {
-        let Some(it) = catalog.get(offering.instance_type.as_str()) else {
+        let Some(instance_type) = catalog.get(offering.instance_type.as_str()) else {
             return Some(format!("{offering} is not in the catalog"));
         };
-        if let Some(short) = claim.requests.shortage(&it.allocatable) {
-            return Some(format!("{offering} has too little {short}"));
+        if let Some(shortage) = claim.requests.shortage(&instance_type.allocatable) {
+            return Some(format!("{offering} has too little {shortage}"));
         }
-        largest.raise_to(&it.capacity);
+        largest.raise_to(&instance_type.capacity);
     }
     if claim.offerings.is_empty() {
         return Some("it has no offerings".into());
@@ -107,8 +107,9 @@ fn add(usage: &mut Usage, capacity: &Resources, nodes: usize) {
 /// Returns the first resource that exceeds these limits.
 fn exceeded<'l>(limits: &'l Limits, used: &Usage) -> Option<&'l str> {
     let mut capacity = limits.capacity.iter();
-    let over = capacity.find(|(name, most)| used.capacity.get(name) > *most);
-    let nodes = limits.nodes.filter(|most| used.nodes > *most as usize);
-    over.map(|(name, _)| name.as_str())
+    let capacity_limit = capacity.find(|(name, max)| used.capacity.get(name) > *max);
+    let nodes = limits.nodes.filter(|max| used.nodes > *max as usize);
+    capacity_limit
+        .map(|(name, _)| name.as_str())
         .or(nodes.map(|_| "nodes"))
 }

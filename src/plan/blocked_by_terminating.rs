@@ -49,7 +49,7 @@ pub(super) fn place_stuck(
         .extend(snapshot.reschedulable.iter().filter_map(stays));
     // Pods planned by the same plan or before count on their planned nodes.
     let planned = launches.iter().enumerate();
-    let planned = planned.map(|(at, claim)| (host(at), claim.pods.clone()));
+    let planned = planned.map(|(index, claim)| (host(index), claim.pods.clone()));
     let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));
     let waiting: BTreeMap<&PodKey, &Pod> = waiting.collect();
     for (host, pods) in others.into_iter().chain(planned) {

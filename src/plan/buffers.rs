@@ -44,21 +44,22 @@ pub(super) fn plan_buffer_capacity(
     if snapshot.spare.pods.is_empty() {
         return kept;
     }
-    let mut rest: Snapshot<'_> = ahead(snapshot, claims).into_owned();
-    take(&mut rest.rooms, placed, snapshot);
-    for room in &mut rest.rooms {
+    let mut planned: Snapshot<'_> = ahead(snapshot, claims).into_owned();
+    take(&mut planned.rooms, placed, snapshot);
+    for room in &mut planned.rooms {
         // Nodes that are kept anyway are filled first.
         room.idle = matches!(&room.host, NodeRef::Node(name) if snapshot.spare.idle.contains(name));
     }
-    rest.pending = snapshot.spare.pods.iter().collect();
-    rest.pending
+    planned.pending = snapshot.spare.pods.iter().collect();
+    planned
+        .pending
         .sort_unstable_by(|one, other| one.key.cmp(&other.key));
-    rest.mounts.clear();
-    rest.lacking.clear();
+    planned.mounts.clear();
+    planned.lacking.clear();
     // Virtual pods have no labels, so no topology rule of a pod concerns them.
-    rest.residents.clear();
-    rest.promised.clear();
-    let solution = solve(&rest, now);
+    planned.residents.clear();
+    planned.promised.clear();
+    let solution = solve(&planned, now);
     count(&mut kept.counts, &solution, snapshot);
     for (host, pods) in solution.placed {
         let NodeRef::Node(node) = host else { continue };

@@ -166,8 +166,8 @@ fn next_change(
     now: Timestamp,
 ) -> Option<Timestamp> {
     let due = outlooks.iter().filter_map(|(_, outcome)| outcome.until());
-    let over = blockers.iter().filter_map(DisruptionBlocker::until);
-    due.chain(over).filter(|at| *at > now).min()
+    let ends = blockers.iter().filter_map(DisruptionBlocker::until);
+    due.chain(ends).filter(|at| *at > now).min()
 }
 
 /// Returns nodes with names similar to an unknown name, closest first.
@@ -347,13 +347,13 @@ impl ExplainedNode<'_> {
         let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {name}"));
         // Writing to a String cannot fail.
         let _ = writeln!(out, "Node {}, {pool}", part(&self.node.name));
-        let what = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE]
+        let offering = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE]
             .map(|key| self.label(key).unwrap_or("?".to_owned()))
             .join(" ");
         let price = self.price.map_or("unknown price".to_owned(), |price| {
             format!("{:.4} $/h", price.usd_per_h())
         });
-        let _ = writeln!(out, "  {what}, {price}");
+        let _ = writeln!(out, "  {offering}, {price}");
         if let Some((used, cost)) = self.weight {
             let used = used.map_or("unknown".to_owned(), |percent| format!("{percent} %"));
             let _ = writeln!(out, "  utilization {used}, disruption cost {cost:.1}");
@@ -399,9 +399,6 @@ impl ExplainedNode<'_> {
             let sign = if tenant.hold.is_some() { '!' } else { ' ' };
             let _ = writeln!(out, "    {sign} {}", tenant.text());
         }
-        let rest = self.pods.len().saturating_sub(TOLD);
-        if rest > 0 {
-            let _ = writeln!(out, "      and {rest} more");
-        }
+        render::rest(out, "      ", self.pods.len(), TOLD);
     }
 }

@@ -245,8 +245,8 @@ impl Explained<'_> {
             PodOutcome::Claim { claim, cheaper } => claim_text(&mut out, claim, cheaper),
             PodOutcome::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! It cannot be scheduled:");
-                for why in all.iter() {
-                    let _ = writeln!(out, "      {}", render_rejections::line(why));
+                for rejection in all.iter() {
+                    let _ = writeln!(out, "      {}", render_rejections::line(rejection));
                 }
             }
         }
@@ -298,7 +298,7 @@ fn host(standing: &PodDisposition) -> Option<String> {
 }
 
 /// Returns the instance types of a claim in launch order.
-fn types(claim: &NewNodeClaim) -> Vec<&str> {
+pub(super) fn types(claim: &NewNodeClaim) -> Vec<&str> {
     let mut types: Vec<&str> = Vec::new();
     for (offering, _) in &claim.offerings {
         let name = offering.instance_type.as_str();
@@ -361,10 +361,13 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
     for (offering, price) in claim.offerings.iter().take(TOLD) {
         let _ = writeln!(out, "      {offering}, {:.4} $/h", price.usd_per_h());
     }
-    let rest = claim.offerings.len().saturating_sub(TOLD);
-    if rest > 0 {
+    let unlisted = claim.offerings.len().saturating_sub(TOLD);
+    if unlisted > 0 {
         let types = types(claim).len();
-        let _ = writeln!(out, "      and {rest} more, {types} instance types in all");
+        let _ = writeln!(
+            out,
+            "      and {unlisted} more, {types} instance types in all"
+        );
     }
     let count: usize = all.iter().map(|cheaper| cheaper.types).sum();
     if count == 0 {
@@ -385,84 +388,67 @@ fn asks(pod: &Pod) -> Vec<String> {
     let selector = Requirements::from_labels(&pod.node_selector);
     let selector = Some(selector).filter(|selector| !selector.is_empty());
     let priority = Some(pod.priority).filter(|priority| *priority != 0);
-    let preferred_nodes = pod.preferred_nodes.iter();
-    let preferred_nodes = preferred_nodes
-        .map(|preferred| format!("{} (weight {})", part(&preferred.term), preferred.weight));
-    let near = pod.preferred_affinity.iter();
-    let away = pod.preferred_anti_affinity.iter();
-    let ports = pod.host_ports.iter();
-    let ports = ports.map(|(protocol, _, number)| part(format_args!("{protocol} {number}")));
-    let constraints: [(&str, &str, Vec<String>); 12] = [
-        ("node selector:", "", selector.iter().map(part).collect()),
-        (
-            "node affinity:",
-            ", or ",
-            pod.node_affinity.iter().map(part).collect(),
-        ),
+    let (near, away) = (&pod.preferred_affinity, &pod.preferred_anti_affinity);
+    let constraints = [
+        ("node selector:", "", texts(&selector, part)),
+        ("node affinity:", ", or ", texts(&pod.node_affinity, part)),
         (
             "preferred node affinity:",
             ", or ",
-            preferred_nodes.collect(),
+            texts(&pod.preferred_nodes, |preferred| {
+                format!("{} (weight {})", part(&preferred.term), preferred.weight)
+            }),
         ),
-        (
-            "pod affinity:",
-            " and ",
-            pod.affinity.iter().map(term).collect(),
-        ),
+        ("pod affinity:", " and ", texts(&pod.affinity, term)),
         (
             "pod anti-affinity:",
             " and ",
-            pod.anti_affinity.iter().map(term).collect(),
+            texts(&pod.anti_affinity, term),
         ),
         (
             "preferred pod affinity:",
             ", or ",
-            near.map(|preferred| term(&preferred.term)).collect(),
+            texts(near, |preferred| term(&preferred.term)),
         ),
         (
             "preferred pod anti-affinity:",
             ", or ",
-            away.map(|preferred| term(&preferred.term)).collect(),
+            texts(away, |preferred| term(&preferred.term)),
         ),
-        (
-            "topology spread:",
-            "; ",
-            pod.spread.iter().map(spread_text).collect(),
-        ),
+        ("topology spread:", "; ", texts(&pod.spread, spread_text)),
         (
             "tolerations:",
             ", ",
-            pod.tolerations.iter().map(toleration_text).collect(),
+            texts(&pod.tolerations, toleration_text),
         ),
-        ("host ports:", ", ", ports.collect()),
         (
-            "volume claims:",
+            "host ports:",
             ", ",
-            pod.volume_claims.iter().map(part).collect(),
+            texts(&pod.host_ports, |(protocol, _, number)| {
+                part(format_args!("{protocol} {number}"))
+            }),
         ),
-        (
-            "gang:",
-            "",
-            pod.gang.iter().map(|gang| part(&gang.name)).collect(),
-        ),
+        ("volume claims:", ", ", texts(&pod.volume_claims, part)),
+        ("gang:", "", texts(&pod.gang, |gang| part(&gang.name))),
     ];
     let constraints = constraints
         .into_iter()
         .filter(|(_, _, all)| !all.is_empty())
-        .map(|(what, glue, all)| format!("{what} {}", first_few(all).join(glue)));
+        .map(|(what, glue, all)| format!("{what} {}", all.join(glue)));
     constraints
         .chain(priority.map(|priority| format!("priority: {priority}")))
         .collect()
 }
 
-/// Returns the first of these items, and how many more there are.
-fn first_few(mut items: Vec<String>) -> Vec<String> {
-    let rest = items.len().saturating_sub(ASKED);
-    items.truncate(ASKED);
-    if rest > 0 {
-        items.push(format!("{rest} more"));
+/// Formats the first of these items, and how many more there are.
+fn texts<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> Vec<String> {
+    let mut texts: Vec<String> = items.into_iter().map(text).collect();
+    let unlisted = texts.len().saturating_sub(ASKED);
+    texts.truncate(ASKED);
+    if unlisted > 0 {
+        texts.push(format!("{unlisted} more"));
     }
-    items
+    texts
 }
 
 fn spread_text(spread: &TopologySpread) -> String {

@@ -107,11 +107,7 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         node.and_then(Node::pool).as_ref() == Some(&pool.name)
     });
     let need = StaticDemand::Nodes(pool.name.clone());
-    let short = plan
-        .short
-        .iter()
-        .find(|shortfall| shortfall.need == need)
-        .cloned();
+    let short = plan.short.iter().find(|short| short.need == need);
     let disruption_view = state.disruption_view(now);
     let candidates = disruption_view.candidates.iter();
     let reasons = REASONS.into_iter();
@@ -125,7 +121,7 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         }),
         range,
         launches: launches(&plan),
-        short,
+        short: short.cloned(),
         unplaced: stopped(&plan.unplaced, pool),
         candidates: candidates
             .filter(|candidate| candidate.pool == pool.name)
@@ -172,9 +168,9 @@ fn stopped(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
     let mut alike: BTreeMap<&str, RejectionGroup> = BTreeMap::new();
     for pod in unplaced {
         let mut reasons = pod.reasons.iter();
-        let in_pool = reasons.find(|why| why.pool.as_ref() == Some(&pool.name));
+        let in_pool = reasons.find(|reason| reason.pool.as_ref() == Some(&pool.name));
         let mut reasons = pod.reasons.iter().filter(|_| pool.replicas.is_none());
-        let Some(why) = in_pool.or_else(|| reasons.find(|why| why.pool.is_none())) else {
+        let Some(why) = in_pool.or_else(|| reasons.find(|reason| reason.pool.is_none())) else {
             continue;
         };
         let stopped = alike

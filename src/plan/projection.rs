@@ -11,8 +11,8 @@ use crate::state::node_capacity::{daemons_of, room_to_come};
 use crate::state::snapshot::{NodeRef, Snapshot};
 
 /// Returns the placeholder node for a planned claim until it has an ID.
-pub(super) fn host(at: usize) -> NodeRef {
-    NodeRef::Claim(ClaimId::from(format!("planned-{at}")))
+pub(super) fn host(index: usize) -> NodeRef {
+    NodeRef::Claim(ClaimId::from(format!("planned-{index}")))
 }
 
 /// Returns the snapshot with these claims as in-flight nodes.
@@ -24,7 +24,7 @@ pub(super) fn ahead<'s, 'a>(
         return Cow::Borrowed(snapshot);
     }
     let mut ahead = snapshot.clone();
-    for (at, claim) in claims.iter().enumerate() {
+    for (index, claim) in claims.iter().enumerate() {
         let Some(pool) = snapshot.cluster.pool(claim.pool.as_str()) else {
             continue;
         };
@@ -37,7 +37,7 @@ pub(super) fn ahead<'s, 'a>(
         if let Some(reservation) = reserved.and_then(|id| ahead.reservations.get_mut(id)) {
             reservation.left = reservation.left.saturating_sub(1);
         }
-        let room = room_to_come(host(at), pool, &offerings, catalog, &claim.labels);
+        let room = room_to_come(host(index), pool, &offerings, catalog, &claim.labels);
         if let Some(mut room) = room {
             room.free.subtract(&claim.requests);
             room.daemons = daemons_of(&room, &snapshot.daemon_sets);
@@ -52,8 +52,8 @@ pub(super) fn largest(claim: &NewNodeClaim, snapshot: &Snapshot<'_>) -> Resource
     let catalog = snapshot.catalog_of(&claim.pool);
     let mut largest = Resources::default();
     for (offering, _) in &claim.offerings {
-        if let Some(it) = catalog.get(offering.instance_type.as_str()) {
-            largest.raise_to(&it.capacity);
+        if let Some(instance_type) = catalog.get(offering.instance_type.as_str()) {
+            largest.raise_to(&instance_type.capacity);
         }
     }
     largest
@@ -69,16 +69,17 @@ pub(super) fn give(
     if claims.is_empty() {
         return placed;
     }
-    let places: BTreeMap<NodeRef, usize> = (0..claims.len()).map(|at| (host(at), at)).collect();
+    let places = (0..claims.len()).map(|index| (host(index), index));
+    let places: BTreeMap<NodeRef, usize> = places.collect();
     let requests: BTreeMap<&PodKey, &Resources> = snapshot
         .pending
         .iter()
         .map(|pod| (&pod.key, &pod.requests))
         .collect();
-    let mut rest = Vec::new();
+    let mut others = Vec::new();
     for (host, pods) in placed {
-        let Some(claim) = places.get(&host).and_then(|at| claims.get_mut(*at)) else {
-            rest.push((host, pods));
+        let Some(claim) = places.get(&host).and_then(|index| claims.get_mut(*index)) else {
+            others.push((host, pods));
             continue;
         };
         for pod in &pods {
@@ -89,5 +90,5 @@ pub(super) fn give(
         claim.pods.extend(pods);
         claim.pods.sort_unstable();
     }
-    rest
+    others
 }

@@ -10,6 +10,7 @@ use crate::model::buffer::buffer_of;
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
+use crate::plan::explain_pod::types;
 use crate::plan::{Plan, PlannedTermination, render_rejections};
 use crate::scheduling::NewNodeClaim;
 use crate::scheduling::static_pools::StaticDemand;
@@ -80,7 +81,7 @@ impl RenderedPlan<'_> {
             "missing": self.missing,
             "usd_per_h_before": round(self.before),
             "usd_per_h_after": round(self.after()),
-            "usd_per_h_unbudgeted": self.unbudgeted.map(|own| round(self.after_all(own))),
+            "usd_per_h_unbudgeted": self.unbudgeted.map(|plan| round(self.after_all(plan))),
         })
     }
 
@@ -90,18 +91,12 @@ impl RenderedPlan<'_> {
             .iter()
             .enumerate()
             .filter_map(|(index, claim)| {
-                let mut types: Vec<&str> = Vec::new();
-                for (offering, _) in &claim.offerings {
-                    if !types.contains(&offering.instance_type.as_str()) {
-                        types.push(offering.instance_type.as_str());
-                    }
-                }
                 let (first, price) = cheapest(claim)?;
-                let mut shown = json!({
+                let mut launch = json!({
                     "claim": format!("claim-{}", index + 1),
                     "pool": claim.pool.as_str(),
                     "instance_type": first.instance_type.as_str(),
-                    "instance_types": types,
+                    "instance_types": types(claim),
                     "zone": first.zone.as_str(),
                     "capacity_type": first.capacity_type.as_str(),
                     "usd_per_h": round(price.usd_per_h()),
@@ -109,9 +104,9 @@ impl RenderedPlan<'_> {
                     "buffers": buffers(&claim.pods),
                 });
                 if let Some(id) = claim.reservation() {
-                    shown["reservation"] = json!(id.as_str());
+                    launch["reservation"] = json!(id.as_str());
                 }
-                Some(shown)
+                Some(launch)
             })
             .collect()
     }
@@ -132,11 +127,8 @@ impl RenderedPlan<'_> {
             .unplaced
             .iter()
             .map(|unplaced| {
-                let reasons: Vec<Value> = unplaced
-                    .reasons
-                    .iter()
-                    .map(render_rejections::json)
-                    .collect();
+                let reasons = unplaced.reasons.iter();
+                let reasons: Vec<Value> = reasons.map(render_rejections::json).collect();
                 json!({ "pod": unplaced.pod.to_string(), "reasons": reasons })
             })
             .collect()
@@ -146,14 +138,14 @@ impl RenderedPlan<'_> {
         self.plan
             .short
             .iter()
-            .map(|short| {
-                let (kind, name) = match &short.need {
+            .map(|shortfall| {
+                let (kind, name) = match &shortfall.need {
                     StaticDemand::Nodes(pool) => ("pool", pool.as_str()),
                     StaticDemand::Room(buffer) => ("buffer", buffer.as_str()),
                 };
-                let reasons: Vec<Value> =
-                    short.reasons.iter().map(render_rejections::json).collect();
-                json!({ kind: name, "missing": short.missing, "reasons": reasons })
+                let reasons = shortfall.reasons.iter();
+                let reasons: Vec<Value> = reasons.map(render_rejections::json).collect();
+                json!({ kind: name, "missing": shortfall.missing, "reasons": reasons })
             })
             .collect()
     }
@@ -164,17 +156,17 @@ impl RenderedPlan<'_> {
             .iter()
             .map(|termination| {
                 let (node, reason) = (termination.node.as_str(), termination.reason.as_str());
-                let mut shown = json!({
+                let mut value = json!({
                     "node": node,
                     "reason": reason,
                     "pool": termination.pool.as_str(),
                     "pods": termination.pods,
-                    "usd_per_h": termination.price.map(|termination| round(termination.usd_per_h())),
+                    "usd_per_h": termination.price.map(|price| round(price.usd_per_h())),
                 });
                 if let Some(cause) = termination.cause {
-                    shown["cause"] = json!(cause);
+                    value["cause"] = json!(cause);
                 }
-                shown
+                value
             })
             .collect()
     }
@@ -214,12 +206,12 @@ impl RenderedPlan<'_> {
             groups.entry(group).or_default().push(node.node.as_str());
         }
         for ((reason, why), nodes) in groups {
-            let shown = nodes[..nodes.len().min(PODS_SHOWN)].join(", ");
+            let listed = nodes[..nodes.len().min(PODS_SHOWN)].join(", ");
             let more = match nodes.len().saturating_sub(PODS_SHOWN) {
                 0 => String::new(),
                 rest => format!(" and {rest} more"),
             };
-            let _ = writeln!(out, "  ~ keep {shown}{more} ({reason}): {why}");
+            let _ = writeln!(out, "  ~ keep {listed}{more} ({reason}): {why}");
         }
     }
 
@@ -259,10 +251,10 @@ impl RenderedPlan<'_> {
         }
         self.kept_text(&mut out);
         self.unplaced_text(&mut out);
-        for short in &self.plan.short {
-            let _ = writeln!(out, "  ! {}: {} missing", short.need, short.missing);
-            for why in short.reasons.iter() {
-                let _ = writeln!(out, "      {}", render_rejections::line(why));
+        for shortfall in &self.plan.short {
+            let _ = writeln!(out, "  ! {}: {} missing", shortfall.need, shortfall.missing);
+            for rejection in shortfall.reasons.iter() {
+                let _ = writeln!(out, "      {}", render_rejections::line(rejection));
             }
         }
         for finding in &self.plan.findings {
@@ -383,19 +375,27 @@ fn purpose(claim: &NewNodeClaim) -> String {
 }
 
 fn pods_text(pods: &[PodKey]) -> String {
-    let shown: Vec<String> = pods
+    let listed: Vec<String> = pods
         .iter()
         .take(PODS_SHOWN)
         .map(ToString::to_string)
         .collect();
-    let rest = pods.len() - shown.len();
-    let more = if rest > 0 {
-        format!(" and {rest} more")
+    let unlisted = pods.len() - listed.len();
+    let more = if unlisted > 0 {
+        format!(" and {unlisted} more")
     } else {
         String::new()
     };
     let plural = if pods.len() == 1 { "pod" } else { "pods" };
-    format!("{} {plural}: {}{more}", pods.len(), shown.join(", "))
+    format!("{} {plural}: {}{more}", pods.len(), listed.join(", "))
+}
+
+/// Writes how many items are not listed.
+pub(super) fn rest(out: &mut String, indent: &str, count: usize, listed: usize) {
+    let unlisted = count.saturating_sub(listed);
+    if unlisted > 0 {
+        let _ = writeln!(out, "{indent}and {unlisted} more");
+    }
 }
 
 /// Rounds dollars to six decimals, which hides binary fractions.

@@ -5,25 +5,26 @@ use serde_json::{Value, json};
 use crate::model::requirement::Incompatible;
 use crate::scheduling::PoolRejection;
 use crate::scheduling::rejection::{
-    DomainDetail, RejectionDetail, ResourceShortfall, RuleKind, TopologyRuleDetail, part,
+    DomainDetail, RejectionDetail, ResourceShortfall, RuleKind, TopologyRuleDetail,
+    UnavailableSummary, part,
 };
 
 /// Formats a rejection as one line.
-pub fn line(why: &PoolRejection) -> String {
-    let (text, code) = (why.text(), why.code.as_str());
-    match &why.pool {
+pub fn line(rejection: &PoolRejection) -> String {
+    let (text, code) = (rejection.text(), rejection.code.as_str());
+    match &rejection.pool {
         Some(pool) => format!("pool {pool}: {text} [{code}]"),
         None => format!("{text} [{code}]"),
     }
 }
 
 /// Formats a rejection as a JSON object. `nearest` has the numbers, in cores, bytes or whole units.
-pub fn json(why: &PoolRejection) -> Value {
+pub fn json(rejection: &PoolRejection) -> Value {
     json!({
-        "pool": why.pool.as_ref().map(|pool| pool.as_str()),
-        "code": why.code.as_str(),
-        "text": why.text(),
-        "nearest": nearest(&why.miss),
+        "pool": rejection.pool.as_ref().map(|pool| pool.as_str()),
+        "code": rejection.code.as_str(),
+        "text": rejection.text(),
+        "nearest": nearest(&rejection.miss),
     })
 }
 
@@ -79,7 +80,7 @@ fn nearest(miss: &RejectionDetail) -> Value {
         } => json!({
             "types": types, "instance_type": first.as_str(), "wanted": wanted, "offered": sold,
         }),
-        RejectionDetail::Held { .. } => held(miss),
+        RejectionDetail::Held(summary) => held(summary),
         RejectionDetail::Limit {
             name,
             limit,
@@ -118,21 +119,12 @@ fn short(short: &ResourceShortfall) -> Value {
     json!({ "resource": name, "needed": asked, "left": left })
 }
 
-fn held(miss: &RejectionDetail) -> Value {
-    let RejectionDetail::Held {
-        offerings,
-        first,
-        until,
-        unregistered,
-    } = miss
-    else {
-        return Value::Null;
-    };
+fn held(summary: &UnavailableSummary) -> Value {
     json!({
-        "offerings": offerings,
-        "first": first.to_string(),
-        "until": until.map(|until| until.to_string()),
-        "unregistered": unregistered,
+        "offerings": summary.offerings,
+        "first": summary.first.to_string(),
+        "until": summary.until.map(|until| until.to_string()),
+        "unregistered": summary.unregistered,
     })
 }
 

@@ -102,7 +102,7 @@ fn apart(pod: &Pod) -> Pod {
 
 /// Returns the price of new nodes, including the per-node cost.
 fn cost(claims: &[NewNodeClaim], snapshot: &Snapshot<'_>) -> f64 {
-    let each = snapshot.cluster.scheduling.node_overhead_price.usd_per_h();
+    let overhead = snapshot.cluster.scheduling.node_overhead_price.usd_per_h();
     let prices = claims.iter().filter_map(|claim| claim.offerings.first());
-    prices.map(|(_, price)| price.usd_per_h() + each).sum()
+    prices.map(|(_, price)| price.usd_per_h() + overhead).sum()
 }

@@ -95,18 +95,13 @@ pub fn cheaper(
     let mut weighed = Weighed {
         ledger: ledgers.of(0),
         price: Price::default(),
-        whole: vec![
-            0;
-            problem
-                .classes
-                .first()
-                .map_or(0, |class| class.demand.len())
-        ],
+        whole: Vec::new(),
         template: &template,
         problem: &problem,
     };
     for class in &problem.classes {
         let pods = i64::try_from(class.pods.len()).unwrap_or(i64::MAX);
+        weighed.whole.resize(class.demand.len(), 0);
         for (sum, amount) in weighed.whole.iter_mut().zip(&class.demand) {
             *sum = sum.saturating_add(amount.saturating_mul(pods));
         }
@@ -269,9 +264,9 @@ impl Display for Cheaper {
             TypeRejection::Resource(name) => {
                 write!(f, "have too little {name} after DaemonSets and overhead")?;
                 match amounts {
-                    Some((asked, most)) => {
-                        let (asked, most) = (shown(name, *asked), shown(name, *most));
-                        write!(f, ": at most {most}, {asked} needed")
+                    Some((asked, available)) => {
+                        let (asked, available) = (shown(name, *asked), shown(name, *available));
+                        write!(f, ": at most {available}, {asked} needed")
                     }
                     None => Ok(()),
                 }

@@ -109,8 +109,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let mut all = Vec::with_capacity(classes.len());
         let mut known: Option<(usize, Vec<Vec<PoolOffer>>)> = None;
         for (wants, class) in classes {
-            if let Some(why) = self.of_itself(class) {
-                all.push((class, [why].into()));
+            if let Some(rejection) = self.of_itself(class) {
+                all.push((class, [rejection].into()));
                 continue;
             }
             if self.steps > STEPS_MAX {
@@ -124,7 +124,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 all.push((class, [PoolRejection { pool, code, miss }].into()));
                 continue;
             }
-            let offers = match known.take().filter(|(of, _)| *of == wants) {
+            let offers = match known
+                .take()
+                .filter(|(known_wants, _)| *known_wants == wants)
+            {
                 Some((_, offers)) => offers,
                 None => self.offers(&problem.wants[wants]),
             };
@@ -143,10 +146,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let priority = self.ground.problem.classes[class].priority;
         let cutoff = self.ground.scheduling.priority_cutoff;
         let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| priority < *cutoff) {
-            (
-                RejectionCode::Priority,
-                RejectionDetail::Priority { priority, cutoff },
-            )
+            let miss = RejectionDetail::Priority { priority, cutoff };
+            (RejectionCode::Priority, miss)
         } else if self.ground.templates.is_empty() {
             let text = "no existing node fits it, and there is no pool to launch one";
             (RejectionCode::NoPool, RejectionDetail::told(text))
@@ -193,10 +194,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             }
         }
         let (code, miss) = furthest.unwrap_or_else(|| {
-            (
-                RejectionCode::Requirements,
-                RejectionDetail::told("its requirements contradict each other"),
-            )
+            let text = "its requirements contradict each other";
+            (RejectionCode::Requirements, RejectionDetail::told(text))
         });
         PoolRejection {
             pool: Some(self.ground.templates[template].pool.name.clone()),
@@ -206,10 +205,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns the rejection of a class if types match its labels.
-    fn answer(&mut self, class: usize, at: usize, suited: &mut Suited) -> Rejection {
+    fn answer(&mut self, class: usize, pool: usize, suited: &mut Suited) -> Rejection {
         let problem = self.ground.problem;
-        let template = &self.ground.templates[at];
-        let ledger = &self.packed.ledgers.of(at);
+        let template = &self.ground.templates[pool];
+        let ledger = &self.packed.ledgers.of(pool);
         let demand = &problem.classes[class].demand[..];
         self.steps += suited.types.len() as u64;
         let fitting: Vec<(usize, bool)> = suited
@@ -219,10 +218,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             .copied()
             .collect();
         if fitting.is_empty() {
-            return (
-                RejectionCode::Resources,
-                unfit(problem, template, suited, demand),
-            );
+            let miss = unfit(problem, template, suited, demand);
+            return (RejectionCode::Resources, miss);
         }
         let sold = fitting.iter().filter(|(_, sold)| *sold);
         let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
@@ -238,16 +235,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             return unlimited(template, &sold, ledger);
         }
         if let Some((key, least, count)) =
-            self.varieties[at].shortage(template, would_do.iter().copied())
+            self.varieties[pool].shortage(template, would_do.iter().copied())
         {
-            let key = key.to_owned();
-            return (
-                RejectionCode::MinValues,
-                RejectionDetail::Values { key, least, count },
-            );
+            return few_values(key, least, count);
         }
         // Supply exists but was not used.
-        self.unmet(class, at, suited, &would_do)
+        self.unmet(class, pool, suited, &would_do)
     }
 
     /// Returns the topology rules that reject a pod.
@@ -337,10 +330,8 @@ fn offer(
             return PoolOffer::No(RejectionCode::Taint, RejectionDetail::Taint(taint));
         }
         Err(Incompatibility::Label(no)) => {
-            return PoolOffer::No(
-                RejectionCode::Requirements,
-                RejectionDetail::Label(Arc::new(no)),
-            );
+            let miss = RejectionDetail::Label(Arc::new(no));
+            return PoolOffer::No(RejectionCode::Requirements, miss);
         }
         Ok(labels) => labels,
     };
@@ -368,19 +359,20 @@ fn offer(
         return PoolOffer::No(RejectionCode::Resources, RejectionDetail::Ports { types });
     }
     let (mut types, mut daemons) = (Vec::new(), Vec::new());
-    for at in &free {
-        let shape = &template.shapes[*at];
+    for index in &free {
+        let shape = &template.shapes[*index];
         match template.bar(shape, wants, agents, &labels) {
             Some(daemon) => daemons.push(daemon),
-            None => types.push((*at, shape.offers.iter().any(|offer| sells(&labels, offer)))),
+            None => {
+                let mut offers = shape.offers.iter();
+                types.push((*index, offers.any(|offer| sells(&labels, offer))));
+            }
         }
     }
     if let (true, Some(first)) = (types.is_empty(), daemons.first()) {
         let (types, daemon) = (free.len(), part(agents.name(*first)));
-        return PoolOffer::No(
-            RejectionCode::Topology,
-            RejectionDetail::Daemon { types, daemon },
-        );
+        let miss = RejectionDetail::Daemon { types, daemon };
+        return PoolOffer::No(RejectionCode::Topology, miss);
     }
     PoolOffer::Some(Suited {
         labels,
@@ -409,6 +401,13 @@ fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
     Some(format!("requires the label {key}: {why}"))
 }
 
+/// Returns the rejection of a pool whose types have too few values of a label.
+pub(super) fn few_values(key: &str, least: usize, count: usize) -> Rejection {
+    let key = key.to_owned();
+    let miss = RejectionDetail::Values { key, least, count };
+    (RejectionCode::MinValues, miss)
+}
+
 fn fits(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
     let net = shape.net.as_ref();
     net.is_some_and(|net| times(net, demand) > 0)
@@ -418,11 +417,11 @@ fn fits(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
 fn unsuited(template: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail {
     let types = template.shapes.len();
     for (key, wanted) in labels.iter() {
-        let alone = of_types(&[(key, wanted.clone())].into_iter().collect());
+        let single = of_types(&[(key, wanted.clone())].into_iter().collect());
         if !template
             .shapes
             .iter()
-            .any(|shape| shape.suits(&alone).is_ok())
+            .any(|shape| shape.suits(&single).is_ok())
         {
             return RejectionDetail::Types {
                 key: Some(part(key)),
@@ -465,8 +464,8 @@ fn unfit(
             _ => rivals = 1,
         }
         let others = if lack.0 > 1 { 0 } else { net.len() };
-        if best.as_ref().is_none_or(|(other, most, _)| {
-            lack < *other || (net[lack.1], &net[others..]) > (most[lack.1], &most[others..])
+        if best.as_ref().is_none_or(|(other, best_net, _)| {
+            lack < *other || (net[lack.1], &net[others..]) > (best_net[lack.1], &best_net[others..])
         }) {
             best = Some((lack, net, shape));
         }

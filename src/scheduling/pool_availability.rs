@@ -14,7 +14,7 @@ use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::diagnose::no_offering::held_down;
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers};
 use crate::scheduling::problem::Problem;
-use crate::scheduling::rejection::RejectionDetail;
+use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary};
 use crate::scheduling::static_pools::barren;
 use crate::scheduling::supply::daemon_overhead::of_pool;
 use crate::scheduling::supply::limits::LimitScope;
@@ -62,38 +62,6 @@ pub struct RequirementEffect {
     pub wanted: Requirement,
     /// Number of types that satisfy it or have matching offerings.
     pub types: usize,
-}
-
-/// Unavailable offerings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnavailableSummary {
-    /// How many.
-    pub offerings: usize,
-    /// The first by name.
-    pub first: OfferingKey,
-    /// When the first of them is retried.
-    pub until: Option<Timestamp>,
-    /// Whether some are in a zone where nodes of the pool do not register.
-    pub unregistered: bool,
-}
-
-impl UnavailableSummary {
-    fn of(miss: RejectionDetail) -> Option<Self> {
-        match miss {
-            RejectionDetail::Held {
-                offerings,
-                first,
-                until,
-                unregistered,
-            } => Some(Self {
-                offerings,
-                first,
-                until,
-                unregistered,
-            }),
-            _ => None,
-        }
-    }
 }
 
 /// A limit and its remainder.
@@ -179,14 +147,14 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
         asked: asked(&template, snapshot),
         suited: catalog
             .types()
-            .filter(|it| suits(it, &template.side))
+            .filter(|instance_type| suits(instance_type, &template.side))
             .count(),
         crowded: types(shapes) - types(roomy),
         types: types(launchable.filter(|shape| !shape.offers.is_empty())),
         zones,
         capacity_types,
         cheapest: cheapest(&template, snapshot),
-        held: held.and_then(UnavailableSummary::of),
+        held,
         limits: limits(&template, &ledger),
         barren: barren.map(|(code, miss)| PoolRejection {
             pool: Some(pool.name.clone()),
@@ -209,9 +177,12 @@ fn types<'s>(shapes: impl Iterator<Item = &'s TypeOption<'s>>) -> usize {
 }
 
 /// Returns whether a type has a matching offering.
-fn suits(it: &InstanceType, wanted: &Requirements) -> bool {
-    let mut offerings = it.offerings.iter();
-    it.requirements.intersects(&of_types(wanted)).is_ok()
+fn suits(instance_type: &InstanceType, wanted: &Requirements) -> bool {
+    let mut offerings = instance_type.offerings.iter();
+    instance_type
+        .requirements
+        .intersects(&of_types(wanted))
+        .is_ok()
         && offerings.any(|offering| offering.available && sells(wanted, offering))
 }
 
@@ -220,17 +191,17 @@ fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<Requiremen
     let catalog = snapshot.catalog_of(&template.pool.name);
     let all = template.side.iter().filter(|(key, _)| !of_pool(key));
     let effects = all.map(|(key, wanted)| {
-        let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
+        let single: Requirements = [(key, wanted.clone())].into_iter().collect();
         let of_offering = OF_OFFERINGS.contains(&key);
         RequirementEffect {
             key: key.to_owned(),
             wanted: wanted.clone(),
             types: catalog
                 .types()
-                .filter(|it| match of_offering {
-                    true => suits(it, &alone),
+                .filter(|instance_type| match of_offering {
+                    true => suits(instance_type, &single),
                     // Availability is checked separately.
-                    false => it.requirements.intersects(&alone).is_ok(),
+                    false => instance_type.requirements.intersects(&single).is_ok(),
                 })
                 .count(),
         }
@@ -244,8 +215,8 @@ fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<Requiremen
 }
 
 fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingKey, Price)> {
-    let all = template.by_price.iter().map(|(at, bit)| {
-        let shape = &template.shapes[*at];
+    let all = template.by_price.iter().map(|(index, bit)| {
+        let shape = &template.shapes[*index];
         (shape, shape.offers[*bit])
     });
     all.filter(|(shape, _)| is_had(template, shape))
@@ -264,24 +235,24 @@ fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(Offeri
 fn limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
     let first = template.limits.len() - template.reservations.len();
     (0..template.limits.len())
-        .filter_map(|at| {
-            let limit = &template.limits[at];
-            let of = match limit.scope {
+        .filter_map(|index| {
+            let limit = &template.limits[index];
+            let owner = match limit.scope {
                 LimitScope::Pool => LimitOwner::Pool,
                 LimitScope::Cluster => LimitOwner::Cluster,
                 LimitScope::Fleet => LimitOwner::Fleet,
                 LimitScope::Reservation => {
-                    let place = at - first;
+                    let place = index - first;
                     let mut shapes = template.shapes.iter();
                     shapes.find(|shape| shape.reservation == Some(place))?;
                     LimitOwner::Reservation(template.reservations[place].id.clone())
                 }
             };
             Some(RemainingLimit {
-                of,
+                of: owner,
                 resource: limit.resource.map(str::to_owned),
                 most: limit.most,
-                left: ledger.left(at),
+                left: ledger.left(index),
                 closed: limit.closed.map(str::to_owned),
             })
         })

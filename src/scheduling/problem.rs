@@ -172,13 +172,13 @@ impl<'a> PodShapeKey<'a> {
             } else {
                 relaxed
             };
-            let mut rest = relaxed;
+            let mut to_relax = relaxed;
             let mut rules = PodConstraints::default();
-            rules.add_affinity(self.affinity, relax(&near, &mut rest), groups);
-            let away = relax(&away, &mut rest);
+            rules.add_affinity(self.affinity, relax(&near, &mut to_relax), groups);
+            let away = relax(&away, &mut to_relax);
             rules.add_anti_affinity(self.anti_affinity, away, groups);
-            let preferred = relax(&nodes, &mut rest).first();
-            let spread = hard.iter().chain(relax(&soft, &mut rest));
+            let preferred = relax(&nodes, &mut to_relax).first();
+            let spread = hard.iter().chain(relax(&soft, &mut to_relax));
             rules.add_spread(spread.copied(), self.namespace, groups);
             levels.push((
                 base.iter()
@@ -210,10 +210,10 @@ fn heaviest<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
         .collect()
 }
 
-/// Returns the terms without the first `rest`, and subtracts the number of relaxed terms from it.
-fn relax<'t, T>(terms: &'t [T], rest: &mut usize) -> &'t [T] {
-    let relaxed = terms.len().min(*rest);
-    *rest -= relaxed;
+/// Returns the terms without the first `to_relax`, from which it subtracts their number.
+fn relax<'t, T>(terms: &'t [T], to_relax: &mut usize) -> &'t [T] {
+    let relaxed = terms.len().min(*to_relax);
+    *to_relax -= relaxed;
     &terms[relaxed..]
 }
 
@@ -266,7 +266,10 @@ impl<'a> Problem<'a> {
                 (builder.spec(spec, pod, policy, &defaults), labels)
             })
             .collect();
-        let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
+        let residents = snapshot
+            .residents
+            .iter()
+            .map(|resident| resident.anti_affinity);
         let promised = snapshot.promised.values().flatten();
         let daemons = snapshot.daemon_sets.iter().map(|set| &set.template);
         let others = promised.copied().chain(daemons);
@@ -460,7 +463,7 @@ impl<'a> ProblemBuilder<'a> {
             signatures.push(*known.entry(groups).or_insert(next));
         }
         let mut members: Vec<(Vec<bool>, usize)> = known.into_iter().collect();
-        members.sort_by_key(|(_, at)| *at);
+        members.sort_by_key(|(_, signature)| *signature);
         self.members = members.into_iter().map(|(groups, _)| groups).collect();
         signatures
     }
@@ -471,14 +474,14 @@ impl<'a> ProblemBuilder<'a> {
         }
         let first = self.kinds.len();
         let levels = self.levels_with_daemons(spec, signature);
-        for (at, ((wants, rules, bare), is_beside)) in levels.iter().enumerate() {
-            let last = at + 1 == levels.len();
+        for (level, ((wants, rules, bare), is_beside)) in levels.iter().enumerate() {
+            let last = level + 1 == levels.len();
             self.kinds.push(ConstraintClass {
                 wants: *wants,
                 bare: *bare,
                 rules: *rules,
                 signature,
-                next: (!last).then_some(first + at + 1),
+                next: (!last).then_some(first + level + 1),
                 is_beside: *is_beside,
             });
         }
@@ -502,13 +505,12 @@ impl ProblemBuilder<'_> {
         let mut all = Vec::new();
         for (wants, rules, bare) in levels {
             let constraints = &self.rules[rules];
-            let company = self
-                .agents
-                .company(constraints, &self.members[signature], &self.groups);
-            let there = self.agents.beside(constraints, &company, &self.groups);
+            let members = &self.members[signature];
+            let company = self.agents.company(constraints, members, &self.groups);
+            let with_daemons = self.agents.beside(constraints, &company, &self.groups);
             all.push(((self.in_company(wants, company), rules, bare), false));
-            if let Some(there) = there {
-                all.push(((self.in_company(wants, there), rules, bare), true));
+            if let Some(with_daemons) = with_daemons {
+                all.push(((self.in_company(wants, with_daemons), rules, bare), true));
             }
         }
         all

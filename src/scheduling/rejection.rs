@@ -89,16 +89,7 @@ pub enum RejectionDetail {
         sold: Vec<String>,
     },
     /// All matching offerings are unavailable.
-    Held {
-        /// Number of unavailable offerings.
-        offerings: usize,
-        /// The first one.
-        first: OfferingKey,
-        /// When the first is retried.
-        until: Option<Timestamp>,
-        /// Whether some are in a zone where nodes of the pool do not register.
-        unregistered: bool,
-    },
+    Held(UnavailableSummary),
     /// A resource limit has too little left.
     Limit {
         /// The resource.
@@ -147,6 +138,19 @@ pub enum RejectionDetail {
         /// The first few nodes.
         hosts: Vec<String>,
     },
+}
+
+/// Unavailable offerings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnavailableSummary {
+    /// How many.
+    pub offerings: usize,
+    /// The first by name.
+    pub first: OfferingKey,
+    /// When the first of them is retried.
+    pub until: Option<Timestamp>,
+    /// Whether some are in a zone where nodes of the pool do not register.
+    pub unregistered: bool,
 }
 
 /// A missing resource.
@@ -231,10 +235,10 @@ pub fn part(text: impl Display) -> String {
     shortened(text, PART_MAX)
 }
 
-fn shortened(text: impl Display, most: usize) -> String {
+fn shortened(text: impl Display, max_chars: usize) -> String {
     let mut out = Bounded {
         text: String::new(),
-        left: most,
+        left: max_chars,
     };
     if write!(out, "{text}").is_err() {
         out.text.push('…');
@@ -264,8 +268,8 @@ pub fn shown(name: &str, amount: i64) -> String {
         return display_amount(name, amount);
     }
     let sign = if amount < 0 { "-" } else { "" };
-    let (whole, rest) = (amount.unsigned_abs() / 1000, amount.unsigned_abs() % 1000);
-    format!("{sign}{whole}.{rest:03}")
+    let (cores, thousandths) = (amount.unsigned_abs() / 1000, amount.unsigned_abs() % 1000);
+    format!("{sign}{cores}.{thousandths:03}")
         .trim_end_matches('0')
         .to_owned()
 }
@@ -276,8 +280,8 @@ impl Display for RejectionDetail {
             Self::Told(text) => f.write_str(text),
             Self::Priority { priority, cutoff } => write!(
                 f,
-                "no existing node fits it, and its priority {priority} is below {cutoff}, the minimum \
-                 for launching nodes"
+                "no existing node fits it, and its priority {priority} is below {cutoff}, the \
+                 minimum for launching nodes"
             ),
             Self::Gang {
                 name,
@@ -326,12 +330,7 @@ impl Display for RejectionDetail {
                 wanted,
                 sold,
             } => offering(f, *types, first, wanted, sold),
-            Self::Held {
-                offerings,
-                first,
-                until,
-                unregistered,
-            } => held(f, *offerings, first, *until, *unregistered),
+            Self::Held(summary) => held(f, summary),
             Self::Limit {
                 name,
                 whose,
@@ -386,23 +385,18 @@ fn limit_text(
     )
 }
 
-fn held(
-    f: &mut Formatter<'_>,
-    offerings: usize,
-    first: &OfferingKey,
-    until: Option<Timestamp>,
-    unregistered: bool,
-) -> fmt::Result {
+fn held(f: &mut Formatter<'_>, summary: &UnavailableSummary) -> fmt::Result {
+    let (count, first) = (summary.offerings, &summary.first);
     write!(
         f,
-        "all {offerings} matching offerings are unavailable: {first}, …"
+        "all {count} matching offerings are unavailable: {first}, …"
     )?;
-    if unregistered {
+    if summary.unregistered {
         f.write_str(
             "; nodes of the pool do not register in some zones; only one at a time is tried there",
         )?;
     }
-    match until {
+    match summary.until {
         Some(until) => write!(f, "; next retry at {until}"),
         None => Ok(()),
     }
@@ -424,19 +418,20 @@ fn resources(
 ) -> fmt::Result {
     let asked = amounts(short, |resource| resource.asked);
     write!(f, "needs {asked}; ")?;
-    let rest = "after DaemonSets and overhead";
+    let after = "after DaemonSets and overhead";
     match (nearest, short) {
         (None, _) => write!(f, "none of {types} types has room for the DaemonSets alone"),
         (Some(nearest), [only]) => {
             let left = shown(&only.name, only.left);
             write!(
                 f,
-                "the largest of {types} types that fit otherwise, {nearest}, has {left} left {rest}"
+                "the largest of {types} types that fit otherwise, {nearest}, has {left} left \
+                 {after}"
             )
         }
         (Some(nearest), _) => write!(
             f,
-            "the closest of {types} matching types, {nearest}, has {} left {rest}",
+            "the closest of {types} matching types, {nearest}, has {} left {after}",
             amounts(short, |resource| resource.left)
         ),
     }
@@ -465,14 +460,14 @@ fn places(
              leaves none for it: "
         )?,
     }
-    for (at, rule) in rules.iter().enumerate() {
-        if at > 0 {
+    for (index, rule) in rules.iter().enumerate() {
+        if index > 0 {
             f.write_str("; ")?;
         }
         write!(f, "{rule}")?;
     }
-    let alone = rules.len() > 1 && rules.iter().all(|rule| rule.open > 0);
-    if open == 0 && alone {
+    let each_holds = rules.len() > 1 && rules.iter().all(|rule| rule.open > 0);
+    if open == 0 && each_holds {
         f.write_str("; each rule holds in some domain, but no domain satisfies all of them")?;
     }
     Ok(())

@@ -15,8 +15,8 @@ use crate::model::labels::{POOL, ZONE};
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
-use crate::scheduling::diagnose::Rejection;
 use crate::scheduling::diagnose::no_offering::{unlimited, unsold};
+use crate::scheduling::diagnose::{Rejection, few_values};
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers, Scratch};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::rejection::RejectionDetail;
@@ -79,9 +79,9 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
     let mut ledgers = Ledgers::new(&templates, snapshot);
     // All nodes are planned before alternatives are added, because these use limits, too.
     let mut planned = Vec::with_capacity(templates.len());
-    for (at, template) in templates.iter().enumerate() {
+    for (index, template) in templates.iter().enumerate() {
         let wanted = snapshot.lacking[&template.pool.name].min(AT_ONCE);
-        let mut ledger = ledgers.of(at);
+        let mut ledger = ledgers.of(index);
         let variety = MinValues::of(template, scheduling.min_values);
         let mut shapes = Vec::new();
         while shapes.len() < wanted {
@@ -92,26 +92,26 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
             ledger.reserve(&template.shapes[shape].limited, 1);
             shapes.push((shape, price));
         }
-        let more = shapes.len() < wanted;
-        let why = more.then(|| barren(snapshot.holds, template, &variety, &ledger));
-        ledgers.put(at, ledger);
+        let incomplete = shapes.len() < wanted;
+        let why = incomplete.then(|| barren(snapshot.holds, template, &variety, &ledger));
+        ledgers.put(index, ledger);
         planned.push((shapes, why));
     }
-    for (at, (shapes, why)) in planned.into_iter().enumerate() {
-        let template = &templates[at];
+    for (index, (shapes, why)) in planned.into_iter().enumerate() {
+        let template = &templates[index];
         let missing = snapshot.lacking[&template.pool.name];
-        let mut ledger = ledgers.of(at);
-        let (made, poor) = nodes(template, &shapes, &nothing, snapshot, &mut ledger);
-        ledgers.put(at, ledger);
-        if let Some((code, miss)) = why.or(poor) {
+        let mut ledger = ledgers.of(index);
+        let (launched, shortage) = nodes(template, &shapes, &nothing, snapshot, &mut ledger);
+        ledgers.put(index, ledger);
+        if let Some((code, miss)) = why.or(shortage) {
             let pool = Some(template.pool.name.clone());
             short.push(Shortfall {
                 need: StaticDemand::Nodes(template.pool.name.clone()),
-                missing: missing - made.len(),
+                missing: missing - launched.len(),
                 reasons: [PoolRejection { pool, code, miss }].into(),
             });
         }
-        claims.extend(made);
+        claims.extend(launched);
     }
     (claims, short)
 }
@@ -138,15 +138,11 @@ fn nodes(
             query.launch_options(*shape, *price, scheduling, ledger, &mut scratch);
         let reservation = template.shapes[*shape].reservation;
         // Other claims may have used the limits that remained when this one was planned.
-        let short = variety.shortage(template, types.iter().copied());
-        if let Some((key, least, count)) = short.filter(|_| reservation.is_none()) {
+        let shortage = variety.shortage(template, types.iter().copied());
+        if let Some((key, least, count)) = shortage.filter(|_| reservation.is_none()) {
             *ledger = before;
             ledger.release(&template.shapes[*shape].limited);
-            let key = key.to_owned();
-            why = Some((
-                RejectionCode::MinValues,
-                RejectionDetail::Values { key, least, count },
-            ));
+            why = Some(few_values(key, least, count));
             continue;
         }
         offerings.sort_by_key(|(offering, price)| {
@@ -186,29 +182,24 @@ pub(super) fn barren(
         let text = "no instance type satisfies the pool's own requirements";
         return (RejectionCode::Requirements, RejectionDetail::told(text));
     }
-    let fits = (0..shapes.len()).filter(|at| shapes[*at].net.is_some());
-    let fits: Vec<(usize, bool)> = fits.map(|at| (at, !shapes[at].offers.is_empty())).collect();
+    let fits = (0..shapes.len()).filter(|shape| shapes[*shape].net.is_some());
+    let fits = fits.map(|shape| (shape, !shapes[shape].offers.is_empty()));
+    let fits: Vec<(usize, bool)> = fits.collect();
     if fits.is_empty() {
         let text = "DaemonSets need more than any of its instance types has";
         return (RejectionCode::Resources, RejectionDetail::told(text));
     }
     let sold = fits.iter().filter(|(_, sold)| *sold);
-    let sold: Vec<usize> = sold.map(|(at, _)| *at).collect();
+    let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
     if sold.is_empty() {
         return unsold(holds, template, &fits, &Requirements::default());
     }
     let would_do = sold
         .iter()
         .copied()
-        .filter(|at| ledger.copies(&shapes[*at].limited) > 0);
+        .filter(|shape| ledger.copies(&shapes[*shape].limited) > 0);
     match variety.shortage(template, would_do.clone()) {
-        Some((key, least, count)) if would_do.count() > 0 => {
-            let key = key.to_owned();
-            (
-                RejectionCode::MinValues,
-                RejectionDetail::Values { key, least, count },
-            )
-        }
+        Some((key, least, count)) if would_do.count() > 0 => few_values(key, least, count),
         _ => unlimited(template, &sold, ledger),
     }
 }

@@ -55,13 +55,15 @@ pub(super) enum TopologyCheck {
         tally: usize,
         skew: u32,
         least: u32,
-        self_count: u32,
+        /// One if the pod itself counts, otherwise zero.
+        adds: u32,
     },
     /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
     /// With the last field set, a DaemonSet pod on the same node also satisfies it.
     Near {
         tallies: Vec<usize>,
-        matches_self: bool,
+        /// Whether the pod matches itself, so that it may be the first.
+        first: bool,
         beside: bool,
     },
 }
@@ -112,11 +114,11 @@ impl Topology {
         let tallies = by_ordinal(tallies);
         // A pod of a group is rejected by pods with anti-affinity against it.
         for (kind, checks) in checks.iter_mut().enumerate() {
-            for (at, tally) in tallies.iter().enumerate() {
+            for (index, tally) in tallies.iter().enumerate() {
                 if let DomainCounter::Owners { group, .. } = tally
                     && problem.is_member(kind, *group)
                 {
-                    checks.push(TopologyCheck::Free { tally: at });
+                    checks.push(TopologyCheck::Free { tally: index });
                 }
             }
         }
@@ -168,7 +170,7 @@ impl Topology {
                         tally,
                         skew,
                         least,
-                        self_count: 1,
+                        adds: 1,
                     },
                 ],
                 [counted],
@@ -227,7 +229,7 @@ fn counted(
 
 fn by_ordinal<T>(known: BTreeMap<T, usize>) -> Vec<T> {
     let mut all: Vec<(T, usize)> = known.into_iter().collect();
-    all.sort_by_key(|(_, at)| *at);
+    all.sort_by_key(|(_, ordinal)| *ordinal);
     all.into_iter().map(|(key, _)| key).collect()
 }
 
@@ -268,7 +270,7 @@ impl Maker<'_, '_> {
                 tally: self.tally(DomainCounter::Spread { group, key, filter }),
                 skew: even.skew,
                 least: even.least,
-                self_count: u32::from(even.is_vacant || problem.is_member(kind, group)),
+                adds: u32::from(even.is_vacant || problem.is_member(kind, group)),
             });
         }
         for near in &rules.near {
@@ -277,7 +279,7 @@ impl Maker<'_, '_> {
             let tallies = keys.map(|key| self.tally(DomainCounter::Members { group, key: *key }));
             checks.push(TopologyCheck::Near {
                 tallies: tallies.collect(),
-                matches_self: problem.is_member(kind, group),
+                first: problem.is_member(kind, group),
                 beside: problem.is_beside(kind, group),
             });
         }

@@ -54,11 +54,11 @@ impl<'s> ReplacementGroups<'s> {
     ) -> Self {
         let mut homes: HashMap<&PodKey, usize> = HashMap::default();
         let mut count = 0;
-        for (at, name) in nodes.enumerate() {
+        for (index, name) in nodes.enumerate() {
             let tenancy = field.tenancies.get(name);
             let pods = tenancy.map_or(&[][..], |tenancy| &tenancy.pods);
-            homes.extend(pods.iter().map(|pod| (&pod.key, at)));
-            count = at + 1;
+            homes.extend(pods.iter().map(|pod| (&pod.key, index)));
+            count = index + 1;
         }
         let mut groups = Groups::new(count);
         let mut firsts = Vec::new();
@@ -70,13 +70,13 @@ impl<'s> ReplacementGroups<'s> {
             }
             firsts.push(first);
         }
-        let parts: Vec<usize> = (0..count).map(|at| groups.root(at)).collect();
+        let parts: Vec<usize> = (0..count).map(|index| groups.root(index)).collect();
         let mut counts = HashMap::default();
         for part in &parts {
             *counts.entry(*part).or_default() += 1;
         }
         let claims = firsts.into_iter().zip(&solution.claims);
-        let claims = claims.map(|(first, claim)| (first.map(|at| parts[at]), claim));
+        let claims = claims.map(|(first, claim)| (first.map(|index| parts[index]), claim));
         Self {
             claims: claims.collect(),
             parts,
@@ -99,9 +99,9 @@ impl<'s> ReplacementGroups<'s> {
         price: impl Fn(&NewNodeClaim) -> f64,
     ) -> HashSet<usize> {
         let mut alike: BTreeMap<(usize, &str), Vec<usize>> = BTreeMap::new();
-        for (at, node) in nodes.iter().enumerate() {
-            let key = (self.parts[at], node.instance_type);
-            alike.entry(key).or_default().push(at);
+        for (index, node) in nodes.iter().enumerate() {
+            let key = (self.parts[index], node.instance_type);
+            alike.entry(key).or_default().push(index);
         }
         for all in alike.values_mut() {
             all.sort_by(|one, other| nodes[*one].cost.total_cmp(&nodes[*other].cost));
@@ -113,9 +113,9 @@ impl<'s> ReplacementGroups<'s> {
             };
             let all = alike.get_mut(&(part, first.instance_type.as_str()));
             needless.extend(
-                all.filter(|at| {
-                    let last = at.last();
-                    last.is_some_and(|at| nodes[*at].price <= price(claim))
+                all.filter(|nodes_left| {
+                    let last = nodes_left.last();
+                    last.is_some_and(|index| nodes[*index].price <= price(claim))
                 })
                 .and_then(Vec::pop),
             );

@@ -37,41 +37,39 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
     // For each kind, the pods by source zone and the planned placements.
     let mut from: BTreeMap<(&PodKey, &str), Vec<PodKey>> = BTreeMap::new();
     let mut moved: Vec<(usize, usize, &PodKey)> = Vec::new();
-    for (at, pods) in places.iter_mut().enumerate() {
+    for (place, pods) in places.iter_mut().enumerate() {
         for (nth, key) in pods.iter_mut().enumerate() {
             if let Some((first, zone)) = kinds.get(key).copied() {
                 let pod = std::mem::take(key);
                 from.entry((first, zone)).or_default().push(pod);
-                moved.push((at, nth, first));
+                moved.push((place, nth, first));
             }
         }
     }
     from.values_mut().for_each(|all| all.reverse());
     let mut left = Vec::new();
-    for (at, nth, first) in moved {
-        let zone = zones[at].as_deref().unwrap_or("");
+    for (place, nth, first) in moved {
+        let zone = zones[place].as_deref().unwrap_or("");
         match from.get_mut(&(first, zone)).and_then(Vec::pop) {
-            Some(pod) => places[at][nth] = pod,
-            None => left.push((at, nth, first)),
+            Some(pod) => places[place][nth] = pod,
+            None => left.push((place, nth, first)),
         }
     }
     let mut others: BTreeMap<&PodKey, Vec<PodKey>> = BTreeMap::new();
     for ((first, _), all) in from {
         others.entry(first).or_default().extend(all);
     }
-    for (at, nth, first) in left {
+    for (place, nth, first) in left {
         if let Some(pod) = others.get_mut(first).and_then(Vec::pop) {
-            places[at][nth] = pod;
+            places[place][nth] = pod;
         }
     }
-    solution
-        .claims
-        .iter_mut()
-        .for_each(|claim| claim.pods.sort());
-    solution
-        .placed
-        .iter_mut()
-        .for_each(|placed| placed.1.sort());
+    for claim in &mut solution.claims {
+        claim.pods.sort();
+    }
+    for (_, pods) in &mut solution.placed {
+        pods.sort();
+    }
 }
 
 /// Maps each bound pod with an owner to the first identical pod of that owner, which represents it,
@@ -104,10 +102,7 @@ fn identical_pods<'a>(
 
 /// Returns the zone of a new node if it has only one.
 fn zone_of(claim: &NewNodeClaim) -> Option<String> {
-    let mut zones = claim
-        .offerings
-        .iter()
-        .map(|(offering, _)| offering.zone.as_str());
+    let mut zones = claim.offerings.iter().map(|(key, _)| key.zone.as_str());
     let first = zones.next()?;
     zones.all(|zone| zone == first).then(|| first.to_owned())
 }

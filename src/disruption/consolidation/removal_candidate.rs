@@ -20,13 +20,6 @@ pub(super) struct RemovalCandidate<'a> {
     pub(super) waste: f64,
 }
 
-impl RemovalCandidate<'_> {
-    /// Returns the waste per disruption cost.
-    pub(super) fn waste_ratio(&self) -> f64 {
-        self.waste / self.candidate.cost
-    }
-}
-
 /// Returns the candidate, or a verdict that needs no what-if evaluation.
 pub(super) fn leaver<'a>(
     candidate: &'a Candidate<'a>,

@@ -19,12 +19,12 @@ type Offers = Vec<(OfferingKey, Price)>;
 /// spec/disruption.md §1.9.
 pub fn offers(
     claim: &NewNodeClaim,
-    most: f64,
+    max_price: f64,
     spot: bool,
     pool: &Pool,
     catalog: &Catalog,
 ) -> Option<Offers> {
-    let mut left = affordable(claim, most);
+    let mut left = affordable(claim, max_price);
     let least = usize::try_from(pool.disruption.spot_to_spot_min_types).unwrap_or(usize::MAX);
     if spot && least != 1 && left.first().is_some_and(is_spot) {
         left.retain(is_spot);
@@ -49,9 +49,9 @@ fn is_spot(offer: &(OfferingKey, Price)) -> bool {
 }
 
 /// Returns the offerings of a claim up to a price in $/h.
-pub fn affordable(claim: &NewNodeClaim, most: f64) -> Offers {
+pub fn affordable(claim: &NewNodeClaim, max_price: f64) -> Offers {
     let all = claim.offerings.iter();
-    all.filter(|(_, price)| price.usd_per_h() <= most)
+    all.filter(|(_, price)| price.usd_per_h() <= max_price)
         .cloned()
         .collect()
 }
@@ -70,10 +70,8 @@ fn is_varied(types: &[TypeName], pool: &Pool, catalog: &Catalog) -> bool {
             return true;
         };
         let known = types.iter().filter_map(|name| catalog.get(name.as_str()));
-        let values: BTreeSet<&String> = known
-            .filter_map(|instance_type| instance_type.requirements.get(key)?.values())
-            .flatten()
-            .collect();
+        let values = known.filter_map(|known| known.requirements.get(key)?.values());
+        let values: BTreeSet<&String> = values.flatten().collect();
         values.len() >= usize::try_from(least).unwrap_or(usize::MAX)
     })
 }

@@ -24,8 +24,8 @@ pub struct RemovalSearch {
 }
 
 /// Returns whether `saved` is close enough to `most`.
-pub fn is_enough(saved: f64, most: f64) -> bool {
-    saved > 0.0 && saved >= ENOUGH * most
+pub fn is_enough(saved: f64, highest: f64) -> bool {
+    saved > 0.0 && saved >= ENOUGH * highest
 }
 
 impl RemovalSearch {
@@ -60,9 +60,9 @@ impl RemovalSearch {
     /// Returns the smallest tried count with nearly the highest savings, or `None` if nothing
     /// saves.
     pub fn least(&self) -> Option<usize> {
-        let most = self.most();
+        let highest = self.most();
         let mut all = self.saved.iter();
-        let (least, _) = all.find(|(_, saved)| is_enough(**saved, most))?;
+        let (least, _) = all.find(|(_, saved)| is_enough(**saved, highest))?;
         Some(*least)
     }
 

@@ -6,11 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::model::instance::{OfferingKey, Price};
 use crate::plan::explain_pool::{ExplainedPool, Launches, Outlook, RejectionGroup, Stay};
-use crate::plan::{render, render_rejections};
+use crate::plan::render::{self, rest};
+use crate::plan::render_rejections;
 use crate::scheduling::pool_availability::{
-    LimitOwner, PoolAvailability, RemainingLimit, RequirementEffect, UnavailableSummary,
+    LimitOwner, PoolAvailability, RemainingLimit, RequirementEffect,
 };
-use crate::scheduling::rejection::{part, shown};
+use crate::scheduling::rejection::{UnavailableSummary, part, shown};
 
 /// Items listed before the rest is counted.
 const TOLD: usize = 10;
@@ -153,16 +154,16 @@ impl ExplainedPool<'_> {
     /// Renders one JSON object.
     pub fn json(&self) -> Value {
         let nodes = &self.holding.nodes;
-        let pause = self.pause.as_ref().map(|(of, pause)| {
+        let pause = self.pause.as_ref().map(|(scope, pause)| {
             json!({
-                "of": of.as_str(),
+                "of": scope.as_str(),
                 "until": pause.until.map(|at| at.to_string()),
                 "reason": part(&pause.reason),
             })
         });
-        let short = self.short.as_ref().map(|short| {
-            let reasons = short.reasons.iter().map(render_rejections::json);
-            json!({ "missing": short.missing, "reasons": reasons.collect::<Vec<_>>() })
+        let short = self.short.as_ref().map(|shortfall| {
+            let reasons = shortfall.reasons.iter().map(render_rejections::json);
+            json!({ "missing": shortfall.missing, "reasons": reasons.collect::<Vec<_>>() })
         });
         let outlooks = self.outlooks.iter().map(|(reason, outlook)| {
             json!({
@@ -190,8 +191,8 @@ impl ExplainedPool<'_> {
             "range": range_json(&self.range),
             "launches": self.launches.iter().take(TOLD).map(launches_json).collect::<Vec<_>>(),
             "launched": {
-                "nodes": self.launched(|own| own.nodes),
-                "pods": self.launched(|own| own.pods),
+                "nodes": self.launched(|launches| launches.nodes),
+                "pods": self.launched(|launches| launches.pods),
                 "usd_per_h": render::round(self.launched_usd()),
             },
             "short": short,
@@ -262,12 +263,12 @@ impl ExplainedPool<'_> {
             let _ = writeln!(out, "  {}", limit.text());
         }
         rest(out, "  ", self.range.limits.len(), LISTED);
-        if let Some((of, pause)) = &self.pause {
+        if let Some((scope, pause)) = &self.pause {
             let until = pause
                 .until
                 .map_or("until resumed".to_owned(), |at| format!("until {at}"));
-            let (of, why) = (of.as_str(), part(&pause.reason));
-            let _ = writeln!(out, "  ! the {of} is paused {until}: {why}");
+            let (scope, why) = (scope.as_str(), part(&pause.reason));
+            let _ = writeln!(out, "  ! the {scope} is paused {until}: {why}");
         }
     }
 
@@ -299,14 +300,14 @@ impl ExplainedPool<'_> {
             );
         }
         rest(out, "      ", self.launches.len(), TOLD);
-        if let Some(short) = &self.short {
+        if let Some(shortfall) = &self.short {
             let _ = writeln!(
                 out,
                 "  ! {} cannot be launched:",
-                many(short.missing, "more node")
+                many(shortfall.missing, "more node")
             );
-            for why in short.reasons.iter().take(TOLD) {
-                let _ = writeln!(out, "      {}", render_rejections::line(why));
+            for rejection in shortfall.reasons.iter().take(TOLD) {
+                let _ = writeln!(out, "      {}", render_rejections::line(rejection));
             }
         }
         let pods: usize = self.unplaced.iter().map(|group| group.pods).sum();
@@ -404,18 +405,18 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
             "  Instance types that satisfy each of its requirements:"
         );
     }
-    let of = range.catalog;
+    let total = range.catalog;
     for RequirementEffect { key, wanted, types } in range.asked.iter().take(LISTED) {
         let sign = if *types == 0 { '!' } else { ' ' };
         let (key, wanted) = (part(key), part(wanted));
-        let _ = writeln!(out, "    {sign} {key} {wanted}: {types} of {of} types");
+        let _ = writeln!(out, "    {sign} {key} {wanted}: {types} of {total} types");
     }
     rest(out, "      ", range.asked.len(), LISTED);
     if !range.asked.is_empty() {
         let sign = if range.suited == 0 { '!' } else { ' ' };
         let _ = writeln!(
             out,
-            "    {sign} all requirements: {} of {of} types",
+            "    {sign} all requirements: {} of {total} types",
             range.suited
         );
     }
@@ -426,8 +427,8 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
     if let Some(held) = &range.held {
         let _ = writeln!(out, "  ! {}", held_text(held));
     }
-    if let Some(why) = &range.barren {
-        let (text, code) = (why.text(), why.code.as_str());
+    if let Some(rejection) = &range.barren {
+        let (text, code) = (rejection.text(), rejection.code.as_str());
         let _ = writeln!(out, "  ! It cannot launch nodes now: {text} [{code}]");
     }
 }
@@ -442,14 +443,6 @@ fn held_text(held: &UnavailableSummary) -> String {
         false => "unavailable after failed launches",
     };
     format!("{why}: {count}, such as {first}{until}")
-}
-
-/// Renders how many items are not listed.
-fn rest(out: &mut String, indent: &str, count: usize, told: usize) {
-    let rest = count.saturating_sub(told);
-    if rest > 0 {
-        let _ = writeln!(out, "{indent}and {rest} more");
-    }
 }
 
 /// Formats a count with a noun.

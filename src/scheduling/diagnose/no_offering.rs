@@ -6,7 +6,7 @@ use crate::model::requirement::Requirements;
 use crate::scheduling::RejectionCode;
 use crate::scheduling::diagnose::Rejection;
 use crate::scheduling::packing::launch_options::Ledger;
-use crate::scheduling::rejection::{RejectionDetail, part};
+use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary, part};
 use crate::scheduling::supply::limits::{Limit, LimitScope};
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, sells};
 use crate::state::unavailable_offerings::UnavailableOfferings;
@@ -25,7 +25,7 @@ pub(crate) fn held_down<'s>(
     template: &NodeTemplate<'_>,
     shapes: impl Iterator<Item = &'s TypeOption<'s>>,
     labels: &Requirements,
-) -> Option<RejectionDetail> {
+) -> Option<UnavailableSummary> {
     let mut held: Vec<_> = shapes
         .flat_map(|shape| {
             let held = shape.held.iter().filter(|offer| sells(labels, offer));
@@ -33,17 +33,17 @@ pub(crate) fn held_down<'s>(
         })
         .collect();
     held.sort_unstable();
-    let of = (&template.pool.name, template.pool.node_class.as_ref());
-    Some(RejectionDetail::Held {
+    let pool_and_class = (&template.pool.name, template.pool.node_class.as_ref());
+    Some(UnavailableSummary {
         offerings: held.len(),
         first: held.first()?.clone(),
         until: held
             .iter()
-            .filter_map(|offering| holds.ends(of.0, of.1, offering))
+            .filter_map(|offering| holds.ends(pool_and_class.0, pool_and_class.1, offering))
             .min(),
         unregistered: held
             .iter()
-            .any(|offering| holds.is_untried(of.0, &offering.zone)),
+            .any(|offering| holds.is_untried(pool_and_class.0, &offering.zone)),
     })
 }
 
@@ -55,7 +55,8 @@ pub(crate) fn unsold(
     labels: &Requirements,
 ) -> Rejection {
     let shapes = fitting.iter().map(|(shape, _)| &template.shapes[*shape]);
-    if let Some(miss) = held_down(holds, template, shapes.clone(), labels) {
+    if let Some(held) = held_down(holds, template, shapes.clone(), labels) {
+        let miss = RejectionDetail::Held(held);
         return (RejectionCode::OfferingsUnavailable, miss);
     }
     let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
@@ -86,18 +87,17 @@ pub(crate) fn unsold(
 /// Returns the limit that rejects the type with the smallest demand, otherwise the reservations
 /// that are used up.
 pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledger) -> Rejection {
-    let Some((at, least, left, shape)) = sold
+    let Some((index, least, left, shape)) = sold
         .iter()
         .filter_map(|shape| {
-            let (at, left) = ledger.shortage(&template.shapes[*shape].limited)?;
-            Some((at, template.shapes[*shape].limited[at], left, *shape))
+            let limited = &template.shapes[*shape].limited;
+            let (index, left) = ledger.shortage(limited)?;
+            Some((index, limited[index], left, *shape))
         })
         .min()
     else {
-        return (
-            RejectionCode::Limit,
-            RejectionDetail::told("the limits of the pool leave no capacity"),
-        );
+        let text = "the limits of the pool leave no capacity";
+        return (RejectionCode::Limit, RejectionDetail::told(text));
     };
     let Limit {
         scope,
@@ -105,7 +105,7 @@ pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Le
         most: limit,
         closed,
         ..
-    } = template.limits[at];
+    } = template.limits[index];
     if let Some(closed) = closed {
         return (RejectionCode::Limit, RejectionDetail::told(closed));
     }
@@ -114,25 +114,20 @@ pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Le
         LimitScope::Cluster => " of the cluster",
         LimitScope::Fleet => " of the fleet",
         LimitScope::Reservation => {
-            return (
-                RejectionCode::Reservation,
-                RejectionDetail::told(&used_up(template, sold)),
-            );
+            let text = used_up(template, sold);
+            return (RejectionCode::Reservation, RejectionDetail::told(&text));
         }
     };
-    let Some(name) = resource.map(str::to_owned) else {
-        return (
-            RejectionCode::Limit,
-            RejectionDetail::Nodes { limit, whose },
-        );
-    };
-    let miss = RejectionDetail::Limit {
-        name,
-        whose,
-        limit,
-        left,
-        least,
-        smallest: template.shapes[shape].instance_type.name.clone(),
+    let miss = match resource {
+        None => RejectionDetail::Nodes { limit, whose },
+        Some(name) => RejectionDetail::Limit {
+            name: name.to_owned(),
+            whose,
+            limit,
+            left,
+            least,
+            smallest: template.shapes[shape].instance_type.name.clone(),
+        },
     };
     (RejectionCode::Limit, miss)
 }
@@ -141,7 +136,7 @@ pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Le
 fn used_up(template: &NodeTemplate<'_>, sold: &[usize]) -> String {
     let mut places: Vec<usize> = sold
         .iter()
-        .filter_map(|at| template.shapes[*at].reservation)
+        .filter_map(|shape| template.shapes[*shape].reservation)
         .collect();
     places.sort_unstable();
     places.dedup();

@@ -93,57 +93,43 @@ impl<'p> TopologyDiagnosis<'p> {
     }
 
     fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
-        let topology = self.board.topology;
-        match check {
-            TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
-                if topology.key_of(*tally) == HOST =>
-            {
-                true
-            }
-            TopologyCheck::Near { beside: true, .. } => true,
-            TopologyCheck::Near {
-                tallies,
-                matches_self,
-                ..
-            } if tallies.iter().any(|it| topology.key_of(*it) == HOST) => {
-                *matches_self && tallies.iter().all(|it| self.board.total(*it) == 0)
-            }
-            TopologyCheck::Even { tally, .. } => {
-                self.is_new(*tally, site) || self.board.may_hold(check, site)
-            }
-            check => self.board.may_hold(check, site),
-        }
+        matches!(check, TopologyCheck::Near { beside: true, .. })
+            || self
+                .on_new_node(check, site)
+                .unwrap_or_else(|| self.board.may_hold(check, site))
     }
 
     /// Returns whether a check would hold on a new node at a location.
     fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
+        match self.on_new_node(check, site) {
+            Some(holds) => holds,
+            None => self.board.holds(check, site),
+        }
+    }
+
+    /// Returns whether a check holds on a new node at a location, if it does not depend on counts
+    /// of its domains.
+    fn on_new_node(&self, check: &TopologyCheck, site: usize) -> Option<bool> {
         let topology = self.board.topology;
         match check {
             // A new host has no pods.
             TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
                 if topology.key_of(*tally) == HOST =>
             {
-                true
+                Some(true)
             }
             // A domain without nodes is the emptiest one.
             TopologyCheck::Even { tally, .. } => {
-                self.is_new(*tally, site) || self.board.holds(check, site)
+                let has_domain = self.board.sites.at(topology.key_of(*tally), site) != NOWHERE;
+                (has_domain && !self.board.has_place(*tally, site)).then_some(true)
             }
-            TopologyCheck::Near {
-                tallies,
-                matches_self,
-                ..
-            } if tallies.iter().any(|it| topology.key_of(*it) == HOST) => {
-                *matches_self && tallies.iter().all(|it| self.board.total(*it) == 0)
+            TopologyCheck::Near { tallies, first, .. }
+                if tallies.iter().any(|tally| topology.key_of(*tally) == HOST) =>
+            {
+                Some(*first && tallies.iter().all(|tally| self.board.total(*tally) == 0))
             }
-            check => self.board.holds(check, site),
+            _ => None,
         }
-    }
-
-    /// Returns whether a location has a domain for a counter that does not count yet.
-    fn is_new(&self, tally: usize, site: usize) -> bool {
-        self.board.sites.at(self.board.topology.key_of(tally), site) != NOWHERE
-            && !self.board.has_place(tally, site)
     }
 
     /// Describes a check that holds in some of these domains.
@@ -168,8 +154,8 @@ impl<'p> TopologyDiagnosis<'p> {
         let mut open = BTreeSet::new();
         for (cell, holds) in cells.iter().zip(holds) {
             let values = keys.iter().map(|key| {
-                let at = self.cells.keys.iter().position(|known| known == key)?;
-                self.cells.all[*cell][at].as_deref()
+                let index = self.cells.keys.iter().position(|known| known == key)?;
+                self.cells.all[*cell][index].as_deref()
             });
             let values: Vec<Option<&str>> = values.collect();
             let is_place = keys

@@ -117,17 +117,13 @@ fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
             true
         }
         TopologyCheck::Near { beside: true, .. } => true,
-        TopologyCheck::Near {
-            tallies,
-            matches_self,
-            ..
-        } => {
+        TopologyCheck::Near { tallies, first, .. } => {
             let tallies = tallies.iter().copied();
             let check = TopologyCheck::Near {
                 tallies: tallies
                     .filter(|tally| !is_per_host(topology, *tally))
                     .collect(),
-                matches_self: *matches_self,
+                first: *first,
                 beside: false,
             };
             board.holds(&check, site)

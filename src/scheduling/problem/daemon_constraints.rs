@@ -26,7 +26,7 @@ pub(crate) type HostPort = (String, String, u16);
 struct ConstrainedDaemon<'a> {
     set: &'a DaemonSet,
     /// Group membership of its pods.
-    of: Vec<bool>,
+    membership: Vec<bool>,
     /// Groups it has anti-affinity against, with the topology key.
     away: Vec<(usize, usize)>,
     /// Labels that it requires and that pools set, by alternative. Empty if there are too many.
@@ -92,7 +92,7 @@ impl<'a> ConstrainedDaemons<'a> {
             .iter()
             .filter_map(|set| {
                 let pod = &set.template;
-                let of = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
+                let membership = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
                 let away: Vec<(usize, usize)> = pod
                     .anti_affinity
                     .iter()
@@ -100,12 +100,12 @@ impl<'a> ConstrainedDaemons<'a> {
                     .filter(|(group, _)| signatures.iter().any(|signature| signature[*group]))
                     .collect();
                 let asks = asks(pod, &snapshot.cluster.pools);
-                let matters = selected.iter().any(|group| of[*group])
+                let matters = selected.iter().any(|group| membership[*group])
                     || !away.is_empty()
                     || asks.iter().any(|labels| !labels.is_empty()) && clashes(&pod.host_ports);
                 matters.then(|| ConstrainedDaemon {
                     set,
-                    of,
+                    membership,
                     away,
                     asks,
                     far: far(pod, snapshot, groups, signatures),
@@ -123,9 +123,8 @@ impl<'a> ConstrainedDaemons<'a> {
 
     /// Returns the index of a DaemonSet.
     pub(crate) fn find(&self, set: &ObjectKey) -> Option<usize> {
-        self.0
-            .binary_search_by(|daemon| daemon.set.key.cmp(set))
-            .ok()
+        let found = self.0.binary_search_by(|daemon| daemon.set.key.cmp(set));
+        found.ok()
     }
 
     /// Returns the name of a DaemonSet.
@@ -135,7 +134,7 @@ impl<'a> ConstrainedDaemons<'a> {
 
     /// Returns whether the pods of a DaemonSet are members of a group.
     pub(crate) fn is_member(&self, agent: usize, group: usize) -> bool {
-        self.0[agent].of[group]
+        self.0[agent].membership[group]
     }
 
     /// Returns whether a DaemonSet has anti-affinity against a group by a key.
@@ -217,7 +216,7 @@ impl<'a> ConstrainedDaemons<'a> {
     /// Returns the requirements of a DaemonSet on labels of pools, for these alternatives.
     fn asks(&self, agent: usize, ways: u64) -> impl Iterator<Item = &[(String, Requirement)]> {
         let all = self.0[agent].asks.iter().enumerate();
-        all.filter(move |(at, _)| ways >> at & 1 == 1)
+        all.filter(move |(index, _)| ways >> index & 1 == 1)
             .map(|(_, labels)| &labels[..])
     }
 
@@ -225,7 +224,7 @@ impl<'a> ConstrainedDaemons<'a> {
     pub(crate) fn unasked(&self, agent: usize) -> u64 {
         let all = self.0[agent].asks.iter().enumerate();
         let unasked = all.filter(|(_, labels)| labels.is_empty());
-        unasked.fold(0, |all, (at, _)| all | 1 << at)
+        unasked.fold(0, |all, (index, _)| all | 1 << index)
     }
 
     /// Returns the host ports of a DaemonSet.
@@ -240,44 +239,42 @@ impl<'a> ConstrainedDaemons<'a> {
         company: &DaemonRequirements,
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Vec<Requirements> {
-        let mut each: Vec<Requirements> = (0..self.len())
+        let mut evading: Vec<Requirements> = (0..self.len())
             .filter(|agent| {
                 company.away.iter().any(|term| term.0 == *agent) || clashes(self.ports(*agent))
             })
             .filter_map(|agent| {
-                let first = self.0[agent]
-                    .asks
-                    .iter()
-                    .filter_map(|labels| labels.first());
-                let others: Requirements = first
+                let asks = self.0[agent].asks.iter();
+                let others: Requirements = asks
+                    .filter_map(|labels| labels.first())
                     .filter_map(|(key, requirement)| Some((&key[..], requirement.negated()?)))
                     .collect();
                 (!others.is_empty()).then_some(others)
             })
             .collect();
-        each.truncate(EVADED_MAX);
-        if each.len() > 1 {
-            let all = each.iter().skip(1);
-            each.insert(0, all.fold(each[0].clone(), |all, labels| all.with(labels)));
+        evading.truncate(EVADED_MAX);
+        if evading.len() > 1 {
+            let others = evading.iter().skip(1);
+            let all = others.fold(evading[0].clone(), |all, labels| all.with(labels));
+            evading.insert(0, all);
         }
-        each
+        evading
     }
 
     /// Returns the requirements of pods on DaemonSet pods: none in conflict by anti-affinity.
     pub(crate) fn company(
         &self,
         rules: &PodConstraints,
-        of: &[bool],
+        membership: &[bool],
         groups: &PodGroups,
     ) -> DaemonRequirements {
         let mut away = Vec::new();
-        for (at, agent) in self.0.iter().enumerate() {
-            let terms = rules.away.iter().filter(|term| agent.of[term.group]);
-            let theirs = agent.away.iter().filter(|(group, _)| of[*group]);
-            let keys = terms
-                .map(|term| term.key)
-                .chain(theirs.map(|(_, key)| *key));
-            away.extend(keys.map(|key| (at, groups.keys[key].clone())));
+        for (index, agent) in self.0.iter().enumerate() {
+            let terms = rules.away.iter();
+            let terms = terms.filter(|term| agent.membership[term.group]);
+            let theirs = agent.away.iter().filter(|(group, _)| membership[*group]);
+            let keys = terms.map(|term| term.key).chain(theirs.map(|term| term.1));
+            away.extend(keys.map(|key| (index, groups.keys[key].clone())));
         }
         away.sort_unstable();
         away.dedup();
@@ -298,7 +295,7 @@ impl<'a> ConstrainedDaemons<'a> {
         let mut company = company.clone();
         for near in &rules.near {
             let agents: Vec<usize> = (0..self.len())
-                .filter(|at| self.is_member(*at, near.group) && self.is_certain(*at))
+                .filter(|agent| self.is_member(*agent, near.group) && self.is_certain(*agent))
                 .collect();
             let keys = near.keys.iter().map(|key| groups.keys[*key].clone());
             if !agents.is_empty() {

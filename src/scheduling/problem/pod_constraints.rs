@@ -102,10 +102,10 @@ impl PodConstraints {
     ) {
         for spread in spread {
             let selector = spread.selector.as_ref();
-            let some = selector.filter(|selector| !selector.expressions().is_empty());
+            let non_empty = selector.filter(|selector| !selector.expressions().is_empty());
             self.even.push(SpreadConstraint {
-                group: groups.of_selector(some, namespace),
-                is_vacant: selector.is_some() && some.is_none(),
+                group: groups.of_selector(non_empty, namespace),
+                is_vacant: selector.is_some() && non_empty.is_none(),
                 key: groups.key(&spread.topology_key),
                 skew: spread.max_skew,
                 least: spread.min_domains,

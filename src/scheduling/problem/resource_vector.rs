@@ -38,8 +38,8 @@ impl ResourceIndex {
     /// Returns the supply, or `None` if a quantity is negative, so nothing fits. Attachable volumes
     /// without a known limit are unlimited.
     pub(crate) fn supply(&self, resources: &Resources) -> Option<Vec<i64>> {
-        let whole = resources.iter().all(|(_, amount)| amount >= 0);
-        whole.then(|| self.amounts(resources).collect())
+        let is_valid = resources.iter().all(|(_, amount)| amount >= 0);
+        is_valid.then(|| self.amounts(resources).collect())
     }
 
     /// Returns the remainder of each resource, including negative ones: kube-scheduler only checks
@@ -90,13 +90,13 @@ pub(crate) fn fits(free: &[i64], demand: &[i64]) -> bool {
 
 /// Returns the maximum of each resource. A demand above it fits nowhere.
 pub(crate) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> {
-    let mut most = all.next().cloned().unwrap_or_default();
+    let mut maximum = all.next().cloned().unwrap_or_default();
     for amounts in all {
-        for (most, amount) in most.iter_mut().zip(amounts) {
-            *most = (*most).max(*amount);
+        for (maximum, amount) in maximum.iter_mut().zip(amounts) {
+            *maximum = (*maximum).max(*amount);
         }
     }
-    most
+    maximum
 }
 
 /// Returns the running maximum of each resource.

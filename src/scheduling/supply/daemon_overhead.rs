@@ -78,12 +78,12 @@ impl<'a> PoolDaemons<'a> {
                     let alternatives: Vec<(usize, Requirements)> = all
                         .iter()
                         .enumerate()
-                        .filter(|(_, alternative)| started.compatible(alternative, true).is_ok())
-                        .map(|(at, alternative)| (at, pick(alternative, |key| !of_pool(key))))
+                        .filter(|(_, labels)| started.compatible(labels, true).is_ok())
+                        .map(|(index, labels)| (index, pick(labels, |key| !of_pool(key))))
                         .collect();
                     let fits = repelling(&pool.taints, &pod.tolerations).is_none();
-                    let by_offering = alternatives.iter().any(|(_, alternative)| {
-                        let mut keys = alternative.iter().map(|(key, _)| key);
+                    let by_offering = alternatives.iter().any(|(_, labels)| {
+                        let mut keys = labels.iter().map(|(key, _)| key);
                         keys.any(|key| OF_OFFERINGS.contains(&key))
                     });
                     (fits && !alternatives.is_empty()).then(|| Daemon {
@@ -102,13 +102,13 @@ impl<'a> PoolDaemons<'a> {
 
     /// Returns the DaemonSets of a type for any offering; `true` for those that do not depend on
     /// it.
-    pub(crate) fn of_type(&self, it: &InstanceType) -> DaemonSelection {
+    pub(crate) fn of_type(&self, node_type: &InstanceType) -> DaemonSelection {
         let all = self.daemons.iter().enumerate();
         all.filter(|(_, daemon)| {
             let mut alternatives = daemon.alternatives.iter();
-            alternatives.any(|(_, alternative)| it.requirements.intersects(alternative).is_ok())
+            alternatives.any(|(_, labels)| node_type.requirements.intersects(labels).is_ok())
         })
-        .map(|(at, daemon)| (at, !daemon.by_offering))
+        .map(|(index, daemon)| (index, !daemon.by_offering))
         .collect()
     }
 
@@ -116,14 +116,14 @@ impl<'a> PoolDaemons<'a> {
     pub(crate) fn of_offering(
         &self,
         selection: &DaemonSelection,
-        it: &InstanceType,
+        node_type: &InstanceType,
         offering: &Offering,
     ) -> DaemonSelection {
         selection
             .iter()
-            .filter(|(at, settled)| {
-                let mut all = self.daemons[*at].alternatives.iter();
-                *settled || all.any(|(_, alternative)| suits(alternative, it, offering))
+            .filter(|(index, settled)| {
+                let mut all = self.daemons[*index].alternatives.iter();
+                *settled || all.any(|(_, labels)| suits(labels, node_type, offering))
             })
             .copied()
             .collect()
@@ -133,18 +133,20 @@ impl<'a> PoolDaemons<'a> {
     pub(crate) fn overhead(
         &self,
         selection: &DaemonSelection,
-        it: &InstanceType,
+        node_type: &InstanceType,
         offers: &[&Offering],
     ) -> DaemonOverhead {
         let mut overhead = DaemonOverhead::default();
-        for (at, _) in selection {
-            let daemon = &self.daemons[*at];
+        for (index, _) in selection {
+            let daemon = &self.daemons[*index];
             overhead.requests.add(&daemon.requests);
             overhead.ports.extend(daemon.ports.iter().cloned());
             if daemon.agent.is_none() {
                 overhead.settled_ports.extend(daemon.ports.iter().cloned());
             }
-            overhead.agents.extend(self.constrained(daemon, it, offers));
+            overhead
+                .agents
+                .extend(self.constrained(daemon, node_type, offers));
         }
         overhead
     }
@@ -153,21 +155,21 @@ impl<'a> PoolDaemons<'a> {
     fn constrained(
         &self,
         daemon: &Daemon<'_>,
-        it: &InstanceType,
+        node_type: &InstanceType,
         offers: &[&Offering],
     ) -> Option<DaemonOnType> {
         let (agent, is_certain, unasked) = daemon.agent?;
         let (mut ways, mut labelled) = (0, 0);
-        for (at, alternative) in &daemon.alternatives {
-            let bit = u32::try_from(*at).ok().and_then(|at| 1u64.checked_shl(at));
-            let bit = bit.unwrap_or(0);
-            if offers.is_empty() || offers.iter().any(|offer| suits(alternative, it, offer)) {
+        for (index, labels) in &daemon.alternatives {
+            let bit = u32::try_from(*index).ok();
+            let bit = bit.and_then(|bit| 1u64.checked_shl(bit)).unwrap_or(0);
+            if offers.is_empty() || offers.iter().any(|offer| suits(labels, node_type, offer)) {
                 ways |= bit;
             }
             if is_certain
                 && offers
                     .iter()
-                    .all(|offer| self.is_surely(alternative, it, offer) != Presence::No)
+                    .all(|offer| self.is_surely(labels, node_type, offer) != Presence::No)
             {
                 labelled |= bit;
             }
@@ -176,7 +178,7 @@ impl<'a> PoolDaemons<'a> {
             .iter()
             .map(|offer| {
                 let all = daemon.alternatives.iter();
-                all.map(|(_, alternative)| self.is_surely(alternative, it, offer))
+                all.map(|(_, labels)| self.is_surely(labels, node_type, offer))
                     .max()
                     .unwrap_or(Presence::No)
             })
@@ -196,7 +198,12 @@ impl<'a> PoolDaemons<'a> {
     }
 
     /// Returns whether every node of a type with this offering has the required labels.
-    fn is_surely(&self, wanted: &Requirements, it: &InstanceType, offer: &Offering) -> Presence {
+    fn is_surely(
+        &self,
+        wanted: &Requirements,
+        node_type: &InstanceType,
+        offer: &Offering,
+    ) -> Presence {
         let all = wanted.iter().map(|(key, wanted)| {
             if OF_OFFERINGS.contains(&key) {
                 return Presence::surely(wanted.suits(offer.label(key)));
@@ -204,22 +211,22 @@ impl<'a> PoolDaemons<'a> {
             if matches!(key, REGISTERED | INITIALIZED) {
                 return Presence::surely(wanted.has("true"));
             }
-            let both = match (self.side.get(key), it.requirements.get(key)) {
+            let merged = match (self.side.get(key), node_type.requirements.get(key)) {
                 (Some(side), Some(requirement)) => side.intersection(requirement),
                 // Only instances set this label, so no pool can.
                 (Some(_), None) if is_well_known(key) => return Presence::No,
                 (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
                 (None, None) => return Presence::surely(wanted.allows_absence()),
             };
-            match both.operator() {
+            match merged.operator() {
                 Operator::DoesNotExist => Presence::surely(wanted.allows_absence()),
-                _ if both
+                _ if merged
                     .values()
                     .is_some_and(|all| all.iter().all(|value| wanted.has(value))) =>
                 {
                     Presence::Yes
                 }
-                _ if is_said(key, it) && wanted.negated().is_some() => Presence::Labelled,
+                _ if is_said(key, node_type) && wanted.negated().is_some() => Presence::Labelled,
                 _ => Presence::No,
             }
         });
@@ -228,15 +235,15 @@ impl<'a> PoolDaemons<'a> {
 }
 
 /// Returns whether a type with this offering may satisfy the requirements of a DaemonSet.
-fn suits(wanted: &Requirements, it: &InstanceType, offering: &Offering) -> bool {
+fn suits(wanted: &Requirements, node_type: &InstanceType, offering: &Offering) -> bool {
     wanted.iter().all(|(key, requirement)| {
         !OF_OFFERINGS.contains(&key) || requirement.suits(offering.label(key))
-    }) && it.requirements.intersects(wanted).is_ok()
+    }) && node_type.requirements.intersects(wanted).is_ok()
 }
 
 /// Returns whether the pool decides a label.
-fn is_said(key: &str, it: &InstanceType) -> bool {
-    !is_well_known(key) && it.requirements.get(key).is_none()
+fn is_said(key: &str, node_type: &InstanceType) -> bool {
+    !is_well_known(key) && node_type.requirements.get(key).is_none()
 }
 
 /// Returns whether a pool sets a label independent of the type.

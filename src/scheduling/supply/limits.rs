@@ -95,13 +95,13 @@ fn of_fleet(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {
 fn listed(limits: &Limits, scope: LimitScope) -> impl Iterator<Item = Limit<'_>> {
     let capacity = limits.capacity.iter();
     capacity
-        .map(|(name, most)| (Some(name.as_str()), *most))
-        .chain(limits.nodes.map(|most| (None, i64::from(most))))
-        .map(move |(resource, most)| Limit {
+        .map(|(name, limit)| (Some(name.as_str()), *limit))
+        .chain(limits.nodes.map(|limit| (None, i64::from(limit))))
+        .map(move |(resource, limit)| Limit {
             scope,
             resource,
-            most,
-            share: most,
+            most: limit,
+            share: limit,
             closed: None,
         })
 }

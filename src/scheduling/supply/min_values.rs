@@ -118,9 +118,9 @@ pub(crate) fn widen(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
         return;
     }
     let limited: Vec<Vec<i64>> = (0..current.shapes.len())
-        .map(|at| {
-            let least = current.shapes[at].net.as_deref().unwrap_or_default();
-            let mut limited = current.shapes[at].capacity.clone();
+        .map(|index| {
+            let least = current.shapes[index].net.as_deref().unwrap_or_default();
+            let mut limited = current.shapes[index].capacity.clone();
             let mut seen = variety.start();
             for other in &current.by_least {
                 let shape = &current.shapes[*other];

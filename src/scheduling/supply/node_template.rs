@@ -104,12 +104,14 @@ impl<'a> NodeTemplate<'a> {
         locate(&mut side, catalog.zone_ids());
         let type_labels = of_types(&side);
         let daemons = PoolDaemons::new(pool, &side, problem, &snapshot.daemon_sets);
-        let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
-        let reservations: Vec<Reservation> = reservations.cloned().collect();
+        let reservations = snapshot.reservations.values().cloned();
+        let reservations: Vec<Reservation> = reservations.take(RESERVATIONS_MAX).collect();
         let limits = limits(pool, snapshot);
         let shapes: Vec<TypeOption<'a>> = catalog
             .types()
-            .filter(|it| fault.is_none() && it.requirements.intersects(&type_labels).is_ok())
+            .filter(|instance_type| {
+                fault.is_none() && instance_type.requirements.intersects(&type_labels).is_ok()
+            })
             .flat_map(|instance_type| {
                 let taken: Vec<i64> = limits
                     .iter()
@@ -138,9 +140,9 @@ impl<'a> NodeTemplate<'a> {
         let chunks = shapes.chunk_by(|one, other| one.keys().eq(other.keys()));
         let keys = chunks.flat_map(|alike| alike[0].keys());
         let mut by_least: Vec<usize> = (0..shapes.len()).collect();
-        by_least.retain(|at| !shapes[*at].offers.is_empty());
-        by_least.sort_by_key(|at| shapes[*at].offers[0].price);
-        let nets = by_least.iter().map(|at| shapes[*at].net.as_ref());
+        by_least.retain(|shape| !shapes[*shape].offers.is_empty());
+        by_least.sort_by_key(|shape| shapes[*shape].offers[0].price);
+        let nets = by_least.iter().map(|shape| shapes[*shape].net.as_ref());
         Self {
             pool,
             fault,
@@ -162,7 +164,7 @@ impl<'a> NodeTemplate<'a> {
     pub(crate) fn by_least_for(&self, demand: &[i64]) -> &[usize] {
         let first = self
             .most_by_least
-            .partition_point(|most| most.is_empty() || !fits(most, demand));
+            .partition_point(|maximum| maximum.is_empty() || !fits(maximum, demand));
         &self.by_least[first..]
     }
 
@@ -185,10 +187,10 @@ impl<'a> NodeTemplate<'a> {
         self.side
             .compatible(alternative, true)
             .map_err(Incompatibility::Label)?;
-        let mut both = pick(&self.side, |key| alternative.get(key).is_some());
-        both.add_all(alternative);
-        locate(&mut both, self.zone_ids);
-        Ok(both)
+        let mut labels = pick(&self.side, |key| alternative.get(key).is_some());
+        labels.add_all(alternative);
+        locate(&mut labels, self.zone_ids);
+        Ok(labels)
     }
 
     /// Returns the offerings that are compatible with pods that require these labels.
@@ -319,14 +321,10 @@ impl<'a> NodeTemplate<'a> {
             return Some(shape.reservation.is_some());
         }
         let requirement = shape.instance_type.requirements.get(key);
-        if requirement.is_some_and(|requirement| requirement.values().is_some())
-            || of_offering(key)
-            || of_pool(key)
-        {
+        if requirement.and_then(Requirement::values).is_some() || !of_type(key) {
             return Some(true);
         }
-        let side = self.side.get(key);
-        match (requirement, side) {
+        match (requirement, self.side.get(key)) {
             (None, Some(side)) if !is_well_known(key) && side.values().is_some() => Some(true),
             (None, None) => Some(false),
             _ => None,
@@ -338,8 +336,8 @@ impl<'a> NodeTemplate<'a> {
         let asks = Asks::of(wanted);
         let mut pass = Match::Yes;
         for (key, wanted) in wanted.iter().filter(|(key, _)| of_type(key)) {
-            let it = shape.instance_type.requirements.get(key);
-            let merged = match (self.side.get(key), it) {
+            let of_type = shape.instance_type.requirements.get(key);
+            let merged = match (self.side.get(key), of_type) {
                 (Some(side), Some(requirement)) => side.intersection(requirement),
                 (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
                 (None, None) => Requirement::does_not_exist(),
@@ -388,12 +386,12 @@ impl<'a> TypeOption<'a> {
         now: Timestamp,
     ) -> Vec<Self> {
         let asks = Asks::of(daemons.side);
-        let it = self.instance_type;
-        let selection = daemons.of_type(it);
+        let instance_type = self.instance_type;
+        let selection = daemons.of_type(instance_type);
         let varies = selection.iter().any(|(_, settled)| !settled);
         let mut sorted: BTreeMap<(Option<usize>, Option<DaemonSelection>), Vec<&'a Offering>> =
             BTreeMap::new();
-        for offering in it
+        for offering in instance_type
             .offerings
             .iter()
             .filter(|offering| offering.available && asks.sells(offering))
@@ -407,11 +405,10 @@ impl<'a> TypeOption<'a> {
                 }
             }
             // DaemonSets of one offering, if they depend on it.
-            let of_offering = varies.then(|| daemons.of_offering(&selection, it, offering));
-            sorted
-                .entry((place, of_offering))
-                .or_default()
-                .push(offering);
+            let of_offering =
+                varies.then(|| daemons.of_offering(&selection, instance_type, offering));
+            let key = (place, of_offering);
+            sorted.entry(key).or_default().push(offering);
         }
         // Unavailable offerings are reported, too.
         if sorted.keys().all(|(place, _)| place.is_some()) {
@@ -423,14 +420,14 @@ impl<'a> TypeOption<'a> {
         let pool = daemons.side.get(POOL).and_then(Requirement::any);
         let pool = pool.map(PoolName);
         let mut sorted: Vec<_> = sorted.into_iter().collect();
-        sorted.sort_by_key(|((place, _), _)| place.map(|at| reservations[at].rank()));
+        sorted.sort_by_key(|((place, _), _)| place.map(|index| reservations[index].rank()));
         sorted
             .into_iter()
             .map(|((place, of_offering), offers)| {
                 let selection = of_offering.as_ref().unwrap_or(&selection);
                 let mut option = self.clone();
                 option.reservation = place;
-                option.overhead = daemons.overhead(selection, it, &offers);
+                option.overhead = daemons.overhead(selection, instance_type, &offers);
                 if let Some(place) = place {
                     option.capacity[first + place] = 1;
                     option.limited.clone_from(&option.capacity);
@@ -500,7 +497,7 @@ impl<'a> TypeOption<'a> {
         self.offers
             .iter()
             .enumerate()
-            .map(|(at, offering)| u64::from(asks.sells(offering)) << at)
+            .map(|(bit, offering)| u64::from(asks.sells(offering)) << bit)
             .fold(0, |all, bit| all | bit)
     }
 
@@ -523,8 +520,8 @@ impl<'a> TypeOption<'a> {
             return 0;
         };
         (0..self.offers.len())
-            .filter(|at| mask >> at & 1 == 1 && self.offers[*at].price == first.price)
-            .fold(0, |all, at| all | 1 << at)
+            .filter(|bit| mask >> bit & 1 == 1 && self.offers[*bit].price == first.price)
+            .fold(0, |all, bit| all | 1 << bit)
     }
 }
 
@@ -532,12 +529,12 @@ fn by_price(shapes: &[TypeOption<'_>]) -> Vec<(usize, usize)> {
     let mut all: Vec<(usize, usize)> = shapes
         .iter()
         .enumerate()
-        .flat_map(|(at, shape)| (0..shape.offers.len()).map(move |bit| (at, bit)))
+        .flat_map(|(index, shape)| (0..shape.offers.len()).map(move |bit| (index, bit)))
         .collect();
     // Shapes are by name, so their places order as their names do.
-    all.sort_by_cached_key(|(at, bit)| {
-        let offer = shapes[*at].offers[*bit];
-        (offer.price, &offer.zone, *at, offer.capacity_type)
+    all.sort_by_cached_key(|(index, bit)| {
+        let offer = shapes[*index].offers[*bit];
+        (offer.price, &offer.zone, *index, offer.capacity_type)
     });
     all
 }

@@ -26,8 +26,8 @@ impl NodeConstraints {
     }
 
     /// Returns how many more pods a host with these counts accepts, up to `most`.
-    pub(crate) fn room(&self, counts: &[u32], most: u64) -> u64 {
-        let mut room = most;
+    pub(crate) fn room(&self, counts: &[u32], max_pods: u64) -> u64 {
+        let mut room = max_pods;
         for (counter, max) in &self.limits {
             let count = counts[*counter];
             if count > *max {
@@ -124,21 +124,18 @@ impl<'c> DaemonSkew<'c> {
     }
 
     /// Returns the remaining skew after DaemonSet pods on any host with capacity for a pod.
-    fn rest(&self, tally: usize, most: u32) -> u32 {
+    fn rest(&self, tally: usize, max_skew: u32) -> u32 {
         let ahead = self.daemon_overheads.iter().flatten();
         let ahead = ahead.map(|overhead| self.of(overhead, tally));
-        most - ahead.filter(|skew| *skew <= most).max().unwrap_or(0)
+        max_skew - ahead.filter(|skew| *skew <= max_skew).max().unwrap_or(0)
     }
 
     /// Returns the types whose DaemonSet pods do not exceed the skew.
     fn roomy(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
         let even = checks.iter().filter_map(|check| match check {
             TopologyCheck::Even {
-                tally,
-                skew,
-                self_count,
-                ..
-            } if self.least.contains_key(tally) => Some((*tally, skew.saturating_sub(*self_count))),
+                tally, skew, adds, ..
+            } if self.least.contains_key(tally) => Some((*tally, skew.saturating_sub(*adds))),
             _ => None,
         });
         let even: Vec<(usize, u32)> = even.collect();
@@ -148,7 +145,7 @@ impl<'c> DaemonSkew<'c> {
         let templates = self.daemon_overheads.iter().map(|template| {
             let fits = template.iter().map(|overhead| {
                 let mut even = even.iter();
-                even.all(|(tally, most)| self.of(overhead, *tally) <= *most)
+                even.all(|(tally, max_skew)| self.of(overhead, *tally) <= *max_skew)
             });
             fits.collect()
         });
@@ -199,8 +196,8 @@ impl NodeConstraintTable {
                         constraints.adds.push(*counter);
                         // Early pods may be bound in any order, so none may block a later one.
                         if let Some(skew) = skews.get(tally) {
-                            let most = ahead.rest(*tally, skew.saturating_sub(1));
-                            constraints.limits.push((*counter, most));
+                            let max_count = ahead.rest(*tally, skew.saturating_sub(1));
+                            constraints.limits.push((*counter, max_count));
                         }
                     }
                 }
@@ -253,24 +250,17 @@ impl NodeConstraints {
                     .extend(counters.get(tally).map(|counter| (*counter, 0)));
             }
             TopologyCheck::Even {
-                tally,
-                skew,
-                self_count,
-                ..
+                tally, skew, adds, ..
             } => {
                 // A new host has no such pods, so the minimum is zero.
-                let most = ahead.rest(*tally, skew.saturating_sub(*self_count));
+                let max_count = ahead.rest(*tally, skew.saturating_sub(*adds));
                 self.limits
-                    .extend(counters.get(tally).map(|counter| (*counter, most)));
+                    .extend(counters.get(tally).map(|counter| (*counter, max_count)));
             }
             // The DaemonSet pod that satisfies it runs before any pod.
             TopologyCheck::Near { beside: true, .. } => {}
-            TopologyCheck::Near {
-                tallies,
-                matches_self,
-                ..
-            } => {
-                let begins = *matches_self && tallies.iter().all(|tally| board.total(*tally) == 0);
+            TopologyCheck::Near { tallies, first, .. } => {
+                let begins = *first && tallies.iter().all(|tally| board.total(*tally) == 0);
                 let of_host = tallies.iter().filter_map(|tally| counters.get(tally));
                 self.needs.extend(of_host.map(|counter| (*counter, begins)));
             }

@@ -91,18 +91,18 @@ impl Locations {
         for places in &mut self.places {
             places.push(NOWHERE);
         }
-        let at = self.places[HOST].len() - 1;
+        let site = self.places[HOST].len() - 1;
         if is_host {
-            self.places[HOST][at] = self.counts[HOST];
+            self.places[HOST][site] = self.counts[HOST];
             self.counts[HOST] += 1;
         }
         for (key, place) in places {
-            self.places[*key][at] = *place;
+            self.places[*key][site] = *place;
         }
         for (filter, matches) in self.passes.iter_mut().enumerate() {
             matches.push(passes(filter));
         }
-        at
+        site
     }
 
     /// Returns the domain of a location by a key.
@@ -170,11 +170,11 @@ impl DomainCounts {
     }
 
     fn add(&mut self, place: u32, count: u32) {
-        let at = self.reach(place);
-        let before = self.by_place[at];
-        self.by_place[at] = before.saturating_add(count);
+        let index = self.reach(place);
+        let before = self.by_place[index];
+        self.by_place[index] = before.saturating_add(count);
         self.total += u64::from(count);
-        if self.exists[at] && before == self.least && count > 0 {
+        if self.exists[index] && before == self.least && count > 0 {
             self.at_least = self.at_least.saturating_sub(1);
         }
     }
@@ -195,7 +195,7 @@ impl DomainCounts {
             return self.least();
         }
         let counts = self.by_place.iter().zip(&self.exists).enumerate();
-        let others = counts.filter(|(at, (_, exists))| **exists && *at != place as usize);
+        let others = counts.filter(|(index, (_, exists))| **exists && *index != place as usize);
         let least = others.map(|(_, (count, _))| *count).min();
         least.unwrap_or(u32::MAX).min(self.at_most(place))
     }
@@ -203,13 +203,13 @@ impl DomainCounts {
     /// Returns an upper bound of the minimum after adding a pod to this domain: only certain
     /// domains count, with all possible pods. Zero if there may be too few domains.
     fn least_at_most(&self, place: u32, least: u32) -> u32 {
-        let most = self.exists.iter().filter(|exists| **exists).count();
-        if most < least as usize {
+        let domains = self.exists.iter().filter(|exists| **exists).count();
+        if domains < least as usize {
             return 0;
         }
         let certain = self.certain.iter().zip(0u32..);
-        let others = certain.filter(|(certain, at)| **certain && *at != place);
-        let least = others.map(|(_, at)| self.at_most(at)).min();
+        let others = certain.filter(|(certain, index)| **certain && *index != place);
+        let least = others.map(|(_, index)| self.at_most(index)).min();
         least.unwrap_or(u32::MAX).min(self.of(place))
     }
 
@@ -218,10 +218,10 @@ impl DomainCounts {
             let counts = self.by_place.iter().zip(&self.exists);
             let counts = counts
                 .filter(|(_, exists)| **exists)
-                .map(|(count, _)| *count);
-            self.least = counts.clone().min().unwrap_or(0);
-            self.at_least =
-                u32::try_from(counts.filter(|it| *it == self.least).count()).unwrap_or(1);
+                .map(|(count, _)| count);
+            self.least = counts.clone().min().copied().unwrap_or(0);
+            let at_least = counts.filter(|count| **count == self.least).count();
+            self.at_least = u32::try_from(at_least).unwrap_or(1);
         }
         self.least
     }
@@ -312,11 +312,7 @@ impl<'t> TopologyState<'t> {
                 let mut places = self.all_at(*tally, site).iter();
                 places.all(|place| count.at_most(*place) == 0)
             }
-            TopologyCheck::Near {
-                tallies,
-                matches_self,
-                ..
-            } => {
+            TopologyCheck::Near { tallies, first, .. } => {
                 let mut counts = tallies.iter().map(|tally| &self.counts[*tally]);
                 tallies
                     .iter()
@@ -325,22 +321,25 @@ impl<'t> TopologyState<'t> {
                         let count = &self.counts[*tally];
                         let mut places = self.all_at(*tally, site).iter();
                         places.all(|place| count.of(*place) > 0)
-                    }) || (*matches_self
-                        && counts.all(|count| count.total == 0 && count.adrift == 0)))
+                    }) || (*first && counts.all(|count| count.total == 0 && count.adrift == 0)))
             }
             TopologyCheck::Even {
                 tally,
                 skew,
                 least,
-                self_count,
+                adds,
             } => {
                 let places = self.sites.all_at(self.topology.key_of(*tally), site);
                 let count = &mut self.counts[*tally];
-                let few = count.places < *least;
+                let too_few = count.places < *least;
                 let mut fits = places.iter().map(|place| {
-                    let low = if few { 0 } else { count.least_beside(*place) };
-                    let most = low.saturating_add(*skew);
-                    count.at_most(*place).saturating_add(*self_count) <= most
+                    let minimum = if too_few {
+                        0
+                    } else {
+                        count.least_beside(*place)
+                    };
+                    let maximum = minimum.saturating_add(*skew);
+                    count.at_most(*place).saturating_add(*adds) <= maximum
                 });
                 !places.is_empty() && fits.all(|fits| fits)
             }
@@ -354,11 +353,7 @@ impl<'t> TopologyState<'t> {
                 let (count, places) = (&self.counts[*tally], self.all_at(*tally, site));
                 places.is_empty() || places.iter().any(|place| count.of(*place) == 0)
             }
-            TopologyCheck::Near {
-                tallies,
-                matches_self,
-                ..
-            } => {
+            TopologyCheck::Near { tallies, first, .. } => {
                 tallies
                     .iter()
                     .all(|tally| !self.all_at(*tally, site).is_empty())
@@ -366,21 +361,20 @@ impl<'t> TopologyState<'t> {
                         let count = &self.counts[*tally];
                         let mut places = self.all_at(*tally, site).iter();
                         places.any(|place| count.at_most(*place) > 0)
-                    }) || (*matches_self
-                        && tallies.iter().all(|tally| self.total(*tally) == 0)))
+                    }) || (*first && tallies.iter().all(|tally| self.total(*tally) == 0)))
             }
             TopologyCheck::Even {
                 tally,
                 skew,
                 least,
-                self_count,
+                adds,
             } => {
                 let count = &self.counts[*tally];
                 let mut places = self.all_at(*tally, site).iter();
                 places.any(|place| {
-                    let low = count.least_at_most(*place, *least);
-                    let most = low.saturating_add(*skew);
-                    count.of(*place).saturating_add(*self_count) <= most
+                    let minimum = count.least_at_most(*place, *least);
+                    let maximum = minimum.saturating_add(*skew);
+                    count.of(*place).saturating_add(*adds) <= maximum
                 })
             }
         }
@@ -432,8 +426,8 @@ impl<'t> TopologyState<'t> {
         }
         count.adrift = count.adrift.saturating_add(pods);
         for place in self.sites.all_at(counter.key(), site) {
-            let at = count.reach(*place);
-            count.maybe[at] = count.maybe[at].saturating_add(pods);
+            let index = count.reach(*place);
+            count.maybe[index] = count.maybe[index].saturating_add(pods);
         }
     }
 
@@ -474,9 +468,9 @@ impl<'t> TopologyState<'t> {
         let count = &self.counts[tally];
         let values = self.sites.values[self.topology.key_of(tally)].iter();
         values
-            .map(|(name, at)| {
-                let exists = count.exists.get(*at as usize).copied();
-                (&name[..], count.of(*at), exists.unwrap_or(false))
+            .map(|(name, domain)| {
+                let exists = count.exists.get(*domain as usize).copied();
+                (&name[..], count.of(*domain), exists.unwrap_or(false))
             })
             .collect()
     }
