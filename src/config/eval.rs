@@ -207,6 +207,9 @@ struct Evaluation<'a> {
     templates: usize,
 }
 
+/// Evaluates the body of a `for` expression for one element.
+type FrameBody<'a> = dyn FnMut(Option<&Frame<'_>>) -> Result<(), Box<EvalError>> + 'a;
+
 impl Evaluation<'_> {
     fn charge(&self, span: Span, cost: u64) -> Result<(), Box<EvalError>> {
         let steps = self.evaluator.steps.get();
@@ -362,7 +365,7 @@ impl Evaluation<'_> {
         key_name: Option<&str>,
         name: &str,
         outer: Option<&Frame<'_>>,
-        body: &mut dyn FnMut(Option<&Frame<'_>>) -> Result<(), Box<EvalError>>,
+        body: &mut FrameBody<'_>,
     ) -> Result<(), Box<EvalError>> {
         let items = self.eval(collection, outer)?;
         let Some(elements) = elements(&items) else {

@@ -50,7 +50,7 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
             '<' => "end it with its delimiter, alone on a line",
             _ => "add the missing }, or check the braces within the block",
         };
-        return opened_here(Span::new(file, open.at, open.at + 1), detail, &close);
+        return opened_here(Span::new(file, open.at, open.at + 1), detail, close);
     }
     if let Some(finding) = unfinished(text, file, offset, message) {
         return finding;

@@ -398,7 +398,9 @@ impl<'a> Search<'_, 'a> {
                     ReplacementGroups::new(self.field, set.iter().map(|node| node.name), solution);
                 let inflexible = self.inflexible(&set, &swaps, &trial);
                 if !inflexible.is_empty() {
-                    barred.extend(inflexible.iter().map(|place| places[*place]));
+                    let left_out = places.iter().enumerate();
+                    let left_out = left_out.filter(|(place, _)| inflexible.contains(place));
+                    barred.extend(left_out.map(|(_, node)| *node));
                     places = without(&places, &inflexible);
                     continue;
                 }

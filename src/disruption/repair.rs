@@ -79,7 +79,7 @@ pub fn broken<'a>(
         *total += 1;
         found.extend(due.zip(candidate));
     }
-    let mut leaving = going
+    let leaving = going
         .filter(|(_, _, reason)| *reason == Reason::Unhealthy)
         .count();
     found.sort_by_key(|(at, candidate)| (*at, &candidate.node.name));
@@ -89,11 +89,10 @@ pub fn broken<'a>(
             true => Some(Verdict::Recovering { until }),
             false => shared(candidate).or_else(|| {
                 let (broken, total) = pools[&candidate.pool];
-                safeguard(broken, total, 0, leaving)
+                safeguard(broken, total, 0, leaving + leave.len())
             }),
         };
         let Some(verdict) = verdict else {
-            leaving += 1;
             budgets.let_go(candidate);
             leave.push(candidate);
             continue;

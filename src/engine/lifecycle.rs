@@ -529,7 +529,7 @@ impl Engine {
         let terminated = queued.filter_map(|issued| terminated_claim(&issued.command));
         let barred: BTreeSet<ClaimId> = terminated
             .filter(|id| {
-                let claim = self.claim(*id);
+                let claim = self.claim(id);
                 claim.is_some_and(|claim| runs(claim) && !self.may_end(claim, now))
             })
             .cloned()

@@ -282,7 +282,7 @@ impl Engine {
                 .braked
                 .iter()
                 .filter(|id| {
-                    self.claim(*id).is_some_and(|claim| {
+                    self.claim(id).is_some_and(|claim| {
                         claim.live_instance().is_some()
                             && !self.is_well(claim)
                             && !self.is_accepted(claim)

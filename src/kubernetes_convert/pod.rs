@@ -55,18 +55,11 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let mut defects = Vec::new();
     let requests = requests::requests(&spec, &status, &mut defects);
     let node_affinity = place::node_affinity(&spec, &mut defects);
-    let (affinity_terms, anti_affinity_terms) = (
-        &spec.affinity.pod_affinity,
-        &spec.affinity.pod_anti_affinity,
-    );
-    let affinity = place::pods(
-        &affinity_terms.required,
-        &meta,
-        "the pod affinity",
-        &mut defects,
-    );
+    let near = &spec.affinity.pod_affinity;
+    let affinity = place::pods(&near.required, &meta, "the pod affinity", &mut defects);
+    let apart = &spec.affinity.pod_anti_affinity;
     let anti_affinity = place::pods(
-        &anti_affinity_terms.required,
+        &apart.required,
         &meta,
         "the pod anti-affinity",
         &mut defects,
@@ -74,8 +67,8 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let spread = place::spread(&spec, &meta.labels, &mut defects);
     let tolerations = tolerations(&spec, &mut defects);
     let host_ports = host_ports(&spec, &mut defects);
-    let preferred_affinity = place::preferred_pods(&affinity_terms.preferred, &meta);
-    let preferred_anti_affinity = place::preferred_pods(&anti_affinity_terms.preferred, &meta);
+    let preferred_affinity = place::preferred_pods(&near.preferred, &meta);
+    let preferred_anti_affinity = place::preferred_pods(&apart.preferred, &meta);
     let volume_claims = volume_claims(&meta.name, &spec.volumes);
     let gang = place::gang(&meta);
     let grace = spec.termination_grace_period_seconds;

@@ -115,9 +115,10 @@ impl State {
         if open && !initialized {
             // Temporary taints are removed by others.
             taints.retain(|taint| {
-                !taint.is_ephemeral()
-                    && !(node.is_awaited() && taint.key == UNREACHABLE)
-                    && !startup.iter().any(|startup| startup.matches(taint))
+                let is_removed = taint.is_ephemeral()
+                    || (node.is_awaited() && taint.key == UNREACHABLE)
+                    || startup.iter().any(|startup| startup.matches(taint));
+                !is_removed
             });
         }
         let mut free = node.allocatable.clone();

@@ -144,9 +144,12 @@ fn cell(text: &str) -> String {
     }
 }
 
+/// Reads the value of one row from a sample.
+type SampleValue = fn(&WorldSample) -> f64;
+
 /// Formats the run as three sparklines: pods, nodes and cost, each with its minimum and maximum.
 pub(super) fn sparklines(samples: &[WorldSample]) -> String {
-    let rows: [(&str, usize, fn(&WorldSample) -> f64); 3] = [
+    let rows: [(&str, usize, SampleValue); 3] = [
         ("pods", 0, |sample| float(sample.running + sample.pending)),
         ("nodes", 0, |sample| float(sample.live())),
         ("$/h", 2, |sample| sample.usd_per_h),

@@ -76,8 +76,11 @@ pub(super) fn pool(pool: &Pool) -> HclBody {
     body
 }
 
+/// Reads one age limit of a pool.
+type PoolAge = fn(&Pool) -> Option<SignedDuration>;
+
 fn ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
-    const AGES: [(&str, fn(&Pool) -> Option<SignedDuration>); 6] = [
+    const AGES: [(&str, PoolAge); 6] = [
         ("expire_after", |pool| pool.expire_after),
         ("expire_hard_after", |pool| pool.expire_hard_after),
         ("termination_grace_period", |pool| {
