@@ -60,7 +60,7 @@ fn fake_type(cpu: i64) -> InstanceType {
         ("size", Requirement::is_in([size])),
         ("special", special),
     ]);
-    type_labels::complete(&mut requirements, &offerings);
+    type_labels::complete_labels(&mut requirements, &offerings);
     let capacity = Resources {
         cpu_milli: 1000 * cpu,
         memory,

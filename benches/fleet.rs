@@ -208,10 +208,10 @@ impl Fleet {
     /// Price of a new plan for all pods on an empty cluster, in $/h.
     pub fn afresh(&self) -> f64 {
         let state = self.state();
-        let field = state.field(self.now);
+        let field = state.what_if(self.now);
         let all = field.tenancies.keys().copied().collect();
-        let empty = field.without(&all, &Default::default());
-        plan::cost(&solve(&empty, self.now).claims).usd_per_h()
+        let empty = field.without_nodes(&all, &Default::default());
+        plan::lowest_total_price(&solve(&empty, self.now).claims).usd_per_h()
     }
 
     /// Plans the next move without executing it.
@@ -219,7 +219,7 @@ impl Fleet {
         let state = self.state();
         plan::consolidate(
             &state.disruption_view(self.now),
-            &state.field(self.now),
+            &state.what_if(self.now),
             self.now,
         )
     }

@@ -12,7 +12,7 @@ use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::model::taint::{Effect, Taint, untolerated};
+use outrigger::model::taint::{Effect, Taint, first_untolerated};
 use outrigger::state::snapshot::Snapshot;
 
 /// An instance type in a pool.
@@ -86,7 +86,7 @@ impl Market {
                     }
                 }
                 // If a quantity is below zero, nothing fits (spec/scheduling.md §2.13).
-                if Resources::default().fit(&net) {
+                if Resources::default().fit_into(&net) {
                     supplies.push(Supply {
                         pool: pool.name.clone(),
                         instance_type: it.name.clone(),
@@ -116,8 +116,8 @@ fn labels(pool: &Pool) -> Requirements {
 /// Lowest price of a type in a pool. `None` if the pool cannot launch it.
 fn price(pool: &Pool, it: &InstanceType) -> Option<f64> {
     let labels = labels(pool);
-    it.requirements.intersects(&labels).ok()?;
-    let has = |key: &str, value: &str| labels.get(key).is_none_or(|own| own.has(value));
+    it.requirements.check_intersection(&labels).ok()?;
+    let has = |key: &str, value: &str| labels.get(key).is_none_or(|own| own.allows_value(value));
     let sells = |offering: &&Offering| {
         offering.available
             && has(ZONE, offering.zone.as_str())
@@ -135,7 +135,7 @@ fn price(pool: &Pool, it: &InstanceType) -> Option<f64> {
 fn carries(pool: &Pool, it: &InstanceType, set: &DaemonSet) -> bool {
     let pod = &set.template;
     let hard = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule;
-    if untolerated(pool.taints.iter().filter(hard), &pod.tolerations).is_some() {
+    if first_untolerated(pool.taints.iter().filter(hard), &pod.tolerations).is_some() {
         return false;
     }
     let mut node = it.requirements.clone();
@@ -144,7 +144,7 @@ fn carries(pool: &Pool, it: &InstanceType, set: &DaemonSet) -> bool {
     let takes = |term: &Requirements| {
         let mut wanted = selector.clone();
         wanted.add_all(term);
-        node.compatible(&wanted, true).is_ok()
+        node.check_compatible(&wanted, true).is_ok()
     };
     if pod.node_affinity.is_empty() {
         return takes(&Requirements::default());

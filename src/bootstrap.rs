@@ -207,7 +207,7 @@ pub fn render(
     home: &ClusterEndpoint,
     seed: &LaunchContext<'_>,
 ) -> Result<UserData, BootstrapError> {
-    let node = || NodeConfig::of(class, home, seed);
+    let node = || NodeConfig::for_launch(class, home, seed);
     let plain = class.family == AmiFamily::Custom;
     let shell = plain || matches!(class.family, AmiFamily::Al2 | AmiFamily::Al2023);
     let (text, unpacked) = match (&class.bootstrap, class.family) {
@@ -238,13 +238,13 @@ pub fn render(
             });
         }
     };
-    fit(text, unpacked)
+    fit_user_data(text, unpacked)
 }
 
 /// Returns the text unchanged, or compressed with gzip if it is too long and its reader supports
 /// gzip. cloud-init, nodeadm (`decompressIfGZIP`), Bottlerocket (`expand_slice_maybe`) and Talos
 /// do.
-fn fit(text: String, unpacked: bool) -> Result<UserData, BootstrapError> {
+fn fit_user_data(text: String, unpacked: bool) -> Result<UserData, BootstrapError> {
     let size = text.len();
     if size <= USER_DATA_MAX {
         return Ok(UserData(text.into_bytes()));

@@ -147,7 +147,7 @@ pub fn parse(name: &str, text: &str) -> Result<Catalog, CatalogError> {
     let read = if text.trim_start().starts_with('[') {
         kwok::parse_kwok_json(text)
     } else {
-        csv::parse_csv(text, csv::region(text).unwrap_or(SHIPPED_REGION))
+        csv::parse_csv(text, csv::region_comment(text).unwrap_or(SHIPPED_REGION))
     };
     read.map_err(|fault| CatalogError::File {
         name: name.to_owned(),
@@ -207,7 +207,7 @@ impl Catalog {
         let mut all = self.clone();
         all.types
             .extend(types.into_iter().map(|it| (it.name.clone(), it)));
-        all.reservations = Arc::new(reservations::all(&all));
+        all.reservations = Arc::new(reservations::reservations_of(&all));
         all
     }
 

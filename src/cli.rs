@@ -81,7 +81,7 @@ use crate::host::text;
 /// Scales the nodes of Kubernetes clusters from outside the clusters.
 #[derive(Debug, Parser)]
 #[command(name = "outrigger", version, arg_required_else_help = true)]
-#[command(after_help = Resettable::from(features::help().map(StyledStr::from)))]
+#[command(after_help = Resettable::from(features::missing_verbs_help().map(StyledStr::from)))]
 struct CommandLine {
     /// Disable coloured output
     #[arg(long, global = true)]
@@ -196,7 +196,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Man(arguments) => man::execute(&arguments),
         Verb::Version(arguments) => version::execute(&arguments),
     };
-    end.unwrap_or_else(|error| failed(&error))
+    end.unwrap_or_else(|error| report_failure(&error))
 }
 
 /// The exit code of a verb that failed.
@@ -236,8 +236,8 @@ fn verb_of(arguments: &[OsString]) -> Option<Cow<'_, str>> {
 /// Prints which build has the verb if this build does not include it.
 fn refuse_missing(arguments: &[OsString]) -> Option<ExitCode> {
     let verb = verb_of(arguments)?;
-    let feature = features::missing(&verb)?;
-    say(&format!(
+    let feature = features::missing_feature(&verb)?;
+    print_error_line(&format!(
         "Error: this build does not include the verb {verb:?}: it was compiled without the feature \
          {feature:?}\n  = help: {}",
         features::EVERY_VERB
@@ -246,20 +246,20 @@ fn refuse_missing(arguments: &[OsString]) -> Option<ExitCode> {
 }
 
 /// Prints an error. A closed pipe is not a failure: the reader does not want the rest.
-fn failed(error: &anyhow::Error) -> ExitCode {
+fn report_failure(error: &anyhow::Error) -> ExitCode {
     let closed = error
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe);
     if closed {
         return ExitCode::SUCCESS;
     }
-    say(&format!("Error: {}", chain(error.as_ref())));
+    print_error_line(&format!("Error: {}", format_causes(error.as_ref())));
     ExitCode::FAILURE
 }
 
 /// Formats an error and its causes, one per line.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = text::causes(error);
+fn format_causes(error: &(dyn Error + 'static)) -> String {
+    let causes = text::error_causes(error);
     let lines: Vec<&str> = causes.iter().map(|it| it.trim_end()).collect();
     lines.join("\n  because: ")
 }
@@ -271,7 +271,7 @@ fn count_noun(count: usize, noun: &str) -> String {
 }
 
 /// Prints a line on stderr. A failed write cannot be reported.
-fn say(text: &str) {
+fn print_error_line(text: &str) {
     let line = format!("{text}\n");
     io::stderr().write_all(line.as_bytes()).unwrap_or_default();
 }
@@ -283,23 +283,23 @@ const ENDING: Duration = Duration::from_secs(1);
 /// Runs a future to completion on a new runtime.
 #[cfg(feature = "daemon")]
 fn wait_for<T>(doing: impl Future<Output = T>) -> anyhow::Result<T> {
-    let runtime = runtime()?;
+    let runtime = create_runtime()?;
     let done = runtime.block_on(doing);
-    end(runtime);
+    shut_down_runtime(runtime);
     Ok(done)
 }
 
 /// Stops the tasks that still run, including child processes such as plugins. Does not wait for
 /// tasks that cannot be stopped, such as DNS lookups.
 #[cfg(feature = "daemon")]
-fn end(runtime: Runtime) {
+fn shut_down_runtime(runtime: Runtime) {
     runtime.shutdown_timeout(ENDING);
 }
 
 /// Creates the async runtime. Two threads handle the calls of all clusters. Engines run on their
 /// own threads.
 #[cfg(feature = "daemon")]
-fn runtime() -> anyhow::Result<Runtime> {
+fn create_runtime() -> anyhow::Result<Runtime> {
     // All clients share one crypto provider. Only in tests is one installed already.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     Builder::new_multi_thread()

@@ -131,7 +131,7 @@ const VAR_PREFIX: &str = "OUTRIGGER_VAR_";
 /// Loads a configuration, or returns all diagnostics, warnings included.
 pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Diagnostic>> {
     let mut sources = ConfigFiles::default();
-    let (parsed, syntax) = parse_all(&mut sources, files, schema::blocks::root());
+    let (parsed, syntax) = parse_all(&mut sources, files, schema::blocks::root_block());
     let (given, mut problems) = given_values(&mut sources, inputs);
     let reporter = Reporter::new(sources);
     let broken = !syntax.is_empty() || !problems.is_empty();
@@ -145,7 +145,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
         body.blocks.extend(file.blocks);
     }
     body.blocks.iter_mut().for_each(Block::settle_type);
-    check_names(&reporter, &body, schema::blocks::root(), "");
+    check_names(&reporter, &body, schema::blocks::root_block(), "");
     // Other checks of an incomplete module would report errors that do not exist.
     if broken {
         return Err(reporter.into_problems());
@@ -158,8 +158,8 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
         parameter: inputs.parameter,
     });
     let all: Vec<&Block> = body.blocks.iter().collect();
-    let config = evaluate(&reporter, &evaluator, &Blocks { all: &all }, &given);
-    let failed = reporter.failed();
+    let config = evaluate_blocks(&reporter, &evaluator, &Blocks { all: &all }, &given);
+    let failed = reporter.has_errors();
     // After an error, an object may only seem unused.
     if !failed {
         warn_unused(&reporter, &body);
@@ -182,7 +182,7 @@ pub fn function_names() -> Vec<&'static str> {
     names
 }
 
-fn evaluate(
+fn evaluate_blocks(
     reporter: &Reporter,
     evaluator: &Evaluator<'_>,
     blocks: &Blocks<'_>,
@@ -192,7 +192,7 @@ fn evaluate(
     let dir = evaluator.environment.dir.display().to_string();
     let path = [(
         "config".to_owned(),
-        Some(NamedValue::plain(Value::String(dir))),
+        Some(NamedValue::not_sensitive(Value::String(dir))),
     )];
     scope.roots.insert("path", path.into_iter().collect());
 
@@ -204,9 +204,9 @@ fn evaluate(
         scope: &nothing,
         written: &written,
     };
-    let declared = base.seeing(&scope).sections(blocks, "variable");
-    variables::check_given(&base.seeing(&scope), given, &declared);
-    let resolved = variables::resolve(&base.seeing(&scope), &declared, given);
+    let declared = base.with_scope(&scope).decode_sections(blocks, "variable");
+    variables::check_given(&base.with_scope(&scope), given, &declared);
+    let resolved = variables::resolve_variables(&base.with_scope(&scope), &declared, given);
     scope.roots.insert(
         "var",
         resolved
@@ -214,28 +214,30 @@ fn evaluate(
             .map(|(name, resolved)| (name.clone(), resolved.known.clone()))
             .collect(),
     );
-    variables::validate(&base.seeing(&scope), &declared, &resolved);
+    variables::check_validations(&base.with_scope(&scope), &declared, &resolved);
 
     let declared = base
-        .seeing(&scope)
-        .sections(blocks, terraform_output::BLOCK);
-    let outputs = terraform_output::outputs(&base.seeing(&scope), &declared);
-    let polled = terraform_output::polled(&declared);
+        .with_scope(&scope)
+        .decode_sections(blocks, terraform_output::BLOCK);
+    let outputs = terraform_output::read_outputs(&base.with_scope(&scope), &declared);
+    let polled = terraform_output::polled_parameters(&declared);
     let data = [(terraform_output::TYPE.to_owned(), outputs)];
     scope.roots.insert("data", data.into_iter().collect());
 
     // The value of a block's name is its address, which reference arguments parse.
     for kind in ["node_class", "pool", "schedule"] {
-        let names = blocks.of(kind).filter_map(|block| block.labels.first());
+        let names = blocks
+            .of_kind(kind)
+            .filter_map(|block| block.labels.first());
         let addresses = names.map(|(name, _)| {
             let address = Value::String(format!("{kind}.{name}"));
-            (name.clone(), Some(NamedValue::plain(address)))
+            (name.clone(), Some(NamedValue::not_sensitive(address)))
         });
         scope.roots.insert(kind, addresses.collect());
     }
-    let locals: Vec<&Block> = blocks.of("locals").collect();
-    locals::resolve(reporter, evaluator, &locals, &mut scope);
-    let lowered = lower::lower(&base.seeing(&scope), blocks);
+    let locals: Vec<&Block> = blocks.of_kind("locals").collect();
+    locals::resolve_locals(reporter, evaluator, &locals, &mut scope);
+    let lowered = lower::lower_blocks(&base.with_scope(&scope), blocks);
     Config {
         polled,
         written: written.take(),
@@ -269,7 +271,12 @@ fn parse_all(
             Ok(body) => bodies.push(body),
             Err(error) => {
                 let offset = error.location().offset();
-                findings.push(syntax_hints::explain(text, index, offset, error.message()));
+                findings.push(syntax_hints::explain_error(
+                    text,
+                    index,
+                    offset,
+                    error.message(),
+                ));
             }
         }
     }
@@ -345,9 +352,9 @@ fn text_value(file: usize, name: &str, value: &str, strict: Strictness) -> Varia
 fn warn_unused(reporter: &Reporter, body: &Body) {
     let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
     for block in &body.blocks {
-        visit(block, &mut |attr_block, expr| {
+        visit_expressions(block, &mut |attr_block, expr| {
             let label = block.labels.first().map(|(label, _)| label.as_str());
-            for (root, name) in locals::named(expr) {
+            for (root, name) in locals::path_names(expr) {
                 // The validation rules of a variable do not count as a use.
                 if !(root == "var" && attr_block == "variable" && label == Some(name)) {
                     used.insert((root, name));
@@ -383,16 +390,16 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
 }
 
 /// Calls `see` with every expression of a block, and the type of the top-level block.
-fn visit<'a>(block: &'a Block, see: &mut dyn FnMut(&str, &'a Expr)) {
-    fn inner<'a>(kind: &str, body: &'a Body, see: &mut dyn FnMut(&str, &'a Expr)) {
+fn visit_expressions<'a>(block: &'a Block, see: &mut dyn FnMut(&str, &'a Expr)) {
+    fn visit_body<'a>(kind: &str, body: &'a Body, see: &mut dyn FnMut(&str, &'a Expr)) {
         for attr in &body.attrs {
             see(kind, &attr.expr);
         }
         for block in &body.blocks {
-            inner(kind, &block.body, see);
+            visit_body(kind, &block.body, see);
         }
     }
-    inner(&block.kind, &block.body, see);
+    visit_body(&block.kind, &block.body, see);
 }
 
 /// Reports if a list of diagnostics contains an error.

@@ -55,22 +55,22 @@ pub(crate) struct NoSuchCluster {
 }
 
 /// Checks a configuration, this host, and all clusters or one.
-pub(crate) async fn examine(
+pub(crate) async fn run_checks(
     wanted: &ConfigSources,
     only: Option<&str>,
     scope: &DoctorRun,
 ) -> Result<DoctorReport, NoSuchCluster> {
-    let config = match config_source::load(wanted).await {
+    let config = match config_source::load_config(wanted).await {
         Ok(config) => config,
         Err(problems) => {
-            let configuration = host_checks::refused(&problems);
+            let configuration = host_checks::invalid_config(&problems);
             return Ok(DoctorReport(vec![
                 configuration,
-                host_checks::examine(&[], scope),
+                host_checks::check_host(&[], scope),
             ]));
         }
     };
-    let configuration = host_checks::accepted(&config);
+    let configuration = host_checks::valid_config(&config);
     let names = config.clusters.iter().map(|it| it.name.to_string());
     let known: Vec<String> = names.collect();
     if only.is_some_and(|name| !known.iter().any(|it| it == name)) {
@@ -78,9 +78,11 @@ pub(crate) async fn examine(
     }
     let mut clusters = config.clusters.clone();
     clusters.retain(|cluster| only.is_none_or(|name| cluster.name.as_str() == name));
-    let mut checks = vec![configuration, host_checks::examine(&clusters, scope)];
+    let mut checks = vec![configuration, host_checks::check_host(&clusters, scope)];
     let tools = Tools::new();
-    let all = clusters.iter().map(|cluster| tools.cluster(cluster, scope));
+    let all = clusters
+        .iter()
+        .map(|cluster| tools.check_cluster(cluster, scope));
     let all = stream::iter(all).buffered(AT_ONCE);
     checks.extend(all.collect::<Vec<_>>().await);
     Ok(DoctorReport(checks))
@@ -102,23 +104,23 @@ impl Tools {
         }
     }
 
-    async fn cluster(&self, cluster: &Cluster, scope: &DoctorRun) -> Check {
-        let (mut checks, connection) = api_checks::examine(&self.drivers, cluster, scope).await;
+    async fn check_cluster(&self, cluster: &Cluster, scope: &DoctorRun) -> Check {
+        let (mut checks, connection) = api_checks::check_api(&self.drivers, cluster, scope).await;
         let client = connection.as_ref().map(|connection| &connection.client);
         let cluster_checks = async {
             match client {
                 None => Vec::new(),
-                Some(client) => cluster_checks::examine(client, cluster, scope).await,
+                Some(client) => cluster_checks::check_objects(client, cluster, scope).await,
             }
         };
         let granted = async {
             match client {
                 None => None,
-                Some(client) => Some(rbac_checks::examine(client, cluster, scope).await),
+                Some(client) => Some(rbac_checks::check_permissions(client, cluster, scope).await),
             }
         };
         #[cfg(feature = "aws")]
-        let aws = self.cloud.examine(cluster, connection.as_ref(), scope);
+        let aws = self.cloud.check_aws(cluster, connection.as_ref(), scope);
         #[cfg(not(feature = "aws"))]
         let aws = async {
             let is_ec2 =
@@ -131,18 +133,18 @@ impl Tools {
             tokio::join!(granted, cluster_checks, aws);
         checks.extend(granted);
         checks.extend(cluster_checks);
-        checks.push(scope.at_once("pools", || pools(cluster)));
+        checks.push(scope.check_now("pools", || check_pools(cluster)));
         checks.extend(aws);
         let mode = match cluster.mode {
             ManagementMode::Observe => "observed",
             ManagementMode::Manage => "managed",
         };
-        Check::of(&format!("cluster {}", cluster.name), mode, checks)
+        Check::from_parts(&format!("cluster {}", cluster.name), mode, checks)
     }
 }
 
 /// Lists the pools of a cluster and their node classes.
-fn pools(cluster: &Cluster) -> Check {
+fn check_pools(cluster: &Cluster) -> Check {
     if cluster.pools.is_empty() {
         let why = "no pool applies to this cluster, so it never gets a node";
         let fix = "add pool \"general\" {}, or list the cluster in the `clusters` of a pool";

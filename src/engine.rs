@@ -252,31 +252,31 @@ impl Engine {
 
     /// Records an event. The work is done by the next pass, which `Event::Timeout` starts at the
     /// time that [`poll_timeout`](Self::poll_timeout) returns.
-    pub fn handle(&mut self, event: Event, now: Timestamp) {
-        self.stirred(&event, now);
+    pub fn handle_event(&mut self, event: Event, now: Timestamp) {
+        self.note_changes(&event, now);
         match event {
             Event::Timeout => {
-                self.pass(now);
+                self.run_pass(now);
                 return;
             }
-            Event::ConfigChanged(cluster) => self.configured(cluster, now),
-            Event::CatalogChanged(catalog) => self.state.stock(catalog),
+            Event::ConfigChanged(cluster) => self.apply_configuration(cluster, now),
+            Event::CatalogChanged(catalog) => self.state.apply_catalog(catalog),
             Event::ClassesChanged(classes) => {
-                self.state.supply(classes);
-                self.numbers.forget();
-                self.batch.try_again(now);
+                self.state.apply_class_supplies(classes);
+                self.numbers.forget_results();
+                self.batch.plan_again_at(now);
             }
-            Event::BuffersChanged(objects) => self.declared(objects, now),
-            Event::Reset(kind, objects) => self.reset(kind, objects, now),
+            Event::BuffersChanged(objects) => self.apply_buffers(objects, now),
+            Event::Reset(kind, objects) => self.apply_listing(kind, objects, now),
             Event::Applied(object) => {
-                if !self.applied(object, now) {
+                if !self.apply_object(object, now) {
                     return;
                 }
             }
             Event::Deleted(kind, key) => {
-                self.state.views.alive(kind, now);
+                self.state.views.record_activity(kind, now);
                 if kind == ObjectKind::Pod {
-                    self.gone(&key, now);
+                    self.on_pod_deleted(&key, now);
                 }
                 self.state.objects.delete(kind, &key, now);
                 if kind == ObjectKind::Node {
@@ -284,18 +284,18 @@ impl Engine {
                 }
             }
             Event::WatchAlive(kind) => {
-                self.state.views.alive(kind, now);
+                self.state.views.record_activity(kind, now);
                 // Without this flag the event changes nothing that a pass could act on.
                 if !std::mem::take(&mut self.looking.awaits_sign) {
                     return;
                 }
             }
-            Event::WatchLost(kind, why) => self.state.views.lost(kind, why),
+            Event::WatchLost(kind, why) => self.state.views.record_failure(kind, why),
             Event::Answered(id, result) => {
                 let listing = matches!(result, CommandResult::Instances(_));
                 let notes =
                     matches!(result, CommandResult::Lease(_)).then(|| self.state.notes.clone());
-                self.answered(id, result, now);
+                self.on_command_result(id, result, now);
                 if let Some(known) = notes {
                     if self.is_ready() && known.has_same_content(&self.state.notes) {
                         return;
@@ -308,33 +308,39 @@ impl Engine {
                     return;
                 }
             }
-            Event::Interrupted(instance, notice, at) => self.notice(instance, notice, at, now),
-            Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
+            Event::Interrupted(instance, notice, at) => {
+                self.record_notice(instance, notice, at, now)
+            }
+            Event::Refused(class, refusals) => {
+                self.on_offerings_refused(class.as_ref(), &refusals, now)
+            }
             Event::FleetChanged(view) => self.fleet_changed(view, now),
-            Event::HeldDown(offerings, until) => self.held_down(offerings, until, now),
+            Event::HeldDown(offerings, until) => {
+                self.mark_unavailable_offerings(offerings, until, now)
+            }
             Event::ClockSkewed(skew) => {
                 self.looking.clock_skew = skew;
                 if skew.is_some() {
-                    self.cancel_queued("the clocks differ", |command| !command.is_look(), now);
+                    self.cancel_queued("the clocks differ", |command| !command.is_read_only(), now);
                 }
             }
         }
         self.happened = true;
-        self.withhold(now);
-        self.wake_at(self.settled(now), "the cluster changed");
+        self.cancel_during_mismatch(now);
+        self.wake_at(self.next_pass_at(now), "the cluster changed");
     }
 
     /// Records a new or changed object. Returns whether it changes anything the engine uses.
-    fn applied(&mut self, object: WatchedObject, now: Timestamp) -> bool {
-        self.state.views.alive(object.kind(), now);
+    fn apply_object(&mut self, object: WatchedObject, now: Timestamp) -> bool {
+        self.state.views.record_activity(object.kind(), now);
         // ReplicaSets change with each of their pods, but their selectors rarely do.
         if let WatchedObject::Selecting(selector) = &object
-            && self.state.objects.selectors.has(selector)
+            && self.state.objects.selectors.contains_selector(selector)
         {
             return false;
         }
         if let WatchedObject::Pod(pod) = &object {
-            self.about_to_see(pod, now);
+            self.before_pod_change(pod, now);
         }
         let before = self.state.cluster_uid();
         self.state.objects.apply(object, now);
@@ -343,25 +349,25 @@ impl Engine {
     }
 
     /// Applies a new or changed configuration.
-    fn configured(&mut self, cluster: Arc<Cluster>, now: Timestamp) {
-        let managed = self.manages();
+    fn apply_configuration(&mut self, cluster: Arc<Cluster>, now: Timestamp) {
+        let managed = self.is_managing();
         self.replace_configuration();
-        self.state.configure(cluster);
-        self.numbers.forget();
+        self.state.apply_configuration(cluster);
+        self.numbers.forget_results();
         self.hints_denied = Denied::default();
         self.buffer_statuses.denied = Denied::default();
-        self.moves.begin_anew();
+        self.moves.reset_results();
         self.state.resting.clear();
-        if !self.manages() {
+        if !self.is_managing() {
             let why = "the cluster is only observed now";
-            self.cancel_queued(why, |command| !command.is_look(), now);
+            self.cancel_queued(why, |command| !command.is_read_only(), now);
             let leaving = self.state.ledger.claims.values();
             let nodes = leaving.filter_map(|claim| self.state.node_of(claim));
             let nodes = nodes.filter(|node| node.has_disrupted_taint()).count();
             if nodes > 0 && managed {
-                self.report(Report::LeftClosed { nodes });
+                self.push_report(Report::LeftClosed { nodes });
             }
-        } else if !self.gives_hints() {
+        } else if !self.is_nominating() {
             let why = "pods are not told of their nodes any more";
             self.cancel_queued(
                 why,
@@ -373,8 +379,8 @@ impl Engine {
     }
 
     /// Returns the time of the pass that handles the current event.
-    fn settled(&self, now: Timestamp) -> Timestamp {
-        let pods = self.state.objects.waiting().len() + self.waves.count_later();
+    fn next_pass_at(&self, now: Timestamp) -> Timestamp {
+        let pods = self.state.objects.waiting_pods().len() + self.waves.count_later();
         let pods = i32::try_from(pods).unwrap_or(i32::MAX);
         let each = SETTLE_EACH.checked_mul(pods).unwrap_or(SETTLE_MAX);
         let settle = SETTLE.checked_add(each).unwrap_or(SETTLE_MAX);
@@ -409,12 +415,12 @@ impl Engine {
 
     /// Returns the optional features that are off because the API server denied a permission. Each
     /// entry names the permission to grant.
-    pub fn undone(&self) -> Vec<&'static str> {
+    pub fn disabled_features(&self) -> Vec<&'static str> {
         let nominations = "pods are not nominated for their nodes: grant patch of pods/status";
         let statuses = "the status of CapacityBuffers is not written: grant patch of \
                         capacitybuffers/status in autoscaling.x-k8s.io";
-        let nominations = self.hints_denied.holds().then_some(nominations);
-        let statuses = self.buffer_statuses.denied.holds().then_some(statuses);
+        let nominations = self.hints_denied.is_denied().then_some(nominations);
+        let statuses = self.buffer_statuses.denied.is_denied().then_some(statuses);
         nominations.into_iter().chain(statuses).collect()
     }
 
@@ -423,12 +429,12 @@ impl Engine {
         !self.flights.is_empty()
     }
 
-    fn pass(&mut self, now: Timestamp) {
+    fn run_pass(&mut self, now: Timestamp) {
         self.wake = None;
-        let still = !self.happened && !self.awaits_acts(now) && self.is_ready();
-        if still && self.sweep_alone(now) {
-            self.look(now);
-            self.read_notes(now);
+        let still = !self.happened && !self.awaits_command_results(now) && self.is_ready();
+        if still && self.run_sweep_only(now) {
+            self.check_sync(now);
+            self.read_lease(now);
             if self.is_ready() {
                 let due = self.whole_due.unwrap_or(now);
                 self.wake_at(due, "something is due");
@@ -438,49 +444,49 @@ impl Engine {
                 return;
             }
         }
-        self.whole_pass(now);
+        self.run_full_pass(now);
     }
 
     /// Runs the sweep alone if nothing else can be due. Returns false if the sweep or its results
     /// require a full pass.
-    fn sweep_alone(&mut self, now: Timestamp) -> bool {
+    fn run_sweep_only(&mut self, now: Timestamp) -> bool {
         let Some(due) = self.whole_due.filter(|due| now < *due) else {
             return false;
         };
         let reported = self.reports.len();
         if self.sweep_due.is_some_and(|at| at <= now) {
-            self.sweep(now);
+            self.disrupt_due_nodes(now);
         }
         let woken = self.wake.take().map_or(due, |(at, _)| at.min(due));
         self.whole_due = Some(woken);
         self.reports.len() == reported && self.commands.is_empty() && now < woken
     }
 
-    fn whole_pass(&mut self, now: Timestamp) {
+    fn run_full_pass(&mut self, now: Timestamp) {
         self.happened = false;
         self.sweep_due = None;
-        self.places.doubt();
+        self.places.discard_computed();
         self.state.expire(now);
-        self.forget_gone(now);
+        self.forget_deleted_objects(now);
         self.hints_denied.expire(now);
         self.buffer_statuses.denied.expire(now);
-        self.give_up_on_flights(now);
+        self.fail_overdue_commands(now);
         let before = self.wake.take();
-        self.look(now);
-        self.read_notes(now);
+        self.check_sync(now);
+        self.read_lease(now);
         let looked = std::mem::replace(&mut self.wake, before);
         if self.looking.mismatch.is_some() {
             // The fleet needs the usage of this cluster even during a mismatch.
             self.report_disruptions(now);
-            self.account(now);
-            self.wake_for_look(looked, now);
+            self.report_usage(now);
+            self.wake_for_sync_check(looked, now);
             return;
         }
         self.join_nodes(now);
         self.count_adoptable(now);
         if self.looking.ready {
             self.handle_interruptions(now);
-            self.leave_blocks(now);
+            self.disrupt_ending_blocks(now);
             if self.is_ready() {
                 self.send_nominations(now);
             }
@@ -490,31 +496,31 @@ impl Engine {
         }
         if self.is_ready() {
             self.collect_orphans(now);
-            self.adopt(now);
-            self.shut_zones(now);
-            self.sweep(now);
-            self.provision(now);
+            self.adopt_instances(now);
+            self.exclude_failing_zones(now);
+            self.disrupt_due_nodes(now);
+            self.provision_pods(now);
             self.consolidate(now);
-            self.leave_replaced(now);
+            self.disrupt_replaced_nodes(now);
             self.update_in_place(now);
             self.write_buffer_statuses(now);
             self.report_memory(now);
-            self.note_let_go(now);
+            self.record_disruptions(now);
             self.report_disruptions(now);
             self.report_held_ends(now);
             self.report_same_instances();
         }
-        self.account(now);
+        self.report_usage(now);
         self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "all is looked at");
         self.whole_due = self.wake.map(|(at, _)| at);
         // A due sweep does not require a full pass.
         self.wake_at(self.sweep_due, "a sweep is due");
-        self.wake_for_look(looked, now);
+        self.wake_for_sync_check(looked, now);
     }
 
     /// Wakes the engine for the next check of the cluster state: when one is due, or after
     /// [`IDLE`].
-    fn wake_for_look(&mut self, due: Option<(Timestamp, &'static str)>, now: Timestamp) {
+    fn wake_for_sync_check(&mut self, due: Option<(Timestamp, &'static str)>, now: Timestamp) {
         if let Some((at, why)) = due {
             self.wake_at(at, why);
         }
@@ -522,14 +528,14 @@ impl Engine {
     }
 
     /// Removes entries about objects that no longer exist.
-    fn forget_gone(&mut self, now: Timestamp) {
+    fn forget_deleted_objects(&mut self, now: Timestamp) {
         let (pods, claims) = (&self.state.objects.pods, &self.state.ledger.claims);
         self.observed_pods
             .retain(|key| pods.contains_key(key) || buffer_of(key).is_some());
         self.observed_leaving.retain(|id| claims.contains_key(id));
         self.unbinding.retain(|key, _| pods.contains_key(key));
         self.replacements.expire(now);
-        self.moves.retain(|id| claims.contains_key(id));
+        self.moves.retain_claims(|id| claims.contains_key(id));
 
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
         let gone_nodes = &mut self.looking.gone_nodes;
@@ -557,18 +563,18 @@ impl Engine {
         at.is_some()
     }
 
-    fn manages(&self) -> bool {
+    fn is_managing(&self) -> bool {
         self.state.cluster.mode == ManagementMode::Manage
     }
 
     /// Returns whether the engine nominates nodes for pending pods.
-    fn gives_hints(&self) -> bool {
+    fn is_nominating(&self) -> bool {
         self.state.cluster.placement_hints == PlacementHints::On
-            && !self.hints_denied.holds()
-            && self.manages()
+            && !self.hints_denied.is_denied()
+            && self.is_managing()
     }
 
-    fn report(&mut self, report: Report) {
+    fn push_report(&mut self, report: Report) {
         self.reports.push_back(report);
     }
 
@@ -581,13 +587,18 @@ impl Engine {
         self.commands = kept;
         for act in taken {
             let (kind, text) = (FailureKind::Withdrawn, why.to_owned());
-            self.answered(act.id, CommandResult::Failed { kind, text }, now);
+            self.on_command_result(act.id, CommandResult::Failed { kind, text }, now);
         }
     }
 
     /// Queues a command. The caller has checked that the cluster is managed if the command changes
     /// anything.
-    fn issue(&mut self, command: Command, kind: CommandPurpose, now: Timestamp) -> CommandId {
+    fn queue_command(
+        &mut self,
+        command: Command,
+        kind: CommandPurpose,
+        now: Timestamp,
+    ) -> CommandId {
         self.last_command += 1;
         let id = CommandId(self.last_command);
         let (name, since) = (command.name(), now);
@@ -611,23 +622,23 @@ impl Engine {
         self.commands.len() - self.commands.partition_point(others)
     }
 
-    fn reset(&mut self, kind: ObjectKind, objects: Vec<WatchedObject>, now: Timestamp) {
+    fn apply_listing(&mut self, kind: ObjectKind, objects: Vec<WatchedObject>, now: Timestamp) {
         let before = self.state.cluster_uid();
-        let mut known = self.state.objects.count(kind);
+        let mut known = self.state.objects.object_count(kind);
         let mut vanished = self.state.objects.reset(kind, objects, now);
         // Objects that are missing from both an earlier incomplete listing and this one are still
         // in doubt.
         let doubted = self.looking.doubts.remove(&kind).unwrap_or_default();
         known += doubted.len();
         let doubted = doubted.into_iter();
-        vanished.extend(doubted.filter(|(key, _)| !self.state.objects.has(kind, key)));
+        vanished.extend(doubted.filter(|(key, _)| !self.state.objects.contains_object(kind, key)));
         let count = vanished.len();
         let probed = matches!(kind, ObjectKind::Pod | ObjectKind::Node);
-        if self.state.views.listed(kind, known, count, now) && probed {
+        if self.state.views.record_listing(kind, known, count, now) && probed {
             self.looking.doubts.insert(kind, vanished);
         } else {
             self.looking.probing.remove(&kind);
-            self.state.views.believe(kind);
+            self.state.views.mark_complete(kind);
         }
         *self.looking.resets.entry(kind).or_insert(0) += 1;
         self.check_cluster_uid(before, now);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disruption::budgets::rate_shut;
+use crate::disruption::budgets::rate_allows_at;
 use crate::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
 use crate::engine::event::Event;
 use crate::fleet::member::Member;
@@ -24,7 +24,7 @@ use crate::model::cluster::Cluster;
 use crate::model::fleet::{ClaimUsage, FleetLimits, FleetView, GrantRequest, OtherClusters};
 use crate::model::id::{ClaimId, ClusterName};
 use crate::model::instance::UnavailableKey;
-use crate::model::pool::{Budget, Limits, Reason, names};
+use crate::model::pool::{Budget, Limits, Reason, applies_to_reason};
 use crate::model::quantity::{Resources, display_amount};
 
 /// How long the other clusters wait for a managed cluster that has never reported its usage. An
@@ -73,7 +73,7 @@ impl Fleet {
 
     /// A new engine starts for a cluster. It gets no grants before it has reported its usage. The
     /// usage of the previous engine counts until then.
-    pub fn rejoin(&mut self, cluster: &ClusterName, now: Timestamp) {
+    pub fn on_engine_start(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             (member.speaks, member.view) = (false, None);
             self.notify_all(now);
@@ -81,7 +81,7 @@ impl Fleet {
     }
 
     /// An event did not reach its cluster and is sent again.
-    pub fn missed(&mut self, cluster: &ClusterName, now: Timestamp) {
+    pub fn on_event_missed(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = None;
             self.schedule_notifications(now);
@@ -94,14 +94,14 @@ impl Fleet {
             .members
             .get(cluster)
             .and_then(|member| member.view.clone());
-        view.or_else(|| self.view(cluster, now).map(Arc::new))
+        view.or_else(|| self.view_for(cluster, now).map(Arc::new))
     }
 
     /// Processes a command of an engine. The result is one of the events.
-    pub fn handle(&mut self, cluster: &ClusterName, issued: IssuedCommand, now: Timestamp) {
-        self.ring(now);
+    pub fn handle_command(&mut self, cluster: &ClusterName, issued: IssuedCommand, now: Timestamp) {
+        self.notify_due(now);
         let answer = match issued.command {
-            Command::RequestGrant(request) => self.ask(cluster, *request, now),
+            Command::RequestGrant(request) => self.request_grant(cluster, *request, now),
             Command::RequestDisruption { claim, reason } => {
                 self.request_disruption(cluster, claim, reason, now)
             }
@@ -112,7 +112,9 @@ impl Fleet {
                 self.schedule_notifications(now);
                 CommandResult::Done
             }
-            Command::ReportUsage { whole, claims } => self.account(cluster, whole, claims, now),
+            Command::ReportUsage { whole, claims } => {
+                self.record_usage(cluster, whole, claims, now)
+            }
             Command::MarkUnavailable { what, until } => {
                 self.hold_down(cluster, &what, until, now);
                 CommandResult::Done
@@ -131,7 +133,7 @@ impl Fleet {
         self.events.pop_front()
     }
 
-    /// When [`ring`](Self::ring) must be called.
+    /// When [`notify_due`](Self::ring) must be called.
     pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
         let waited = self
             .members
@@ -142,7 +144,7 @@ impl Fleet {
     }
 
     /// Notifies clusters of changes when due.
-    pub fn ring(&mut self, now: Timestamp) {
+    pub fn notify_due(&mut self, now: Timestamp) {
         let mut until = self
             .members
             .values()
@@ -157,31 +159,33 @@ impl Fleet {
     }
 
     /// Total capacity and nodes of a cluster.
-    pub fn held(&self, cluster: &ClusterName) -> (Resources, usize) {
+    pub fn total_usage(&self, cluster: &ClusterName) -> (Resources, usize) {
         let member = self.members.get(cluster);
         member.map(|member| member.sum.clone()).unwrap_or_default()
     }
 
-    fn ask(
+    fn request_grant(
         &mut self,
         cluster: &ClusterName,
         request: GrantRequest,
         now: Timestamp,
     ) -> CommandResult {
-        let refusal = self.refusal(cluster, &request, now).map(|why| (why, false));
+        let refusal = self
+            .grant_denial(cluster, &request, now)
+            .map(|why| (why, false));
         let Some((why, used_up)) =
             refusal.or_else(|| Some((self.used_up(cluster, &request)?, true)))
         else {
             if let Some(member) = self.members.get_mut(cluster) {
-                member.hold(request.claim, Some(request.holding));
+                member.set_grant(request.claim, Some(request.holding));
             }
             self.schedule_notifications(now);
             return CommandResult::Granted;
         };
-        self.denied(cluster, why, used_up, now)
+        self.deny_request(cluster, why, used_up, now)
     }
 
-    fn denied(
+    fn deny_request(
         &mut self,
         cluster: &ClusterName,
         why: String,
@@ -189,7 +193,7 @@ impl Fleet {
         now: Timestamp,
     ) -> CommandResult {
         self.views += 1;
-        let view = Arc::new(self.view(cluster, now).unwrap_or_default());
+        let view = Arc::new(self.view_for(cluster, now).unwrap_or_default());
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = Some(view.clone());
         }
@@ -204,8 +208,8 @@ impl Fleet {
         reason: Reason,
         now: Timestamp,
     ) -> CommandResult {
-        if let Some(why) = self.keeps(cluster, &claim, reason, now) {
-            return self.denied(cluster, why, false, now);
+        if let Some(why) = self.disruption_denial(cluster, &claim, reason, now) {
+            return self.deny_request(cluster, why, false, now);
         }
         let member = self.members.get_mut(cluster);
         if let Some(disruption_usage) = member.and_then(|member| member.disruption_usage.as_mut()) {
@@ -217,7 +221,7 @@ impl Fleet {
     }
 
     /// Why the disruption of a node is denied.
-    fn keeps(
+    fn disruption_denial(
         &self,
         cluster: &ClusterName,
         claim: &ClaimId,
@@ -248,14 +252,14 @@ impl Fleet {
                 disruption_usage.leaving.remove(claim);
                 disruption_usage.let_go.remove(claim);
             }
-            all.add(&disruption_usage);
+            all.add_usage(&disruption_usage);
         }
         let mut budgets = self.limits.budgets.iter();
-        budgets.find_map(|budget| shut(budget, &all, reason, now))
+        budgets.find_map(|budget| budget_denial(budget, &all, reason, now))
     }
 
     /// Why a claim is denied.
-    fn refusal(
+    fn grant_denial(
         &self,
         cluster: &ClusterName,
         request: &GrantRequest,
@@ -268,12 +272,12 @@ impl Fleet {
         {
             return Some("the cluster has not reported its resources yet".to_owned());
         }
-        if let Some(closed) = self.closed(now) {
+        if let Some(closed) = self.closed_reason(now) {
             return Some(closed);
         }
         let (mut used, mut nodes) = (Resources::default(), 0_usize);
         for member in self.members.values() {
-            let (capacity, count) = member.counted();
+            let (capacity, count) = member.counted_usage();
             used.add(&capacity);
             nodes = nodes.saturating_add(count);
         }
@@ -281,7 +285,7 @@ impl Fleet {
         let before = self
             .members
             .get(cluster)
-            .and_then(|member| member.holding(&request.claim));
+            .and_then(|member| member.grant_of(&request.claim));
         if let Some(before) = before {
             used.subtract(&before.capacity);
             nodes -= 1;
@@ -314,9 +318,9 @@ impl Fleet {
             .members
             .values()
             .filter(|member| member.market == asker.market)
-            .map(|member| member.taken(id))
+            .map(|member| member.reserved_instances(id))
             .sum();
-        let before = asker.holding(&request.claim);
+        let before = asker.grant_of(&request.claim);
         let previous = before.and_then(|grant| grant.reservation.as_ref());
         let taken = taken - usize::from(previous.is_some_and(|previous| previous.id == id));
         let count = reservation.count;
@@ -325,7 +329,7 @@ impl Fleet {
     }
 
     /// Why all requests are denied now: the usage of a cluster is not known.
-    fn closed(&self, now: Timestamp) -> Option<String> {
+    fn closed_reason(&self, now: Timestamp) -> Option<String> {
         let (name, _) = self.members.iter().find(|(_, member)| {
             let awaited = member.awaited_until();
             awaited.is_some_and(|until| until > now)
@@ -336,7 +340,7 @@ impl Fleet {
         ))
     }
 
-    fn account(
+    fn record_usage(
         &mut self,
         cluster: &ClusterName,
         whole: bool,
@@ -352,10 +356,10 @@ impl Fleet {
             };
         };
         if whole {
-            member.forget();
+            member.clear_usage();
         }
         for (claim, holding) in claims {
-            member.hold(claim, holding);
+            member.set_grant(claim, holding);
         }
         let new = whole && !std::mem::replace(&mut member.speaks, true);
         let first = whole && !std::mem::replace(&mut member.known, true);
@@ -418,7 +422,7 @@ impl Fleet {
     }
 
     /// The view for a cluster. `None` if it shares nothing with other clusters.
-    fn view(&self, cluster: &ClusterName, now: Timestamp) -> Option<FleetView> {
+    fn view_for(&self, cluster: &ClusterName, now: Timestamp) -> Option<FleetView> {
         let member = self.members.get(cluster)?;
         let mut others = self.members.iter().filter(|(name, _)| *name != cluster);
         let limited = self.limits.limits != Limits::default();
@@ -431,15 +435,15 @@ impl Fleet {
         let all = others
             .clone()
             .filter_map(|(_, member)| member.disruption_usage.as_ref());
-        all.for_each(|usage| on_disruptions_reported.add(usage));
-        let others: Vec<_> = others.map(|(_, other)| other.counted()).collect();
+        all.for_each(|usage| on_disruptions_reported.add_usage(usage));
+        let others: Vec<_> = others.map(|(_, other)| other.counted_usage()).collect();
         Some(FleetView {
             number: self.views,
             limits: self.limits.limits.clone(),
             share: self
                 .limits
-                .share(others.iter().map(|(used, nodes)| (&**used, *nodes))),
-            closed: self.closed(now),
+                .cluster_share(others.iter().map(|(used, nodes)| (&**used, *nodes))),
+            closed: self.closed_reason(now),
             budgets: self.limits.budgets.clone(),
             others: on_disruptions_reported,
         })
@@ -459,7 +463,7 @@ impl Fleet {
         self.views += 1;
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
         for name in names {
-            let view = self.view(&name, now).map(Arc::new);
+            let view = self.view_for(&name, now).map(Arc::new);
             let Some(member) = self.members.get_mut(&name) else {
                 continue;
             };
@@ -476,8 +480,13 @@ impl Fleet {
 }
 
 /// Why a budget allows no further disruption, if so.
-fn shut(budget: &Budget, all: &OtherClusters, reason: Reason, now: Timestamp) -> Option<String> {
-    let allowed = budget.allowed(reason, all.nodes, now)?;
+fn budget_denial(
+    budget: &Budget,
+    all: &OtherClusters,
+    reason: Reason,
+    now: Timestamp,
+) -> Option<String> {
+    let allowed = budget.allowed_nodes(reason, all.nodes, now)?;
     if all.disrupted >= allowed {
         return Some(format!(
             "the disruption budget of the fleet allows {allowed} node(s) at a time"
@@ -487,10 +496,10 @@ fn shut(budget: &Budget, all: &OtherClusters, reason: Reason, now: Timestamp) ->
     let gone: Vec<Timestamp> = all
         .let_go
         .iter()
-        .filter(|disruption| names(&budget.reasons, disruption.1))
+        .filter(|disruption| applies_to_reason(&budget.reasons, disruption.1))
         .map(|disruption| disruption.0)
         .collect();
-    let until = rate_shut(rate, &gone, now)?;
+    let until = rate_allows_at(rate, &gone, now)?;
     Some(format!(
         "the disruption budget of the fleet is used up ({rate}), until {until}"
     ))

@@ -25,7 +25,7 @@ use std::ops::RangeInclusive;
 use crate::kubernetes_convert::api_types::{self as json, LabelSelector, Meta};
 use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::id::{NodeName, ObjectKey};
-use crate::model::labels::{REGION, ZONE, normalized};
+use crate::model::labels::{REGION, ZONE, normalized_key};
 use crate::model::node::{CONDITIONS_MAX, ConditionStatus, Node, NodeCondition};
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
@@ -46,7 +46,7 @@ pub const OLDEST: u32 = 29;
 pub const TESTED: RangeInclusive<u32> = 35..=37;
 
 /// The range [`TESTED`] for messages.
-pub fn tested() -> String {
+pub fn tested_versions() -> String {
     format!("1.{} to 1.{}", TESTED.start(), TESTED.end())
 }
 
@@ -61,7 +61,7 @@ pub(crate) trait Convert {
     fn convert(self) -> WatchedObject;
 }
 
-fn key(meta: Meta) -> ObjectKey {
+fn object_key(meta: Meta) -> ObjectKey {
     ObjectKey {
         namespace: meta.namespace,
         name: meta.name,
@@ -72,19 +72,19 @@ impl Convert for json::Pod {
     const NOUN: ObjectKind = ObjectKind::Pod;
 
     fn convert(self) -> WatchedObject {
-        WatchedObject::Pod(Box::new(pod::pod(self)))
+        WatchedObject::Pod(Box::new(pod::convert_pod(self)))
     }
 }
 
 /// Converts a pod, for lists that contain only pods.
 #[cfg(feature = "daemon")]
-pub(crate) fn pod(pod: json::Pod) -> Pod {
-    pod::pod(pod)
+pub(crate) fn convert_pod(pod: json::Pod) -> Pod {
+    pod::convert_pod(pod)
 }
 
 /// Volumes attached to one node.
 #[cfg(feature = "daemon")]
-pub(crate) fn attachments(
+pub(crate) fn attachments_of_node(
     all: impl Iterator<Item = json::VolumeAttachment>,
     node: &str,
 ) -> Vec<Attachment> {
@@ -101,7 +101,7 @@ pub(crate) fn broken_pod(namespace: &str, name: &str, why: &str) -> WatchedObjec
     WatchedObject::Pod(Box::new(Pod {
         key: ObjectKey::new(namespace, name),
         unschedulable: true,
-        defects: vec![pod::clip(why)],
+        defects: vec![pod::clip_text(why)],
         ..Pod::default()
     }))
 }
@@ -121,7 +121,12 @@ impl Convert for json::Node {
             annotations: self.metadata.annotations.0,
             finalizers: self.metadata.finalizers,
             node_claim: node_claim(self.metadata.owner_references),
-            taints: self.spec.taints.into_iter().filter_map(taint).collect(),
+            taints: self
+                .spec
+                .taints
+                .into_iter()
+                .filter_map(convert_taint)
+                .collect(),
             unschedulable: self.spec.unschedulable,
             has_kubelet: !self.status.node_info.kubelet_version.is_empty(),
             ready: self
@@ -129,9 +134,9 @@ impl Convert for json::Node {
                 .conditions
                 .iter()
                 .any(|it| it.kind == "Ready" && it.status == "True"),
-            conditions: conditions(self.status.conditions),
-            capacity: amounts(&self.status.capacity),
-            allocatable: amounts(&self.status.allocatable),
+            conditions: node_conditions(self.status.conditions),
+            capacity: node_resources(&self.status.capacity),
+            allocatable: node_resources(&self.status.allocatable),
         }))
     }
 }
@@ -143,7 +148,7 @@ fn node_claim(owners: Vec<json::OwnerReference>) -> Option<String> {
 }
 
 /// Conditions of a node that have a transition time, up to a maximum number.
-fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
+fn node_conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
     all.into_iter()
         .filter_map(|condition| {
             Some(NodeCondition {
@@ -157,7 +162,7 @@ fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
 }
 
 /// Converts a taint. `None` for an effect that kube-scheduler does not know.
-fn taint(taint: json::Taint) -> Option<Taint> {
+fn convert_taint(taint: json::Taint) -> Option<Taint> {
     let effect = Effect::parse(&taint.effect)?;
     Some(Taint {
         key: taint.key,
@@ -167,11 +172,13 @@ fn taint(taint: json::Taint) -> Option<Taint> {
 }
 
 /// Resources of a node. An invalid quantity counts as zero, so that no pod is scheduled to it.
-fn amounts(quantities: &Quantities) -> Resources {
+fn node_resources(quantities: &Quantities) -> Resources {
     let mut resources = Resources::default();
     for (name, quantity) in quantities.iter() {
         // If the quantity is invalid, the resource remains zero, as intended.
-        resources.set(name, &quantity.0).unwrap_or_default();
+        resources
+            .set_quantity(name, &quantity.0)
+            .unwrap_or_default();
     }
     resources
 }
@@ -181,8 +188,8 @@ impl Convert for json::DaemonSet {
 
     fn convert(self) -> WatchedObject {
         WatchedObject::DaemonSet(Box::new(DaemonSet {
-            template: pod::template(&self.metadata, self.spec.template),
-            key: key(self.metadata),
+            template: pod::convert_template(&self.metadata, self.spec.template),
+            key: object_key(self.metadata),
         }))
     }
 }
@@ -191,12 +198,12 @@ impl Convert for json::PodDisruptionBudget {
     const NOUN: ObjectKind = ObjectKind::Pdb;
 
     fn convert(self) -> WatchedObject {
-        WatchedObject::Pdb(pdb::pdb(self))
+        WatchedObject::Pdb(pdb::convert_pdb(self))
     }
 }
 
 /// Requirements that match no object, because no label has an empty key.
-fn nothing() -> Requirements {
+fn match_nothing() -> Requirements {
     let mut requirements = Requirements::default();
     requirements.add("", Requirement::exists());
     requirements
@@ -220,7 +227,7 @@ impl Convert for json::PersistentVolumeClaim {
                 .access_modes
                 .iter()
                 .any(|mode| mode == "ReadWriteOncePod"),
-            key: key(self.metadata),
+            key: object_key(self.metadata),
         })
     }
 }
@@ -237,7 +244,7 @@ impl Convert for json::PersistentVolume {
             _ => String::new(),
         };
         WatchedObject::Volume(Volume {
-            node_affinity: volume_places(&self),
+            node_affinity: volume_locations(&self),
             driver,
             is_local: source.local.is_some() || source.host_path.is_some(),
             deleting: self.metadata.deletion_timestamp.is_some(),
@@ -248,18 +255,21 @@ impl Convert for json::PersistentVolume {
 
 /// Node requirements of a volume, from its affinity and its labels. Zone and region labels restrict
 /// a volume as affinity does (kube-scheduler's VolumeZone). They may contain several values.
-fn volume_places(volume: &json::PersistentVolume) -> Vec<Requirements> {
+fn volume_locations(volume: &json::PersistentVolume) -> Vec<Requirements> {
     let mut places = Vec::new();
     if let Some(required) = &volume.spec.node_affinity.required {
-        let terms = required.node_selector_terms.iter().map(selector::term);
+        let terms = required
+            .node_selector_terms
+            .iter()
+            .map(selector::convert_term);
         places.extend(terms.flatten().flatten().take(PLACES_MAX));
         if places.is_empty() {
-            places.push(nothing());
+            places.push(match_nothing());
         }
     }
     let mut labels = Requirements::default();
     for (key, value) in &volume.metadata.labels {
-        if matches!(normalized(key), ZONE | REGION) {
+        if matches!(normalized_key(key), ZONE | REGION) {
             labels.add(key, Requirement::is_in(value.split("__")));
         }
     }
@@ -366,8 +376,8 @@ macro_rules! selecting {
             fn convert(self) -> WatchedObject {
                 WatchedObject::Selecting(WorkloadSelector {
                     kind: Self::NOUN,
-                    selector: selector::selector(&self.spec.into()).unwrap_or_default(),
-                    key: key(self.metadata),
+                    selector: selector::convert_selector(&self.spec.into()).unwrap_or_default(),
+                    key: object_key(self.metadata),
                 })
             }
         }

@@ -31,14 +31,14 @@ use jiff::Timestamp;
 
 use crate::coordination::lease_annotations::DisruptionRecord;
 use crate::disruption::budgets::Budgets;
-use crate::disruption::cluster_health::ailing;
+use crate::disruption::cluster_health::excess_unready;
 use crate::disruption::consolidation;
-use crate::disruption::drift::drifted;
-use crate::disruption::eligibility::takes_again;
+use crate::disruption::drift::select_drifted;
+use crate::disruption::eligibility::next_reopening;
 use crate::disruption::emptiness::empty_nodes;
-use crate::disruption::expiry::expired;
-use crate::disruption::repair::broken;
-use crate::disruption::static_scale_down::surplus;
+use crate::disruption::expiry::select_expired;
+use crate::disruption::repair::select_unhealthy;
+use crate::disruption::static_scale_down::select_surplus;
 pub use crate::disruption::verdict::next_due;
 use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::buffer_object::BufferRooms;
@@ -47,9 +47,9 @@ use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::blocked_by_terminating::place_stuck;
 use crate::plan::buffers::plan_buffer_capacity;
-use crate::plan::projection::{ahead, give};
-use crate::plan::separate_spread::or_apart;
-use crate::scheduling::static_pools::{Shortfall, replicas};
+use crate::plan::projection::{assign_to_claims, with_claims};
+use crate::plan::separate_spread::prefer_separated;
+use crate::scheduling::static_pools::{Shortfall, plan_replicas};
 use crate::scheduling::{NewNodeClaim, UnschedulablePod, solve};
 use crate::state::State;
 use crate::state::candidates::{Candidate, DisruptionView, NodeHealth};
@@ -134,7 +134,7 @@ impl Plan {
     }
 
     /// Returns the pods that the plan schedules.
-    pub fn pods(&self) -> HashSet<&PodKey> {
+    pub fn scheduled_pods(&self) -> HashSet<&PodKey> {
         let placed = self.placed.iter().flat_map(|(_, pods)| pods);
         placed
             .chain(self.launches.iter().flat_map(|launch| &launch.pods))
@@ -143,7 +143,7 @@ impl Plan {
 
     /// Returns how many nodes are eligible for a reason, including those kept because of other
     /// nodes or for a limited time.
-    pub fn eligible(&self, reason: Reason) -> usize {
+    pub fn eligible_nodes(&self, reason: Reason) -> usize {
         let leave = self
             .retire
             .iter()
@@ -155,10 +155,10 @@ impl Plan {
 
 /// Plans capacity for static pools first, then for pending pods, then for buffers.
 pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
-    let (mut launches, mut short) = replicas(snapshot, now);
-    let coming = ahead(snapshot, &launches);
-    let solution = or_apart(solve(&coming, now), &coming, now);
-    let mut placed = give(solution.placed, &mut launches, snapshot);
+    let (mut launches, mut short) = plan_replicas(snapshot, now);
+    let coming = with_claims(snapshot, &launches);
+    let solution = prefer_separated(solve(&coming, now), &coming, now);
+    let mut placed = assign_to_claims(solution.placed, &mut launches, snapshot);
     launches.extend(solution.claims);
     place_stuck(snapshot, &mut launches, &mut placed, now);
     let room = plan_buffer_capacity(snapshot, &launches, &placed, now);
@@ -173,11 +173,11 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
         room: room.counts,
         ..Plan::default()
     };
-    audit::audit(listed(plan, snapshot), snapshot)
+    audit::audit(with_list_prices(plan, snapshot), snapshot)
 }
 
 /// Replaces overlay prices by list prices: overlays affect planning, not reported cost.
-fn listed(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
+fn with_list_prices(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     for (offering, price) in plan
         .launches
         .iter_mut()
@@ -193,23 +193,27 @@ fn listed(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
 /// Selects unhealthy, empty, surplus, drifted and expired nodes, each for the first applicable
 /// reason. Source of the order: spec/disruption.md §1.8. Selects none if too many nodes are not
 /// ready.
-pub fn sweep(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
+pub fn select_disruptions(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
     let mut budgets = Budgets::new(disruption_view, now);
-    let (broken, mut kept) = broken(disruption_view, &mut budgets, now);
+    let (broken, mut kept) = select_unhealthy(disruption_view, &mut budgets, now);
     let (empty, more) = empty_nodes(disruption_view, &mut budgets, now);
     kept.extend(more);
-    let (mut surplus, cancel) = surplus(disruption_view);
+    let (mut surplus, cancel) = select_surplus(disruption_view);
     if let Some(unaccepted) = disruption_view.unaccepted {
         kept.extend(surplus.drain(..).map(|candidate| {
-            RetainedNode::new(candidate, Reason::Surplus, Verdict::held(unaccepted))
+            RetainedNode::new(
+                candidate,
+                Reason::Surplus,
+                Verdict::approval_pending(unaccepted),
+            )
         }));
     }
     for candidate in &surplus {
-        budgets.let_go(candidate);
+        budgets.force_acquire(candidate);
     }
-    let (drifted, more) = drifted(disruption_view, &mut budgets, now);
+    let (drifted, more) = select_drifted(disruption_view, &mut budgets, now);
     kept.extend(more);
-    let (expired, more) = expired(disruption_view, &mut budgets, now);
+    let (expired, more) = select_expired(disruption_view, &mut budgets, now);
     kept.extend(more);
     let mut retire: Vec<PlannedTermination> = Vec::new();
     for (reason, nodes) in [
@@ -228,7 +232,7 @@ pub fn sweep(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
     let mut nodes = BTreeSet::new();
     retire.retain(|planned| nodes.insert(planned.node.clone()));
     kept.retain(|node| !nodes.contains(&node.node));
-    let ailing = ailing(disruption_view);
+    let ailing = excess_unready(disruption_view);
     if let Some(health) = ailing {
         kept.extend(retire.drain(..).map(|termination| RetainedNode {
             node: termination.node,
@@ -253,7 +257,7 @@ pub fn consolidate(
     field: &WhatIf<'_>,
     now: Timestamp,
 ) -> Plan {
-    if let Some(health) = ailing(disruption_view) {
+    if let Some(health) = excess_unready(disruption_view) {
         let candidates = disruption_view.candidates.iter();
         let kept = candidates.map(|candidate| {
             RetainedNode::new(candidate, Reason::Underutilized, Verdict::Health(health))
@@ -279,18 +283,18 @@ pub fn consolidate(
         placed: found.placed,
         saves: Price::new(found.saves).unwrap_or_default(),
         kept,
-        takes_again: takes_again(disruption_view, now),
+        takes_again: next_reopening(disruption_view, now),
         ..Plan::default()
     };
-    listed(plan, &field.snapshot)
+    with_list_prices(plan, &field.snapshot)
 }
 
 /// The full plan including consolidation, for display. Nodes disrupted for other reasons accept no
 /// pods, and nodes that accept pods are not consolidated.
-pub fn foreseen(state: &State, now: Timestamp) -> Plan {
+pub fn full_plan(state: &State, now: Timestamp) -> Plan {
     let mut disruption_view = state.disruption_view(now);
     let snapshot = state.snapshot(now);
-    let mut plan = whole(&snapshot, &disruption_view, now);
+    let mut plan = plan_without_consolidation(&snapshot, &disruption_view, now);
     let leaving = node_names(&plan.retire);
     let taking: BTreeSet<NodeRef> = plan.placed.iter().map(|placed| placed.0.clone()).collect();
     let initialized = disruption_view
@@ -318,7 +322,7 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
         candidate.nominated |= taking.contains(&NodeRef::Node(candidate.node.name.clone()));
     }
     disruption_view.held.clone_from(&plan.held);
-    let mut field = state.field(now);
+    let mut field = state.what_if(now);
     for room in &mut field.snapshot.rooms {
         let is_leaving = matches!(&room.host, NodeRef::Node(node) if leaving.contains(node));
         room.open &= !is_leaving && !taking.contains(&room.host);
@@ -348,7 +352,7 @@ fn node_names(retire: &[PlannedTermination]) -> BTreeSet<NodeName> {
 
 /// The full plan without budgets. It shows the total savings that are reached step by step while
 /// budgets limit each pass.
-pub fn unbudgeted(state: &State, now: Timestamp) -> Plan {
+pub fn plan_without_budgets(state: &State, now: Timestamp) -> Plan {
     let mut state = state.clone();
     let cluster = Arc::make_mut(&mut state.cluster);
     cluster.disruption.budgets.clear();
@@ -358,11 +362,11 @@ pub fn unbudgeted(state: &State, now: Timestamp) -> Plan {
     if let Some(view) = &mut state.fleet {
         Arc::make_mut(view).budgets.clear();
     }
-    foreseen(&state, now)
+    full_plan(&state, now)
 }
 
 /// Returns the lowest total price of these claims.
-pub fn cost(claims: &[NewNodeClaim]) -> Price {
+pub fn lowest_total_price(claims: &[NewNodeClaim]) -> Price {
     claims
         .iter()
         .filter_map(|claim| claim.offerings.first().map(|(_, price)| *price))
@@ -371,12 +375,12 @@ pub fn cost(claims: &[NewNodeClaim]) -> Price {
 
 /// Provisioning and disruption without consolidation, for display. Nodes that pending pods will use
 /// are not disrupted as empty, and surplus nodes accept no pods.
-pub fn whole(
+pub fn plan_without_consolidation(
     snapshot: &Snapshot<'_>,
     disruption_view: &DisruptionView<'_>,
     now: Timestamp,
 ) -> Plan {
-    let (surplus, _) = surplus(disruption_view);
+    let (surplus, _) = select_surplus(disruption_view);
     let leaving: BTreeSet<NodeRef> = surplus
         .into_iter()
         .map(|candidate| NodeRef::Node(candidate.node.name.clone()))
@@ -398,7 +402,7 @@ pub fn whole(
         kept,
         ailing,
         ..
-    } = sweep(&disruption_view, now);
+    } = select_disruptions(&disruption_view, now);
     retire.retain(|termination| {
         let host = NodeRef::Node(termination.node.clone());
         !plan.placed.iter().any(|(placed, _)| *placed == host)

@@ -49,7 +49,7 @@ pub(crate) trait Provider: Send + Sync {
     /// Registers the cluster, or its changed configuration. The provider sends available offerings
     /// and instance events to `events`, which is `None` while another host is the leader. A
     /// provider without such data sends nothing.
-    fn attend(
+    fn register_cluster(
         &self,
         _cluster: Arc<Cluster>,
         _events: Option<mpsc::Sender<Event>>,

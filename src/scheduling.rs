@@ -51,18 +51,18 @@ use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::reservation::Reservation;
-use crate::scheduling::attempt::settled;
+use crate::scheduling::attempt::best_attempt;
 use crate::scheduling::diagnose::Diagnosis;
 use crate::scheduling::domains::DomainSet;
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::offerings_of;
-use crate::scheduling::packing::launch_options::{LaunchQuery, Ledgers, Scratch, sum};
+use crate::scheduling::packing::launch_options::{LaunchQuery, Ledgers, Scratch, total_requests};
 use crate::scheduling::problem::{PodClass, Problem};
 use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::solution_cost::SolutionCost;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
-use crate::scheduling::supply::daemon_overhead::floored;
+use crate::scheduling::supply::daemon_overhead::without_negatives;
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::Topology;
@@ -175,7 +175,7 @@ pub struct PoolRejection {
 
 impl PoolRejection {
     /// The no in words, with the numbers in it.
-    pub fn text(&self) -> String {
+    pub fn rejection_text(&self) -> String {
         self.miss.text()
     }
 }
@@ -206,7 +206,7 @@ pub struct Solution {
 
 impl Solution {
     /// Adds unschedulable pods.
-    fn with(mut self, unplaced: Vec<UnschedulablePod>) -> Self {
+    fn with_unscheduled(mut self, unplaced: Vec<UnschedulablePod>) -> Self {
         self.unplaced.extend(unplaced);
         self.unplaced.sort_by(|one, other| one.pod.cmp(&other.pod));
         self
@@ -219,19 +219,19 @@ const GANG_ROUNDS_MAX: usize = 8;
 /// Schedules every pending pod of the snapshot. It returns a solution for any input, independent of
 /// the input order.
 pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
-    let (mut sound, mut unplaced) = sound(snapshot);
-    let mut solution = placed(&sound, snapshot, now);
+    let (mut sound, mut unplaced) = split_valid(snapshot);
+    let mut solution = place_pods(&sound, snapshot, now);
     // Gangs are scheduled completely or not at all. Without incomplete gangs, others may have more
     // capacity.
     for round in 0..=GANG_ROUNDS_MAX {
-        let mut short = gangs::short(snapshot, &sound, &solution);
+        let mut short = gangs::incomplete_gangs(snapshot, &sound, &solution);
         if short.is_empty() {
             break;
         }
         if round == GANG_ROUNDS_MAX {
             let gangs = sound.iter().filter_map(|pod| pod.gang_key());
             let text = "not analyzed: too many gangs cannot be scheduled completely";
-            short.extend(gangs.map(|gang| (gang, RejectionDetail::told(text))));
+            short.extend(gangs.map(|gang| (gang, RejectionDetail::from_message(text))));
         }
         // Pods of the gang that were unschedulable themselves keep their own reasons, too.
         let reasons_of: BTreeMap<PodKey, Arc<[PoolRejection]>> = solution
@@ -243,57 +243,64 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
             let Some(miss) = pod.gang_key().and_then(|gang| short.get(&gang)) else {
                 return true;
             };
-            let mut rejected = alone(pod, RejectionCode::Gang, miss.clone());
+            let mut rejected = rejected_pod(pod, RejectionCode::Gang, miss.clone());
             let known = reasons_of.get(&pod.key).into_iter();
             let others = known.flat_map(|reasons| reasons.iter());
             rejected.reasons = rejected.reasons.iter().chain(others).cloned().collect();
             unplaced.push(rejected);
             false
         });
-        solution = placed(&sound, snapshot, now);
+        solution = place_pods(&sound, snapshot, now);
     }
-    solution.with(unplaced)
+    solution.with_unscheduled(unplaced)
 }
 
 /// Returns the cost of the solution and, if requested, the same solution as [`solve`]. Computing
 /// only the cost is cheaper.
-pub fn weigh(
+pub fn solve_if_wanted(
     snapshot: &Snapshot<'_>,
     now: Timestamp,
     mut is_wanted: impl FnMut(&SolutionCost) -> bool,
 ) -> (SolutionCost, Option<Solution>) {
-    let (sound, unplaced) = sound(snapshot);
+    let (sound, unplaced) = split_valid(snapshot);
     if sound.iter().any(|pod| pod.gang.is_some()) {
         let solution = solve(snapshot, now);
         return (
-            SolutionCost::of(&solution, &snapshot.pending),
+            SolutionCost::from_solution(&solution, &snapshot.pending),
             Some(solution),
         );
     }
     let mut weight = SolutionCost::default();
-    let solution = place(&sound, snapshot, now, &mut |problem, packed| {
+    let solution = place_if_wanted(&sound, snapshot, now, &mut |problem, packed| {
         weight = SolutionCost::new(problem, packed);
         let others = unplaced.iter().map(|rejected| rejected.pod.clone());
         weight.left.extend(others);
         is_wanted(&weight)
     });
-    (weight, solution.map(|solution| solution.with(unplaced)))
+    (
+        weight,
+        solution.map(|solution| solution.with_unscheduled(unplaced)),
+    )
 }
 
 /// Splits pods into valid ones and rejected ones.
-fn sound<'a>(snapshot: &Snapshot<'a>) -> (Vec<&'a Pod>, Vec<UnschedulablePod>) {
+fn split_valid<'a>(snapshot: &Snapshot<'a>) -> (Vec<&'a Pod>, Vec<UnschedulablePod>) {
     let mut unplaced = Vec::new();
     let mut sound = Vec::with_capacity(snapshot.pending.len());
     for pod in &snapshot.pending {
-        match unsound(pod, snapshot) {
-            Some((code, text)) => unplaced.push(alone(pod, code, RejectionDetail::told(&text))),
+        match invalid_reason(pod, snapshot) {
+            Some((code, text)) => unplaced.push(rejected_pod(
+                pod,
+                code,
+                RejectionDetail::from_message(&text),
+            )),
             None => sound.push(*pod),
         }
     }
     (sound, unplaced)
 }
 
-fn alone(pod: &Pod, code: RejectionCode, miss: RejectionDetail) -> UnschedulablePod {
+fn rejected_pod(pod: &Pod, code: RejectionCode, miss: RejectionDetail) -> UnschedulablePod {
     UnschedulablePod {
         pod: pod.key.clone(),
         reasons: [PoolRejection {
@@ -306,16 +313,16 @@ fn alone(pod: &Pod, code: RejectionCode, miss: RejectionDetail) -> Unschedulable
 }
 
 /// The order in which existing nodes are filled.
-fn turn(room: &ExistingNode) -> (bool, bool, &NodeRef) {
+fn fill_order_key(room: &ExistingNode) -> (bool, bool, &NodeRef) {
     (!room.initialized, room.idle, &room.host)
 }
 
-fn placed(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
-    place(pods, snapshot, now, &mut |_, _| true).unwrap_or_default()
+fn place_pods(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
+    place_if_wanted(pods, snapshot, now, &mut |_, _| true).unwrap_or_default()
 }
 
 /// Schedules pods, and assigns them to nodes if `is_wanted` accepts the cost.
-fn place(
+fn place_if_wanted(
     pods: &[&Pod],
     snapshot: &Snapshot<'_>,
     now: Timestamp,
@@ -323,11 +330,11 @@ fn place(
 ) -> Option<Solution> {
     let problem = Problem::new(pods, snapshot);
     let mut rooms: Vec<&ExistingNode> = snapshot.rooms.iter().collect();
-    rooms.sort_by(|one, other| turn(one).cmp(&turn(other)));
-    let standing = packing::initial_topology::standing(&problem, snapshot);
+    rooms.sort_by(|one, other| fill_order_key(one).cmp(&fill_order_key(other)));
+    let standing = packing::initial_topology::standing_terms(&problem, snapshot);
     let topology = Topology::new(&problem, &standing);
-    let board = packing::initial_topology::board(&problem, &topology, &rooms, snapshot);
-    let templates = scheduler::templates(&problem, snapshot, now);
+    let board = packing::initial_topology::initial_state(&problem, &topology, &rooms, snapshot);
+    let templates = scheduler::node_templates(&problem, snapshot, now);
     let hosts = NodeConstraintTable::new(&problem, &topology, &board, &DaemonCounts::new());
     let keys = topology.pinned_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
@@ -343,12 +350,12 @@ fn place(
         daemon_overheads: vec![OnceCell::new(); cells.all.len()],
     };
     let (fewer_per_host, with_daemons);
-    let packer = scheduler::pack(&context, &rooms, snapshot, board.clone());
-    let mut best = settled(packer, &board);
+    let packer = scheduler::pack_all(&context, &rooms, snapshot, board.clone());
+    let mut best = best_attempt(packer, &board);
     // Hosts with matching DaemonSet pods may not exceed the skew either, so they take fewer pods if
     // the emptiest host has no such pods.
     let daemon_overheads = packing::initial_topology::daemon_counts(&topology, &templates);
-    if best.left() > 0 && !daemon_overheads.is_empty() {
+    if best.unscheduled_pods() > 0 && !daemon_overheads.is_empty() {
         fewer_per_host = NodeConstraintTable::new(&problem, &topology, &board, &daemon_overheads);
         with_daemons = PackingContext {
             hosts: &fewer_per_host,
@@ -356,15 +363,15 @@ fn place(
             daemon_overheads: context.daemon_overheads.clone(),
             ..context
         };
-        let packer = scheduler::pack(&with_daemons, &rooms, snapshot, board.clone());
-        let other = settled(packer, &board);
-        if other.left() < best.left() {
+        let packer = scheduler::pack_all(&with_daemons, &rooms, snapshot, board.clone());
+        let other = best_attempt(packer, &board);
+        if other.unscheduled_pods() < best.unscheduled_pods() {
             best = other;
         }
     }
-    if best.packer.may_level() {
-        let packer = even_spread::pack(&context, &rooms, snapshot, board.clone());
-        let other = packer.map(|packer| settled(packer, &board));
+    if best.packer.may_spread_evenly() {
+        let packer = even_spread::pack_evenly(&context, &rooms, snapshot, board.clone());
+        let other = packer.map(|packer| best_attempt(packer, &board));
         best = other
             .filter(|other| other.packer.is_better_than(&best.packer))
             .unwrap_or(best);
@@ -376,23 +383,25 @@ fn place(
     let mut deal = PodAssigner {
         rows: &offerings.rows,
         scheduling: &snapshot.cluster.scheduling,
-        queues: problem.classes.iter().map(queue).collect(),
+        queues: problem.classes.iter().map(bind_queue).collect(),
         dealt: vec![0; problem.classes.len()],
     };
-    let mut solution = deal.all(&packed, &rooms, &best.turns);
+    let mut solution = deal.assign_pods(&packed, &rooms, &best.turns);
     let reasons = Diagnosis::new(&context, &packed, &rooms, snapshot.holds, best.bound);
-    solution.unplaced.extend(deal.unplaced(&packed, reasons));
+    solution
+        .unplaced
+        .extend(deal.unscheduled_pods(&packed, reasons));
     Some(solution)
 }
 
-fn keys(pods: &[&Pod]) -> Vec<PodKey> {
+fn pod_keys(pods: &[&Pod]) -> Vec<PodKey> {
     let mut keys: Vec<PodKey> = pods.iter().map(|pod| pod.key.clone()).collect();
     keys.sort_unstable();
     keys
 }
 
 /// Returns why a pod is rejected before scheduling.
-fn unsound(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(RejectionCode, String)> {
+fn invalid_reason(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(RejectionCode, String)> {
     if !pod.defects.is_empty() {
         return Some((RejectionCode::InvalidPod, pod.defects.join("; ")));
     }
@@ -407,7 +416,7 @@ fn unsound(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(RejectionCode, String)
 
 /// Returns the pods of a class in the likely order of kube-scheduler, so that pods that must be
 /// bound first are bound first; otherwise by key.
-fn queue<'a>(class: &PodClass<'a>) -> Vec<&'a Pod> {
+fn bind_queue<'a>(class: &PodClass<'a>) -> Vec<&'a Pod> {
     let mut pods = class.pods.clone();
     pods.sort_by_key(|pod| pod.version);
     pods
@@ -422,7 +431,7 @@ struct PodAssigner<'d> {
 }
 
 impl<'d> PodAssigner<'d> {
-    fn pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
+    fn take_pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
         let pending = &self.queues[class][self.dealt[class]..];
         let count = pending
             .len()
@@ -432,7 +441,7 @@ impl<'d> PodAssigner<'d> {
     }
 
     /// Assigns pods to every placement step.
-    fn all(
+    fn assign_pods(
         &mut self,
         packed: &PackingState<'_, '_>,
         rooms: &[&ExistingNode],
@@ -441,14 +450,14 @@ impl<'d> PodAssigner<'d> {
         let mut sites: Vec<Vec<&Pod>> = vec![Vec::new(); rooms.len() + packed.opened.len()];
         let mut order = Vec::new();
         for turn in turns {
-            let pods = self.pods(turn.class, turn.pods);
+            let pods = self.take_pods(turn.class, turn.pods);
             order.extend(pods.iter().map(|pod| pod.key.clone()));
             sites[turn.site].extend(pods);
         }
         let mut placed = Vec::new();
         for (room, pods) in rooms.iter().zip(&sites) {
             if !pods.is_empty() {
-                placed.push((room.host.clone(), keys(pods)));
+                placed.push((room.host.clone(), pod_keys(pods)));
             }
         }
         let mut ledgers = packed.ledgers.clone();
@@ -463,8 +472,9 @@ impl<'d> PodAssigner<'d> {
                 Ok(claim) => claims.push(claim),
                 Err(miss) => {
                     let pods = pods.iter();
-                    unplaced
-                        .extend(pods.map(|pod| alone(pod, RejectionCode::MinValues, miss.clone())));
+                    unplaced.extend(
+                        pods.map(|pod| rejected_pod(pod, RejectionCode::MinValues, miss.clone())),
+                    );
                 }
             }
         }
@@ -491,11 +501,11 @@ impl<'d> PodAssigner<'d> {
     ) -> Result<NewNodeClaim, RejectionDetail> {
         let template = &packed.templates[opened.template];
         let OpenedNode { claim, .. } = opened;
-        let variety = MinValues::of(template, self.scheduling.min_values);
+        let variety = MinValues::from_template(template, self.scheduling.min_values);
         let rows = offerings_of(&packed.lots, self.rows, &claim.parts);
-        let sum = sum(&packed.lots, &claim.parts);
+        let sum = total_requests(&packed.lots, &claim.parts);
         let query = LaunchQuery::new(template, &variety, &rows, &sum);
-        let mut ledger = ledgers.of(opened.template);
+        let mut ledger = ledgers.ledger_for(opened.template);
         let (offerings, types) = query.launch_options(
             claim.shape,
             claim.price,
@@ -512,33 +522,38 @@ impl<'d> PodAssigner<'d> {
             let key = key.to_owned();
             return Err(RejectionDetail::Values { key, least, count });
         }
-        ledgers.put(opened.template, ledger);
-        let mut requests = daemons(template, &types);
+        ledgers.set_ledger(opened.template, ledger);
+        let mut requests = least_daemon_requests(template, &types);
         for pod in pods {
-            requests.add(&floored(&pod.requests));
+            requests.add(&without_negatives(&pod.requests));
         }
-        let mut labels = template.labels(&rows);
+        let mut labels = template.labels_to_set(&rows);
         let reservation = planned
             .reservation
             .map(|reservation| &template.reservations[reservation]);
-        labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
+        labels.extend(
+            reservation
+                .map(Reservation::node_labels)
+                .into_iter()
+                .flatten(),
+        );
         Ok(NewNodeClaim {
             pool: template.pool.name.clone(),
             offerings,
             labels,
             requests,
-            pods: keys(pods),
+            pods: pod_keys(pods),
         })
     }
 
-    fn unplaced(
+    fn unscheduled_pods(
         &mut self,
         packed: &PackingState<'_, '_>,
         reasons: Diagnosis<'_, '_, '_>,
     ) -> Vec<UnschedulablePod> {
         let mut unplaced = Vec::new();
-        for (class, reasons) in reasons.all() {
-            for pod in self.pods(class, packed.left[class]) {
+        for (class, reasons) in reasons.into_rejections() {
+            for pod in self.take_pods(class, packed.left[class]) {
                 unplaced.push(UnschedulablePod {
                     pod: pod.key.clone(),
                     reasons: reasons.clone(),
@@ -550,7 +565,7 @@ impl<'d> PodAssigner<'d> {
 }
 
 /// Returns the lowest DaemonSet requests over these types. Source: spec/scheduling.md §2.9.
-fn daemons(template: &NodeTemplate<'_>, types: &[usize]) -> Resources {
+fn least_daemon_requests(template: &NodeTemplate<'_>, types: &[usize]) -> Resources {
     let mut requests = types
         .iter()
         .map(|at| &template.shapes[*at].overhead.requests);

@@ -63,10 +63,10 @@ use crate::model::requirement::Requirement;
 use crate::model::watched_object::ObjectKind;
 use crate::sim::cloud::{Cloud, CloudSettings};
 use crate::sim::cluster::SimCluster;
-use crate::sim::event_queue::{Timers, later};
+use crate::sim::event_queue::{Timers, time_after};
 use crate::sim::faults::{CommandTrip, Cut, FaultPlan, ScheduledFault};
 use crate::sim::invariants::{Checker, GroundTruth, Invariant, Violation};
-use crate::sim::rng::{between, stream};
+use crate::sim::rng::{duration_between, random_stream};
 use crate::sim::scenario::{ReclaimCount, Scenario};
 use crate::sim::summary::{FixedFleet, SAMPLE, Summary, percentile};
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
@@ -95,8 +95,9 @@ impl Setup {
                 || config.pools.iter().any(|pool| {
                     pool.requirements.iter().all(|(key, wanted)| {
                         let values = shape.requirements.get(key).and_then(Requirement::values);
-                        values.is_none_or(|values| values.iter().any(|value| wanted.has(value)))
-                            || wanted.allows_absence()
+                        values.is_none_or(|values| {
+                            values.iter().any(|value| wanted.allows_value(value))
+                        }) || wanted.allows_absence()
                     })
                 })
         });
@@ -188,9 +189,9 @@ impl World {
         let scenario = Arc::clone(&setup.scenario);
         let (start, end) = (scenario.start, scenario.end);
         let faults = if faults {
-            FaultPlan::drawn(seed, start, end)
+            FaultPlan::from_seed(seed, start, end)
         } else {
-            FaultPlan::none(seed)
+            FaultPlan::without_faults(seed)
         };
         let ms = SignedDuration::from_millis;
         let settings = CloudSettings {
@@ -208,7 +209,7 @@ impl World {
             cluster: SimCluster::new(&scenario.workloads, seed),
             cloud: Cloud::new(Arc::clone(&setup.catalog), settings),
         };
-        let watches = SimWatches::new(scene.config.kinds());
+        let watches = SimWatches::new(scene.config.watched_kinds());
         let fixed = FixedFleet::new(setup.catalog.get(scenario.fixed_type.as_str()));
         let mut world = Self {
             setup,
@@ -229,42 +230,42 @@ impl World {
             for_fleet: VecDeque::new(),
             spins: (start, 0),
             rush: (start, 0),
-            lags: stream(seed, "world/lags"),
-            picks: stream(seed, "world/picks"),
+            lags: random_stream(seed, "world/lags"),
+            picks: random_stream(seed, "world/picks"),
         };
-        world.foresee(&scenario);
-        world.settle_foreign();
+        world.schedule_known_events(&scenario);
+        world.create_foreign();
         world
     }
 
     /// Schedules all events that are known in advance.
-    fn foresee(&mut self, scenario: &Scenario) {
-        self.timers.at(scenario.start, ScheduledEvent::Start);
-        self.timers.at(scenario.start, ScheduledEvent::Sample);
+    fn schedule_known_events(&mut self, scenario: &Scenario) {
+        self.timers.add_at(scenario.start, ScheduledEvent::Start);
+        self.timers.add_at(scenario.start, ScheduledEvent::Sample);
         for (every, of_places) in [(BOOKMARKS.0, true), (BOOKMARKS.1, false)] {
             let due = ScheduledEvent::Bookmarks { of_places };
-            self.timers.after(scenario.start, every, due);
+            self.timers.add_after(scenario.start, every, due);
         }
         for (index, shortage) in scenario.shortages.iter().enumerate() {
             let begin = ScheduledEvent::Shortage(index, true);
-            self.timers.at(shortage.from, begin);
+            self.timers.add_at(shortage.from, begin);
             if let Some(until) = shortage.until {
                 let end = ScheduledEvent::Shortage(index, false);
-                self.timers.at(until, end);
+                self.timers.add_at(until, end);
             }
         }
         for interruption in &scenario.interruptions {
             let due = ScheduledEvent::Interrupt(interruption.count, interruption.within);
-            self.timers.at(interruption.at, due);
+            self.timers.add_at(interruption.at, due);
         }
         for (index, outage) in scenario.outages.iter().enumerate() {
-            self.timers.at(outage.from, ScheduledEvent::Lose(index));
+            self.timers.add_at(outage.from, ScheduledEvent::Lose(index));
         }
         for (index, (at, _)) in self.setup.reloads.iter().enumerate() {
-            self.timers.at(*at, ScheduledEvent::Reload(index));
+            self.timers.add_at(*at, ScheduledEvent::Reload(index));
         }
         for (at, mishap) in self.faults.scheduled_faults() {
-            self.timers.at(*at, ScheduledEvent::Happen(*mishap));
+            self.timers.add_at(*at, ScheduledEvent::Happen(*mishap));
         }
     }
 
@@ -274,7 +275,7 @@ impl World {
     }
 
     /// The actual state of cluster and cloud.
-    pub fn scene(&self) -> &GroundTruth {
+    pub fn ground_truth(&self) -> &GroundTruth {
         &self.scene
     }
 
@@ -299,9 +300,9 @@ impl World {
     }
 
     /// Applies an external change to the cluster now.
-    pub fn meddle(&mut self, change: impl FnOnce(&mut SimCluster, Timestamp)) {
+    pub fn change_cluster(&mut self, change: impl FnOnce(&mut SimCluster, Timestamp)) {
         change(&mut self.scene.cluster, self.now);
-        self.spread_news();
+        self.route_changes();
     }
 
     /// Executes the next event and returns its time. `None` after the end of the scenario.
@@ -310,21 +311,21 @@ impl World {
         self.now = self.now.max(next);
         let now = self.now;
         if self.timers.next_at().is_some_and(|at| at <= now) {
-            while let Some((_, due)) = self.timers.due(now) {
-                self.happen(due);
+            while let Some((_, due)) = self.timers.pop_due(now) {
+                self.handle_event(due);
             }
         } else if self.scene.cloud.next_at().is_some_and(|at| at <= now) {
-            for event in self.scene.cloud.advance(now) {
-                self.cloud_event(event);
+            for event in self.scene.cloud.run_due(now) {
+                self.on_cloud_event(event);
             }
         } else if self.scene.cluster.next_at().is_some_and(|at| at <= now) {
-            self.scene.cluster.advance(now);
-        } else if let Some(delivery) = self.watches.deliver(now) {
-            self.hear(delivery.event);
+            self.scene.cluster.run_due(now);
+        } else if let Some(delivery) = self.watches.next_delivery(now) {
+            self.deliver_to_engine(delivery.event);
         } else {
-            self.wake();
+            self.wake_engine();
         }
-        self.spread_news();
+        self.route_changes();
         Some(now)
     }
 
@@ -342,15 +343,15 @@ impl World {
 
     /// Runs the scenario to its end, then until the state must be stable, and checks that it is.
     /// Returns all violations.
-    pub fn finish(&mut self) -> &[Violation] {
+    pub fn run_and_check(&mut self) -> &[Violation] {
         self.run();
-        self.limit = later(self.setup.scenario.end, self.setup.scenario.settle);
+        self.limit = time_after(self.setup.scenario.end, self.setup.scenario.settle);
         self.run();
-        let acts_before = self.checker.acts();
-        self.limit = later(self.limit, self.setup.scenario.calm);
+        let acts_before = self.checker.command_count();
+        self.limit = time_after(self.limit, self.setup.scenario.calm);
         self.run();
-        let acts = self.checker.acts() - acts_before;
-        self.checker.settled(&self.scene, acts, self.now);
+        let acts = self.checker.command_count() - acts_before;
+        self.checker.check_settled(&self.scene, acts, self.now);
         self.check_foreign();
         self.checker.violations()
     }
@@ -370,37 +371,41 @@ impl World {
         .min()
     }
 
-    fn happen(&mut self, due: ScheduledEvent) {
+    fn handle_event(&mut self, due: ScheduledEvent) {
         match due {
-            ScheduledEvent::Arrive(life, issued, trip) => self.arrive(life, *issued, trip),
+            ScheduledEvent::Arrive(life, issued, trip) => {
+                self.on_command_arrival(life, *issued, trip)
+            }
             ScheduledEvent::Answer(life, id, answer) if life == self.life => {
-                self.hear(Event::Answered(id, *answer));
+                self.deliver_to_engine(Event::Answered(id, *answer));
             }
             ScheduledEvent::Answer(..) => {}
             // The queue delivers again until the daemon receives the event.
             ScheduledEvent::Tell(event, until) if self.engine.is_none() && self.now < until => {
                 self.set_timer(REDELIVERY, ScheduledEvent::Tell(event, until));
             }
-            ScheduledEvent::Tell(event, _) => self.hear(*event),
-            ScheduledEvent::Untaint(node) => self.untaint(&node),
-            ScheduledEvent::Register(instance) => self.register_anew(&instance),
-            ScheduledEvent::Happen(mishap) => self.go_wrong(mishap),
-            ScheduledEvent::WatchBack(kind, cut, since) => self.watch_back(kind, cut, since),
+            ScheduledEvent::Tell(event, _) => self.deliver_to_engine(*event),
+            ScheduledEvent::Untaint(node) => self.remove_taint(&node),
+            ScheduledEvent::Register(instance) => self.register_again(&instance),
+            ScheduledEvent::Happen(mishap) => self.inject_fault(mishap),
+            ScheduledEvent::WatchBack(kind, cut, since) => {
+                self.restart_broken_watch(kind, cut, since)
+            }
             ScheduledEvent::Start => self.start_daemon(),
-            ScheduledEvent::Bookmarks { of_places } => self.bookmarks(of_places),
-            ScheduledEvent::Shortage(index, begins) => self.shortage(index, begins),
-            ScheduledEvent::Interrupt(count, within) => self.storm(count, within),
-            ScheduledEvent::Interrupted => self.take_back(1),
-            ScheduledEvent::Lose(outage) => self.lose_zone(outage),
-            ScheduledEvent::Reload(index) => self.reload(index),
-            ScheduledEvent::Restock(keys) => self.restock(keys),
-            ScheduledEvent::Accept => self.accept(),
+            ScheduledEvent::Bookmarks { of_places } => self.send_bookmarks(of_places),
+            ScheduledEvent::Shortage(index, begins) => self.apply_shortage(index, begins),
+            ScheduledEvent::Interrupt(count, within) => self.schedule_interruptions(count, within),
+            ScheduledEvent::Interrupted => self.interrupt_spot(1),
+            ScheduledEvent::Lose(outage) => self.fail_zone(outage),
+            ScheduledEvent::Reload(index) => self.apply_reload(index),
+            ScheduledEvent::Restock(keys) => self.restore_offerings(keys),
+            ScheduledEvent::Accept => self.approve_held(),
             ScheduledEvent::Sample => {
                 let remaining = self.setup.scenario.end.duration_since(self.now);
                 self.fixed
-                    .sample(&self.scene, SAMPLE.min(remaining).max(SignedDuration::ZERO));
-                self.checker.stranded(&self.scene, self.now);
-                self.checker.forgotten(&self.scene, self.now);
+                    .add_sample(&self.scene, SAMPLE.min(remaining).max(SignedDuration::ZERO));
+                self.checker.check_stranded(&self.scene, self.now);
+                self.checker.check_progress(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {
                     self.set_timer(SAMPLE, ScheduledEvent::Sample);
                 }
@@ -409,12 +414,12 @@ impl World {
     }
 
     /// Sends bookmarks to the watches of pods and nodes, or to all other watches.
-    fn bookmarks(&mut self, of_places: bool) {
-        for kind in self.setup.config.kinds() {
+    fn send_bookmarks(&mut self, of_places: bool) {
+        for kind in self.setup.config.watched_kinds() {
             if matches!(kind, ObjectKind::Pod | ObjectKind::Node) == of_places {
                 let event = Event::WatchAlive(*kind);
                 self.watches
-                    .tell(*kind, event, self.now, SignedDuration::ZERO);
+                    .send_change(*kind, event, self.now, SignedDuration::ZERO);
             }
         }
         let every = if of_places { BOOKMARKS.0 } else { BOOKMARKS.1 };
@@ -431,12 +436,12 @@ impl World {
             .seed
             .wrapping_add(self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.engine = Some(Engine::new(engine_seed));
-        self.note(TimelineFact::Started);
-        self.hear(Event::ConfigChanged(Arc::clone(&self.setup.config)));
-        self.hear(Event::CatalogChanged(Arc::clone(&self.setup.catalog)));
-        self.hear(Event::BuffersChanged(Vec::new()));
-        for kind in self.setup.config.kinds() {
-            let wait = self.lag(20, 600);
+        self.note_fact(TimelineFact::Started);
+        self.deliver_to_engine(Event::ConfigChanged(Arc::clone(&self.setup.config)));
+        self.deliver_to_engine(Event::CatalogChanged(Arc::clone(&self.setup.catalog)));
+        self.deliver_to_engine(Event::BuffersChanged(Vec::new()));
+        for kind in self.setup.config.watched_kinds() {
+            let wait = self.draw_lag(20, 600);
             self.list_kind(*kind, None, wait);
         }
     }
@@ -447,28 +452,28 @@ impl World {
             return;
         }
         self.life += 1;
-        self.watches.end();
+        self.watches.end_all();
         self.cuts.clear();
         self.for_fleet.clear();
         let picks = &mut self.picks;
         self.timers
             .retain(|due| !matches!(due, ScheduledEvent::Arrive(..)) || picks.bool());
-        self.note(TimelineFact::Stopped);
+        self.note_fact(TimelineFact::Stopped);
     }
 
     /// Applies a configuration change.
-    fn reload(&mut self, index: usize) {
+    fn apply_reload(&mut self, index: usize) {
         let Some((_, config)) = self.setup.reloads.get(index).cloned() else {
             return;
         };
         self.setup.config = Arc::clone(&config);
         self.scene.config = Arc::clone(&config);
-        self.note(TimelineFact::Reloaded);
-        self.hear(Event::ConfigChanged(config));
+        self.note_fact(TimelineFact::Reloaded);
+        self.deliver_to_engine(Event::ConfigChanged(config));
     }
 
     fn list_kind(&mut self, kind: ObjectKind, cut: Option<(Cut, Timestamp)>, wait: SignedDuration) {
-        let mut objects = self.scene.cluster.store().list(kind);
+        let mut objects = self.scene.cluster.store().list_kind(kind);
         let listing = match cut {
             Some((cut, since)) => {
                 fault_injection::cut_off(&mut objects, cut, since, &mut self.picks)
@@ -477,21 +482,21 @@ impl World {
         };
         let event = Event::Reset(kind, objects);
         self.watches
-            .list(event, kind, listing, later(self.now, wait));
+            .start_listing(event, kind, listing, time_after(self.now, wait));
     }
 
     /// Sends an event to the engine and executes its commands.
-    fn hear(&mut self, event: Event) {
+    fn deliver_to_engine(&mut self, event: Event) {
         let now = self.now;
         let Some(engine) = &mut self.engine else {
             return;
         };
-        self.checker.told(&event, now);
-        engine.handle(event, now);
-        self.collect();
+        self.checker.on_event(&event, now);
+        engine.handle_event(event, now);
+        self.collect_outputs();
     }
 
-    fn wake(&mut self) {
+    fn wake_engine(&mut self) {
         let (at, count) = self.spins;
         self.spins = if at == self.now {
             (at, count + 1)
@@ -501,39 +506,39 @@ impl World {
         if self.spins.1 == SPINS_MAX {
             let timeout = self.engine.as_ref().and_then(Engine::poll_timeout);
             let text = format!("woken without end: {}", timeout.map_or("", |(_, why)| why));
-            self.checker.fault(Invariant::Spin, self.now, text);
+            self.checker.add_violation(Invariant::Spin, self.now, text);
             self.stop_daemon();
             return;
         }
-        self.hear(Event::Timeout);
+        self.deliver_to_engine(Event::Timeout);
     }
 
     /// Collects commands and reports of the engine.
-    fn collect(&mut self) {
+    fn collect_outputs(&mut self) {
         while let Some(issued) = self.engine.as_mut().and_then(Engine::next_command) {
-            self.send(issued);
+            self.send_command(issued);
         }
         while let Some(report) = self.engine.as_mut().and_then(Engine::next_report) {
-            self.tell(report);
+            self.record_report(report);
         }
     }
 
     /// Schedules an event after a delay from now.
     fn set_timer(&mut self, wait: SignedDuration, due: ScheduledEvent) {
-        self.timers.after(self.now, wait, due);
+        self.timers.add_after(self.now, wait, due);
     }
 
-    fn lag(&mut self, low_ms: i64, high_ms: i64) -> SignedDuration {
+    fn draw_lag(&mut self, low_ms: i64, high_ms: i64) -> SignedDuration {
         let ms = SignedDuration::from_millis;
-        between(&mut self.lags, ms(low_ms), ms(high_ms))
+        duration_between(&mut self.lags, ms(low_ms), ms(high_ms))
     }
 
-    fn note(&mut self, fact: TimelineFact) {
+    fn note_fact(&mut self, fact: TimelineFact) {
         self.lines.push_back(TimelineEntry { at: self.now, fact });
     }
 
     fn note_fault(&mut self, text: String) {
-        self.note(TimelineFact::Fault(text));
+        self.note_fact(TimelineFact::Fault(text));
     }
 
     /// The fixed fleet for the same pods, until now.
@@ -546,16 +551,16 @@ impl World {
         let cost = self
             .scene
             .cloud
-            .all()
+            .all_instances()
             .filter(|machine| self.scene.is_ours(machine.truth()))
             .filter_map(|machine| {
                 let offering = self.scene.catalog.offering(&machine.truth().offering)?;
-                let hours = machine.billed(self.now).as_secs_f64() / 3600.0;
+                let hours = machine.billed_time(self.now).as_secs_f64() / 3600.0;
                 Some(hours * offering.price.usd_per_h())
             })
             // An empty sum would be -0.0.
             .fold(0.0, |sum, cost: f64| sum + cost);
-        let waits = self.scene.cluster.waits();
+        let waits = self.scene.cluster.bind_waits();
         let scenario = &self.setup.scenario;
         Summary {
             title: scenario.title.clone(),
@@ -570,8 +575,8 @@ impl World {
             peak: self.tally.peak,
             cost,
             fixed_type: scenario.fixed_type.clone(),
-            fixed_peak: self.fixed.peak(),
-            fixed_cost: self.fixed.cost(),
+            fixed_peak: self.fixed.peak_nodes(),
+            fixed_cost: self.fixed.total_cost(),
             evictions: self.scene.cluster.evictions(),
             refusals: self.tally.refusals,
             interruptions: self.tally.interruptions,

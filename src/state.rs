@@ -72,7 +72,7 @@ use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::watched_object::WatchedObject;
 use crate::state::candidates::{PendingApproval, RecentActions};
 use crate::state::node_claims::NodeClaims;
-use crate::state::nominations::is_over;
+use crate::state::nominations::is_nomination_over;
 use crate::state::object_cache::ObjectCache;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 use crate::state::watch_health::WatchHealth;
@@ -80,10 +80,10 @@ use crate::state::watch_health::WatchHealth;
 /// State of one cluster. Only its engine modifies it.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// The configuration in force; overlays count once [`configure`](Self::configure) sets it.
+    /// The configuration in force; overlays count once [`apply_configuration`](Self::configure) sets it.
     pub cluster: Arc<Cluster>,
     /// Instance types and prices of the provider, including reserved capacity of all node classes;
-    /// set by [`stock`](Self::stock).
+    /// set by [`apply_catalog`](Self::stock).
     pub catalog: Arc<Catalog>,
     /// Unavailable offerings.
     pub holds: UnavailableOfferings,
@@ -145,7 +145,7 @@ impl State {
     }
 
     /// Treats all initial objects as old, as a displayed plan does.
-    pub fn settle(&mut self) {
+    pub fn forget_observed_changes(&mut self) {
         self.objects.forget_changes();
         self.started = None;
     }
@@ -156,56 +156,56 @@ impl State {
     }
 
     /// Applies a changed configuration.
-    pub fn configure(&mut self, cluster: Arc<Cluster>) {
+    pub fn apply_configuration(&mut self, cluster: Arc<Cluster>) {
         self.cluster = cluster;
         self.held.clear();
-        self.see();
+        self.update_pool_catalogs();
     }
 
     /// Returns all buffers: of the configuration, then of CapacityBuffer objects.
     pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
         let declared = self.declared.iter().flatten();
-        let declared = declared.filter_map(BufferObject::wanted);
+        let declared = declared.filter_map(BufferObject::declared_buffer);
         self.cluster.buffers.iter().chain(declared)
     }
 
     /// Updates instance types and prices.
-    pub fn stock(&mut self, catalog: Arc<Catalog>) {
+    pub fn apply_catalog(&mut self, catalog: Arc<Catalog>) {
         self.plain = None;
         self.catalog = catalog;
-        self.reserve();
+        self.add_reserved_capacity();
     }
 
     /// Updates the supply of node classes. Pools of a class plan with its supply. Pools of a class
     /// that is not ready or unknown to the provider plan nothing.
-    pub fn supply(&mut self, classes: Arc<ClassSupplies>) {
-        self.classes.tell(classes);
-        self.reserve();
+    pub fn apply_class_supplies(&mut self, classes: Arc<ClassSupplies>) {
+        self.classes.set_supplies(classes);
+        self.add_reserved_capacity();
     }
 
     /// Returns whether the provider has not resolved the node classes yet.
     pub fn awaits_classes(&self) -> bool {
-        self.classes.awaits()
+        self.classes.has_unresolved()
     }
 
     /// Adds reserved capacity of all node classes to the catalog, so that its prices are known.
-    fn reserve(&mut self) {
+    fn add_reserved_capacity(&mut self) {
         let plain = self.plain.take().unwrap_or_else(|| self.catalog.clone());
-        let mut reserved = self.classes.reservations();
+        let mut reserved = self.classes.all_reservations();
         if reserved.is_empty() {
             self.catalog = plain;
         } else {
-            reserved.extend(plain.reserved());
+            reserved.extend(plain.reserved_offerings());
             self.catalog = Arc::new(plain.with_reservations(reserved));
             self.plain = Some(plain);
         }
-        self.see();
+        self.update_pool_catalogs();
     }
 
-    fn see(&mut self) {
+    fn update_pool_catalogs(&mut self) {
         let plain = self.plain.as_ref().unwrap_or(&self.catalog);
         self.overlaid =
-            PoolCatalogs::of_classes(plain, &self.catalog, &self.cluster, &self.classes);
+            PoolCatalogs::from_classes(plain, &self.catalog, &self.cluster, &self.classes);
     }
 
     /// Returns the catalog of a pool for planning. List prices are in `catalog`.
@@ -230,10 +230,14 @@ impl State {
     }
 
     /// Returns when the next offering becomes available again, or the next nomination period ends.
-    pub fn next_back(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn next_available_at(&self, now: Timestamp) -> Option<Timestamp> {
         let nominated = self.nominated.values().copied();
         let expected = nominated.filter(|until| *until > now).min();
-        let ends = [self.holds.next_end(now), expected, self.next_release(now)];
+        let ends = [
+            self.holds.next_end(now),
+            expected,
+            self.next_nomination_end(now),
+        ];
         ends.into_iter().flatten().min()
     }
 
@@ -244,12 +248,13 @@ impl State {
         self.objects.forget_gone_nodes();
         // Reschedulable pods are bound once all pods of their node are scheduled.
         let claims = self.ledger.claims.values();
-        let expired = claims.filter(|claim| !claim.pods.is_empty() && is_over(claim, now));
+        let expired =
+            claims.filter(|claim| !claim.pods.is_empty() && is_nomination_over(claim, now));
         let expired: Vec<(ClaimId, BTreeSet<PodKey>)> = expired
             .map(|claim| {
                 let pods = claim.pods.iter().filter(|key| {
                     let pod = self.objects.pods.get(*key);
-                    pod.is_some_and(|pod| !pod.is_waiting() && self.is_mover(pod, now))
+                    pod.is_some_and(|pod| !pod.is_waiting() && self.is_reschedulable(pod, now))
                 });
                 (claim.record.id.clone(), pods.cloned().collect())
             })

@@ -22,31 +22,35 @@ use crate::model::id::ClusterName;
 use crate::telemetry::cluster_collector::MetricSample;
 
 /// Logs and counts a report of an engine.
-pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
-    report_log::report(cluster, managed, report);
-    report_metrics::report(cluster, managed, report);
+pub(crate) fn record_report(cluster: &ClusterName, managed: bool, report: &Report) {
+    report_log::log_report(cluster, managed, report);
+    report_metrics::count_report(cluster, managed, report);
 }
 
 /// Records a command and its outcome.
-pub(crate) fn command(
+pub(crate) fn record_command(
     cluster: &ClusterName,
     name: &'static str,
     answer: &CommandResult,
     took: Duration,
 ) -> &'static str {
-    let outcome = outcome(answer);
+    let outcome = command_outcome(answer);
     tracing::debug!(%cluster, command = name, outcome, ?took, "command");
-    report_metrics::command(cluster, name, outcome, took);
+    report_metrics::record_command(cluster, name, outcome, took);
     outcome
 }
 
 /// Samples of the cluster state, and the blocked disruptions of managed clusters.
-pub(crate) fn samples(cluster: &ClusterName, engine: &Engine, managed: bool) -> Vec<MetricSample> {
-    let held = engine.held_back().filter(|_| managed);
-    cluster_collector::samples(cluster, engine.state(), held, report_metrics::per_node())
+pub(crate) fn cluster_samples(
+    cluster: &ClusterName,
+    engine: &Engine,
+    managed: bool,
+) -> Vec<MetricSample> {
+    let held = engine.blocked_disruptions().filter(|_| managed);
+    cluster_collector::collect_samples(cluster, engine.state(), held, report_metrics::per_node())
 }
 
-fn outcome(answer: &CommandResult) -> &'static str {
+fn command_outcome(answer: &CommandResult) -> &'static str {
     match answer {
         CommandResult::LaunchRefused(_)
         | CommandResult::EvictRefused(_)

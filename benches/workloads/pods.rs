@@ -37,7 +37,7 @@ pub fn plain(name: &str, cpu_milli: i64, memory: i64) -> Pod {
 /// labels.
 pub fn spread(topology_key: &str, selected: &Labels) -> TopologySpread {
     TopologySpread {
-        selector: Some(Selector::of_labels(selected)),
+        selector: Some(Selector::from_labels(selected)),
         topology_key: topology_key.to_owned(),
         max_skew: 1,
         min_domains: 1,
@@ -50,7 +50,7 @@ pub fn spread(topology_key: &str, selected: &Labels) -> TopologySpread {
 /// Returns an affinity term for pods with these labels in the domains of a topology key.
 pub fn term(topology_key: &str, selected: &Labels) -> PodTerm {
     PodTerm {
-        selector: Some(Selector::of_labels(selected)),
+        selector: Some(Selector::from_labels(selected)),
         namespaces: BTreeSet::from([NAMESPACE.to_owned()]),
         namespace_selector: None,
         topology_key: topology_key.to_owned(),

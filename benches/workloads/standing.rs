@@ -60,7 +60,7 @@ pub fn standing() -> Workload {
     let mut rooms = Vec::with_capacity(NODES);
     let of_pool = workload.usage.entry("default".into()).or_default();
     for (place, used) in used.iter().enumerate() {
-        let mut fitting = types.values().filter(|it| used.fit(&it.allocatable));
+        let mut fitting = types.values().filter(|it| used.fit_into(&it.allocatable));
         // The smallest fitting type has up to one core free. This one has more.
         let it = fitting
             .nth(random.usize(..3))
@@ -94,7 +94,7 @@ pub fn scattered(nodes: usize) -> (Catalog, Vec<(TypeName, Vec<Pod>)>) {
     for pods in homes {
         let mut used = Resources::default();
         pods.iter().for_each(|pod| used.add(&pod.requests));
-        let mut fitting = types.values().filter(|it| used.fit(&it.allocatable));
+        let mut fitting = types.values().filter(|it| used.fit_into(&it.allocatable));
         let it = fitting.nth(random.usize(..3));
         all.push((it.expect("a type that is large enough").name.clone(), pods));
     }

@@ -4,7 +4,7 @@
 
 use crate::bootstrap::mime::{MimePart, SHELL};
 use crate::bootstrap::node_config::NodeConfig;
-use crate::bootstrap::shell_quote::shell;
+use crate::bootstrap::shell_quote::quote_shell;
 use crate::bootstrap::{BootstrapError, mime};
 
 const FORMAT: &str = "Amazon Linux 2";
@@ -12,18 +12,21 @@ const FORMAT: &str = "Amazon Linux 2";
 /// Renders the user's parts, then the generated part.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
-    let mut parts = mime::parts(&node.class.user_data, FORMAT, |_| SHELL)?;
-    parts.push(MimePart::new(SHELL, script(node)));
-    Ok(mime::write(&parts))
+    let mut parts = mime::user_parts(&node.class.user_data, FORMAT, |_| SHELL)?;
+    parts.push(MimePart::new(SHELL, bootstrap_script(node)));
+    Ok(mime::write_archive(&parts))
 }
 
-fn script(node: &NodeConfig<'_>) -> String {
+fn bootstrap_script(node: &NodeConfig<'_>) -> String {
     let home = node.home;
-    let mut lines = vec![format!("/etc/eks/bootstrap.sh {}", shell(&home.name))];
+    let mut lines = vec![format!("/etc/eks/bootstrap.sh {}", quote_shell(&home.name))];
     // If one of them is missing, the script requests both from EKS.
     if !home.endpoint.is_empty() && !home.ca.is_empty() {
-        lines.push(format!("--apiserver-endpoint {}", shell(&home.endpoint)));
-        lines.push(format!("--b64-cluster-ca {}", shell(&home.ca)));
+        lines.push(format!(
+            "--apiserver-endpoint {}",
+            quote_shell(&home.endpoint)
+        ));
+        lines.push(format!("--b64-cluster-ca {}", quote_shell(&home.ca)));
     }
     if home.ipv6 {
         lines.push("--ip-family ipv6".to_owned());
@@ -32,7 +35,10 @@ fn script(node: &NodeConfig<'_>) -> String {
         lines.push(format!("--dns-cluster-ip '{dns}'"));
     }
     lines.push("--use-max-pods false".to_owned());
-    lines.push(format!("--kubelet-extra-args {}", shell(&node.arguments())));
+    lines.push(format!(
+        "--kubelet-extra-args {}",
+        quote_shell(&node.kubelet_extra_args())
+    ));
     if node.class.raid0 {
         lines.push("--local-disks raid0".to_owned());
     }

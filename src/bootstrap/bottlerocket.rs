@@ -35,25 +35,25 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         .parse()
         .map_err(|error: toml::de::Error| {
             // Only the message: the source excerpt may contain a secret.
-            fault(format!("it is not TOML: {}", error.message()))
+            user_data_error(format!("it is not TOML: {}", error.message()))
         })?;
-    let settings = table(&mut all, "settings")?;
-    let kubernetes = table(settings, "kubernetes")?;
-    cluster(kubernetes, node)?;
-    let labels = table(kubernetes, "node-labels")?;
+    let settings = table_entry(&mut all, "settings")?;
+    let kubernetes = table_entry(settings, "kubernetes")?;
+    set_cluster(kubernetes, node)?;
+    let labels = table_entry(kubernetes, "node-labels")?;
     for (key, value) in &node.labels {
         labels.insert(key.clone(), Value::from(value.as_str()));
     }
-    taints(kubernetes, node)?;
-    kubelet(kubernetes, node);
+    set_taints(kubernetes, node)?;
+    set_kubelet(kubernetes, node);
     if node.class.raid0 {
-        let commands = table(settings, "bootstrap-commands")?;
-        commands.insert(MOUNT.to_owned(), mount(node));
+        let commands = table_entry(settings, "bootstrap-commands")?;
+        commands.insert(MOUNT.to_owned(), mount_command(node));
     }
     Ok(all.to_string())
 }
 
-fn fault(reason: String) -> BootstrapError {
+fn user_data_error(reason: String) -> BootstrapError {
     BootstrapError::UserData {
         format: FORMAT,
         reason,
@@ -61,15 +61,15 @@ fn fault(reason: String) -> BootstrapError {
 }
 
 /// Returns the table with this name and creates it if missing.
-fn table<'a>(parent: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapError> {
+fn table_entry<'a>(parent: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapError> {
     let entry = parent.entry(name);
     let value = entry.or_insert_with(|| Value::Table(Table::new()));
     let found = value.as_table_mut();
-    found.ok_or_else(|| fault(format!("{name} is not a table")))
+    found.ok_or_else(|| user_data_error(format!("{name} is not a table")))
 }
 
-fn cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
-    let (endpoint, ca) = node.api()?;
+fn set_cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
+    let (endpoint, ca) = node.api_server()?;
     let mut settings: Vec<(&str, Value)> = vec![
         ("api-server", endpoint.into()),
         ("cluster-name", node.home.name.as_str().into()),
@@ -97,13 +97,13 @@ fn cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Bootstra
 
 /// Replaces all taints. The solver does not know any other taints and would plan pods for nodes
 /// that they do not tolerate.
-fn taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
+fn set_taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
     let mut pool_taints: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for taint in &node.taints {
         let text = format!("{}:{}", taint.value, taint.effect.as_str());
         pool_taints.entry(taint.key.clone()).or_default().push(text);
     }
-    for (key, values) in table(kubernetes, "node-taints")?.iter() {
+    for (key, values) in table_entry(kubernetes, "node-taints")?.iter() {
         let known = pool_taints.get(key).map_or(&[][..], Vec::as_slice);
         let values = match values {
             Value::Array(values) => values.as_slice(),
@@ -113,7 +113,7 @@ fn taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Bootstrap
             let text = value.as_str();
             text.is_some_and(|text| known.iter().any(|taint| taint == text))
         }) {
-            return Err(fault(format!(
+            return Err(user_data_error(format!(
                 "settings.kubernetes.node-taints has {key:?}, of which its pool knows nothing: \
                  say it there, as `taint` or `startup_taint`"
             )));
@@ -127,7 +127,7 @@ fn taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Bootstrap
     Ok(())
 }
 
-fn kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
+fn set_kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
     let config = &node.kubelet;
     let maps = [
         ("system-reserved", &config.system_reserved),
@@ -173,7 +173,7 @@ fn kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
 }
 
 /// The command that mounts local disks for containers.
-fn mount(node: &NodeConfig<'_>) -> Value {
+fn mount_command(node: &NodeConfig<'_>) -> Value {
     let init = vec!["apiclient", "ephemeral-storage", "init"];
     let mut bind = vec!["apiclient", "ephemeral-storage", "bind"];
     if !binds_by_itself(node) {
@@ -194,11 +194,11 @@ fn mount(node: &NodeConfig<'_>) -> Value {
 /// alias or name in the selector. An unknown version counts as old, because old versions need
 /// explicit directories.
 fn binds_by_itself(node: &NodeConfig<'_>) -> bool {
-    let variant = node.seed.image_name.and_then(token);
+    let variant = node.seed.image_name.and_then(image_version);
     let terms = node.class.images.iter().find_map(|term| match term {
         ImageTerm::Alias { version, .. } if version == "latest" => Some(BINDS_BY_ITSELF),
-        ImageTerm::Alias { version, .. } => parse(version.trim_start_matches('v')),
-        ImageTerm::Search { name, .. } => name.as_deref().and_then(token),
+        ImageTerm::Alias { version, .. } => parse_version(version.trim_start_matches('v')),
+        ImageTerm::Search { name, .. } => name.as_deref().and_then(image_version),
         _ => None,
     });
     variant
@@ -207,13 +207,13 @@ fn binds_by_itself(node: &NodeConfig<'_>) -> bool {
 }
 
 /// Returns the version in a name such as `bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a`.
-fn token(name: &str) -> Option<[u32; 3]> {
+fn image_version(name: &str) -> Option<[u32; 3]> {
     let mut tokens = name.split('-');
-    tokens.find_map(|token| parse(token.strip_prefix('v')?))
+    tokens.find_map(|token| parse_version(token.strip_prefix('v')?))
 }
 
 /// Parses a version of three numbers.
-fn parse(text: &str) -> Option<[u32; 3]> {
+fn parse_version(text: &str) -> Option<[u32; 3]> {
     let mut numbers = text.split('.').map(|part| part.parse().ok());
     let version = [numbers.next()??, numbers.next()??, numbers.next()??];
     numbers.next().is_none().then_some(version)

@@ -16,7 +16,7 @@ const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
 /// Returns `sha256:…` of each certificate in base64-encoded PEM.
-pub(super) fn hashes(ca: &str) -> Result<Vec<String>, BootstrapError> {
+pub(super) fn certificate_hashes(ca: &str) -> Result<Vec<String>, BootstrapError> {
     let fault = BootstrapError::Authority;
     let pem = STANDARD
         .decode(ca.trim())
@@ -46,16 +46,16 @@ pub(super) fn hashes(ca: &str) -> Result<Vec<String>, BootstrapError> {
 
 /// Returns the subject public key info of a certificate, with its tag and length.
 fn public_key(der: &[u8]) -> Option<&[u8]> {
-    let certificate = element(der, SEQUENCE)?.content;
-    let mut rest = element(certificate, SEQUENCE)?.content;
+    let certificate = der_element(der, SEQUENCE)?.content;
+    let mut rest = der_element(certificate, SEQUENCE)?.content;
     if rest.first() == Some(&VERSION) {
-        rest = element(rest, VERSION)?.rest;
+        rest = der_element(rest, VERSION)?.rest;
     }
     // Serial number, signature algorithm, issuer, validity, subject.
     for _ in 0..5 {
-        rest = element(rest, *rest.first()?)?.rest;
+        rest = der_element(rest, *rest.first()?)?.rest;
     }
-    Some(element(rest, SEQUENCE)?.whole)
+    Some(der_element(rest, SEQUENCE)?.whole)
 }
 
 /// One element of DER: tag, length, content.
@@ -65,7 +65,7 @@ struct Element<'a> {
     rest: &'a [u8],
 }
 
-fn element(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
+fn der_element(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
     let (&first_tag, after) = bytes.split_first()?;
     let (&first, after) = after.split_first()?;
     let (length, head) = match first {

@@ -20,12 +20,12 @@ pub(super) fn with_user_parts(
     script: String,
 ) -> Result<String, BootstrapError> {
     let format = node.class.bootstrap.as_str();
-    let mut parts = mime::parts(&node.class.user_data, format, |_| SHELL)?;
+    let mut parts = mime::user_parts(&node.class.user_data, format, |_| SHELL)?;
     if parts.is_empty() {
         return Ok(script);
     }
     parts.push(MimePart::new(SHELL, script));
-    Ok(mime::write(&parts))
+    Ok(mime::write_archive(&parts))
 }
 
 /// Requests the identity of the instance from IMDSv2. There is no `-x`, because it would print
@@ -57,7 +57,7 @@ pub(super) fn preamble(node: &NodeConfig<'_>) -> Result<String, BootstrapError> 
 
 /// Writes a file that only root can read, then replaces the placeholders in it. The shell expands
 /// nothing in the content.
-pub(super) fn file(path: &str, text: &str) -> String {
+pub(super) fn write_file(path: &str, text: &str) -> String {
     format!(
         "(umask 077; cat >{path} <<'{END}'\n{text}{END}\n)\n\
          sed -i \"s|{NODE_NAME}|$NODE_NAME|; s|{PROVIDER_ID}|$PROVIDER_ID|\" {path}\n"

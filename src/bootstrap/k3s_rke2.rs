@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::bootstrap::join_script::{NODE_NAME, PROVIDER_ID};
 use crate::bootstrap::node_config::NodeConfig;
-use crate::bootstrap::shell_quote::shell;
+use crate::bootstrap::shell_quote::quote_shell;
 use crate::bootstrap::{BootstrapError, join_script};
 use crate::model::node_class::bootstrap::AgentBootstrap;
 use crate::text::yaml;
@@ -60,13 +60,13 @@ impl Distribution {
         let script = format!(
             "{}mkdir -p {folder}\n{}{}",
             join_script::preamble(node)?,
-            join_script::file(&path, &self.configuration(agent, node)?),
-            self.start(agent.version.as_deref()),
+            join_script::write_file(&path, &self.agent_config(agent, node)?),
+            self.start_script(agent.version.as_deref()),
         );
         join_script::with_user_parts(node, script)
     }
 
-    fn configuration(
+    fn agent_config(
         &self,
         agent: &AgentBootstrap,
         node: &NodeConfig<'_>,
@@ -95,18 +95,18 @@ impl Distribution {
         arguments.extend(flags.iter().map(|(name, value)| format!("{name}={value}")));
         let document = json!({
             "server": server,
-            "token": node.secret()?,
+            "token": node.bootstrap_secret()?,
             "node-name": NODE_NAME,
             "node-label": labels.collect::<Vec<_>>(),
             "node-taint": node.taint_texts(),
             "kubelet-arg": arguments,
         });
         let items = document.as_object().cloned().unwrap_or_default();
-        Ok(yaml::block(&items, 0))
+        Ok(yaml::block_mapping(&items, 0))
     }
 
     /// Starts the installed agent, or installs it first.
-    fn start(&self, version: Option<&str>) -> String {
+    fn start_script(&self, version: Option<&str>) -> String {
         let (name, unit) = (self.name, self.unit);
         let (kind, agent) = self.kind;
         let baked = format!("/opt/{name}-install.sh");
@@ -120,7 +120,7 @@ impl Distribution {
                  {kind}={agent} {}={} sh \"$INSTALLER\"\n\
                  systemctl enable --now {unit}\n",
                 self.version,
-                shell(version),
+                quote_shell(version),
             ),
             None => {
                 let setup = self.skip.map(|skip| {

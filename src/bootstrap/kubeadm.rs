@@ -22,13 +22,13 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let script = format!(
         "{}{}kubeadm join --config {PATH}\nrm -f {PATH}\n",
         join_script::preamble(node)?,
-        join_script::file(PATH, &configuration(node)?)
+        join_script::write_file(PATH, &join_configuration(node)?)
     );
     join_script::with_user_parts(node, script)
 }
 
-fn configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
-    let (endpoint, ca) = node.api()?;
+fn join_configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
+    let (endpoint, ca) = node.api_server()?;
     let (host, port) = join_script::host_port(endpoint, 443);
     let taints = node.taints.iter().map(
         |taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()}),
@@ -47,7 +47,7 @@ fn configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         arguments.push(("cluster-dns", dns.join(",")));
     }
     arguments.extend(node.kubelet.flags());
-    let (version, arguments) = if minor(&node.home.version) >= LISTS_SINCE {
+    let (version, arguments) = if minor_version(&node.home.version) >= LISTS_SINCE {
         let each = arguments
             .iter()
             .map(|(name, value)| json!({"name": name, "value": value}));
@@ -64,8 +64,8 @@ fn configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         "discovery": {
             "bootstrapToken": {
                 "apiServerEndpoint": format!("{host}:{port}"),
-                "token": node.secret()?,
-                "caCertHashes": ca_cert_hash::hashes(ca)?,
+                "token": node.bootstrap_secret()?,
+                "caCertHashes": ca_cert_hash::certificate_hashes(ca)?,
             },
         },
         "nodeRegistration": {
@@ -75,11 +75,11 @@ fn configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         },
     });
     let items = document.as_object().cloned().unwrap_or_default();
-    Ok(yaml::block(&items, 0))
+    Ok(yaml::block_mapping(&items, 0))
 }
 
 /// Returns the minor version. The default is the newest version, if it cannot be read.
-fn minor(version: &str) -> u32 {
+fn minor_version(version: &str) -> u32 {
     let minor = version.split('.').nth(1);
     minor
         .and_then(|minor| minor.parse().ok())

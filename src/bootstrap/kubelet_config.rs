@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
-use crate::bootstrap::shell_quote::word;
+use crate::bootstrap::shell_quote::checked_word;
 use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext};
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, Threshold};
@@ -71,14 +71,14 @@ impl KubeletConfig {
             cluster_dns,
             max_pods: kubelet.max_pods.map_or(seed.max_pods, i64::from),
             pods_per_core: kubelet.pods_per_core,
-            system_reserved: reserved(&kubelet.system_reserved),
-            kube_reserved: reserved(&kubelet.kube_reserved),
-            eviction_hard: thresholds(&kubelet.eviction_hard),
-            eviction_soft: thresholds(&kubelet.eviction_soft),
+            system_reserved: reserved_texts(&kubelet.system_reserved),
+            kube_reserved: reserved_texts(&kubelet.kube_reserved),
+            eviction_hard: threshold_texts(&kubelet.eviction_hard),
+            eviction_soft: threshold_texts(&kubelet.eviction_soft),
             eviction_soft_grace_period: kubelet
                 .eviction_soft_grace_period
                 .iter()
-                .map(|(signal, period)| (signal.as_str().to_owned(), duration(*period)))
+                .map(|(signal, period)| (signal.as_str().to_owned(), go_duration(*period)))
                 .collect(),
             eviction_max_pod_grace_period: kubelet.eviction_max_pod_grace_period,
             image_gc_high: kubelet.image_gc_high_threshold_percent,
@@ -86,7 +86,7 @@ impl KubeletConfig {
             cpu_cfs_quota: kubelet.cpu_cfs_quota,
             extra: kubelet.extra.clone(),
         };
-        settings.checked()
+        settings.check_strings()
     }
 
     /// Settings for any other kubelet, including the defaults that the scheduler assumes.
@@ -100,11 +100,11 @@ impl KubeletConfig {
             let entry = settings.eviction_hard.entry(signal.to_owned());
             entry.or_insert_with(|| threshold.to_owned());
         }
-        settings.checked()
+        settings.check_strings()
     }
 
     /// Returns the settings if every string is valid in a flag.
-    fn checked(self) -> Result<Self, BootstrapError> {
+    fn check_strings(self) -> Result<Self, BootstrapError> {
         let maps = [
             &self.system_reserved,
             &self.kube_reserved,
@@ -112,8 +112,8 @@ impl KubeletConfig {
             &self.eviction_soft,
         ];
         for (key, value) in maps.iter().copied().flatten() {
-            word("kubelet setting", key, "-./")?;
-            word("kubelet setting", value, "-.+%")?;
+            checked_word("kubelet setting", key, "-./")?;
+            checked_word("kubelet setting", value, "-.+%")?;
         }
         Ok(self)
     }
@@ -134,13 +134,13 @@ impl KubeletConfig {
         let mut flags = vec![
             ("max-pods", self.max_pods.to_string()),
             ("pods-per-core", or_empty(self.pods_per_core)),
-            ("system-reserved", joined(&self.system_reserved, "=")),
-            ("kube-reserved", joined(&self.kube_reserved, "=")),
-            ("eviction-hard", joined(&self.eviction_hard, "<")),
-            ("eviction-soft", joined(&self.eviction_soft, "<")),
+            ("system-reserved", join_pairs(&self.system_reserved, "=")),
+            ("kube-reserved", join_pairs(&self.kube_reserved, "=")),
+            ("eviction-hard", join_pairs(&self.eviction_hard, "<")),
+            ("eviction-soft", join_pairs(&self.eviction_soft, "<")),
             (
                 "eviction-soft-grace-period",
-                joined(&self.eviction_soft_grace_period, "="),
+                join_pairs(&self.eviction_soft_grace_period, "="),
             ),
             (
                 "eviction-max-pod-grace-period",
@@ -155,7 +155,7 @@ impl KubeletConfig {
     }
 
     /// The settings as `KubeletConfiguration`, sorted by name, with DNS and the remaining settings.
-    pub(super) fn config(&self) -> Map<String, Value> {
+    pub(super) fn config_fields(&self) -> Map<String, Value> {
         let dns = (!self.cluster_dns.is_empty()).then(|| json!(self.cluster_dns));
         let values = [
             dns,
@@ -179,16 +179,16 @@ impl KubeletConfig {
     }
 }
 
-fn reserved(all: &BTreeMap<String, Reserved>) -> BTreeMap<String, String> {
+fn reserved_texts(all: &BTreeMap<String, Reserved>) -> BTreeMap<String, String> {
     all.iter()
         .map(|(resource, amount)| (resource.clone(), amount.text.clone()))
         .collect()
 }
 
 /// The thresholds as texts, by the names of their signals.
-fn thresholds(all: &BTreeMap<Signal, Threshold>) -> BTreeMap<String, String> {
+fn threshold_texts(all: &BTreeMap<Signal, Threshold>) -> BTreeMap<String, String> {
     all.iter()
-        .map(|(signal, threshold)| (signal.as_str().to_owned(), threshold.text()))
+        .map(|(signal, threshold)| (signal.as_str().to_owned(), threshold.to_kubelet_string()))
         .collect()
 }
 
@@ -203,13 +203,13 @@ fn or_empty(value: Option<impl ToString>) -> String {
 }
 
 /// Joins as `a=1,b=2`. Thresholds have `<` instead of `=`.
-pub(super) fn joined(map: &BTreeMap<String, String>, mark: &str) -> String {
+pub(super) fn join_pairs(map: &BTreeMap<String, String>, mark: &str) -> String {
     let pairs = map.iter().map(|(key, value)| format!("{key}{mark}{value}"));
     pairs.collect::<Vec<_>>().join(",")
 }
 
 /// A duration in Go's format, such as `1m30s`.
-fn duration(period: SignedDuration) -> String {
+fn go_duration(period: SignedDuration) -> String {
     let seconds = period.as_secs().max(0);
     let millis = period.subsec_millis().max(0);
     let parts = [

@@ -32,7 +32,7 @@ impl MimePart {
 
 /// Writes an archive with these parts. Carriage returns are removed, because bash does not ignore
 /// them.
-pub(super) fn write(parts: &[MimePart]) -> String {
+pub(super) fn write_archive(parts: &[MimePart]) -> String {
     // The content of a part must not end the archive. The boundary has one slash more than any
     // line.
     let lines = parts.iter().flat_map(|part| part.body.lines());
@@ -59,10 +59,10 @@ pub(super) fn write(parts: &[MimePart]) -> String {
 pub(super) fn is_archive(text: &str) -> bool {
     ["MIME-Version:", "Content-Type:"]
         .iter()
-        .any(|header| starts(text, header))
+        .any(|header| has_header(text, header))
 }
 
-fn starts(text: &str, header: &str) -> bool {
+fn has_header(text: &str, header: &str) -> bool {
     let start = text.trim_start().get(..header.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(header))
 }
@@ -74,14 +74,14 @@ pub(super) fn for_cloud_init(text: &str) -> bool {
 
 /// Splits the user's own user data into parts. Text that is not an archive is one part. Its type is
 /// the return value of `other` if cloud-init does not recognize its first line.
-pub(super) fn parts(
+pub(super) fn user_parts(
     text: &str,
     format: &'static str,
     other: impl FnOnce(&str) -> &'static str,
 ) -> Result<Vec<MimePart>, BootstrapError> {
     let text = text.replace("\r\n", "\n");
     if is_archive(&text) {
-        return read(text.trim_start()).map_err(|reason| BootstrapError::UserData {
+        return read_archive(text.trim_start()).map_err(|reason| BootstrapError::UserData {
             format,
             reason: reason.to_owned(),
         });
@@ -100,18 +100,18 @@ pub(super) fn parts(
 }
 
 /// Splits the headers from the content after the empty line.
-fn head(text: &str) -> Option<(&str, &str)> {
+fn split_headers(text: &str) -> Option<(&str, &str)> {
     match text.strip_prefix('\n') {
         Some(body) => Some(("", body)),
         None => text.split_once("\n\n"),
     }
 }
 
-fn read(text: &str) -> Result<Vec<MimePart>, &'static str> {
+fn read_archive(text: &str) -> Result<Vec<MimePart>, &'static str> {
     const FAULT: &str = "it starts as a MIME archive, but its headers are malformed";
-    let (headers, body) = head(text).ok_or(FAULT)?;
+    let (headers, body) = split_headers(text).ok_or(FAULT)?;
     let mut content_type = None;
-    for (name, value) in fields(headers).ok_or(FAULT)? {
+    for (name, value) in header_fields(headers).ok_or(FAULT)? {
         if name.eq_ignore_ascii_case("content-type") {
             content_type = Some(value);
         }
@@ -122,7 +122,7 @@ fn read(text: &str) -> Result<Vec<MimePart>, &'static str> {
         return Err("its MIME archive is of no type multipart/*");
     }
     let boundary =
-        parameter(&content_type, "boundary").ok_or("its MIME archive has no boundary")?;
+        header_parameter(&content_type, "boundary").ok_or("its MIME archive has no boundary")?;
     let (open, close) = (format!("--{boundary}"), format!("--{boundary}--"));
     let mut parts: Vec<String> = Vec::new();
     for line in body.split('\n').take_while(|line| line.trim_end() != close) {
@@ -136,8 +136,9 @@ fn read(text: &str) -> Result<Vec<MimePart>, &'static str> {
     parts
         .iter()
         .map(|text| {
-            let (headers, body) = head(text).ok_or("a part of its MIME archive has no headers")?;
-            fields(headers).ok_or("a part of its MIME archive has malformed headers")?;
+            let (headers, body) =
+                split_headers(text).ok_or("a part of its MIME archive has no headers")?;
+            header_fields(headers).ok_or("a part of its MIME archive has malformed headers")?;
             let headers = match headers {
                 "" => "Content-Type: text/plain",
                 headers => headers,
@@ -151,7 +152,7 @@ fn read(text: &str) -> Result<Vec<MimePart>, &'static str> {
 }
 
 /// Returns headers by name, with continuation lines joined. `None` if a line is not a header.
-fn fields(headers: &str) -> Option<Vec<(String, String)>> {
+fn header_fields(headers: &str) -> Option<Vec<(String, String)>> {
     let mut all: Vec<(String, String)> = Vec::new();
     for line in headers.lines() {
         if line.starts_with([' ', '\t']) {
@@ -170,7 +171,7 @@ fn fields(headers: &str) -> Option<Vec<(String, String)>> {
 }
 
 /// Returns a parameter of a header value.
-fn parameter(value: &str, name: &str) -> Option<String> {
+fn header_parameter(value: &str, name: &str) -> Option<String> {
     let mut rest = value.split_once(';')?.1;
     loop {
         let (key, after) = rest.split_once('=')?;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::bootstrap::kubelet_config::{KubeletConfig, joined};
-use crate::bootstrap::shell_quote::word;
+use crate::bootstrap::kubelet_config::{KubeletConfig, join_pairs};
+use crate::bootstrap::shell_quote::checked_word;
 use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext};
 use crate::model::labels::{DO_NOT_SYNC_TAINTS, Labels};
 use crate::model::node_class::NodeClass;
@@ -37,7 +37,7 @@ pub(super) struct NodeConfig<'a> {
 
 impl<'a> NodeConfig<'a> {
     /// Returns the settings for this launch.
-    pub(super) fn of(
+    pub(super) fn for_launch(
         class: &'a NodeClass,
         home: &'a ClusterEndpoint,
         seed: &'a LaunchContext<'a>,
@@ -50,13 +50,13 @@ impl<'a> NodeConfig<'a> {
             labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         }
         for (key, value) in &labels {
-            word("label", key, "-_./")?;
-            word("value of a label", value, "-_.")?;
+            checked_word("label", key, "-_./")?;
+            checked_word("value of a label", value, "-_.")?;
         }
         let mut taints = BTreeMap::new();
         for taint in seed.taints {
-            word("taint", &taint.key, "-_./")?;
-            word("value of a taint", &taint.value, "-_.")?;
+            checked_word("taint", &taint.key, "-_./")?;
+            checked_word("value of a taint", &taint.value, "-_.")?;
             let key = (taint.key.as_str(), taint.effect);
             taints.entry(key).or_insert(taint);
         }
@@ -76,12 +76,12 @@ impl<'a> NodeConfig<'a> {
 
     /// The labels as a kubelet flag. Empty if there are none.
     pub(super) fn label_text(&self) -> String {
-        joined(&self.labels, "=")
+        join_pairs(&self.labels, "=")
     }
 
     /// The taints as a kubelet flag.
     pub(super) fn taint_texts(&self) -> Vec<String> {
-        self.taints.iter().map(flag).collect()
+        self.taints.iter().map(taint_flag).collect()
     }
 
     /// The taints as in `KubeletConfiguration`.
@@ -95,7 +95,7 @@ impl<'a> NodeConfig<'a> {
     }
 
     /// The value of `--kubelet-extra-args` on AL2 and Windows, in Karpenter's order.
-    pub(super) fn arguments(&self) -> String {
+    pub(super) fn kubelet_extra_args(&self) -> String {
         let (labels, taints) = (self.label_text(), self.taint_texts().join(","));
         let registration = [("node-labels", labels), ("register-with-taints", taints)];
         let mut arguments = Vec::from(registration);
@@ -113,7 +113,7 @@ impl<'a> NodeConfig<'a> {
     }
 
     /// The endpoint and CA of the API server, for images that cannot request them.
-    pub(super) fn api(&self) -> Result<(&'a str, &'a str), BootstrapError> {
+    pub(super) fn api_server(&self) -> Result<(&'a str, &'a str), BootstrapError> {
         match (self.home.endpoint.as_str(), self.home.ca.as_str()) {
             ("", _) => Err(BootstrapError::Unknown("endpoint")),
             (_, "") => Err(BootstrapError::Unknown("certificate authority")),
@@ -122,7 +122,7 @@ impl<'a> NodeConfig<'a> {
     }
 
     /// The secret that this bootstrap needs.
-    pub(super) fn secret(&self) -> Result<&'a str, BootstrapError> {
+    pub(super) fn bootstrap_secret(&self) -> Result<&'a str, BootstrapError> {
         let secret = self.seed.secret.map(str::trim);
         let bootstrap = self.class.bootstrap.as_str();
         secret
@@ -142,6 +142,6 @@ fn is_forbidden(key: &str) -> bool {
 }
 
 /// `key=value:Effect`. Older kubelets require the equals sign even without a value.
-fn flag(taint: &Taint) -> String {
+fn taint_flag(taint: &Taint) -> String {
     format!("{}={}:{}", taint.key, taint.value, taint.effect.as_str())
 }

@@ -15,19 +15,21 @@ const NODE_CONFIG: &str = "application/node.eks.aws";
 /// Renders the user's parts, then the generated part. nodeadm merges documents in order, so the
 /// generated part takes precedence.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
-    let mut parts = mime::parts(&node.class.user_data, FORMAT, |text| {
-        match yaml::mapping(text) {
+    let mut parts = mime::user_parts(
+        &node.class.user_data,
+        FORMAT,
+        |text| match yaml::parse_mapping(text) {
             Some(_) => NODE_CONFIG,
             None => SHELL,
-        }
-    })?;
-    parts.push(MimePart::new(NODE_CONFIG, config(node)?));
-    Ok(mime::write(&parts))
+        },
+    )?;
+    parts.push(MimePart::new(NODE_CONFIG, node_config_document(node)?));
+    Ok(mime::write_archive(&parts))
 }
 
-fn config(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
+fn node_config_document(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let home = node.home;
-    let (endpoint, ca) = node.api()?;
+    let (endpoint, ca) = node.api_server()?;
     let cidr = home.service_cidr.as_ref().filter(|cidr| !cidr.is_empty());
     let cidr = cidr.ok_or(BootstrapError::ServiceCidrUnknown)?;
     let taints = node.taints.iter().map(|taint| {
@@ -37,7 +39,7 @@ fn config(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
             _ => json!({"key": key, "value": value, "effect": effect}),
         }
     });
-    let mut kubelet = node.kubelet.config();
+    let mut kubelet = node.kubelet.config_fields();
     if !node.taints.is_empty() {
         kubelet.insert("registerWithTaints".to_owned(), taints.collect());
     }
@@ -61,5 +63,5 @@ fn config(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         document["spec"]["instance"] = json!({"localStorage": {"strategy": "RAID0"}});
     }
     let items = document.as_object().cloned().unwrap_or_default();
-    Ok(yaml::block(&items, 0))
+    Ok(yaml::block_mapping(&items, 0))
 }

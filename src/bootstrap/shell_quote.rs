@@ -4,13 +4,13 @@ use crate::bootstrap::BootstrapError;
 
 /// Quotes a string as one word of a POSIX shell. In single quotes, only the closing quote is
 /// special.
-pub(super) fn shell(text: &str) -> String {
+pub(super) fn quote_shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Quotes a PowerShell literal. PowerShell treats all these characters as single quotes. A doubled
 /// quote is a literal quote. Source: PowerShell, about_Quoting_Rules.
-pub(super) fn powershell(text: &str) -> String {
+pub(super) fn quote_powershell(text: &str) -> String {
     let mut out = String::from("'");
     for c in text.chars() {
         if matches!(c, '\'' | '\u{2018}'..='\u{201b}') {
@@ -24,7 +24,7 @@ pub(super) fn powershell(text: &str) -> String {
 
 /// Returns the string if it has only letters, digits and these characters. Such a string has no
 /// special meaning for a shell, systemd or kubelet flags.
-pub(super) fn word<'a>(
+pub(super) fn checked_word<'a>(
     what: &'static str,
     text: &'a str,
     marks: &str,

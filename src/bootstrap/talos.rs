@@ -15,7 +15,7 @@ const WHAT: &str = "machine configuration";
 /// Resources that Talos reserves by default. The scheduler does not know these defaults.
 const RESERVED_BY_TALOS: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 
-fn fault(reason: impl Into<String>) -> BootstrapError {
+fn template_error(reason: impl Into<String>) -> BootstrapError {
     BootstrapError::Template {
         what: WHAT,
         reason: reason.into(),
@@ -30,27 +30,28 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
             reason: "user data is the machine configuration: put it there".to_owned(),
         });
     }
-    let text = node.secret()?.replace("\r\n", "\n");
-    let mut documents = documents(&text);
+    let text = node.bootstrap_secret()?.replace("\r\n", "\n");
+    let mut documents = split_documents(&text);
     let mut found = None;
     for (place, document) in documents.iter().enumerate() {
-        let items = yaml::mapping(document);
+        let items = yaml::parse_mapping(document);
         if let Some(items) = items.filter(|items| items.contains_key("machine")) {
             if found.is_some() {
-                return Err(fault("two of its documents have `machine`"));
+                return Err(template_error("two of its documents have `machine`"));
             }
             found = Some((place, items));
         }
     }
-    let (place, mut items) = found.ok_or_else(|| fault("no document of it has `machine`"))?;
-    let kubelet = merged(&items, node)?;
-    let patched = splice(&documents[place], &kubelet).ok_or_else(|| {
-        fault("`machine` is not in block style, as `talosctl gen config` writes it")
+    let (place, mut items) =
+        found.ok_or_else(|| template_error("no document of it has `machine`"))?;
+    let kubelet = merge_kubelet(&items, node)?;
+    let patched = splice_kubelet(&documents[place], &kubelet).ok_or_else(|| {
+        template_error("`machine` is not in block style, as `talosctl gen config` writes it")
     })?;
     // Parses the result and compares it with the intended configuration.
     items["machine"]["kubelet"] = Value::Object(kubelet);
-    if yaml::mapping(&patched) != Some(items) {
-        return Err(fault(
+    if yaml::parse_mapping(&patched) != Some(items) {
+        return Err(template_error(
             "the lines of `machine.kubelet` cannot be told from the others",
         ));
     }
@@ -60,7 +61,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
 
 /// Splits the text into documents, each with its separator line. Three dashes at the start of a
 /// line are always a separator. Source: YAML 1.2 §9.1.2.
-fn documents(text: &str) -> Vec<String> {
+fn split_documents(text: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     for line in text.lines() {
         let starts = line == "---" || line.starts_with("--- ");
@@ -74,26 +75,26 @@ fn documents(text: &str) -> Vec<String> {
 }
 
 /// Returns the merged `machine.kubelet`.
-fn merged(
+fn merge_kubelet(
     items: &Map<String, Value>,
     node: &NodeConfig<'_>,
 ) -> Result<Map<String, Value>, BootstrapError> {
     let machine = items["machine"].as_object();
-    let machine = machine.ok_or_else(|| fault("`machine` is not a mapping"))?;
+    let machine = machine.ok_or_else(|| template_error("`machine` is not a mapping"))?;
     // The configuration of a control plane contains the keys of the whole cluster.
     if machine.get("type").and_then(Value::as_str) != Some("worker") {
-        return Err(fault("`machine.type` is not `worker`"));
+        return Err(template_error("`machine.type` is not `worker`"));
     }
-    let mut kubelet = section(machine, "kubelet")?;
-    let mut arguments = section(&kubelet, "extraArgs")?;
+    let mut kubelet = nested_mapping(machine, "kubelet")?;
+    let mut arguments = nested_mapping(&kubelet, "extraArgs")?;
     let labels = match arguments.get("node-labels") {
         None => node.label_text(),
         Some(Value::String(labels)) if labels.is_empty() => node.label_text(),
         Some(Value::String(labels)) => format!("{labels},{}", node.label_text()),
-        Some(_) => return Err(fault("`node-labels` of the kubelet is not a text")),
+        Some(_) => return Err(template_error("`node-labels` of the kubelet is not a text")),
     };
     arguments.insert("node-labels".to_owned(), Value::String(labels));
-    let mut config = section(&kubelet, "extraConfig")?;
+    let mut config = nested_mapping(&kubelet, "extraConfig")?;
     let taints = node.taint_objects();
     let written = config.get("registerWithTaints").and_then(Value::as_array);
     let unknown = written.into_iter().flatten().find(|taint| {
@@ -102,16 +103,16 @@ fn merged(
         })
     });
     if let Some(taint) = unknown {
-        return Err(fault(format!(
+        return Err(template_error(format!(
             "`registerWithTaints` has {}, of which its pool knows nothing: say it there, as \
              `taint` or `startup_taint`",
             taint["key"]
         )));
     }
-    let mut node_config = node.kubelet.config();
+    let mut node_config = node.kubelet.config_fields();
     // Talos has a separate field for it.
     node_config.remove("clusterDNS");
-    let mut reserved = section(&node_config, "systemReserved")?;
+    let mut reserved = nested_mapping(&node_config, "systemReserved")?;
     for resource in RESERVED_BY_TALOS {
         reserved.entry(resource).or_insert_with(|| "0".into());
     }
@@ -128,11 +129,16 @@ fn merged(
 }
 
 /// Returns a nested mapping. Empty if it is missing.
-fn section(parent: &Map<String, Value>, name: &str) -> Result<Map<String, Value>, BootstrapError> {
+fn nested_mapping(
+    parent: &Map<String, Value>,
+    name: &str,
+) -> Result<Map<String, Value>, BootstrapError> {
     match parent.get(name) {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(items)) => Ok(items.clone()),
-        Some(_) => Err(fault(format!("`{name}` of the kubelet is not a mapping"))),
+        Some(_) => Err(template_error(format!(
+            "`{name}` of the kubelet is not a mapping"
+        ))),
     }
 }
 
@@ -142,7 +148,7 @@ fn indent(line: &str) -> usize {
 }
 
 /// Replaces the lines of `machine.kubelet` in the text. `None` if these lines cannot be identified.
-fn splice(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
+fn splice_kubelet(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let machine = lines.iter().position(|line| {
         let rest = line.trim_start().strip_prefix("machine:");
@@ -176,7 +182,7 @@ fn splice(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
         .map(|line| (*line).to_owned())
         .collect();
     out.push(format!("{}kubelet:", " ".repeat(depth)));
-    let block = yaml::block(kubelet, depth + 2);
+    let block = yaml::block_mapping(kubelet, depth + 2);
     out.extend(block.lines().map(str::to_owned));
     out.extend(lines[after..].iter().map(|line| (*line).to_owned()));
     Some(out.join("\n") + "\n")

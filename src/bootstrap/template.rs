@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::bootstrap::join_script::host_port;
-use crate::bootstrap::kubelet_config::joined;
+use crate::bootstrap::kubelet_config::join_pairs;
 use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::{BootstrapError, ca_cert_hash, shell_quote};
 use crate::text::yaml;
@@ -52,7 +52,7 @@ const PLAIN: &str = "-_.:/=+@,%[]";
 /// Maximum number of bytes between braces. No name with its filter is longer.
 const BRACES_MAX: usize = 64;
 
-fn fault(reason: String) -> BootstrapError {
+fn template_error(reason: String) -> BootstrapError {
     BootstrapError::Template {
         what: "template of user data",
         reason,
@@ -72,7 +72,7 @@ pub(super) fn render(template: &str, node: &NodeConfig<'_>) -> Result<String, Bo
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
         out.push_str(before);
-        let (name, filter, left) = match named(after) {
+        let (name, filter, left) = match parse_placeholder(after) {
             Some(name) => name,
             None => {
                 out.push_str("{{");
@@ -80,7 +80,7 @@ pub(super) fn render(template: &str, node: &NodeConfig<'_>) -> Result<String, Bo
                 continue;
             }
         };
-        out.push_str(&filtered(name, filter, node)?);
+        out.push_str(&filtered_value(name, filter, node)?);
         rest = left;
     }
     out.push_str(rest);
@@ -89,7 +89,7 @@ pub(super) fn render(template: &str, node: &NodeConfig<'_>) -> Result<String, Bo
 
 /// Returns the name, the filter, and the rest of the text after the braces. `None` if the braces
 /// contain anything else.
-fn named(after: &str) -> Option<(&str, Option<&str>, &str)> {
+fn parse_placeholder(after: &str) -> Option<(&str, Option<&str>, &str)> {
     let end = after
         .bytes()
         .take(BRACES_MAX)
@@ -103,18 +103,18 @@ fn named(after: &str) -> Option<(&str, Option<&str>, &str)> {
         .then_some((name, filter, left))
 }
 
-fn filtered(
+fn filtered_value(
     name: &str,
     filter: Option<&str>,
     node: &NodeConfig<'_>,
 ) -> Result<String, BootstrapError> {
-    let value = value(name, node)?;
+    let value = placeholder_value(name, node)?;
     match filter {
-        Some("shell") => Ok(shell_quote::shell(&value)),
-        Some("powershell") => Ok(shell_quote::powershell(&value)),
+        Some("shell") => Ok(shell_quote::quote_shell(&value)),
+        Some("powershell") => Ok(shell_quote::quote_powershell(&value)),
         Some("json") => Ok(Value::from(value).to_string()),
         Some("raw") => Ok(value),
-        Some(other) => Err(fault(format!(
+        Some(other) => Err(template_error(format!(
             "there is no filter {other:?}: there are `shell`, `powershell`, `json` and `raw`"
         ))),
         None => {
@@ -123,7 +123,7 @@ fn filtered(
                     .chars()
                     .all(|c| c.is_ascii_alphanumeric() || PLAIN.contains(c))
             {
-                return Err(fault(format!(
+                return Err(template_error(format!(
                     "what {name} stands for has marks that a shell may take for more than text: \
                      write {{{{ {name} | shell }}}}, or another filter"
                 )));
@@ -133,29 +133,30 @@ fn filtered(
     }
 }
 
-fn value(name: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
+fn placeholder_value(name: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let (home, kubelet) = (node.home, &node.kubelet);
     Ok(match name {
         "api_host" => host_port(&home.endpoint, 443).0.to_owned(),
         "api_port" => host_port(&home.endpoint, 443).1,
         "ca" => home.ca.clone(),
-        "ca_hash" => ca_cert_hash::hashes(&home.ca)?.swap_remove(0),
+        "ca_hash" => ca_cert_hash::certificate_hashes(&home.ca)?.swap_remove(0),
         "cluster_dns" => {
             let dns = kubelet.cluster_dns.first();
             let missing = "the address of the cluster's DNS is not known";
-            dns.ok_or_else(|| fault(missing.to_owned()))?.to_string()
+            dns.ok_or_else(|| template_error(missing.to_owned()))?
+                .to_string()
         }
         "cluster_name" => home.name.clone(),
         "endpoint" => home.endpoint.clone(),
-        "eviction_hard" => joined(&kubelet.eviction_hard, "<"),
+        "eviction_hard" => join_pairs(&kubelet.eviction_hard, "<"),
         "image_name" => node.seed.image_name.unwrap_or_default().to_owned(),
-        "kube_reserved" => joined(&kubelet.kube_reserved, "="),
+        "kube_reserved" => join_pairs(&kubelet.kube_reserved, "="),
         "kubelet_args" => {
             let flags = kubelet.flags().into_iter();
             let arguments = flags.map(|(name, value)| format!("--{name}={value}"));
             arguments.collect::<Vec<_>>().join(" ")
         }
-        "kubelet_config" => Value::Object(kubelet.config()).to_string(),
+        "kubelet_config" => Value::Object(kubelet.config_fields()).to_string(),
         "labels" => node.label_text(),
         "labels_json" => json!(node.labels).to_string(),
         "max_pods" => kubelet.max_pods.to_string(),
@@ -163,14 +164,14 @@ fn value(name: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
             let cidr = home.service_cidr.clone();
             cidr.ok_or(BootstrapError::ServiceCidrUnknown)?
         }
-        "system_reserved" => joined(&kubelet.system_reserved, "="),
+        "system_reserved" => join_pairs(&kubelet.system_reserved, "="),
         "taints" => node.taint_texts().join(","),
         "taints_json" => Value::Array(node.taint_objects()).to_string(),
-        "token" => node.secret()?.to_owned(),
+        "token" => node.bootstrap_secret()?.to_owned(),
         "version" => home.version.clone(),
         other => {
-            let names = NAMES.map(yaml::scalar).join(", ");
-            return Err(fault(format!(
+            let names = NAMES.map(yaml::write_scalar).join(", ");
+            return Err(template_error(format!(
                 "nothing is named {other:?}: there are {names}"
             )));
         }

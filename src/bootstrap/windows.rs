@@ -4,13 +4,13 @@
 
 use crate::bootstrap::BootstrapError;
 use crate::bootstrap::node_config::NodeConfig;
-use crate::bootstrap::shell_quote::powershell;
+use crate::bootstrap::shell_quote::quote_powershell;
 
 const FORMAT: &str = "Windows";
 const OPEN: &str = "<powershell>";
 const CLOSE: &str = "</powershell>";
 
-fn fault(reason: &str) -> BootstrapError {
+fn user_data_error(reason: &str) -> BootstrapError {
     BootstrapError::UserData {
         format: FORMAT,
         reason: reason.to_owned(),
@@ -25,17 +25,19 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         .strip_prefix(OPEN)
         .map(|block| block.strip_suffix(CLOSE));
     let commands = match inner {
-        Some(inner) => inner.ok_or_else(|| fault("something follows its <powershell> block"))?,
+        Some(inner) => {
+            inner.ok_or_else(|| user_data_error("something follows its <powershell> block"))?
+        }
         None => user_data,
     };
-    let (endpoint, ca) = node.api()?;
+    let (endpoint, ca) = node.api_server()?;
     let mut call = format!(
         "& $EKSBootstrapScriptFile -EKSClusterName {} -APIServerEndpoint {} -Base64ClusterCA {} \
          -KubeletExtraArgs {}",
-        powershell(&node.home.name),
-        powershell(endpoint),
-        powershell(ca),
-        powershell(&node.arguments())
+        quote_powershell(&node.home.name),
+        quote_powershell(endpoint),
+        quote_powershell(ca),
+        quote_powershell(&node.kubelet_extra_args())
     );
     if let Some(dns) = node.kubelet.cluster_dns.first() {
         call.push_str(&format!(" -DNSClusterIP '{dns}'"));
@@ -50,7 +52,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let lower = script.to_ascii_lowercase();
     let tags = ["powershell>", "script>", "persist>", "powershellarguments>"];
     if tags.iter().any(|tag| lower.contains(tag)) {
-        return Err(fault(
+        return Err(user_data_error(
             "only one <powershell> block is understood, around all of it or none of it",
         ));
     }

@@ -45,7 +45,7 @@ const TALOS: [(&str, i64); 3] = [
 ];
 
 /// The default node class for resources: Amazon Linux 2023 with default settings.
-pub fn plain() -> NodeClass {
+pub fn default_node_class() -> NodeClass {
     NodeClass {
         family: AmiFamily::Al2023,
         ..NodeClass::default()
@@ -61,9 +61,9 @@ pub fn capacity(
 ) -> Resources {
     let mut all = Resources {
         cpu_milli: i64::from(shape.vcpu) * 1000,
-        memory: observed_memory.unwrap_or_else(|| memory(shape, class)),
+        memory: observed_memory.unwrap_or_else(|| usable_memory(shape, class)),
         ephemeral_storage: ephemeral_storage(shape, class),
-        pods: pods(shape, class),
+        pods: max_pods_per_node(shape, class),
         ..Resources::default()
     };
     for (name, manufacturer) in [
@@ -76,21 +76,25 @@ pub fn capacity(
             .iter()
             .filter(|gpu| gpu.manufacturer == manufacturer)
             .map(|gpu| i64::from(gpu.count));
-        extend(&mut all, name, count.sum());
+        add_extended(&mut all, name, count.sum());
     }
     let devices = shape.neurons.iter().map(|neuron| i64::from(neuron.devices));
-    extend(&mut all, "aws.amazon.com/neuron", devices.sum());
+    add_extended(&mut all, "aws.amazon.com/neuron", devices.sum());
     let cores = shape
         .neurons
         .first()
         .map_or(0, |neuron| neuron.cores.into());
-    extend(&mut all, "aws.amazon.com/neuroncore", cores);
-    extend(&mut all, "vpc.amazonaws.com/efa", adapters(shape, class));
+    add_extended(&mut all, "aws.amazon.com/neuroncore", cores);
+    add_extended(
+        &mut all,
+        "vpc.amazonaws.com/efa",
+        efa_adapters(shape, class),
+    );
     let branches = shape.branch_enis.into();
-    extend(&mut all, "vpc.amazonaws.com/pod-eni", branches);
+    add_extended(&mut all, "vpc.amazonaws.com/pod-eni", branches);
     if class.family.windows_build().is_some() {
         let addresses = i64::from(shape.ips_per_eni) - 1;
-        extend(&mut all, "vpc.amazonaws.com/PrivateIPv4Address", addresses);
+        add_extended(&mut all, "vpc.amazonaws.com/PrivateIPv4Address", addresses);
     }
     all
 }
@@ -116,11 +120,11 @@ pub fn allocatable(
     }
     let hard = &class.kubelet.eviction_hard;
     let memory_kept = match hard.get(&Signal::MemoryAvailable) {
-        Some(limit) => threshold(limit, memory(shape, class)),
+        Some(limit) => threshold_amount(limit, usable_memory(shape, class)),
         None => EVICTION_MEMORY,
     };
     let share = Threshold::Share(EVICTION_DISK);
-    let disk_kept = threshold(hard.get(&Signal::NodefsAvailable).unwrap_or(&share), disk);
+    let disk_kept = threshold_amount(hard.get(&Signal::NodefsAvailable).unwrap_or(&share), disk);
     for (amount, kept) in [
         (&mut allocatable.cpu_milli, 0),
         (&mut allocatable.memory, memory_kept),
@@ -134,10 +138,10 @@ pub fn allocatable(
 /// Maximum number of pods on a node. The VPC network plugin gives each pod an address of a network
 /// interface. Without it, addresses come from an overlay network. Address prefixes are not counted:
 /// users who enable them set the number of pods themselves. Source: spec §4.3.
-pub fn pods(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
+pub fn max_pods_per_node(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     let maximum = match class.kubelet.max_pods {
         Some(max_pods) => max_pods.into(),
-        None if is_bare(class) || class.family.windows_build().is_some() => PODS,
+        None if joins_other_cluster(class) || class.family.windows_build().is_some() => PODS,
         None => eni_pods(shape, class, class.reserved_enis),
     };
     match class.kubelet.pods_per_core {
@@ -157,10 +161,10 @@ pub fn pods(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
 /// 4).
 pub fn kube_reserved(shape: &InstanceTypeSpec, class: &NodeClass) -> BTreeMap<String, i64> {
     let mut all = BTreeMap::new();
-    if !is_bare(class) {
+    if !joins_other_cluster(class) {
         let pods = match class.family {
             AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom => eni_pods(shape, class, 0),
-            _ => pods(shape, class),
+            _ => max_pods_per_node(shape, class),
         };
         let memory = KUBE_RESERVED_MIB_PER_POD.saturating_mul(pods) + KUBE_RESERVED_MIB;
         let cpu = kube_reserved_cpu_milli(shape.vcpu.into());
@@ -168,7 +172,7 @@ pub fn kube_reserved(shape: &InstanceTypeSpec, class: &NodeClass) -> BTreeMap<St
         all.insert("memory".to_owned(), memory * MIB);
         all.insert("ephemeral-storage".to_owned(), KUBE_RESERVED_DISK);
     }
-    all.extend(amounts(&class.kubelet.kube_reserved));
+    all.extend(reserved_amounts(&class.kubelet.kube_reserved));
     all
 }
 
@@ -179,23 +183,23 @@ pub fn system_reserved(class: &NodeClass) -> BTreeMap<String, i64> {
     if reserved.is_empty() && matches!(class.bootstrap, Bootstrap::Talos { .. }) {
         return TALOS.map(|(name, amount)| (name.to_owned(), amount)).into();
     }
-    amounts(reserved).collect()
+    reserved_amounts(reserved).collect()
 }
 
 /// Returns true if nodes join a cluster other than EKS. Their images have no EKS settings, and
 /// their pods no EC2 addresses.
-fn is_bare(class: &NodeClass) -> bool {
+fn joins_other_cluster(class: &NodeClass) -> bool {
     class.bootstrap != Bootstrap::Eks
 }
 
-fn amounts(reserved: &BTreeMap<String, Reserved>) -> impl Iterator<Item = (String, i64)> {
+fn reserved_amounts(reserved: &BTreeMap<String, Reserved>) -> impl Iterator<Item = (String, i64)> {
     reserved
         .iter()
         .map(|(name, reserved)| (name.clone(), reserved.amount.max(0)))
 }
 
 /// Memory left after firmware, hypervisor and kernel.
-pub fn memory(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
+pub fn usable_memory(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     let firmware = match shape.arch {
         Arch::Amd64 => 0,
         Arch::Arm64 => ARM_FIRMWARE_MIB,
@@ -210,9 +214,9 @@ pub fn memory(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
 /// address replace an interface on the card that pods use.
 fn eni_pods(shape: &InstanceTypeSpec, class: &NodeClass, reserved: u32) -> i64 {
     let efa_interfaces =
-        layout(class).filter(|interface| interface.efa_only && interface.card == 0);
+        configured_interfaces(class).filter(|interface| interface.efa_only && interface.card == 0);
     let enis = i64::from(shape.card_enis) - i64::from(reserved);
-    match enis - count(efa_interfaces) {
+    match enis - count_items(efa_interfaces) {
         ..=0 => 0,
         enis => enis * (i64::from(shape.ips_per_eni) - 1) + 2,
     }
@@ -220,18 +224,18 @@ fn eni_pods(shape: &InstanceTypeSpec, class: &NodeClass, reserved: u32) -> i64 {
 
 /// Number of elastic fabric adapters. A layout in the node class takes precedence, even if it has
 /// none (spec §10, 36).
-fn adapters(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
+fn efa_adapters(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     match &class.network_interfaces {
-        Some(_) => count(layout(class).filter(|interface| interface.efa_only)),
+        Some(_) => count_items(configured_interfaces(class).filter(|interface| interface.efa_only)),
         None => shape.efa_max.into(),
     }
 }
 
-fn layout(class: &NodeClass) -> impl Iterator<Item = &NetworkInterface> {
+fn configured_interfaces(class: &NodeClass) -> impl Iterator<Item = &NetworkInterface> {
     class.network_interfaces.iter().flatten()
 }
 
-fn count<T>(all: impl Iterator<Item = T>) -> i64 {
+fn count_items<T>(all: impl Iterator<Item = T>) -> i64 {
     all.fold(0, |sum, _| sum + 1)
 }
 
@@ -262,7 +266,7 @@ fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
         .max(0)
 }
 
-fn threshold(threshold: &Threshold, total: i64) -> i64 {
+fn threshold_amount(threshold: &Threshold, total: i64) -> i64 {
     match threshold {
         Threshold::Share(ALL..) => 0,
         Threshold::Share(share) => {
@@ -281,7 +285,7 @@ fn kube_reserved_cpu_milli(vcpu: i64) -> i64 {
     60 * band(0, 1) + 10 * band(1, 2) + 5 * band(2, 4) + band(4, i64::MAX) * 5 / 2
 }
 
-fn extend(all: &mut Resources, name: &str, amount: i64) {
+fn add_extended(all: &mut Resources, name: &str, amount: i64) {
     if amount > 0 {
         all.extended.insert(name.to_owned(), amount);
     }

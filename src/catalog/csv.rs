@@ -122,7 +122,7 @@ impl Region {
 }
 
 /// Returns the region in the comment `# region: NAME`.
-pub fn region(text: &str) -> Option<&str> {
+pub fn region_comment(text: &str) -> Option<&str> {
     text.lines()
         .take_while(|line| line.starts_with('#'))
         .find_map(|line| line.strip_prefix("# region:"))
@@ -191,88 +191,88 @@ impl<'a> CsvRow<'a> {
     }
 
     /// Returns the value of a column. Empty if the table does not have the column.
-    fn text(&self, column: &'static str) -> &'a str {
+    fn field_text(&self, column: &'static str) -> &'a str {
         let place = self.header.places.get(column);
         place.map_or("", |place| self.fields[*place])
     }
 
     /// Returns the value of a column. `None` if it is empty.
-    fn name(&self, column: &'static str) -> Option<String> {
-        let text = self.text(column);
+    fn optional_text(&self, column: &'static str) -> Option<String> {
+        let text = self.field_text(column);
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    fn wrong(&self, column: &'static str, expected: &'static str) -> CatalogError {
+    fn value_error(&self, column: &'static str, expected: &'static str) -> CatalogError {
         CatalogError::Value {
             line: self.line,
             column,
-            text: self.text(column).chars().take(40).collect(),
+            text: self.field_text(column).chars().take(40).collect(),
             expected,
         }
     }
 
-    fn number(&self, column: &'static str) -> Result<Option<u32>, CatalogError> {
-        match self.text(column) {
+    fn optional_number(&self, column: &'static str) -> Result<Option<u32>, CatalogError> {
+        match self.field_text(column) {
             "" => Ok(None),
             text => text
                 .parse()
                 .map(Some)
-                .map_err(|_| self.wrong(column, WHOLE)),
+                .map_err(|_| self.value_error(column, WHOLE)),
         }
     }
 
-    fn positive(&self, column: &'static str) -> Result<u32, CatalogError> {
-        self.number(column)?
+    fn positive_number(&self, column: &'static str) -> Result<u32, CatalogError> {
+        self.optional_number(column)?
             .filter(|number| *number > 0)
-            .ok_or_else(|| self.wrong(column, POSITIVE))
+            .ok_or_else(|| self.value_error(column, POSITIVE))
     }
 
-    fn flag(&self, column: &'static str) -> Result<Option<bool>, CatalogError> {
-        match self.text(column) {
+    fn optional_flag(&self, column: &'static str) -> Result<Option<bool>, CatalogError> {
+        match self.field_text(column) {
             "" => Ok(None),
             "0" => Ok(Some(false)),
             "1" => Ok(Some(true)),
-            _ => Err(self.wrong(column, FLAG)),
+            _ => Err(self.value_error(column, FLAG)),
         }
     }
 }
 
 fn read_shape(row: &CsvRow<'_>) -> Result<InstanceTypeSpec, CatalogError> {
-    let arch = match row.text("arch") {
+    let arch = match row.field_text("arch") {
         "amd64" | "x86_64" | "i386/x86_64" => Arch::Amd64,
         "arm64" => Arch::Arm64,
-        _ => return Err(row.wrong("arch", "amd64, x86_64, i386/x86_64 or arm64")),
+        _ => return Err(row.value_error("arch", "amd64, x86_64, i386/x86_64 or arm64")),
     };
     let has_hypervisor = row.header.places.contains_key("hypervisor");
     let name = row
-        .name("type")
-        .ok_or_else(|| row.wrong("type", "a name"))?;
+        .optional_text("type")
+        .ok_or_else(|| row.value_error("type", "a name"))?;
 
-    let by_default = row.flag("ebs_by_default")?.unwrap_or(true);
+    let by_default = row.optional_flag("ebs_by_default")?.unwrap_or(true);
     Ok(InstanceTypeSpec {
-        spot: row.flag("spot")?.unwrap_or(false),
+        spot: row.optional_flag("spot")?.unwrap_or(false),
         bare_metal: row
-            .flag("bare_metal")?
+            .optional_flag("bare_metal")?
             .unwrap_or_else(|| name.contains(".metal")),
-        cpu_manufacturer: row.name("cpu_manufacturer"),
-        clock_mhz: row.number("clock_mhz")?,
-        hypervisor: has_hypervisor.then(|| row.text("hypervisor").to_owned()),
+        cpu_manufacturer: row.optional_text("cpu_manufacturer"),
+        clock_mhz: row.optional_number("clock_mhz")?,
+        hypervisor: has_hypervisor.then(|| row.field_text("hypervisor").to_owned()),
         card_enis: read_card_enis(row)?,
-        ips_per_eni: row.positive("ips_per_eni")?,
-        efa_max: row.number("efa_max")?.unwrap_or(0),
-        branch_enis: row.number("branch_enis")?.unwrap_or(0),
-        network_mbps: row.number("network_mbps")?,
-        ebs_mbps: row.number("ebs_mbps")?.filter(|_| by_default),
-        disk_gb: row.number("nvme_gb")?,
-        nvme: row.flag("nvme")?.unwrap_or(true),
-        encryption_in_transit: row.flag("encryption_in_transit")?,
+        ips_per_eni: row.positive_number("ips_per_eni")?,
+        efa_max: row.optional_number("efa_max")?.unwrap_or(0),
+        branch_enis: row.optional_number("branch_enis")?.unwrap_or(0),
+        network_mbps: row.optional_number("network_mbps")?,
+        ebs_mbps: row.optional_number("ebs_mbps")?.filter(|_| by_default),
+        disk_gb: row.optional_number("nvme_gb")?,
+        nvme: row.optional_flag("nvme")?.unwrap_or(true),
+        encryption_in_transit: row.optional_flag("encryption_in_transit")?,
         gpus: read_gpu(row)?.into_iter().collect(),
         neurons: read_neuron(row)?.into_iter().collect(),
         ..InstanceTypeSpec::new(
             &name,
             arch,
-            row.positive("vcpu")?,
-            row.positive("memory_mib")?,
+            row.positive_number("vcpu")?,
+            row.positive_number("memory_mib")?,
         )
     })
 }
@@ -282,67 +282,67 @@ fn read_shape(row: &CsvRow<'_>) -> Result<InstanceTypeSpec, CatalogError> {
 /// too low, and never too high.
 fn read_card_enis(row: &CsvRow<'_>) -> Result<u32, CatalogError> {
     if row.header.places.contains_key("card_enis") {
-        return row.positive("card_enis");
+        return row.positive_number("card_enis");
     }
-    let enis = row.positive("enis")?;
-    let cards = match row.number("network_cards")? {
+    let enis = row.positive_number("enis")?;
+    let cards = match row.optional_number("network_cards")? {
         None => 1,
-        Some(_) => row.positive("network_cards")?,
+        Some(_) => row.positive_number("network_cards")?,
     };
     Ok((enis / cards).max(1))
 }
 
 fn read_gpu(row: &CsvRow<'_>) -> Result<Option<Gpu>, CatalogError> {
-    let count = row.number("gpu_count")?;
-    let memory_mib = row.number("gpu_memory_mib")?;
-    let Some(name) = row.name("gpu_name") else {
+    let count = row.optional_number("gpu_count")?;
+    let memory_mib = row.optional_number("gpu_memory_mib")?;
+    let Some(name) = row.optional_text("gpu_name") else {
         return match count {
-            Some(_) => Err(row.wrong("gpu_name", "a name, since there is a gpu_count")),
+            Some(_) => Err(row.value_error("gpu_name", "a name, since there is a gpu_count")),
             None => Ok(None),
         };
     };
     Ok(Some(Gpu {
         name,
-        manufacturer: row.text("gpu_manufacturer").to_owned(),
-        count: count.ok_or_else(|| row.wrong("gpu_count", WHOLE))?,
-        memory_mib: memory_mib.ok_or_else(|| row.wrong("gpu_memory_mib", WHOLE))?,
+        manufacturer: row.field_text("gpu_manufacturer").to_owned(),
+        count: count.ok_or_else(|| row.value_error("gpu_count", WHOLE))?,
+        memory_mib: memory_mib.ok_or_else(|| row.value_error("gpu_memory_mib", WHOLE))?,
     }))
 }
 
 fn read_neuron(row: &CsvRow<'_>) -> Result<Option<Neuron>, CatalogError> {
-    let Some(devices) = row.number("neuron_devices")? else {
+    let Some(devices) = row.optional_number("neuron_devices")? else {
         return Ok(None);
     };
     Ok(Some(Neuron {
-        name: row.name("accelerator_name"),
+        name: row.optional_text("accelerator_name"),
         devices,
         cores: row
-            .number("neuron_cores")?
-            .ok_or_else(|| row.wrong("neuron_cores", WHOLE))?,
+            .optional_number("neuron_cores")?
+            .ok_or_else(|| row.value_error("neuron_cores", WHOLE))?,
     }))
 }
 
 /// Returns the list price. `None` if the field is empty.
 fn read_price(row: &CsvRow<'_>) -> Result<Option<Price>, CatalogError> {
     const COLUMN: &str = "on_demand_usd_per_h";
-    match row.text(COLUMN) {
+    match row.field_text(COLUMN) {
         "" => Ok(None),
         text => text
             .parse()
             .ok()
             .and_then(Price::new)
             .map(Some)
-            .ok_or_else(|| row.wrong(COLUMN, "US dollars per hour, or nothing")),
+            .ok_or_else(|| row.value_error(COLUMN, "US dollars per hour, or nothing")),
     }
 }
 
 /// Returns the zones. Each is written as the letter that follows the region in its name.
 fn read_zones(row: &CsvRow<'_>, region: &str) -> Result<Vec<Zone>, CatalogError> {
-    let letters = row.text("zones");
+    let letters = row.field_text("zones");
     let distinct: BTreeSet<char> = letters.chars().collect();
     let fine = letters.chars().all(|c| c.is_ascii_lowercase()) && distinct.len() == letters.len();
     if !fine {
-        return Err(row.wrong("zones", "the letters of its zones, each once, like abd"));
+        return Err(row.value_error("zones", "the letters of its zones, each once, like abd"));
     }
     let zones = distinct.into_iter();
     Ok(zones.map(|c| Zone::from(format!("{region}{c}"))).collect())

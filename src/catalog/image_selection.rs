@@ -15,14 +15,14 @@ use crate::model::node_class::resolved::{Image, Variant};
 /// There is one image per kind of hardware. Images that are not deprecated come first, then the
 /// newest, then the last by name, then the first found (spec §10, 9 and 10). A deprecated image is
 /// used only if there is no other.
-pub fn select(found: Vec<Image>) -> Vec<Image> {
+pub fn select_images(found: Vec<Image>) -> Vec<Image> {
     let mut best: BTreeMap<(Arch, Option<Variant>), &Image> = BTreeMap::new();
     for image in &found {
         let variants = image.variants.iter().map(|variant| Some(*variant));
         let all = image.variants.is_empty().then_some(None);
         for variant in variants.chain(all) {
             let best_image = best.entry((image.arch, variant)).or_insert(image);
-            if merit(image) > merit(best_image) {
+            if image_rank(image) > image_rank(best_image) {
                 *best_image = image;
             }
         }
@@ -42,19 +42,21 @@ pub fn select(found: Vec<Image>) -> Vec<Image> {
     chosen
 }
 
-fn merit(image: &Image) -> impl Ord {
+fn image_rank(image: &Image) -> impl Ord {
     (!image.deprecated, image.created, &image.name)
 }
 
 /// Returns the image for an instance type: the first that is compatible (spec §10, 8).
-pub fn image_of<'a>(images: &'a [Image], shape: &InstanceTypeSpec) -> Option<&'a Image> {
-    images.iter().find(|image| suits(image, shape))
+pub fn image_for<'a>(images: &'a [Image], shape: &InstanceTypeSpec) -> Option<&'a Image> {
+    images
+        .iter()
+        .find(|image| is_image_compatible(image, shape))
 }
 
 /// Returns true if an image is compatible with a type. Karpenter decides this by labels. A type
 /// with two kinds of GPU lacks these labels, so Karpenter selects an image without GPU drivers for
 /// it.
-fn suits(image: &Image, shape: &InstanceTypeSpec) -> bool {
+fn is_image_compatible(image: &Image, shape: &InstanceTypeSpec) -> bool {
     let (gpus, accelerators) = (!shape.gpus.is_empty(), shape.has_accelerators());
     image.arch == shape.arch
         && (image.variants.is_empty()

@@ -24,10 +24,10 @@ pub fn instance_type(
     observed_memory: Option<i64>,
     mut offerings: Vec<Offering>,
 ) -> InstanceType {
-    sort(&mut offerings);
+    sort_offerings(&mut offerings);
     InstanceType {
         name: TypeName::from(shape.name.as_str()),
-        requirements: type_labels::requirements(shape, region, class.family, &offerings),
+        requirements: type_labels::label_requirements(shape, region, class.family, &offerings),
         capacity: capacity::capacity(shape, class, observed_memory),
         allocatable: capacity::allocatable(shape, class, observed_memory),
         offerings,
@@ -35,14 +35,14 @@ pub fn instance_type(
 }
 
 /// Estimates the spot price from a list price.
-pub fn spot_guess(list: Price) -> Price {
+pub fn estimate_spot_price(list: Price) -> Price {
     let share = (list.usd_per_h() * SPOT_SHARE * PRICE_UNITS).round() / PRICE_UNITS;
     Price::new(share).unwrap_or_default()
 }
 
 /// Builds the offerings of a type in these zones, each with an on-demand price and a spot price.
 /// Either price may be missing.
-pub fn offerings<'a>(
+pub fn zone_offerings<'a>(
     zones: impl Iterator<Item = (&'a Zone, Option<Price>, Option<Price>)>,
 ) -> Vec<Offering> {
     let mut all = Vec::new();
@@ -61,10 +61,10 @@ pub fn offerings<'a>(
 }
 
 /// Sorts offerings in the order of an instance type.
-pub fn sort(offerings: &mut [Offering]) {
-    fn order(it: &Offering) -> impl Ord {
+pub fn sort_offerings(offerings: &mut [Offering]) {
+    fn sort_key(it: &Offering) -> impl Ord {
         let reservation = it.reservation.as_ref().map(|it| &it.id);
         (it.price, &it.zone, it.capacity_type, reservation)
     }
-    offerings.sort_by(|a, b| order(a).cmp(&order(b)));
+    offerings.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
 }

@@ -40,7 +40,7 @@ struct RawType {
 #[serde(rename_all = "PascalCase")]
 struct RawOffering {
     price: f64,
-    #[serde(default = "yes")]
+    #[serde(default = "default_available")]
     available: bool,
     requirements: Vec<RawRequirement>,
     /// Number of reserved instances.
@@ -56,7 +56,7 @@ struct RawRequirement {
     values: Vec<String>,
 }
 
-fn yes() -> bool {
+fn default_available() -> bool {
     true
 }
 
@@ -78,7 +78,7 @@ pub fn parse_kwok_json(text: &str) -> Result<Catalog, CatalogError> {
     Ok(Catalog::new(types))
 }
 
-fn wrong(raw: &RawType, place: &str, text: impl Into<String>) -> CatalogError {
+fn type_error(raw: &RawType, place: &str, text: impl Into<String>) -> CatalogError {
     CatalogError::Type {
         name: raw.name.clone(),
         place: place.to_owned(),
@@ -88,7 +88,7 @@ fn wrong(raw: &RawType, place: &str, text: impl Into<String>) -> CatalogError {
 
 fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
     if raw.name.is_empty() {
-        return Err(wrong(
+        return Err(type_error(
             raw,
             "name",
             "is empty; give every type a name of its own",
@@ -101,17 +101,17 @@ fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
     for (name, quantity) in &raw.resources {
         let place = format!("resources.{name}");
         let text = quantity_text(quantity)
-            .ok_or_else(|| wrong(raw, &place, "is no quantity; write it like \"4Gi\""))?;
-        let set = capacity.set(name, &text);
-        set.map_err(|fault| wrong(raw, &place, fault.to_string()))?;
+            .ok_or_else(|| type_error(raw, &place, "is no quantity; write it like \"4Gi\""))?;
+        let set = capacity.set_quantity(name, &text);
+        set.map_err(|fault| type_error(raw, &place, fault.to_string()))?;
         if capacity.get(name) < 0 {
-            return Err(wrong(raw, &place, "is negative"));
+            return Err(type_error(raw, &place, "is negative"));
         }
     }
     for needed in ["cpu", "memory"] {
         if capacity.get(needed) == 0 {
             let place = format!("resources.{needed}");
-            return Err(wrong(raw, &place, "is missing; a node needs some"));
+            return Err(type_error(raw, &place, "is missing; a node needs some"));
         }
     }
     let mut allocatable = capacity.clone();
@@ -124,18 +124,18 @@ fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
             offering,
         )?);
     }
-    instance_type::sort(&mut offerings);
+    instance_type::sort_offerings(&mut offerings);
     let keys: BTreeSet<_> = offerings
         .iter()
         .map(|it| it.key(&TypeName::default()))
         .collect();
     if keys.len() < offerings.len() {
         let text = "name one zone, capacity type and reservation twice; keep one of them";
-        return Err(wrong(raw, "offerings", text));
+        return Err(type_error(raw, "offerings", text));
     }
     Ok(InstanceType {
         name: TypeName::from(raw.name.as_str()),
-        requirements: requirements(raw, &offerings),
+        requirements: type_requirements(raw, &offerings),
         capacity,
         allocatable,
         offerings,
@@ -161,14 +161,14 @@ fn single_value<'a>(
     let mut named = offering
         .requirements
         .iter()
-        .filter(|it| labels::normalized(&it.key) == key);
+        .filter(|it| labels::normalized_key(&it.key) == key);
     match (named.next(), named.next()) {
         (Some(it), None) if it.operator == "In" && it.values.len() == 1 => {
             Ok(it.values[0].as_str())
         }
         _ => {
             let text = format!("wants one requirement on {key}, In a single value");
-            Err(wrong(raw, place, text))
+            Err(type_error(raw, place, text))
         }
     }
 }
@@ -181,14 +181,14 @@ fn read_offering(
     let spelling = single_value(raw, place, offering, labels::CAPACITY_TYPE)?;
     let capacity_type = CapacityType::parse(spelling).ok_or_else(|| {
         let names = CapacityType::NAMES.join(", ");
-        wrong(
+        type_error(
             raw,
             place,
             format!("has capacity type {spelling:?}; known are {names}"),
         )
     })?;
     let price = Price::new(offering.price)
-        .ok_or_else(|| wrong(raw, place, format!("has the price {}", offering.price)))?;
+        .ok_or_else(|| type_error(raw, place, format!("has the price {}", offering.price)))?;
     let reservation = match capacity_type {
         CapacityType::Reserved => {
             let id = single_value(raw, place, offering, labels::RESERVATION_ID)?;
@@ -208,7 +208,7 @@ fn read_offering(
     })
 }
 
-fn requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
+fn type_requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
     let mut all = Requirements::default();
     let [cpu, memory] = ["cpu", "memory"].map(|name| {
         let quantity = raw.resources.get(name).and_then(quantity_text);
@@ -219,20 +219,20 @@ fn requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
     for (name, value) in [
         ("cpu", cpu.as_str()),
         ("memory", &memory),
-        ("family", family(&raw.name)),
-        ("size", size(&raw.name).unwrap_or(&cpu)),
+        ("family", family_of_name(&raw.name)),
+        ("size", size_of_name(&raw.name).unwrap_or(&cpu)),
     ] {
         let key = format!("{PREFIX}instance-{name}");
         all.add(&key, Requirement::is_in([value]));
     }
     let systems = raw.operating_systems.iter().cloned();
     all.add(labels::OS, Requirement::is_in(systems));
-    type_labels::complete(&mut all, offerings);
+    type_labels::complete_labels(&mut all, offerings);
     all
 }
 
 /// Returns the part of a name before the first dot or dash, or else its first letter.
-fn family(name: &str) -> &str {
+fn family_of_name(name: &str) -> &str {
     match name.split_once(['.', '-']) {
         Some((family, _)) => family,
         None => name
@@ -244,7 +244,7 @@ fn family(name: &str) -> &str {
 
 /// Returns the size in a name with AWS's format `family.size`. The size of other types is their
 /// number of cores.
-fn size(name: &str) -> Option<&str> {
+fn size_of_name(name: &str) -> Option<&str> {
     let (family, size) = name.split_once('.')?;
     let plain = family
         .chars()

@@ -70,14 +70,14 @@ pub struct NodeClassSupply {
 
 impl NodeClassSupply {
     /// The supply of a class that the provider has not resolved yet.
-    pub fn unasked() -> Self {
+    pub fn unresolved() -> Self {
         Self {
             supply: Err(NotReady::Unresolved),
         }
     }
 
     /// Returns true if the provider has not resolved the class yet.
-    pub fn is_unasked(&self) -> bool {
+    pub fn is_unresolved(&self) -> bool {
         self.supply == Err(NotReady::Unresolved)
     }
 
@@ -89,7 +89,7 @@ impl NodeClassSupply {
         resolved: &ResolvedNodeClass,
         observations: RegionObservations<'_>,
     ) -> Self {
-        let supply = match resolved.unmet() {
+        let supply = match resolved.first_unmet() {
             Some(condition) => {
                 let kind = condition.kind.as_str();
                 let cause = condition.cause.map_or(kind, |cause| cause.as_str());
@@ -122,7 +122,7 @@ pub struct Classes {
 
 impl Classes {
     /// Stores the provider's report about all classes.
-    pub fn tell(&mut self, supplies: Arc<ClassSupplies>) {
+    pub fn set_supplies(&mut self, supplies: Arc<ClassSupplies>) {
         self.catalogs.retain(|name, _| supplies.contains_key(name));
         for (name, class) in supplies.iter() {
             if let Ok(ClassCatalog { catalog, .. }) = &class.supply {
@@ -133,26 +133,29 @@ impl Classes {
     }
 
     /// Returns true if at least one class has not been resolved yet.
-    pub fn awaits(&self) -> bool {
+    pub fn has_unresolved(&self) -> bool {
         let supplies = self.supplies.as_ref();
-        supplies.is_some_and(|all| all.values().any(NodeClassSupply::is_unasked))
+        supplies.is_some_and(|all| all.values().any(NodeClassSupply::is_unresolved))
     }
 
     /// The current catalog of a class, or the last one while it was ready. `None` if there was
     /// none.
-    pub fn catalog(&self, class: &NodeClassName) -> Option<&Arc<Catalog>> {
+    pub fn catalog_of(&self, class: &NodeClassName) -> Option<&Arc<Catalog>> {
         self.catalogs.get(class)
     }
 
     /// Resolved resources that instances of a class are compared with. `None` if the class is not
     /// ready or not resolved: then drift is unknown.
-    pub fn found(&self, class: &NodeClassName) -> Option<(&ResolvedNodeClass, &ClassCatalog)> {
+    pub fn resolved_class(
+        &self,
+        class: &NodeClassName,
+    ) -> Option<(&ResolvedNodeClass, &ClassCatalog)> {
         let class_catalog = self.supplies.as_ref()?.get(class)?.supply.as_ref().ok()?;
         Some((class_catalog.found.as_deref()?, class_catalog))
     }
 
     /// Reason why a class cannot launch nodes. `None` if it can, or if the provider has no classes.
-    pub fn fault(&self, class: &NodeClassName) -> Option<String> {
+    pub fn launch_fault(&self, class: &NodeClassName) -> Option<String> {
         let class_supply = self.supplies.as_ref()?.get(class);
         match class_supply.map(|class| &class.supply) {
             Some(Ok(_)) => None,
@@ -168,11 +171,11 @@ impl Classes {
     }
 
     /// Reservations of all classes.
-    pub fn reservations(&self) -> Vec<(TypeName, Zone, Reservation)> {
+    pub fn all_reservations(&self) -> Vec<(TypeName, Zone, Reservation)> {
         let reserved = self
             .catalogs
             .values()
-            .flat_map(|catalog| catalog.reserved());
+            .flat_map(|catalog| catalog.reserved_offerings());
         let by_key: BTreeMap<_, Reservation> = reserved
             .map(|(name, zone, reservation)| ((name, zone, reservation.id.clone()), reservation))
             .collect();
@@ -220,7 +223,7 @@ pub fn class_catalog(
     for (name, shape) in &region.shapes {
         let image = terms
             .images
-            .map(|all| image_selection::image_of(all, shape));
+            .map(|all| image_selection::image_for(all, shape));
         if let Some(image) = image.flatten() {
             own_images.insert(name.clone(), image.id.clone());
         }
@@ -238,12 +241,12 @@ pub fn class_catalog(
     ClassCatalog {
         catalog,
         images: own_images,
-        found: resolved.map(|resolved| Arc::new(lasting(resolved))),
+        found: resolved.map(|resolved| Arc::new(without_volatile_values(resolved))),
     }
 }
 
 /// Returns the resolved resources without values that change often.
-fn lasting(resolved: &ResolvedNodeClass) -> ResolvedNodeClass {
+fn without_volatile_values(resolved: &ResolvedNodeClass) -> ResolvedNodeClass {
     let mut subnets = resolved.subnets.clone();
     subnets.iter_mut().for_each(|subnet| subnet.free = 0);
     subnets.sort_by(|one, other| one.id.cmp(&other.id));
@@ -275,7 +278,7 @@ impl Terms<'_> {
         image: Option<Option<&Image>>,
         mut reservations: Vec<(Zone, Reservation)>,
     ) -> InstanceType {
-        let offerings = self.region.offerings(shape, |zone| self.has_zone(zone));
+        let offerings = self.region.offerings_of(shape, |zone| self.has_zone(zone));
         let observed_memory = image
             .flatten()
             .and_then(|image| self.observed_memory(shape, image));
@@ -284,9 +287,9 @@ impl Terms<'_> {
             instance_type::instance_type(shape, region, self.class, observed_memory, offerings);
         reservations.retain(|(zone, _)| self.has_zone(zone));
         if !reservations.is_empty() {
-            instance_type = reservations::reserved(&instance_type, reservations);
+            instance_type = reservations::with_reserved_offerings(&instance_type, reservations);
         }
-        type_labels::place(&mut instance_type, self.zone_ids, self.group);
+        type_labels::add_placement(&mut instance_type, self.zone_ids, self.group);
         let usable = image.is_none_or(|image| image.is_some())
             && is_compatible(shape, self.class, self.group);
         for offering in &mut instance_type.offerings {
@@ -305,7 +308,7 @@ impl Terms<'_> {
     /// Memory that nodes of this type and image have reported. A report below half of the estimate,
     /// or above the type's memory, is ignored as an error of the node.
     fn observed_memory(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
-        let estimate = capacity::memory(shape, self.class);
+        let estimate = capacity::usable_memory(shape, self.class);
         let sold = i64::from(shape.memory_mib) << 20;
         let memory = self.observations.memory;
         let reported = memory.get(&shape.name.as_str().into(), &image.id);

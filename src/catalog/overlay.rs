@@ -29,7 +29,7 @@ impl PoolCatalogs {
     /// Applies the overlays of a cluster to this catalog.
     pub fn new(plain: &Catalog, cluster: &Cluster) -> Self {
         let different = cluster.pools.iter().filter_map(|pool| {
-            match overlaid(plain, &cluster.overlays, pool) {
+            match with_overlays(plain, &cluster.overlays, pool) {
                 Cow::Borrowed(_) => None,
                 Cow::Owned(catalog) => Some((pool.name.clone(), Arc::new(catalog))),
             }
@@ -41,7 +41,7 @@ impl PoolCatalogs {
     }
 
     /// Applies node classes, then overlays. Pools whose catalog equals `current` are not stored.
-    pub fn of_classes(
+    pub fn from_classes(
         plain: &Arc<Catalog>,
         current: &Arc<Catalog>,
         cluster: &Cluster,
@@ -51,9 +51,9 @@ impl PoolCatalogs {
         for pool in &cluster.pools {
             let class = pool.node_class.as_ref();
             let base = class
-                .and_then(|class| classes.catalog(class))
+                .and_then(|class| classes.catalog_of(class))
                 .unwrap_or(plain);
-            let catalog = match overlaid(base, &cluster.overlays, pool) {
+            let catalog = match with_overlays(base, &cluster.overlays, pool) {
                 Cow::Borrowed(_) if Arc::ptr_eq(base, current) || base == current => None,
                 Cow::Borrowed(_) => Some(Arc::clone(base)),
                 Cow::Owned(catalog) => Some(Arc::new(catalog)),
@@ -61,7 +61,7 @@ impl PoolCatalogs {
             let name = &pool.name;
             all.by_pool
                 .extend(catalog.map(|catalog| (name.clone(), catalog)));
-            let fault = class.and_then(|class| classes.fault(class));
+            let fault = class.and_then(|class| classes.launch_fault(class));
             all.faults.extend(fault.map(|fault| (name.clone(), fault)));
         }
         all
@@ -73,7 +73,7 @@ impl PoolCatalogs {
     }
 
     /// Reason why a pool cannot launch nodes.
-    pub fn fault(&self, pool: &str) -> Option<&str> {
+    pub fn launch_fault(&self, pool: &str) -> Option<&str> {
         self.faults.get(pool).map(String::as_str)
     }
 }
@@ -85,7 +85,11 @@ impl PoolCatalogs {
 /// overlays with the same weight for the same offering are not an error: their order decides for
 /// this offering only. Karpenter drops one of the two completely, so a new instance type can
 /// disable an unrelated overlay. Source: spec/scheduling.md §3.4.
-pub fn overlaid<'a>(catalog: &'a Catalog, overlays: &[Overlay], pool: &Pool) -> Cow<'a, Catalog> {
+pub fn with_overlays<'a>(
+    catalog: &'a Catalog,
+    overlays: &[Overlay],
+    pool: &Pool,
+) -> Cow<'a, Catalog> {
     let mut labels = Requirements::from_labels(&pool.labels);
     labels.add(POOL, Requirement::is_in([pool.name.as_str()]));
     if let Some(class) = &pool.node_class {
@@ -93,7 +97,7 @@ pub fn overlaid<'a>(catalog: &'a Catalog, overlays: &[Overlay], pool: &Pool) -> 
     }
     let types = catalog.types();
     let changed: Vec<InstanceType> = types
-        .filter_map(|it| changed(it, overlays, &labels))
+        .filter_map(|it| overlaid_type(it, overlays, &labels))
         .collect();
     if changed.is_empty() {
         return Cow::Borrowed(catalog);
@@ -102,7 +106,7 @@ pub fn overlaid<'a>(catalog: &'a Catalog, overlays: &[Overlay], pool: &Pool) -> 
 }
 
 /// Returns the type with overlays applied. `None` if they do not change it.
-fn changed(
+fn overlaid_type(
     plain: &InstanceType,
     overlays: &[Overlay],
     labels: &Requirements,
@@ -115,7 +119,7 @@ fn changed(
             continue;
         }
         let covered: Vec<usize> = (0..plain.offerings.len())
-            .filter(|place| overlay.covers(&plain.offerings[*place]))
+            .filter(|place| overlay.covers_offering(&plain.offerings[*place]))
             .collect();
         if covered.is_empty() {
             continue;
@@ -136,7 +140,7 @@ fn changed(
         }
     }
     let mut instance_type = copy?;
-    instance_type::sort(&mut instance_type.offerings);
+    instance_type::sort_offerings(&mut instance_type.offerings);
     (instance_type != *plain).then_some(instance_type)
 }
 
@@ -166,7 +170,7 @@ fn set_capacity(instance_type: &mut InstanceType, name: &str, amount: i64) {
 mod tests {
     use std::borrow::Cow;
 
-    use super::{PoolCatalogs, overlaid};
+    use super::{PoolCatalogs, with_overlays};
     use crate::catalog::{Catalog, csv};
     use crate::model::cluster::Cluster;
     use crate::model::id::NodeClassName;
@@ -239,7 +243,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
 
     fn ordered(texts: &[&str]) -> Vec<Overlay> {
         let mut all: Vec<Overlay> = texts.iter().map(|text| overlay(text)).collect();
-        all.sort_by(Overlay::order);
+        all.sort_by(Overlay::application_order);
         all
     }
 
@@ -318,7 +322,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         ];
         for (texts, m7i, g5) in rows {
             let plain = catalog();
-            let own = overlaid(&plain, &ordered(texts), &pool());
+            let own = with_overlays(&plain, &ordered(texts), &pool());
             for (name, expect) in [("m7i.large", m7i), ("g5.large", g5)] {
                 let it = own.get(name).expect("a type");
                 assert_eq!(prices(it), expect, "{name} {texts:?}");
@@ -368,7 +372,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         ];
         for (texts, resource, expect) in rows {
             let plain = catalog();
-            let own = overlaid(&plain, &ordered(texts), &pool());
+            let own = with_overlays(&plain, &ordered(texts), &pool());
             let got = ["m7i.large", "g5.large"].map(|name| {
                 let it = own.get(name).expect("a type");
                 assert_eq!(it.capacity.get(resource), it.allocatable.get(resource));
@@ -384,7 +388,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         let before = plain.get("m7i.large").expect("a type");
         for (amount, taken) in [(0, 0), (GIB, GIB), (64 * GIB, before.allocatable.memory)] {
             let text = format!("x 0 family=m7i hugepages-2Mi:{amount}");
-            let own = overlaid(&plain, &ordered(&[&text]), &pool());
+            let own = with_overlays(&plain, &ordered(&[&text]), &pool());
             let own = own.get("m7i.large").expect("a type");
             assert_eq!(own.allocatable.memory, before.allocatable.memory - taken);
             assert_eq!(own.capacity.memory, before.capacity.memory);
@@ -396,7 +400,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
     fn a_pool_without_overlays_of_its_own_sees_the_catalog_itself() {
         let overlays = ordered(&["x 0 pool=gpu family=g5 5", "y 0 family=m7i 1 -0%"]);
         let plain = catalog();
-        let other = overlaid(&plain, &overlays, &Pool::new("general"));
+        let other = with_overlays(&plain, &overlays, &Pool::new("general"));
         assert!(matches!(other, Cow::Borrowed(_)));
         let cluster = Cluster {
             pools: vec![pool(), Pool::new("general")],

@@ -111,21 +111,21 @@ impl Region {
             }
             (name, Arc::new(shape))
         });
-        replace(&mut self.shapes, named.collect())
+        replace_if_changed(&mut self.shapes, named.collect())
     }
 
     /// Sets the zones in which types are available. Returns true if anything changed.
-    pub fn set_sold(&mut self, sold: impl IntoIterator<Item = (TypeName, Zone)>) -> bool {
+    pub fn set_zones(&mut self, sold: impl IntoIterator<Item = (TypeName, Zone)>) -> bool {
         let mut by_type: BTreeMap<TypeName, BTreeSet<Zone>> = BTreeMap::new();
         for (name, zone) in sold {
             by_type.entry(name).or_default().insert(zone);
         }
-        replace(&mut self.sold, by_type)
+        replace_if_changed(&mut self.sold, by_type)
     }
 
     /// Sets the zone IDs. Returns true if anything changed.
     pub fn set_zone_ids(&mut self, ids: impl IntoIterator<Item = (Zone, String)>) -> bool {
-        replace(&mut self.zone_ids, ids.into_iter().collect())
+        replace_if_changed(&mut self.zone_ids, ids.into_iter().collect())
     }
 
     /// Sets the list prices of virtual machines and of bare-metal types, which are separate
@@ -139,12 +139,12 @@ impl Region {
         at: Timestamp,
     ) -> bool {
         for prices in [shared, metal] {
-            if !prices.iter().any(|(_, price)| is_paid(*price)) {
+            if !prices.iter().any(|(_, price)| has_price(*price)) {
                 return false;
             }
         }
         let prices = shared.iter().chain(metal);
-        let paid = prices.filter(|(_, price)| is_paid(*price));
+        let paid = prices.filter(|(_, price)| has_price(*price));
         self.list.extend(paid.cloned());
         self.source = PriceSource::Fetched { at };
         true
@@ -154,7 +154,7 @@ impl Region {
     /// offerings without a price are not available (spec §10, 47). Returns true if the prices were
     /// stored.
     pub fn set_spot_prices(&mut self, prices: &[(TypeName, Zone, Price)], at: Timestamp) -> bool {
-        let paid = prices.iter().filter(|(_, _, price)| is_paid(*price));
+        let paid = prices.iter().filter(|(_, _, price)| has_price(*price));
         let mut paid = paid.peekable();
         if paid.peek().is_none() {
             return false;
@@ -173,7 +173,7 @@ impl Region {
 
     /// Offerings of a type in any order: on demand at the list price and as spot, in each zone for
     /// which `is_wanted` is true. Offerings without a price are omitted.
-    pub fn offerings(
+    pub fn offerings_of(
         &self,
         shape: &InstanceTypeSpec,
         is_wanted: impl Fn(&Zone) -> bool,
@@ -183,7 +183,7 @@ impl Region {
         let zones = zones.filter(|zone| is_wanted(zone));
         let prices = zones.map(|zone| {
             let spot = match &self.spot {
-                None => list.map(instance_type::spot_guess),
+                None => list.map(instance_type::estimate_spot_price),
                 Some(spot) => spot
                     .by_type
                     .get(shape.name.as_str())
@@ -193,17 +193,17 @@ impl Region {
             let spot = spot.filter(|_| shape.spot);
             (zone, list.filter(|_| shape.on_demand), spot)
         });
-        instance_type::offerings(prices)
+        instance_type::zone_offerings(prices)
     }
 
     /// Catalog of all types in the region, with the capacity of a plain node class.
     pub fn catalog(&self) -> Catalog {
-        let plain = capacity::plain();
+        let plain = capacity::default_node_class();
         let types = self.shapes.values().map(|shape| {
-            let offerings = self.offerings(shape, |_| true);
+            let offerings = self.offerings_of(shape, |_| true);
             let mut instance_type =
                 instance_type::instance_type(shape, &self.name, &plain, None, offerings);
-            type_labels::place(&mut instance_type, &self.zone_ids, None);
+            type_labels::add_placement(&mut instance_type, &self.zone_ids, None);
             instance_type
         });
         Catalog::new(types).with_zone_ids(self.zone_ids.clone())
@@ -211,11 +211,14 @@ impl Region {
 }
 
 /// A price of zero is an error in the price list.
-fn is_paid(price: Price) -> bool {
+fn has_price(price: Price) -> bool {
     price.usd_per_h() > 0.0
 }
 
-fn replace<K: Ord, V: PartialEq>(current: &mut BTreeMap<K, V>, new: BTreeMap<K, V>) -> bool {
+fn replace_if_changed<K: Ord, V: PartialEq>(
+    current: &mut BTreeMap<K, V>,
+    new: BTreeMap<K, V>,
+) -> bool {
     if new.is_empty() || *current == new {
         return false;
     }

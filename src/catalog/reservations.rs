@@ -11,7 +11,7 @@ use crate::model::reservation::Reservation;
 
 impl Catalog {
     /// All reservations, with their type and zone.
-    pub fn reserved(&self) -> Vec<(TypeName, Zone, Reservation)> {
+    pub fn reserved_offerings(&self) -> Vec<(TypeName, Zone, Reservation)> {
         if self.reservations().is_empty() {
             return Vec::new();
         }
@@ -44,7 +44,7 @@ impl Catalog {
         let changed = self.types().filter_map(|it| {
             let reservations = by_type.remove(&it.name).unwrap_or_default();
             let has = it.offerings.iter().any(|it| it.reservation.is_some());
-            (has || !reservations.is_empty()).then(|| reserved(it, reservations))
+            (has || !reservations.is_empty()).then(|| with_reserved_offerings(it, reservations))
         });
         let changed: Vec<InstanceType> = changed.collect();
         self.with(changed)
@@ -52,7 +52,7 @@ impl Catalog {
 }
 
 /// Returns the type with these reservations instead of its current ones.
-pub(super) fn reserved(
+pub(super) fn with_reserved_offerings(
     plain: &InstanceType,
     reservations: Vec<(Zone, Reservation)>,
 ) -> InstanceType {
@@ -75,7 +75,7 @@ pub(super) fn reserved(
     });
     let offered: Vec<Offering> = offered.collect();
     instance_type.offerings.extend(offered);
-    instance_type::sort(&mut instance_type.offerings);
+    instance_type::sort_offerings(&mut instance_type.offerings);
     let requirements = instance_type
         .requirements
         .iter()
@@ -83,13 +83,13 @@ pub(super) fn reserved(
     let mut requirements: Requirements = requirements
         .map(|(key, requirement)| (key, requirement.clone()))
         .collect();
-    type_labels::complete(&mut requirements, &instance_type.offerings);
+    type_labels::complete_labels(&mut requirements, &instance_type.offerings);
     instance_type.requirements = requirements;
     instance_type
 }
 
 /// Returns all reservations of a catalog.
-pub(super) fn all(catalog: &Catalog) -> BTreeMap<ReservationId, Reservation> {
+pub(super) fn reservations_of(catalog: &Catalog) -> BTreeMap<ReservationId, Reservation> {
     let mut all: BTreeMap<ReservationId, Reservation> = BTreeMap::new();
     let offerings = catalog.types().flat_map(|it| &it.offerings);
     for reservation in offerings.filter_map(|offering| offering.reservation.as_deref()) {

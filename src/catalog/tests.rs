@@ -176,7 +176,7 @@ fn every_shipped_type_makes_sense() {
     let zones: Vec<&str> = catalog.zones().iter().map(|it| it.as_str()).collect();
     let letters: Vec<&str> = zones.iter().map(|it| &it["us-east-1".len()..]).collect();
     assert_eq!(letters.concat(), "abcdef");
-    assert_eq!(csv::region(SHIPPED), Some("us-east-1"));
+    assert_eq!(csv::region_comment(SHIPPED), Some("us-east-1"));
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn what_is_reserved_is_offered_beside_the_rest() {
     assert_eq!(reserved.offering(&first.key(&it.name)), Some(first));
     let id = it.requirements.get(labels::RESERVATION_ID);
     let id = id.expect("defined");
-    assert!(id.suits(None) && id.suits(Some("cr-1")));
+    assert!(id.allows_label(None) && id.allows_label(Some("cr-1")));
     let gone = reserved.with_reservations([]);
     assert_eq!((&gone, gone.reservations().len()), (&plain, 0));
 }

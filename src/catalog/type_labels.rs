@@ -15,14 +15,14 @@ const PARTITIONS_MAX: u32 = 100;
 
 /// Possible labels of an instance type in this region with these offerings and images of this
 /// family.
-pub fn requirements(
+pub fn label_requirements(
     shape: &InstanceTypeSpec,
     region: &str,
     family: AmiFamily,
     offerings: &[Offering],
 ) -> Requirements {
     let mut all = Requirements::default();
-    system(&mut all, shape, family);
+    add_operating_system(&mut all, shape, family);
     for (key, value) in [
         (labels::INSTANCE_TYPE, shape.name.as_str()),
         (labels::ARCH, shape.arch.as_str()),
@@ -40,16 +40,16 @@ pub fn requirements(
         "karpenter.k8s.aws/instance-tenancy",
         Requirement::is_in(["default", "dedicated"]),
     );
-    complete(&mut all, offerings);
+    complete_labels(&mut all, offerings);
     all
 }
 
 /// Returns the labels that follow from the specification, without their prefix, and their values.
 fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)> {
     let (family, size) = shape.name.split_once('.').unzip();
-    let (category, generation) = lineage(&shape.name).unzip();
+    let (category, generation) = category_and_generation(&shape.name).unzip();
     let flex = family.is_some_and(|family| family.contains("-flex"));
-    let cpu_manufacturer = shape.cpu_manufacturer.as_deref().map(kebab);
+    let cpu_manufacturer = shape.cpu_manufacturer.as_deref().map(kebab_case);
     let nvme_gb = shape.disk_gb.filter(|_| shape.nvme);
     let numbers = [shape.clock_mhz, shape.ebs_mbps, shape.network_mbps, nvme_gb];
     let [clock_mhz, ebs_mbps, network_mbps, nvme_gb] =
@@ -75,8 +75,11 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
     // With several kinds of GPU, no GPU label is set (spec §10, 39).
     if let [gpu] = &shape.gpus[..] {
         all.extend([
-            ("instance-gpu-name", Some(kebab(&gpu.name))),
-            ("instance-gpu-manufacturer", Some(kebab(&gpu.manufacturer))),
+            ("instance-gpu-name", Some(kebab_case(&gpu.name))),
+            (
+                "instance-gpu-manufacturer",
+                Some(kebab_case(&gpu.manufacturer)),
+            ),
             ("instance-gpu-count", Some(gpu.count.to_string())),
             ("instance-gpu-memory", Some(gpu.memory_mib.to_string())),
         ]);
@@ -91,9 +94,9 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
         _ => None,
     };
     if let Some((name, manufacturer, count)) = accelerator {
-        let manufacturer = kebab(manufacturer);
+        let manufacturer = kebab_case(manufacturer);
         all.extend([
-            ("instance-accelerator-name", name.map(kebab)),
+            ("instance-accelerator-name", name.map(kebab_case)),
             ("instance-accelerator-manufacturer", Some(manufacturer)),
             ("instance-accelerator-count", Some(count.to_string())),
         ]);
@@ -102,7 +105,7 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
 }
 
 /// Adds the operating systems. Windows does not support Arm, so such a type has none.
-pub fn system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamily) {
+pub fn add_operating_system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamily) {
     let os = match (family.windows_build(), shape.arch) {
         (None, _) => Requirement::is_in(["linux"]),
         (Some(_), Arch::Amd64) => Requirement::is_in(["windows"]),
@@ -118,7 +121,7 @@ pub fn system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamil
 
 /// Adds the known IDs of the zones of a type, and the placement group of its nodes. Every partition
 /// is possible: the launch selects one.
-pub fn place(
+pub fn add_placement(
     instance_type: &mut InstanceType,
     zone_ids: &BTreeMap<Zone, String>,
     group: Option<&PlacementGroup>,
@@ -155,7 +158,7 @@ pub fn place(
 }
 
 /// Adds zones and capacity types of the offerings, and every missing label as absent.
-pub fn complete(all: &mut Requirements, offerings: &[Offering]) {
+pub fn complete_labels(all: &mut Requirements, offerings: &[Offering]) {
     let zones: BTreeSet<&str> = offerings.iter().map(|it| it.zone.as_str()).collect();
     let bought: BTreeSet<&str> = offerings
         .iter()
@@ -178,7 +181,7 @@ pub fn complete(all: &mut Requirements, offerings: &[Offering]) {
 
 /// Category and generation of an instance type: `m` and `7` of `m7i.large`, `u` and `1` of
 /// `u-6tb1.metal`. Spec §4.2: `(^[a-z]+)(\-[0-9]+tb)?([0-9]+).*\.`, groups 1 and 3.
-fn lineage(name: &str) -> Option<(&str, &str)> {
+fn category_and_generation(name: &str) -> Option<(&str, &str)> {
     let (family, _) = name.rsplit_once('.')?;
     let (category, mut rest) = split_while(family, |c| c.is_ascii_lowercase())?;
     if let Some(after) = rest.strip_prefix('-') {
@@ -195,6 +198,6 @@ fn split_while(text: &str, keep: fn(char) -> bool) -> Option<(&str, &str)> {
 }
 
 /// Converts a name from EC2 to a label value: `RTX PRO 4500` becomes `rtx-pro-4500`.
-fn kebab(name: &str) -> String {
+fn kebab_case(name: &str) -> String {
     name.to_lowercase().replace(' ', "-")
 }

@@ -49,36 +49,36 @@ pub(crate) struct ConfigArguments {
 }
 
 impl ConfigArguments {
-    pub(crate) fn wanted(&self) -> ConfigSources {
-        self.variables.wanted(self.paths.clone())
+    pub(crate) fn config_sources(&self) -> ConfigSources {
+        self.variables.config_sources(self.paths.clone())
     }
 
     /// Reads the configuration in the same way as the daemon. Returns `None` after printing the
     /// problems of an invalid configuration.
     #[cfg(feature = "daemon")]
-    pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
-        let read = super::wait_for(config_source::load(&self.wanted()))?;
-        Ok(told(read, colour))
+    pub(crate) fn read_config(&self, colour: bool) -> anyhow::Result<Option<Config>> {
+        let read = super::wait_for(config_source::load_config(&self.config_sources()))?;
+        Ok(valid_or_printed(read, colour))
     }
 
     /// Reads the configuration. A value that has to be read from AWS is an error in this build.
     /// Returns `None` after printing the problems of an invalid configuration.
     #[cfg(not(feature = "daemon"))]
-    pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
-        let read = files::read(&self.wanted()).config(&|_| {
+    pub(crate) fn read_config(&self, colour: bool) -> anyhow::Result<Option<Config>> {
+        let read = files::read_sources(&self.wanted()).config(&|_| {
             ParameterState::Unreadable("this build was compiled without AWS support".to_owned())
         });
-        Ok(told(read, colour))
+        Ok(valid_or_printed(read, colour))
     }
 
     /// Reads the configuration without calling AWS.
     pub(crate) fn read_offline(&self, colour: bool) -> Option<Config> {
-        told(files::load(&self.wanted()), colour)
+        valid_or_printed(files::load_config(&self.config_sources()), colour)
     }
 }
 
-fn told(read: Result<Config, Vec<Diagnostic>>, colour: bool) -> Option<Config> {
-    read.inspect_err(|problems| diagnostics::show(problems, colour))
+fn valid_or_printed(read: Result<Config, Vec<Diagnostic>>, colour: bool) -> Option<Config> {
+    read.inspect_err(|problems| diagnostics::print_problems(problems, colour))
         .ok()
 }
 
@@ -87,7 +87,7 @@ fn told(read: Result<Config, Vec<Diagnostic>>, colour: bool) -> Option<Config> {
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct VariableArguments {
     /// Set a variable of the configuration (also as OUTRIGGER_VAR_NAME=VALUE in the environment)
-    #[arg(long = "var", value_name = "NAME=VALUE", value_parser = assignment)]
+    #[arg(long = "var", value_name = "NAME=VALUE", value_parser = parse_assignment)]
     pub(crate) set: Vec<(String, String)>,
     /// Set variables of the configuration from a file
     #[arg(long = "var-file", value_name = "FILE")]
@@ -96,7 +96,7 @@ pub(crate) struct VariableArguments {
 
 impl VariableArguments {
     /// Combines these variables with the paths of a configuration.
-    pub(crate) fn wanted(&self, paths: Vec<PathBuf>) -> ConfigSources {
+    pub(crate) fn config_sources(&self, paths: Vec<PathBuf>) -> ConfigSources {
         ConfigSources {
             paths,
             variable_files: self.files.clone(),
@@ -110,7 +110,7 @@ impl VariableArguments {
 #[error("write it like {0}")]
 pub(crate) struct MalformedArgument(pub(crate) &'static str);
 
-fn assignment(text: &str) -> Result<(String, String), MalformedArgument> {
+fn parse_assignment(text: &str) -> Result<(String, String), MalformedArgument> {
     let (name, value) = text
         .split_once('=')
         .ok_or(MalformedArgument("region=eu-west-1"))?;

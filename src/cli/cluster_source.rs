@@ -12,7 +12,7 @@ use super::args::ConfigArguments;
 use super::{diagnostics, stdin};
 use crate::catalog::{self, Catalog};
 #[cfg(feature = "daemon")]
-use crate::host::text::line;
+use crate::host::text::single_line;
 use crate::host::{clock, files};
 use crate::kubernetes_convert::offline_state;
 use crate::model::cluster::Cluster;
@@ -20,7 +20,7 @@ use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
 use crate::model::pool::Limits;
 #[cfg(feature = "daemon")]
-use crate::runtime::observe::{ObservedCluster, visit};
+use crate::runtime::observe::{ObservedCluster, observe_clusters};
 use crate::state::State;
 
 const NO_CLUSTER: &str = "the configuration has no cluster; add a block cluster \"NAME\" { … }";
@@ -69,29 +69,29 @@ impl ClusterSource {
     }
 
     /// Reads the clusters. Returns `None` after printing the problems of an invalid configuration.
-    pub(crate) fn all(&self, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
-        self.seen(self.is_one(), colour)
+    pub(crate) fn load_all(&self, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
+        self.load_clusters(self.is_one(), colour)
     }
 
     /// Reads the chosen cluster, or the only one of the configuration. Returns `None` after
     /// printing why its state could not be read.
-    pub(crate) fn one(&self, colour: bool) -> anyhow::Result<Option<State>> {
-        let loaded = self.seen(true, colour)?;
+    pub(crate) fn load_one(&self, colour: bool) -> anyhow::Result<Option<State>> {
+        let loaded = self.load_clusters(true, colour)?;
         let first = loaded.and_then(|loaded| loaded.states.into_iter().next());
         Ok(first.map(|(state, _)| state))
     }
 
-    fn seen(&self, is_one: bool, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
+    fn load_clusters(&self, is_one: bool, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
         let read = match self.cluster_state {
             Some(_) => self.config.read_offline(colour),
-            None => self.config.read(colour)?,
+            None => self.config.read_config(colour)?,
         };
         let Some(config) = read else {
             return Ok(None);
         };
-        diagnostics::show(&config.warnings, colour);
+        diagnostics::print_problems(&config.warnings, colour);
         let clusters = match is_one {
-            true => vec![chosen(config.clusters, self.cluster.as_deref())?],
+            true => vec![choose_cluster(config.clusters, self.cluster.as_deref())?],
             false => config.clusters,
         };
         if clusters.is_empty() {
@@ -102,7 +102,7 @@ impl ClusterSource {
                 .into_iter()
                 .map(|cluster| {
                     let limits = config.fleet.limits.clone();
-                    Ok((self.of_file(cluster, limits, path)?, None))
+                    Ok((self.load_from_file(cluster, limits, path)?, None))
                 })
                 .collect();
             return Ok(Some(LoadedClusters {
@@ -110,21 +110,25 @@ impl ClusterSource {
                 ..LoadedClusters::default()
             }));
         }
-        self.live(clusters, config.fleet).map(Some)
+        self.load_live(clusters, config.fleet).map(Some)
     }
 
     /// Reads the state of live clusters within `--timeout`.
     #[cfg(feature = "daemon")]
-    fn live(&self, clusters: Vec<Cluster>, limits: FleetLimits) -> anyhow::Result<LoadedClusters> {
+    fn load_live(
+        &self,
+        clusters: Vec<Cluster>,
+        limits: FleetLimits,
+    ) -> anyhow::Result<LoadedClusters> {
         let patience = Duration::from_secs(self.timeout);
-        let observed = super::wait_for(visit(clusters, limits, patience))?;
-        Ok(told(observed))
+        let observed = super::wait_for(observe_clusters(clusters, limits, patience))?;
+        Ok(print_missing(observed))
     }
 
     /// Fails: this build cannot connect to clusters.
     #[cfg(not(feature = "daemon"))]
-    fn live(&self, _: Vec<Cluster>, _: FleetLimits) -> anyhow::Result<LoadedClusters> {
-        Err(super::features::refused(
+    fn load_live(&self, _: Vec<Cluster>, _: FleetLimits) -> anyhow::Result<LoadedClusters> {
+        Err(super::features::unsupported_operation(
             "cannot read a live cluster",
             "give a file with --cluster-state",
         ))
@@ -132,7 +136,12 @@ impl ClusterSource {
 
     /// Reads the state of a cluster from a file. The usage of other clusters is unknown and counts
     /// as zero.
-    fn of_file(&self, cluster: Cluster, limits: Limits, path: &Path) -> anyhow::Result<State> {
+    fn load_from_file(
+        &self,
+        cluster: Cluster,
+        limits: Limits,
+        path: &Path,
+    ) -> anyhow::Result<State> {
         let catalog = read_catalog(&cluster, self.catalog.as_deref())?;
         let text = match path == Path::new("-") {
             true => stdin::read_state()?,
@@ -153,16 +162,16 @@ impl ClusterSource {
 
 /// Prints what is missing on stderr.
 #[cfg(feature = "daemon")]
-fn told(observed: Vec<ObservedCluster>) -> LoadedClusters {
+fn print_missing(observed: Vec<ObservedCluster>) -> LoadedClusters {
     let mut all = LoadedClusters::default();
     for cluster_result in observed {
         let cluster = cluster_result.cluster;
         match cluster_result.seen {
             Ok(state) => {
-                let missing = cluster_result.missing.map(|missing| line(&missing));
+                let missing = cluster_result.missing.map(|missing| single_line(&missing));
                 if let Some(missing) = &missing {
                     all.failed = true;
-                    super::say(&format!(
+                    super::print_error_line(&format!(
                         "Warning: cluster \"{cluster}\": state is incomplete: {missing}"
                     ));
                 }
@@ -170,8 +179,8 @@ fn told(observed: Vec<ObservedCluster>) -> LoadedClusters {
             }
             Err(error) => {
                 all.failed = true;
-                let why = line(&error.to_string());
-                super::say(&format!(
+                let why = single_line(&error.to_string());
+                super::print_error_line(&format!(
                     "Error: cluster \"{cluster}\": cannot read its state\n  because: {why}\n\n  \
                      = help: run outrigger doctor --cluster {cluster} to find the cause"
                 ));
@@ -183,7 +192,10 @@ fn told(observed: Vec<ObservedCluster>) -> LoadedClusters {
 }
 
 /// Returns the cluster of this name, or the only cluster if there is no name.
-pub(crate) fn chosen(clusters: Vec<Cluster>, name: Option<&str>) -> anyhow::Result<Cluster> {
+pub(crate) fn choose_cluster(
+    clusters: Vec<Cluster>,
+    name: Option<&str>,
+) -> anyhow::Result<Cluster> {
     let names: Vec<String> = clusters.iter().map(|it| it.name.to_string()).collect();
     let mut found = clusters
         .into_iter()

@@ -15,10 +15,10 @@ const YELLOW: &str = "\u{1b}[1;33m";
 const PLAIN: &str = "\u{1b}[0m";
 
 /// Writes problems to stderr.
-pub(crate) fn show(problems: &[Diagnostic], colour: bool) {
+pub(crate) fn print_problems(problems: &[Diagnostic], colour: bool) {
     let mut text = render_all(problems);
     if colour && io::stderr().is_terminal() {
-        text = coloured(&text);
+        text = with_colours(&text);
     }
     // A failed write to stderr cannot be reported.
     io::stderr().write_all(text.as_bytes()).unwrap_or_default();
@@ -28,9 +28,12 @@ pub(crate) fn show(problems: &[Diagnostic], colour: bool) {
 const DROPPED: u8 = 2;
 
 /// Prints the dropped fields and the notes on stderr, and returns the exit code.
-pub(crate) fn carried(losses: &[impl Display], more: impl Iterator<Item = String>) -> ExitCode {
+pub(crate) fn print_losses(
+    losses: &[impl Display],
+    more: impl Iterator<Item = String>,
+) -> ExitCode {
     let lines = losses.iter().map(ToString::to_string).chain(more);
-    let text: String = lines.map(|line| text::line(&line) + "\n").collect();
+    let text: String = lines.map(|line| text::single_line(&line) + "\n").collect();
     io::stderr().write_all(text.as_bytes()).unwrap_or_default();
     match losses {
         [] => ExitCode::SUCCESS,
@@ -38,7 +41,7 @@ pub(crate) fn carried(losses: &[impl Display], more: impl Iterator<Item = String
     }
 }
 
-fn coloured(text: &str) -> String {
+fn with_colours(text: &str) -> String {
     text.split_inclusive('\n')
         .map(|line| {
             let colour = match line {
@@ -53,7 +56,7 @@ fn coloured(text: &str) -> String {
 
 /// Formats the first error of a configuration as one line for the log.
 #[cfg(feature = "daemon")]
-pub(crate) fn line(problems: &[Diagnostic]) -> String {
+pub(crate) fn first_error_line(problems: &[Diagnostic]) -> String {
     let mut errors = problems.iter().filter(|it| it.severity == Severity::Error);
     let Some(first) = errors.next() else {
         return "the configuration is invalid".to_owned();
@@ -66,5 +69,5 @@ pub(crate) fn line(problems: &[Diagnostic]) -> String {
         count => format!(" (and {count} more; run outrigger validate)"),
     };
     let code = first.code.as_str();
-    text::line(&format!("{location}{} [{code}]{more}", first.detail))
+    text::single_line(&format!("{location}{} [{code}]{more}", first.detail))
 }

@@ -36,7 +36,7 @@ pub(crate) fn execute(arguments: &DoctorArgs, colour: bool) -> anyhow::Result<Ex
     let report = super::wait_for(async {
         let scope = DoctorRun::new(arguments.skip.iter().cloned());
         let only = arguments.cluster.as_deref();
-        doctor::examine(&arguments.config.wanted(), only, &scope).await
+        doctor::run_checks(&arguments.config.config_sources(), only, &scope).await
     })?;
     let report = match report {
         Ok(report) => report,
@@ -48,10 +48,10 @@ pub(crate) fn execute(arguments: &DoctorArgs, colour: bool) -> anyhow::Result<Ex
     };
     let mut out = io::stdout().lock();
     if arguments.json {
-        writeln!(out, "{:#}", report.json())?;
+        writeln!(out, "{:#}", report.to_json())?;
     } else {
-        let text = report.text(colour && out.is_terminal());
+        let text = report.render_text(colour && out.is_terminal());
         out.write_all(text.as_bytes())?;
     }
-    Ok(ExitCode::from(report.code()))
+    Ok(ExitCode::from(report.exit_code()))
 }

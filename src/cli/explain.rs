@@ -12,10 +12,10 @@ use super::args::MalformedArgument;
 use super::cluster_source::ClusterSource;
 use super::success_or;
 use crate::host::clock;
-use crate::host::text::bounded;
+use crate::host::text::bounded_line;
 use crate::model::id::PodKey;
 use crate::plan::explain_node::{explain_node, similar_nodes};
-use crate::plan::explain_pod::{explain, similar};
+use crate::plan::explain_pod::{explain, similar_pods};
 use crate::plan::explain_pool::{explain_pool, similar_pools};
 
 /// The exit code for a pod that gets no node, and for a pool that can have no node.
@@ -43,7 +43,7 @@ enum What {
 #[derive(Args, Debug)]
 struct PodArguments {
     /// Pod to explain, as NAMESPACE/NAME; the namespace defaults to `default`
-    #[arg(value_name = "NS/NAME", value_parser = key)]
+    #[arg(value_name = "NS/NAME", value_parser = parse_pod_key)]
     pod: PodKey,
     #[command(flatten)]
     given: ClusterSource,
@@ -100,7 +100,7 @@ enum Output {
     Json,
 }
 
-fn key(text: &str) -> Result<PodKey, MalformedArgument> {
+fn parse_pod_key(text: &str) -> Result<PodKey, MalformedArgument> {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
     if namespace.is_empty() || name.is_empty() || name.contains('/') {
         return Err(MalformedArgument("kube-system/coredns-5d78c9869d-abcde"));
@@ -109,7 +109,7 @@ fn key(text: &str) -> Result<PodKey, MalformedArgument> {
 }
 
 /// Formats a suggestion of similar names.
-fn meant(near: &[String]) -> String {
+fn format_suggestion(near: &[String]) -> String {
     match near {
         [] => String::new(),
         near => format!("; did you mean {}?", near.join(" or ")),
@@ -118,35 +118,35 @@ fn meant(near: &[String]) -> String {
 
 pub(crate) fn execute(arguments: &ExplainArgs, colour: bool) -> anyhow::Result<ExitCode> {
     match &arguments.what {
-        What::Pod(arguments) => pod(arguments, colour),
-        What::Node(arguments) => node(arguments, colour),
-        What::Pool(arguments) => pool(arguments, colour),
+        What::Pod(arguments) => print_pod(arguments, colour),
+        What::Node(arguments) => print_node(arguments, colour),
+        What::Pool(arguments) => print_pool(arguments, colour),
     }
 }
 
-fn pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(state) = arguments.given.one(colour)? else {
+fn print_pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
+    let Some(state) = arguments.given.load_one(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     let key = &arguments.pod;
     let Some(explained) = explain(&state, key, clock::now()) else {
-        let near = meant(&similar(&state, key));
-        let key = bounded(&key.to_string());
+        let near = format_suggestion(&similar_pods(&state, key));
+        let key = bounded_line(&key.to_string());
         bail!("the state of the cluster has no pod {key}{near}");
     };
     let form = &arguments.form;
     form.print(|| explained.text(), || explained.json())?;
-    Ok(success_or(BLOCKED, explained.is_well()))
+    Ok(success_or(BLOCKED, explained.is_handled()))
 }
 
-fn node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(state) = arguments.given.one(colour)? else {
+fn print_node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
+    let Some(state) = arguments.given.load_one(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     let name = arguments.node.as_str();
     let Some(explained) = explain_node(&state, name, clock::now()) else {
-        let near = meant(&similar_nodes(&state, name));
-        let name = bounded(name);
+        let near = format_suggestion(&similar_nodes(&state, name));
+        let name = bounded_line(name);
         bail!("the state of the cluster has no node {name}{near}");
     };
     let form = &arguments.form;
@@ -154,17 +154,17 @@ fn node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn pool(arguments: &PoolArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(state) = arguments.given.one(colour)? else {
+fn print_pool(arguments: &PoolArguments, colour: bool) -> anyhow::Result<ExitCode> {
+    let Some(state) = arguments.given.load_one(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     let name = arguments.pool.as_str();
     let Some(explained) = explain_pool(&state, name, clock::now()) else {
-        let near = meant(&similar_pools(&state, name));
-        let name = bounded(name);
+        let near = format_suggestion(&similar_pools(&state, name));
+        let name = bounded_line(name);
         bail!("the configuration of the cluster has no pool {name}{near}");
     };
     let form = &arguments.form;
     form.print(|| explained.text(), || explained.json())?;
-    Ok(success_or(BLOCKED, explained.is_well()))
+    Ok(success_or(BLOCKED, explained.can_launch()))
 }

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 
 use super::args::ConfigArguments;
 use super::diagnostics;
-use crate::migrate::karpenter::export::export;
+use crate::migrate::karpenter::export::export_cluster;
 
 /// The format of the exported objects.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -35,15 +35,15 @@ pub(crate) struct ExportArgs {
 }
 
 pub(crate) fn execute(arguments: &ExportArgs, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(config) = arguments.config.read(colour)? else {
+    let Some(config) = arguments.config.read_config(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     let Format::Karpenter = arguments.format;
-    let exported = export(&config, arguments.cluster.as_deref())?;
+    let exported = export_cluster(&config, arguments.cluster.as_deref())?;
     match &arguments.file {
         Some(path) => fs::write(path, &exported.text)
             .with_context(|| format!("cannot write {}", path.display()))?,
         None => io::stdout().write_all(exported.text.as_bytes())?,
     }
-    Ok(diagnostics::carried(&exported.losses, iter::empty()))
+    Ok(diagnostics::print_losses(&exported.losses, iter::empty()))
 }

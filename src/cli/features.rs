@@ -32,7 +32,7 @@ const OF_THE_DAEMON: [&str; 9] = [
 const OF_AWS: [&str; 1] = ["token"];
 
 /// Returns the verbs that this build does not include, each with the feature that adds it.
-fn left_out() -> impl Iterator<Item = (&'static str, &'static str)> {
+fn missing_verbs() -> impl Iterator<Item = (&'static str, &'static str)> {
     let daemon = OF_THE_DAEMON.map(|verb| (verb, "daemon"));
     let aws = OF_AWS.map(|verb| (verb, "aws"));
     let all = daemon.into_iter().chain(aws);
@@ -41,20 +41,20 @@ fn left_out() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// Returns the Cargo feature that would add the verb to this build. Returns `None` for a verb that
 /// this build includes, and for a word that is not a verb.
-pub(super) fn missing(verb: &str) -> Option<&'static str> {
-    left_out().find_map(|(missing_verb, feature)| (missing_verb == verb).then_some(feature))
+pub(super) fn missing_feature(verb: &str) -> Option<&'static str> {
+    missing_verbs().find_map(|(missing_verb, feature)| (missing_verb == verb).then_some(feature))
 }
 
 /// The last lines of `--help`: the verbs that this build does not include.
-pub(super) fn help() -> Option<String> {
-    let verbs: Vec<&str> = left_out().map(|(verb, _)| verb).collect();
+pub(super) fn missing_verbs_help() -> Option<String> {
+    let verbs: Vec<&str> = missing_verbs().map(|(verb, _)| verb).collect();
     let verbs = verbs.join(", ");
     (!verbs.is_empty()).then(|| format!("Not in this build: {verbs}.\n{EVERY_VERB}."))
 }
 
 /// The error for an operation that this build does not include.
 #[cfg(not(feature = "daemon"))]
-pub(super) fn refused(what: &str, instead: &str) -> anyhow::Error {
+pub(super) fn unsupported_operation(what: &str, instead: &str) -> anyhow::Error {
     anyhow::anyhow!(
         "{what}: this build was compiled without the feature `daemon`\n  = help: {instead}; \
          {EVERY_VERB}"
@@ -65,7 +65,7 @@ pub(super) fn refused(what: &str, instead: &str) -> anyhow::Error {
 mod tests {
     use clap::CommandFactory;
 
-    use super::{OF_AWS, OF_THE_DAEMON, help, missing};
+    use super::{OF_AWS, OF_THE_DAEMON, missing_feature, missing_verbs_help};
     use crate::cli::CommandLine;
 
     #[test]
@@ -73,13 +73,13 @@ mod tests {
         let command = CommandLine::command();
         let there = |verb: &str| command.find_subcommand(verb).is_some();
         for verb in OF_THE_DAEMON.into_iter().chain(OF_AWS) {
-            assert_ne!(there(verb), missing(verb).is_some(), "{verb}");
-            let told = help().is_some_and(|help| help.contains(verb));
-            assert_eq!(told, missing(verb).is_some(), "{verb}");
+            assert_ne!(there(verb), missing_feature(verb).is_some(), "{verb}");
+            let told = missing_verbs_help().is_some_and(|help| help.contains(verb));
+            assert_eq!(told, missing_feature(verb).is_some(), "{verb}");
         }
         for verb in ["simulate", "validate", "fmt", "plan", "import", "export"] {
-            assert!(there(verb) && missing(verb).is_none(), "{verb}");
+            assert!(there(verb) && missing_feature(verb).is_none(), "{verb}");
         }
-        assert_eq!(missing("nonsense"), None);
+        assert_eq!(missing_feature("nonsense"), None);
     }
 }

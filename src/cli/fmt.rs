@@ -95,17 +95,17 @@ pub(crate) fn execute(arguments: &FmtArgs, colour: bool) -> anyhow::Result<ExitC
         broken: false,
     };
     if stdin {
-        run.take(None, &stdin::read()?)?;
+        run.format_source(None, &stdin::read_config_text()?)?;
     } else {
         for path in &arguments.paths {
             let (found, faults) = files::native_sources(path, arguments.recursive);
             faults
                 .iter()
-                .for_each(|fault| run.broke(&[fault.problem()]));
+                .for_each(|fault| run.report_problems(&[fault.to_diagnostic()]));
             for path in found {
                 match files::read_limited(&path) {
-                    Ok(text) => run.take(Some(&path), &text)?,
-                    Err(fault) => run.broke(&[fault.problem()]),
+                    Ok(text) => run.format_source(Some(&path), &text)?,
+                    Err(fault) => run.report_problems(&[fault.to_diagnostic()]),
                 }
             }
         }
@@ -133,19 +133,19 @@ struct Run {
 }
 
 impl Run {
-    fn broke(&mut self, problems: &[Diagnostic]) {
+    fn report_problems(&mut self, problems: &[Diagnostic]) {
         self.broken = true;
-        diagnostics::show(problems, self.colour);
+        diagnostics::print_problems(problems, self.colour);
     }
 
     /// Formats one file, or standard input.
-    fn take(&mut self, path: Option<&Path>, text: &str) -> anyhow::Result<()> {
+    fn format_source(&mut self, path: Option<&Path>, text: &str) -> anyhow::Result<()> {
         let name = path.map(|path| path.strip_prefix(".").unwrap_or(path));
         let name = name.map_or("<stdin>".into(), |path| path.display().to_string());
         let formatted = match format(&SourceFile::new(&*name, text)) {
             Ok(formatted) => formatted,
             Err(problems) => {
-                self.broke(&problems);
+                self.report_problems(&problems);
                 return Ok(());
             }
         };
@@ -155,10 +155,10 @@ impl Run {
                 writeln!(self.said, "{name}")?;
             }
             if let Some(path) = path.filter(|_| self.write)
-                && let Err(source) = rewrite(path, text, &formatted)
+                && let Err(source) = rewrite_file(path, text, &formatted)
             {
                 let path = path.to_owned();
-                self.broke(&[FilesError::Write { path, source }.problem()]);
+                self.report_problems(&[FilesError::Write { path, source }.to_diagnostic()]);
             }
             if self.diff {
                 let diff = TextDiff::from_lines(text, &formatted);
@@ -175,7 +175,7 @@ impl Run {
 
 /// Writes in place, like Terraform, to keep owner, mode and links. The file is truncated only after
 /// the write, so that a full disk does not lose the old content.
-fn rewrite(path: &Path, old: &str, new: &str) -> io::Result<()> {
+fn rewrite_file(path: &Path, old: &str, new: &str) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     write_content(&file, new).map_err(|error| match write_content(&file, old) {
         Ok(()) => error,

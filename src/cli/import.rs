@@ -75,23 +75,26 @@ pub(crate) fn execute(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     };
     let (imported, whose) = match &arguments.autoscaler {
         Some(path) => (
-            of_autoscaler(path, arguments, &options)?,
+            import_autoscaler(path, arguments, &options)?,
             "Cluster Autoscaler",
         ),
-        None => (import(&karpenters(arguments)?, &options)?, "Karpenter"),
+        None => (
+            import(&read_karpenter_objects(arguments)?, &options)?,
+            "Karpenter",
+        ),
     };
     match &arguments.directory {
-        Some(directory) => write(directory, &imported)?,
+        Some(directory) => write_files(directory, &imported)?,
         None => io::stdout().write_all(imported.text().as_bytes())?,
     }
     let skipped = imported.skipped.iter();
     let skipped =
         skipped.map(|(kind, count)| format!("skipped {kind} ({count}): not an object of {whose}"));
     let more = imported.notes.iter().cloned().chain(skipped);
-    Ok(diagnostics::carried(&imported.losses, more))
+    Ok(diagnostics::print_losses(&imported.losses, more))
 }
 
-fn of_autoscaler(
+fn import_autoscaler(
     path: &Path,
     arguments: &ImportArgs,
     options: &ImportOptions,
@@ -102,7 +105,7 @@ fn of_autoscaler(
     }
     let mut answers = Vec::new();
     for path in groups {
-        answers.extend(read(path)?);
+        answers.extend(read_sources(path)?);
     }
     // A directory does not determine which of its files is meant.
     if path.is_dir() {
@@ -111,38 +114,42 @@ fn of_autoscaler(
             path.display()
         );
     }
-    let file = read(path)?.pop().context("cannot read the autoscaler")?;
+    let file = read_sources(path)?
+        .pop()
+        .context("cannot read the autoscaler")?;
     Ok(cluster_autoscaler::import::import(
         &file, &answers, options,
     )?)
 }
 
 /// Reads Karpenter objects from files or from a cluster.
-fn karpenters(arguments: &ImportArgs) -> anyhow::Result<Vec<SourceFile>> {
+fn read_karpenter_objects(arguments: &ImportArgs) -> anyhow::Result<Vec<SourceFile>> {
     if !arguments.from_cluster {
         let mut sources = Vec::new();
         for path in &arguments.files {
-            sources.extend(read(path)?);
+            sources.extend(read_sources(path)?);
         }
         return Ok(sources);
     }
     let kubeconfig = Kubeconfig {
-        path: kubeconfig(arguments.kubeconfig.as_deref())?,
+        path: find_kubeconfig(arguments.kubeconfig.as_deref())?,
         context: arguments.context.clone(),
     };
-    of_cluster(&kubeconfig)
+    read_from_cluster(&kubeconfig)
 }
 
 /// Reads the Karpenter objects of a live cluster.
 #[cfg(feature = "daemon")]
-fn of_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
-    Ok(super::wait_for(karpenter_objects::read(kubeconfig))??)
+fn read_from_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
+    Ok(super::wait_for(karpenter_objects::read_all_objects(
+        kubeconfig,
+    ))??)
 }
 
 /// Fails: this build cannot connect to clusters.
 #[cfg(not(feature = "daemon"))]
-fn of_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
-    Err(super::features::refused(
+fn read_from_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
+    Err(super::features::unsupported_operation(
         &format!("cannot read the cluster of {}", kubeconfig.path.display()),
         "write its objects to a file with kubectl get -o yaml and give the file with -f",
     ))
@@ -153,7 +160,7 @@ fn of_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
     clippy::disallowed_methods,
     reason = "KUBECONFIG is the convention of all Kubernetes clients"
 )]
-fn kubeconfig(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+fn find_kubeconfig(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = given {
         return Ok(path.to_owned());
     }
@@ -168,9 +175,9 @@ fn kubeconfig(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(home.join(KUBECONFIG))
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
+fn read_sources(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
     if path == Path::new("-") {
-        return Ok(vec![SourceFile::new("<stdin>", stdin::read()?)]);
+        return Ok(vec![SourceFile::new("<stdin>", stdin::read_config_text()?)]);
     }
     let mut paths = vec![path.to_owned()];
     if path.is_dir() {
@@ -195,7 +202,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
 }
 
 /// Writes one file for each type of block. Adds an example cluster if nothing defines one.
-fn write(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
+fn write_files(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot create {}", directory.display()))?;
     let mut files: Vec<(&str, &str)> = Vec::new();

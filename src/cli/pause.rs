@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use super::args::{ConfigArguments, MalformedArgument};
-use super::cluster_source::chosen;
+use super::cluster_source::choose_cluster;
 use crate::coordination::lease_annotations::{Pause, REASON_MAX, pause_key};
 use crate::engine::command::LeasePatch;
 use crate::host::clock;
@@ -50,10 +50,10 @@ pub(crate) struct PauseArgs {
     #[command(flatten)]
     target: PauseTarget,
     /// Duration of the pause, such as 2h or 90m; default: until `outrigger resume`
-    #[arg(long = "for", value_name = "DURATION", value_parser = span)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     span: Option<SignedDuration>,
     /// Reason for the pause, shown in status and logs
-    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     reason: String,
 }
 
@@ -68,7 +68,7 @@ enum PauseArgumentError {
     InvalidReason,
 }
 
-fn span(text: &str) -> Result<SignedDuration, PauseArgumentError> {
+fn parse_duration(text: &str) -> Result<SignedDuration, PauseArgumentError> {
     let span: SignedDuration = text.parse().map_err(|_| MalformedArgument("2h or 90m"))?;
     if span <= SignedDuration::ZERO || span > LONGEST {
         return Err(PauseArgumentError::DurationOutOfRange);
@@ -76,7 +76,7 @@ fn span(text: &str) -> Result<SignedDuration, PauseArgumentError> {
     Ok(span)
 }
 
-fn reason(text: &str) -> Result<String, PauseArgumentError> {
+fn parse_reason(text: &str) -> Result<String, PauseArgumentError> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > REASON_MAX || text.contains(char::is_control) {
         return Err(PauseArgumentError::InvalidReason);
@@ -86,7 +86,7 @@ fn reason(text: &str) -> Result<String, PauseArgumentError> {
 
 pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let target = &arguments.target;
-    let Some(cluster) = target.read(colour)? else {
+    let Some(cluster) = target.read_cluster(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     target.find_pool(&cluster)?;
@@ -98,13 +98,13 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
         until: until.transpose()?,
         reason: arguments.reason.clone(),
     };
-    target.write(&cluster, Some(pause.to_string()))?;
+    target.write_pause(&cluster, Some(pause.to_string()))?;
     let would = if target.dry_run { "would be" } else { "is" };
     let until = match pause.until {
         Some(until) => format!("until {until}"),
         None => "until it is resumed".to_owned(),
     };
-    let (target, why) = (target.what(), pause.reason);
+    let (target, why) = (target.describe_target(), pause.reason);
     writeln!(
         io::stdout().lock(),
         "{target} {would} paused {until}: {why}"
@@ -115,15 +115,15 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
 impl PauseTarget {
     /// Reads the cluster's configuration. Returns `None` after printing the problems of an invalid
     /// configuration.
-    pub(super) fn read(&self, colour: bool) -> anyhow::Result<Option<Cluster>> {
-        let Some(config) = self.config.read(colour)? else {
+    pub(super) fn read_cluster(&self, colour: bool) -> anyhow::Result<Option<Cluster>> {
+        let Some(config) = self.config.read_config(colour)? else {
             return Ok(None);
         };
-        chosen(config.clusters, Some(&self.cluster)).map(Some)
+        choose_cluster(config.clusters, Some(&self.cluster)).map(Some)
     }
 
     /// Describes what is paused or resumed.
-    pub(super) fn what(&self) -> String {
+    pub(super) fn describe_target(&self) -> String {
         match &self.pool {
             Some(pool) => format!("pool {pool} of cluster {}", self.cluster),
             None => format!("cluster {}", self.cluster),
@@ -151,29 +151,33 @@ impl PauseTarget {
 
     /// Sets or removes the pause annotation on the cluster's Lease. Returns whether the annotation
     /// changed, or would change.
-    pub(super) fn write(&self, cluster: &Cluster, value: Option<String>) -> anyhow::Result<bool> {
+    pub(super) fn write_pause(
+        &self,
+        cluster: &Cluster,
+        value: Option<String>,
+    ) -> anyhow::Result<bool> {
         let key = pause_key(self.pool.as_deref().map(PoolName::from).as_ref());
-        annotate(cluster, &key, |_| value.clone(), self.dry_run)
+        annotate_lease(cluster, &key, |_| value.clone(), self.dry_run)
     }
 }
 
 /// Sets or removes an annotation on a cluster's Lease. `value` computes the new value from the
 /// current one. Returns whether the annotation changed, or would change.
-pub(super) fn annotate(
+pub(super) fn annotate_lease(
     cluster: &Cluster,
     key: &str,
     value: impl Fn(Option<&str>) -> Option<String>,
     dry_run: bool,
 ) -> anyhow::Result<bool> {
     let writing = async {
-        let updated = timeout(PATIENCE, written(cluster, key, value, dry_run)).await;
+        let updated = timeout(PATIENCE, update_annotation(cluster, key, value, dry_run)).await;
         updated.with_context(|| format!("no response within {} s", PATIENCE.as_secs()))?
     };
     super::wait_for(writing)?
         .with_context(|| format!("cannot update the Lease of cluster {}", cluster.name))
 }
 
-async fn written(
+async fn update_annotation(
     cluster: &Cluster,
     key: &str,
     value: impl Fn(Option<&str>) -> Option<String>,
@@ -181,7 +185,7 @@ async fn written(
 ) -> anyhow::Result<bool> {
     let connection = ClusterSet::start().connect(cluster).await?;
     for _ in 0..TRIES {
-        let lease = lease::read(&connection).await?;
+        let lease = lease::read_annotations(&connection).await?;
         let current = lease.as_ref().and_then(|lease| lease.annotations.get(key));
         let value = value(current.map(String::as_str));
         if current == value.as_ref() || dry_run {
@@ -191,7 +195,7 @@ async fn written(
             version: lease.as_ref().map(|lease| lease.version.clone()),
             annotations: vec![(key.to_owned(), value)],
         };
-        match lease::write(&connection, &patch).await {
+        match lease::write_annotations(&connection, &patch).await {
             Ok(_) => return Ok(true),
             // Another client has changed, created or deleted it.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}

@@ -37,7 +37,7 @@ pub(crate) struct PlanArgs {
 }
 
 pub(crate) fn execute(arguments: &PlanArgs, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(loaded) = arguments.given.all(colour)? else {
+    let Some(loaded) = arguments.given.load_all(colour)? else {
         return Ok(ExitCode::from(COULD_NOT_RUN));
     };
     let now = clock::now();
@@ -46,16 +46,16 @@ pub(crate) fn execute(arguments: &PlanArgs, colour: bool) -> anyhow::Result<Exit
     let mut out = io::stdout().lock();
     for (index, (state, missing)) in loaded.states.iter().enumerate() {
         let began = Stopwatch::start();
-        let plan = plan::foreseen(state, now);
+        let plan = plan::full_plan(state, now);
         let solve_seconds = began.elapsed().as_secs_f64();
-        let unbudgeted = plan::unbudgeted(state, now);
+        let unbudgeted = plan::plan_without_budgets(state, now);
         let rendered = RenderedPlan {
             cluster: state.cluster.name.as_str(),
             plan: &plan,
             solve_seconds,
             missing: missing.as_deref(),
             unbudgeted: Some(&unbudgeted),
-            before: state.cost(),
+            before: state.total_cost(),
         };
         is_idle &= plan.is_empty();
         if arguments.json {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::args::ConfigArguments;
-use super::cluster_source::chosen;
+use super::cluster_source::choose_cluster;
 use super::{FAILED, diagnostics, success_or};
 use crate::kubernetes::release::release_all;
 use crate::model::cluster::ManagementMode;
@@ -26,13 +26,13 @@ pub(crate) struct ReleaseArgs {
 }
 
 pub(crate) fn execute(arguments: &ReleaseArgs, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(config) = arguments.config.read(colour)? else {
+    let Some(config) = arguments.config.read_config(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
-    diagnostics::show(&config.warnings, colour);
-    let cluster = chosen(config.clusters, Some(&arguments.cluster))?;
+    diagnostics::print_problems(&config.warnings, colour);
+    let cluster = choose_cluster(config.clusters, Some(&arguments.cluster))?;
     if cluster.mode == ManagementMode::Manage && !arguments.dry_run {
-        super::say(&format!(
+        super::print_error_line(&format!(
             "Warning: {} still has mode = \"manage\": a running daemon continues to manage it.",
             cluster.name
         ));

@@ -10,12 +10,12 @@ use clap::Args;
 use http::{Method, StatusCode};
 
 use super::args::{ConfigArguments, SocketArguments};
-use super::pause::annotate;
+use super::pause::annotate_lease;
 use crate::coordination::lease_annotations::{ACCEPTED, accepted_with};
-use crate::host::text::line;
+use crate::host::text::single_line;
 use crate::model::template_hash::{accepted_cluster, change_id};
 use crate::runtime::control::RELOAD;
-use crate::runtime::control::client::ask;
+use crate::runtime::control::client::send_without_body;
 
 /// Time limit for the daemon to load its configuration, which can include calls to AWS.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -40,30 +40,30 @@ pub(crate) struct ReloadArgs {
 
 pub(crate) fn execute(arguments: &ReloadArgs, colour: bool) -> anyhow::Result<ExitCode> {
     match &arguments.accept {
-        Some(id) => accept(arguments, id.trim(), colour),
-        None => reload(arguments),
+        Some(id) => approve_change(arguments, id.trim(), colour),
+        None => reload_config(arguments),
     }
 }
 
 /// Waits until the daemon has applied or rejected the configuration.
-fn reload(arguments: &ReloadArgs) -> anyhow::Result<ExitCode> {
-    let request = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
+fn reload_config(arguments: &ReloadArgs) -> anyhow::Result<ExitCode> {
+    let request = send_without_body(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
     let (status, body) = super::wait_for(request)??;
     if status != StatusCode::OK {
-        let why = anyhow!("{}", line(&String::from_utf8_lossy(&body)));
+        let why = anyhow!("{}", single_line(&String::from_utf8_lossy(&body)));
         return Err(why.context("cannot reload the configuration"));
     }
     let mut out = io::stdout().lock();
     writeln!(out, "the daemon has reloaded its configuration")?;
     // Changes that wait for approval.
     for pending in String::from_utf8_lossy(&body).lines() {
-        writeln!(out, "{}", line(pending))?;
+        writeln!(out, "{}", single_line(pending))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn accept(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(config) = arguments.config.read(colour)? else {
+fn approve_change(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<ExitCode> {
+    let Some(config) = arguments.config.read_config(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     let mut clusters = config.clusters.iter();
@@ -83,7 +83,7 @@ fn accept(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<Exit
         let ids = ids.join(", ");
         bail!("the id of this configuration is not {id:?}; it is {ids}");
     };
-    let is_new = annotate(
+    let is_new = annotate_lease(
         cluster,
         ACCEPTED,
         |current| Some(accepted_with(current, id)),

@@ -15,10 +15,10 @@ pub(crate) struct ResumeArgs {
 
 pub(crate) fn execute(arguments: &ResumeArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let target = &arguments.target;
-    let Some(cluster) = target.read(colour)? else {
+    let Some(cluster) = target.read_cluster(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
-    let changed = target.write(&cluster, None)?;
+    let changed = target.write_pause(&cluster, None)?;
     if !changed {
         // A pool that is no longer configured can still be paused.
         target.find_pool(&cluster)?;
@@ -28,6 +28,6 @@ pub(crate) fn execute(arguments: &ResumeArgs, colour: bool) -> anyhow::Result<Ex
         (true, true) => "would no longer be paused",
         (true, false) => "is no longer paused",
     };
-    writeln!(io::stdout().lock(), "{} {end}", target.what())?;
+    writeln!(io::stdout().lock(), "{} {end}", target.describe_target())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -26,30 +26,32 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     // Each engine thread has its own memory and uses little of it. With huge pages, a hundred idle
     // clusters would take twice the memory. If the call fails, only memory is wasted.
     rustix::thread::disable_transparent_huge_pages(true).unwrap_or_default();
-    let runtime = super::runtime()?;
-    let directory = systemd::directory("STATE_DIRECTORY");
-    let mut origin = ConfigSource::new(arguments.config.wanted(), directory.as_deref());
+    let runtime = super::create_runtime()?;
+    let directory = systemd::systemd_directory("STATE_DIRECTORY");
+    let mut origin = ConfigSource::new(arguments.config.config_sources(), directory.as_deref());
     let read = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         // Reading the configuration can take long, for example to call AWS.
         tokio::select! {
-            read = origin.read() => Ok(Some((read, signals))),
-            () = signals.stop.called() => Ok::<_, RunError>(None),
+            read = origin.read_config() => Ok(Some((read, signals))),
+            () = signals.stop.wait_for_signal() => Ok::<_, RunError>(None),
         }
     });
     let Some((read, signals)) = read? else {
-        super::end(runtime);
+        super::shut_down_runtime(runtime);
         return Ok(ExitCode::SUCCESS);
     };
     let config = match read {
         Ok(config) => config,
         Err(problems) => {
-            diagnostics::show(&problems, colour);
+            diagnostics::print_problems(&problems, colour);
             return Ok(startup_failure(origin.may_pass()));
         }
     };
     if config.clusters.is_empty() {
-        super::say("Error: the configuration has no cluster; add a block cluster \"NAME\" { … }");
+        super::print_error_line(
+            "Error: the configuration has no cluster; add a block cluster \"NAME\" { … }",
+        );
         // Terraform may still have to create the first cluster.
         return Ok(startup_failure(!config.polled.is_empty()));
     }
@@ -61,14 +63,19 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     let ran = {
         // Dropping it sends the remaining traces, which needs the runtime.
         let _traces = traces;
-        runtime.block_on(daemon::run(driven(config), level, Driven(origin), signals))
+        runtime.block_on(daemon::run(
+            to_desired_config(config),
+            level,
+            Driven(origin),
+            signals,
+        ))
     };
-    super::end(runtime);
+    super::shut_down_runtime(runtime);
     match ran {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(RunError::Prepare(error)) => {
-            let (chain, code, help) = (super::chain(&error), error.code(), error.help());
-            super::say(&format!("Error: {chain} [{code}]\n\n  = help: {help}"));
+            let (chain, code, help) = (super::format_causes(&error), error.code(), error.help());
+            super::print_error_line(&format!("Error: {chain} [{code}]\n\n  = help: {help}"));
             Ok(startup_failure(error.may_pass()))
         }
         Err(error) => Err(error.into()),
@@ -84,39 +91,39 @@ fn startup_failure(may_pass: bool) -> ExitCode {
 struct Driven(ConfigSource);
 
 impl daemon::ConfigOrigin for Driven {
-    async fn read(&mut self) -> Result<DesiredConfig, ConfigRefusal> {
-        let read = self.0.read().await;
-        self.accepted(read)
+    async fn read_config(&mut self) -> Result<DesiredConfig, ConfigRefusal> {
+        let read = self.0.read_config().await;
+        self.desired_config(read)
     }
 
-    async fn changed(&mut self) -> Result<DesiredConfig, ConfigRefusal> {
-        let read = self.0.changed().await;
-        self.accepted(read)
+    async fn wait_for_change(&mut self) -> Result<DesiredConfig, ConfigRefusal> {
+        let read = self.0.wait_for_change().await;
+        self.desired_config(read)
     }
 
-    fn refused(&mut self) {
-        self.0.refused();
+    fn on_rejected(&mut self) {
+        self.0.on_rejected();
     }
 }
 
 impl Driven {
-    fn accepted(
+    fn desired_config(
         &mut self,
         read: Result<Config, Vec<Diagnostic>>,
     ) -> Result<DesiredConfig, ConfigRefusal> {
         let config = read.map_err(|problems| ConfigRefusal::Invalid {
-            first_error: diagnostics::line(&problems),
+            first_error: diagnostics::first_error_line(&problems),
         })?;
         if config.clusters.is_empty() {
-            self.0.refused();
+            self.0.on_rejected();
             return Err(ConfigRefusal::NoCluster);
         }
-        Ok(driven(config))
+        Ok(to_desired_config(config))
     }
 }
 
 /// Converts a configuration for the daemon, and logs its warnings.
-fn driven(config: Config) -> DesiredConfig {
+fn to_desired_config(config: Config) -> DesiredConfig {
     for warning in &config.warnings {
         let location = warning
             .ranges
@@ -126,7 +133,7 @@ fn driven(config: Config) -> DesiredConfig {
             code = warning.code.as_str(),
             location,
             "{}",
-            text::bounded(&warning.detail)
+            text::bounded_line(&warning.detail)
         );
     }
     DesiredConfig {

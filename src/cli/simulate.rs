@@ -20,7 +20,7 @@ use jiff::Timestamp;
 
 use self::chart::Day;
 use super::args::{self, MalformedArgument};
-use super::cluster_source::{chosen, read_catalog};
+use super::cluster_source::{choose_cluster, read_catalog};
 use super::{FAILED, diagnostics, success_or};
 use crate::catalog::Catalog;
 use crate::config::diagnostic::Diagnostic;
@@ -28,7 +28,7 @@ use crate::config::{self, Config, Inputs, SourceFile};
 use crate::host::clock::Stopwatch;
 use crate::host::{files, text};
 use crate::model::cluster::ManagementMode;
-use crate::sim::random_scenario::{drawn, types_of};
+use crate::sim::random_scenario::{draw_scenario, types_of};
 use crate::sim::samples::{Sampler, WorldSample};
 use crate::sim::scenario::{Scenario, WORKING_DAY};
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
@@ -52,7 +52,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Speed as a multiple of real time, or `max` [default: 1200 on a terminal, else max]
-    #[arg(long, value_name = "X", value_parser = speed)]
+    #[arg(long, value_name = "X", value_parser = parse_speed)]
     speed: Option<Speed>,
     /// Inject random faults: rejected launches, delays, stale listings, restarts
     #[arg(long)]
@@ -85,7 +85,7 @@ pub(crate) struct SimulateArgs {
 
 impl SimulateArgs {
     /// Returns the command that repeats one seed of this run.
-    fn command(&self, seed: u64) -> String {
+    fn repeat_command(&self, seed: u64) -> String {
         let mut options: Vec<(&str, String)> = Vec::new();
         for (option, paths) in [("", self.scenario.as_slice()), ("--config ", &self.config)] {
             options.extend(paths.iter().map(|it| (option, it.display().to_string())));
@@ -100,7 +100,7 @@ impl SimulateArgs {
         options.push(("--seed ", seed.to_string()));
         let mut words = vec!["outrigger simulate".to_owned()];
         for (option, value) in options {
-            words.push(format!("{option}{}", text::quoted(&value)));
+            words.push(format!("{option}{}", text::quote_argument(&value)));
         }
         for (option, given) in [("--fleets", self.fleets), ("--faults", self.faults)] {
             words.extend(given.then(|| option.to_owned()));
@@ -115,7 +115,7 @@ enum Speed {
     Max,
 }
 
-fn speed(text: &str) -> Result<Speed, MalformedArgument> {
+fn parse_speed(text: &str) -> Result<Speed, MalformedArgument> {
     if text == "max" {
         return Ok(Speed::Max);
     }
@@ -128,17 +128,17 @@ fn speed(text: &str) -> Result<Speed, MalformedArgument> {
 pub(crate) fn execute(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<ExitCode> {
     if arguments.fleets {
         let types = types_of(&Catalog::shipped());
-        return play(&|seed| drawn(seed, &types), arguments, colour);
+        return run_setup(&|seed| draw_scenario(seed, &types), arguments, colour);
     }
-    match read(arguments, colour)? {
-        Some(setup) => play(&|_| setup.clone(), arguments, colour),
+    match read_setup(arguments, colour)? {
+        Some(setup) => run_setup(&|_| setup.clone(), arguments, colour),
         None => Ok(ExitCode::FAILURE),
     }
 }
 
 /// Reads the scenario and its configuration. Returns `None` after printing the problems of an
 /// invalid configuration.
-fn read(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>> {
+fn read_setup(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>> {
     let (name, text) = match &arguments.scenario {
         None => ("the built-in scenario".to_owned(), WORKING_DAY.to_owned()),
         Some(path) => (path.display().to_string(), files::read_limited(path)?),
@@ -156,10 +156,13 @@ fn read(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>>
     }
     let mut clusters = Vec::new();
     for text in texts {
-        match load(arguments, &name, text) {
-            Ok(config) => clusters.push(chosen(config.clusters, arguments.cluster.as_deref())?),
+        match load_config(arguments, &name, text) {
+            Ok(config) => clusters.push(choose_cluster(
+                config.clusters,
+                arguments.cluster.as_deref(),
+            )?),
             Err(problems) => {
-                diagnostics::show(&problems, colour);
+                diagnostics::print_problems(&problems, colour);
                 return Ok(None);
             }
         }
@@ -170,7 +173,7 @@ fn read(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>>
     };
     if cluster.mode == ManagementMode::Observe && !arguments.config.is_empty() {
         cluster.mode = ManagementMode::Manage;
-        super::say(
+        super::print_error_line(
             "Note: the simulation ignores mode = \"observe\" and manages the simulated cluster.",
         );
     }
@@ -182,7 +185,7 @@ fn read(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>>
 }
 
 /// Runs one seed and prints its timeline, or runs many seeds.
-fn play(
+fn run_setup(
     setup_of: &(dyn Fn(u64) -> Setup + Sync),
     arguments: &SimulateArgs,
     colour: bool,
@@ -214,33 +217,33 @@ fn play(
     let mut sampler = Sampler::new(start, end);
     let mut lines = Vec::new();
     loop {
-        sampler.look(&world);
+        sampler.take_due(&world);
         let Some(now) = world.step() else { break };
-        stage.wait(now);
+        stage.wait_until_due(now);
         let facts = world.take_lines();
         let has_news = !facts.is_empty();
         for line in &facts {
-            stage.line(line)?;
+            stage.print_line(line)?;
         }
         if arguments.report.is_some() {
             lines.extend(facts);
         }
-        stage.status(&world, has_news)?;
+        stage.update_status(&world, has_news)?;
     }
-    stage.end(&world, sampler.samples())?;
+    stage.print_summary(&world, sampler.samples())?;
     let day = Day {
         start,
         samples: sampler.samples(),
         lines: &lines,
     };
-    write(&day, &world, arguments)?;
+    write_outputs(&day, &world, arguments)?;
     // After the printed part, the simulation continues to check the invariants of its end state.
-    let violations = world.finish();
+    let violations = world.run_and_check();
     for violation in violations.iter().take(VIOLATIONS) {
-        super::say(&format!("Error: {violation}"));
+        super::print_error_line(&format!("Error: {violation}"));
     }
     if violations.len() > VIOLATIONS {
-        super::say(&format!(
+        super::print_error_line(&format!(
             "and {} more errors",
             violations.len() - VIOLATIONS
         ));
@@ -249,18 +252,18 @@ fn play(
 }
 
 /// Writes the files of `--report` and `--csv`.
-fn write(day: &Day<'_>, world: &World, arguments: &SimulateArgs) -> anyhow::Result<()> {
+fn write_outputs(day: &Day<'_>, world: &World, arguments: &SimulateArgs) -> anyhow::Result<()> {
     let mut named = None;
     if let Some(path) = &arguments.report {
         let text = match path.extension().is_some_and(|end| end == "svg") {
-            true => day.svg()?,
-            false => report::page(day, &world.summary())?,
+            true => day.render_svg()?,
+            false => report::render_page(day, &world.summary())?,
         };
-        put(path, &text)?;
+        replace_file(path, &text)?;
         named = Some(path);
     }
     if let Some(path) = &arguments.csv {
-        put(path, &report::csv(day.samples))?;
+        replace_file(path, &report::render_csv(day.samples))?;
     }
     if let Some(path) = named.filter(|_| !arguments.json) {
         writeln!(io::stdout().lock(), "  report  {}", path.display())?;
@@ -269,14 +272,18 @@ fn write(day: &Day<'_>, world: &World, arguments: &SimulateArgs) -> anyhow::Resu
 }
 
 /// Replaces a file. If that fails, the file of an earlier run is unchanged.
-fn put(path: &Path, text: &str) -> anyhow::Result<()> {
-    files::replace(path, text).with_context(|| format!("cannot write {}", path.display()))
+fn replace_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    files::replace_file(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Loads a configuration of the scenario, or the configuration of `--config`.
-fn load(arguments: &SimulateArgs, name: &str, text: &str) -> Result<Config, Vec<Diagnostic>> {
+fn load_config(
+    arguments: &SimulateArgs,
+    name: &str,
+    text: &str,
+) -> Result<Config, Vec<Diagnostic>> {
     if !arguments.config.is_empty() {
-        return files::load(&arguments.variables.wanted(arguments.config.clone()));
+        return files::load_config(&arguments.variables.config_sources(arguments.config.clone()));
     }
     let inside = SourceFile::new(name, text);
     let dir = arguments
@@ -329,7 +336,7 @@ impl Stage {
     }
 
     /// Sleeps until the simulated time `now` is due at the chosen speed.
-    fn wait(&self, now: Timestamp) {
+    fn wait_until_due(&self, now: Timestamp) {
         let Speed::Times(times) = self.speed else {
             return;
         };
@@ -338,8 +345,8 @@ impl Stage {
         thread::sleep(due.saturating_sub(self.watch.elapsed()));
     }
 
-    fn line(&mut self, line: &TimelineEntry) -> io::Result<()> {
-        let written = self.show(line);
+    fn print_line(&mut self, line: &TimelineEntry) -> io::Result<()> {
+        let written = self.write_line(line);
         self.unless_closed(written)
     }
 
@@ -351,7 +358,7 @@ impl Stage {
         }
     }
 
-    fn show(&mut self, line: &TimelineEntry) -> io::Result<()> {
+    fn write_line(&mut self, line: &TimelineEntry) -> io::Result<()> {
         if self.json {
             return writeln!(self.out, "{}", line.to_json());
         }
@@ -363,19 +370,19 @@ impl Stage {
     }
 
     /// Updates the status line below the timeline.
-    fn status(&mut self, world: &World, has_news: bool) -> io::Result<()> {
+    fn update_status(&mut self, world: &World, has_news: bool) -> io::Result<()> {
         let elapsed = self.watch.elapsed();
         if !self.live || (!has_news && elapsed.saturating_sub(self.status_at) < STATUS) {
             return Ok(());
         }
         self.status_at = elapsed;
-        let sample = WorldSample::of(world, world.now());
+        let sample = WorldSample::from_world(world, world.now());
         let time = sample.at.strftime("%a %H:%M");
         write!(
             self.out,
             "{CLEAR}{time}  {} pods pending  {} instances  {} nodes  ${:.2}/h",
             sample.pending,
-            sample.live(),
+            sample.live_instances(),
             sample.nodes,
             sample.usd_per_h,
         )?;
@@ -383,13 +390,13 @@ impl Stage {
     }
 
     /// Prints the summary with sparklines.
-    fn end(&mut self, world: &World, samples: &[WorldSample]) -> io::Result<()> {
+    fn print_summary(&mut self, world: &World, samples: &[WorldSample]) -> io::Result<()> {
         let summary = world.summary();
         let written = if self.json {
             writeln!(self.out, "{}", summary.to_json())
         } else {
             let clear = if self.live { CLEAR } else { "" };
-            let glance = report::sparklines(samples);
+            let glance = report::render_sparklines(samples);
             write!(self.out, "{clear}\n{summary}\n{glance}")
         };
         self.unless_closed(written)
@@ -441,7 +448,7 @@ mod tests {
         let given = "x s.hcl --config a --cluster c --var k=v --var-file f --faults --seeds 9";
         let line = Line::parse_from(given.split(' '));
         assert_eq!(
-            line.arguments.command(7),
+            line.arguments.repeat_command(7),
             "outrigger simulate s.hcl --config a --cluster c --var k=v --var-file f --seed 7 \
              --faults"
         );

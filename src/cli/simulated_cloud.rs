@@ -28,11 +28,11 @@ pub(crate) struct SimulatedCloudArgs {
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
     /// Time from the launch of an instance until its Node registers
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     boot: SignedDuration,
 }
 
-fn duration(text: &str) -> Result<SignedDuration, MalformedArgument> {
+fn parse_duration(text: &str) -> Result<SignedDuration, MalformedArgument> {
     match text.parse::<SignedDuration>() {
         Ok(duration) if duration >= SignedDuration::ZERO => Ok(duration),
         _ => Err(MalformedArgument("2s or 1m30s")),
@@ -46,7 +46,7 @@ pub(crate) fn execute(arguments: SimulatedCloudArgs) -> anyhow::Result<ExitCode>
         None => Catalog::shipped(),
         Some(path) => catalog::parse(&path.display().to_string(), &files::read_text(path)?)?,
     };
-    let runtime = super::runtime()?;
+    let runtime = super::create_runtime()?;
     let served = runtime.block_on(async {
         let listener = listen(arguments.listen).await?;
         let address = listener
@@ -66,6 +66,6 @@ pub(crate) fn execute(arguments: SimulatedCloudArgs) -> anyhow::Result<ExitCode>
         serve(listener, cloud, shutdown).await?;
         Ok(ExitCode::SUCCESS)
     });
-    super::end(runtime);
+    super::shut_down_runtime(runtime);
     served
 }

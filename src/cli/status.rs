@@ -16,8 +16,8 @@ use super::args::SocketArguments;
 use super::success_or;
 use crate::engine::views::status::{ClusterStatus, Paused, PoolStatus};
 use crate::host::clock;
-use crate::host::text::bounded;
-use crate::runtime::control::client::ask;
+use crate::host::text::bounded_line;
+use crate::runtime::control::client::send_without_body;
 use crate::runtime::control::{ClusterStatusResponse, STATUS, StatusResponse};
 
 /// The exit code if a cluster is unhealthy or the last reload failed.
@@ -39,7 +39,7 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let mut response = told(arguments)?;
+    let mut response = request_status(arguments)?;
     if let Some(name) = &arguments.cluster {
         let names: Vec<String> = response
             .clusters
@@ -58,21 +58,21 @@ pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
     if arguments.json {
         writeln!(out, "{:#}", serde_json::to_value(&response)?)?;
     } else {
-        out.write_all(shown(&response, clock::now()).as_bytes())?;
+        out.write_all(format_status(&response, clock::now()).as_bytes())?;
     }
     let well =
         response.reload_fault.is_none() && response.clusters.iter().all(|cluster| cluster.is_well);
     Ok(success_or(UNWELL, well))
 }
 
-fn told(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {
+fn request_status(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {
     let socket = &arguments.socket.socket;
-    let request = ask(socket, Method::GET, STATUS, PATIENCE);
+    let request = send_without_body(socket, Method::GET, STATUS, PATIENCE);
     let (status, body) = super::wait_for(request)??;
     if status != StatusCode::OK {
         bail!(
             "the daemon returned {status}: {}",
-            bounded(&String::from_utf8_lossy(&body))
+            bounded_line(&String::from_utf8_lossy(&body))
         );
     }
     serde_json::from_slice(&body)
@@ -80,13 +80,13 @@ fn told(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {
 }
 
 /// Formats the status as text.
-fn shown(response: &StatusResponse, now: Timestamp) -> String {
+fn format_status(response: &StatusResponse, now: Timestamp) -> String {
     let mut out = String::new();
     if let Some(why) = &response.reload_fault {
-        let _ = writeln!(out, "configuration not reloaded: {}\n", bounded(why));
+        let _ = writeln!(out, "configuration not reloaded: {}\n", bounded_line(why));
     }
     for cluster in &response.clusters {
-        show(&mut out, cluster, now);
+        write_cluster(&mut out, cluster, now);
     }
     let unwell = response
         .clusters
@@ -111,17 +111,17 @@ fn shown(response: &StatusResponse, now: Timestamp) -> String {
     out
 }
 
-fn show(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
+fn write_cluster(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
     let _ = write!(
         out,
         "cluster {}: {}",
-        bounded(&cluster.name),
+        bounded_line(&cluster.name),
         cluster.standing
     );
     let Some(status) = &cluster.status else {
         out.push('\n');
         if let Some(why) = &cluster.led_by {
-            let _ = writeln!(out, "  {}", bounded(why));
+            let _ = writeln!(out, "  {}", bounded_line(why));
         }
         out.push('\n');
         return;
@@ -132,25 +132,25 @@ fn show(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
         ", {mode}, {nodes} nodes, ${:.2}/h",
         status.cost_per_hour
     );
-    for note in notes(status, now) {
+    for note in cluster_notes(status, now) {
         let _ = writeln!(out, "  {note}");
     }
     if !status.pools.is_empty() {
-        let _ = writeln!(out, "{}", table(&status.pools).trim_fmt());
+        let _ = writeln!(out, "{}", pool_table(&status.pools).trim_fmt());
     }
     out.push('\n');
 }
 
 /// Describes what is unusual about a cluster, one line each.
-fn notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
+fn cluster_notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(why) = &status.held_by {
         notes.push(format!(
             "voluntary disruption is suspended: {}",
-            bounded(why)
+            bounded_line(why)
         ));
     }
-    notes.extend(status.undone.iter().map(|fault| bounded(fault)));
+    notes.extend(status.undone.iter().map(|fault| bounded_line(fault)));
     if status.unready_nodes > 0 {
         notes.push(format!("nodes not ready: {}", status.unready_nodes));
     }
@@ -161,12 +161,16 @@ fn notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
         ));
     }
     if let Some(pause) = &status.paused {
-        notes.push(paused("the cluster", pause, now));
+        notes.push(describe_pause("the cluster", pause, now));
     }
     notes.extend(pending_approvals(status));
     for pool in &status.pools {
         if let Some(pause) = &pool.paused {
-            notes.push(paused(&format!("pool {}", bounded(&pool.name)), pause, now));
+            notes.push(describe_pause(
+                &format!("pool {}", bounded_line(&pool.name)),
+                pause,
+                now,
+            ));
         }
     }
     notes
@@ -191,7 +195,7 @@ pub(super) fn pending_approvals(status: &ClusterStatus) -> impl Iterator<Item = 
     change.chain(terminations)
 }
 
-fn paused(target: &str, pause: &Paused, now: Timestamp) -> String {
+fn describe_pause(target: &str, pause: &Paused, now: Timestamp) -> String {
     let until = match pause.until {
         Some(until) => {
             let left = until.duration_since(now).max(SignedDuration::ZERO);
@@ -200,10 +204,13 @@ fn paused(target: &str, pause: &Paused, now: Timestamp) -> String {
         }
         None => "until it is resumed".to_owned(),
     };
-    format!("{target} is paused {until}: {}", bounded(&pause.reason))
+    format!(
+        "{target} is paused {until}: {}",
+        bounded_line(&pause.reason)
+    )
 }
 
-fn table(pools: &[PoolStatus]) -> Table {
+fn pool_table(pools: &[PoolStatus]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header([
@@ -216,7 +223,7 @@ fn table(pools: &[PoolStatus]) -> Table {
         "$/H",
     ]);
     for pool in pools {
-        let name = bounded(&pool.name);
+        let name = bounded_line(&pool.name);
         let suffix = if pool.configured {
             ""
         } else {

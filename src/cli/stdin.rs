@@ -10,7 +10,7 @@ use crate::host::files::FILE_BYTES;
 const STATE_BYTES: u64 = 4 << 30;
 
 /// Reads standard input up to the size limit of a configuration file.
-pub(crate) fn read() -> anyhow::Result<String> {
+pub(crate) fn read_config_text() -> anyhow::Result<String> {
     read_within(FILE_BYTES)
 }
 

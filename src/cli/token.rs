@@ -30,7 +30,7 @@ pub(crate) fn execute(arguments: TokenArgs) -> anyhow::Result<ExitCode> {
     };
     let token = super::wait_for(async {
         let account = Accounts::default().get(&key).await;
-        eks_token::token(&account.config, &key.region, &arguments.cluster_name).await
+        eks_token::create_token(&account.config, &key.region, &arguments.cluster_name).await
     });
     let token = token?.context("cannot create a token")?;
     // Kubernetes requires whole seconds.

@@ -44,13 +44,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::args::{MalformedArgument, SocketArguments};
 use crate::host::clock;
-use crate::host::text::{self, bounded};
-use crate::runtime::control::client::{ControlError, ask, send};
+use crate::host::text::{self, bounded_line};
+use crate::runtime::control::client::{ControlError, send_request, send_without_body};
 use crate::runtime::control::inventory::InventoryRequest;
 use crate::runtime::control::{INVENTORY, STATUS};
 use app::{Action, App, Settings};
 use daemon_data::{DaemonRequest, DaemonResponse};
-use terminal::{Session, TerminalInput, listen};
+use terminal::{Session, TerminalInput, read_input};
 
 /// Time limit for the daemon's response; the daemon waits less for its engines.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -86,7 +86,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// Refresh interval
-    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "2s")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_interval, default_value = "2s")]
     interval: SignedDuration,
     /// Sort key of the nodes: name, pool, type, zone, capacity, pods, age, price, state, or a
     /// displayed resource or label; append =asc or =dsc for the order
@@ -114,7 +114,7 @@ enum IntervalError {
     OutOfRange,
 }
 
-fn interval(text: &str) -> Result<SignedDuration, IntervalError> {
+fn parse_interval(text: &str) -> Result<SignedDuration, IntervalError> {
     let interval: SignedDuration = text.parse().map_err(|_| MalformedArgument("2s or 500ms"))?;
     let (min, max) = INTERVALS;
     if interval < min || interval > max {
@@ -125,17 +125,17 @@ fn interval(text: &str) -> Result<SignedDuration, IntervalError> {
 
 impl TopArgs {
     /// Validates the arguments and converts them to settings.
-    fn settings(&self, has_colour: bool) -> anyhow::Result<Settings> {
+    fn validated_settings(&self, has_colour: bool) -> anyhow::Result<Settings> {
         let mut settings = Settings {
             only: self.cluster.clone(),
             interval: self.interval,
-            labels: trimmed(&self.extra_labels),
-            resources: trimmed(&self.resources),
+            labels: trimmed_names(&self.extra_labels),
+            resources: trimmed_names(&self.resources),
             node_sort: None,
             has_colour,
         };
         if let Some(text) = &self.node_sort {
-            let keys = nodes_view::keys(&InventoryRequest {
+            let keys = nodes_view::sort_keys(&InventoryRequest {
                 cluster: String::new(),
                 labels: settings.labels.clone(),
                 resources: settings.resources.clone(),
@@ -147,7 +147,7 @@ impl TopArgs {
             resources: settings.resources.clone(),
             ..InventoryRequest::default()
         };
-        if request.wanted().is_none() {
+        if request.query_columns().is_none() {
             bail!("too many columns: reduce --extra-labels and --resources");
         }
         Ok(settings)
@@ -155,7 +155,7 @@ impl TopArgs {
 }
 
 /// Returns the names without surrounding space, and without empty names.
-fn trimmed(names: &[String]) -> Vec<String> {
+fn trimmed_names(names: &[String]) -> Vec<String> {
     let names = names.iter().map(|name| name.trim().to_owned());
     names.filter(|name| !name.is_empty()).collect()
 }
@@ -169,7 +169,7 @@ fn node_sort(text: &str, keys: &[String]) -> anyhow::Result<(String, bool)> {
         "dsc" | "desc" => true,
         _ => bail!(
             "the sort order must be asc or dsc, not {:?}",
-            bounded(order)
+            bounded_line(order)
         ),
     };
     let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
@@ -177,7 +177,7 @@ fn node_sort(text: &str, keys: &[String]) -> anyhow::Result<(String, bool)> {
     if !keys.iter().any(|known| known == key) {
         bail!(
             "cannot sort nodes by {:?}; use one of {}",
-            bounded(name),
+            bounded_line(name),
             keys.join(", ")
         );
     }
@@ -187,13 +187,13 @@ fn node_sort(text: &str, keys: &[String]) -> anyhow::Result<(String, bool)> {
 }
 
 pub(crate) fn execute(arguments: &TopArgs, has_colour: bool) -> anyhow::Result<ExitCode> {
-    let mut screen = App::new(arguments.settings(has_colour)?);
+    let mut screen = App::new(arguments.validated_settings(has_colour)?);
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         bail!("top requires a terminal; use outrigger status instead");
     }
     let socket = &arguments.socket.socket;
     super::wait_for(async {
-        greet(&mut screen, socket).await?;
+        send_first_request(&mut screen, socket).await?;
         // From here on a signal ends the loop, so that the terminal is restored.
         let mut watch = Watch::new(socket.clone())?;
         let mut session = Session::open().context("cannot open the terminal")?;
@@ -203,13 +203,13 @@ pub(crate) fn execute(arguments: &TopArgs, has_colour: bool) -> anyhow::Result<E
 }
 
 /// Sends a first request before drawing, so that a connection error is printed as plain text.
-async fn greet(screen: &mut App, socket: &Path) -> anyhow::Result<()> {
-    let response = answer(socket, &DaemonRequest::Fleet).await?;
-    screen.heard.take(response, clock::now());
+async fn send_first_request(screen: &mut App, socket: &Path) -> anyhow::Result<()> {
+    let response = request_daemon(socket, &DaemonRequest::Fleet).await?;
+    screen.heard.store_response(response, clock::now());
     let only = screen.settings.only.as_deref();
     if let Some(name) = only.filter(|_| screen.heard.clusters(only).is_empty()) {
         let all = screen.heard.clusters(None).into_iter();
-        let names: Vec<String> = all.map(|cluster| bounded(&cluster.name)).collect();
+        let names: Vec<String> = all.map(|cluster| bounded_line(&cluster.name)).collect();
         bail!(
             "the daemon has no cluster {name:?}; it has {}",
             names.join(", ")
@@ -223,42 +223,44 @@ async fn greet(screen: &mut App, socket: &Path) -> anyhow::Result<()> {
 enum RequestError {
     #[error("{0}")]
     Encode(serde_json::Error),
-    #[error("{}", text::chain(.0))]
+    #[error("{}", text::error_chain(.0))]
     Control(ControlError),
     #[error("the daemon has a different version")]
     Version,
     #[error("the daemon returned {status}: {body}")]
     Refused { status: StatusCode, body: String },
-    #[error("{}", text::chain(.0))]
+    #[error("{}", text::error_chain(.0))]
     Task(JoinError),
 }
 
 /// Sends a request to the daemon and returns its response, or the cause of a failure.
-async fn answer(socket: &Path, request: &DaemonRequest) -> Result<DaemonResponse, RequestError> {
+async fn request_daemon(
+    socket: &Path,
+    request: &DaemonRequest,
+) -> Result<DaemonResponse, RequestError> {
     let response = match request {
-        DaemonRequest::Fleet => ask(socket, Method::GET, STATUS, PATIENCE).await,
+        DaemonRequest::Fleet => send_without_body(socket, Method::GET, STATUS, PATIENCE).await,
         DaemonRequest::Inside(inventory) => {
             let body = serde_json::to_vec(inventory).map_err(RequestError::Encode)?;
-            send(socket, Method::POST, INVENTORY, body.into(), PATIENCE).await
+            send_request(socket, Method::POST, INVENTORY, body.into(), PATIENCE).await
         }
     };
     let (status, body) = response.map_err(RequestError::Control)?;
     match request {
-        DaemonRequest::Fleet => read(status, &body).map(DaemonResponse::Fleet),
-        DaemonRequest::Inside(_) => {
-            read(status, &body).map(|inventory| DaemonResponse::Inside(Box::new(inventory)))
-        }
+        DaemonRequest::Fleet => parse_response(status, &body).map(DaemonResponse::Fleet),
+        DaemonRequest::Inside(_) => parse_response(status, &body)
+            .map(|inventory| DaemonResponse::Inside(Box::new(inventory))),
     }
 }
 
-fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, RequestError> {
+fn parse_response<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, RequestError> {
     match (status, body) {
         (StatusCode::OK, body) => serde_json::from_slice(body).map_err(|_| RequestError::Version),
         // The daemon does not have this path.
         (StatusCode::NOT_FOUND, []) => Err(RequestError::Version),
         (_, body) => Err(RequestError::Refused {
             status,
-            body: bounded(&String::from_utf8_lossy(body)),
+            body: bounded_line(&String::from_utf8_lossy(body)),
         }),
     }
 }
@@ -278,7 +280,7 @@ struct Watch {
 
 impl Watch {
     fn new(socket: PathBuf) -> anyhow::Result<Self> {
-        let inputs = listen().context("cannot read keys")?;
+        let inputs = read_input().context("cannot read keys")?;
         let ends = [
             SignalKind::terminate(),
             SignalKind::hangup(),
@@ -291,7 +293,7 @@ impl Watch {
             inputs,
             ends: ends.context("cannot listen for signals")?,
             asked: None,
-            due: clock::monotonic(),
+            due: clock::monotonic_now(),
         })
     }
 
@@ -300,22 +302,22 @@ impl Watch {
             session
                 .draw(screen)
                 .context("cannot draw on the terminal")?;
-            self.ask(screen);
+            self.request_if_due(screen);
             let act = tokio::select! {
                 input = self.inputs.recv() => match input {
                     Some(input) => self.handle_input(input, screen),
                     // The terminal is closed.
                     None => Action::Quit,
                 },
-                said = joined(&mut self.asked) => {
-                    self.take(said, screen);
+                said = current_response(&mut self.asked) => {
+                    self.on_response(said, screen);
                     Action::Nothing
                 }
                 () = sleep_until(self.due), if self.asked.is_none() && !screen.is_paused => {
                     Action::Nothing
                 }
                 () = sleep(TICK) => Action::Nothing,
-                () = any(&mut self.ends) => Action::Quit,
+                () = any_signal(&mut self.ends) => Action::Quit,
             };
             if act == Action::Quit {
                 return Ok(());
@@ -324,12 +326,12 @@ impl Watch {
     }
 
     /// Sends a request if one is due.
-    fn ask(&mut self, screen: &App) {
-        if self.asked.is_some() || screen.is_paused || self.due > clock::monotonic() {
+    fn request_if_due(&mut self, screen: &App) {
+        if self.asked.is_some() || screen.is_paused || self.due > clock::monotonic_now() {
             return;
         }
-        let (socket, request) = (self.socket.clone(), screen.asking());
-        let response = async move { answer(&socket, &request).await };
+        let (socket, request) = (self.socket.clone(), screen.next_request());
+        let response = async move { request_daemon(&socket, &request).await };
         self.asked = Some(tokio::spawn(response));
     }
 
@@ -338,15 +340,15 @@ impl Watch {
         let mut input = Some(first);
         while let Some(event) = input {
             let act = match event {
-                TerminalInput::Key(key) => screen.press(key, clock::now()),
+                TerminalInput::Key(key) => screen.handle_key(key, clock::now()),
                 TerminalInput::Resized => Action::Nothing,
             };
             match act {
                 Action::Quit => return Action::Quit,
                 // The response to the current request is no longer needed.
                 Action::Ask => {
-                    self.forget();
-                    self.due = clock::monotonic();
+                    self.abort_request();
+                    self.due = clock::monotonic_now();
                 }
                 Action::Nothing => {}
             }
@@ -355,31 +357,33 @@ impl Watch {
         Action::Nothing
     }
 
-    fn forget(&mut self) {
+    fn abort_request(&mut self) {
         if let Some(request) = self.asked.take() {
             request.abort();
         }
     }
 
-    fn take(&mut self, response: Result<DaemonResponse, RequestError>, screen: &mut App) {
+    fn on_response(&mut self, response: Result<DaemonResponse, RequestError>, screen: &mut App) {
         self.asked = None;
         match response {
-            Ok(response) => screen.heard.take(response, clock::now()),
+            Ok(response) => screen.heard.store_response(response, clock::now()),
             Err(error) => screen.heard.fault = Some(error.to_string()),
         }
         let interval = Duration::try_from(screen.settings.interval).unwrap_or(TICK);
-        self.due = clock::monotonic() + interval;
+        self.due = clock::monotonic_now() + interval;
     }
 }
 
 /// Waits for the first of some signals.
-async fn any(signals: &mut [Signal]) {
+async fn any_signal(signals: &mut [Signal]) {
     let received = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
     select_all(received).await;
 }
 
 /// Waits for the current request. Waits forever if there is none.
-async fn joined(request: &mut Option<PendingRequest>) -> Result<DaemonResponse, RequestError> {
+async fn current_response(
+    request: &mut Option<PendingRequest>,
+) -> Result<DaemonResponse, RequestError> {
     match request {
         Some(request) => match request.await {
             Ok(response) => response,

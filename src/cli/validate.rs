@@ -33,7 +33,7 @@ pub(crate) struct ValidateArgs {
 
 pub(crate) fn execute(arguments: &ValidateArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    let loaded = files::load(&arguments.variables.wanted(arguments.paths.clone()));
+    let loaded = files::load_config(&arguments.variables.config_sources(arguments.paths.clone()));
     if arguments.json {
         let report = match &loaded {
             Ok(config) => report_json(&config.warnings),
@@ -43,7 +43,7 @@ pub(crate) fn execute(arguments: &ValidateArgs, colour: bool) -> anyhow::Result<
     } else {
         match &loaded {
             Ok(config) => {
-                diagnostics::show(&config.warnings, colour);
+                diagnostics::print_problems(&config.warnings, colour);
                 if !arguments.quiet {
                     let pools = config.clusters.iter().map(|it| it.pools.len()).sum();
                     let clusters = count_noun(config.clusters.len(), "cluster");
@@ -51,7 +51,7 @@ pub(crate) fn execute(arguments: &ValidateArgs, colour: bool) -> anyhow::Result<
                     writeln!(out, "The configuration is valid: {clusters}, {pools}.")?;
                 }
             }
-            Err(problems) => diagnostics::show(problems, colour),
+            Err(problems) => diagnostics::print_problems(problems, colour),
         }
     }
     Ok(success_or(FAILED, loaded.is_ok()))

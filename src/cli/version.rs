@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::features;
-use crate::kubernetes_convert::{OLDEST, TESTED, tested};
+use crate::kubernetes_convert::{OLDEST, TESTED, tested_versions};
 
 #[derive(Args, Debug)]
 pub(crate) struct VersionArgs {
@@ -38,7 +38,7 @@ pub(crate) fn execute(arguments: &VersionArgs) -> anyhow::Result<ExitCode> {
         writeln!(
             out,
             "Kubernetes 1.{OLDEST} and later, tested on {}",
-            tested()
+            tested_versions()
         )?;
     }
     Ok(ExitCode::SUCCESS)

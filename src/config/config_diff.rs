@@ -24,7 +24,7 @@ struct ConfigEntry {
 
 impl ConfigValues {
     /// Hash of the configuration. It is the same on every host and for every build.
-    pub fn print(&self) -> u32 {
+    pub fn config_hash(&self) -> u32 {
         let mut all = String::new();
         for (place, arguments) in &self.0 {
             let _ = write!(all, "{place:?}");
@@ -37,12 +37,12 @@ impl ConfigValues {
     }
 
     /// Adds a block, which may be empty.
-    pub(super) fn block(&mut self, place: &str) {
+    pub(super) fn add_block(&mut self, place: &str) {
         self.0.entry(place.to_owned()).or_default();
     }
 
     /// Adds an argument of a block. A sensitive value is stored only as a hash.
-    pub(super) fn argument(
+    pub(super) fn add_argument(
         &mut self,
         place: &str,
         name: &'static str,
@@ -62,10 +62,10 @@ impl ConfigValues {
 
     /// The changes from this configuration to `new`, block by block in order: `+` for added, `-`
     /// for removed, `~` for changed.
-    pub fn changes(&self, new: &Self) -> Vec<String> {
+    pub fn changes_to(&self, new: &Self) -> Vec<String> {
         let empty = BTreeMap::new();
         let (mut changes, mut gone) = (Vec::new(), None);
-        for place in union(&self.0, &new.0) {
+        for place in union_keys(&self.0, &new.0) {
             let (old_block, new_block) = (self.0.get(place), new.0.get(place));
             match (old_block, new_block) {
                 (None, Some(_)) => changes.push(format!("+ {place}")),
@@ -81,7 +81,7 @@ impl ConfigValues {
                 _ => {}
             }
             let (old, new) = (old_block.unwrap_or(&empty), new_block.unwrap_or(&empty));
-            for name in union(old, new) {
+            for name in union_keys(old, new) {
                 match (old.get(name), new.get(name)) {
                     (Some(from), Some(to)) if from != to => {
                         changes.push(format!("~ {place}: {name} = {} → {}", from.shown, to.shown));
@@ -108,7 +108,7 @@ impl fmt::Debug for ConfigValues {
 }
 
 /// The keys of both, in order.
-fn union<'a, K: Ord, V>(
+fn union_keys<'a, K: Ord, V>(
     one: &'a BTreeMap<K, V>,
     other: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = &'a K> {

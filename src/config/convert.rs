@@ -11,7 +11,7 @@ use crate::config::id_format::IdFormat;
 use crate::config::kubernetes_names::{is_address, name_fault};
 use crate::config::schema::{ArgumentType, duration_text};
 use crate::config::syntax::PathStep;
-use crate::config::value::{did_you_mean, number_text, quote, to_bool, to_number, to_text};
+use crate::config::value::{did_you_mean, number_text, quote_value, to_bool, to_number, to_text};
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::overlay::{AdjustmentError, PriceAdjustment};
 use crate::model::pool::{BudgetNodes, Rate};
@@ -59,14 +59,14 @@ pub(super) struct ConversionError {
 
 /// Converts the value to `kind`, or returns all errors in it. Messages refer to the value as
 /// `name`.
-pub(super) fn convert(
+pub(super) fn convert_argument(
     kind: ArgumentType,
     name: &str,
     value: &Value,
 ) -> Result<ParsedArgument, Vec<ConversionError>> {
     let converter = Converter { kind, name };
     match kind {
-        ArgumentType::Texts | ArgumentType::SomeOf(_) => converter.list(value),
+        ArgumentType::Texts | ArgumentType::SomeOf(_) => converter.convert_list(value),
         ArgumentType::Tags
         | ArgumentType::Searched
         | ArgumentType::Labels
@@ -75,8 +75,8 @@ pub(super) fn convert(
         | ArgumentType::Reserved
         | ArgumentType::Thresholds
         | ArgumentType::Periods
-        | ArgumentType::KubeletFields => converter.map(value),
-        _ => converter.single(value).map_err(|fault| vec![fault]),
+        | ArgumentType::KubeletFields => converter.convert_map(value),
+        _ => converter.convert_single(value).map_err(|fault| vec![fault]),
     }
 }
 
@@ -86,48 +86,48 @@ struct Converter<'a> {
 }
 
 impl Converter<'_> {
-    fn fault(&self, code: ProblemCode, value: &Value) -> ConversionError {
-        let (name, wants) = (self.name, self.kind.wants());
+    fn conversion_error(&self, code: ProblemCode, value: &Value) -> ConversionError {
+        let (name, wants) = (self.name, self.kind.expected_value());
         ConversionError {
             path: Vec::new(),
             code,
             detail: format!(
                 "The argument {name:?} must be {wants}, not {}.",
-                quote(value)
+                quote_value(value)
             ),
             help: None,
         }
     }
 
     fn wrong_type(&self, value: &Value) -> ConversionError {
-        self.fault(ProblemCode::WrongType, value)
+        self.conversion_error(ProblemCode::WrongType, value)
     }
 
-    fn text(&self, value: &Value) -> Result<String, ConversionError> {
+    fn string_value(&self, value: &Value) -> Result<String, ConversionError> {
         to_text(value).ok_or_else(|| self.wrong_type(value))
     }
 
-    fn single(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
+    fn convert_single(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
         Ok(match self.kind {
-            ArgumentType::Text => ParsedArgument::Text(self.text(value)?),
+            ArgumentType::Text => ParsedArgument::Text(self.string_value(value)?),
             ArgumentType::Name => {
-                let text = self.text(value)?;
+                let text = self.string_value(value)?;
                 if let Some(why) = name_fault(&text) {
-                    let mut fault = self.fault(ProblemCode::InvalidLabel, value);
+                    let mut fault = self.conversion_error(ProblemCode::InvalidLabel, value);
                     fault.help = Some(why);
                     return Err(fault);
                 }
                 ParsedArgument::Text(text)
             }
-            ArgumentType::Path => match self.text(value)? {
+            ArgumentType::Path => match self.string_value(value)? {
                 text if text.is_empty() => {
-                    return Err(self.fault(ProblemCode::InvalidValue, value));
+                    return Err(self.conversion_error(ProblemCode::InvalidValue, value));
                 }
                 text => ParsedArgument::Text(text),
             },
-            ArgumentType::Address => match self.text(value)? {
+            ArgumentType::Address => match self.string_value(value)? {
                 text if is_address(&text) => ParsedArgument::Text(text),
-                _ => return Err(self.fault(ProblemCode::InvalidValue, value)),
+                _ => return Err(self.conversion_error(ProblemCode::InvalidValue, value)),
             },
             ArgumentType::OneOf(names) | ArgumentType::SomeOf(names) => {
                 self.one_of(names, value)?
@@ -142,24 +142,24 @@ impl Converter<'_> {
                 };
                 match number.as_i64() {
                     Some(whole) if (min..=max).contains(&whole) => ParsedArgument::Whole(whole),
-                    _ => return Err(self.fault(ProblemCode::OutOfRange, value)),
+                    _ => return Err(self.conversion_error(ProblemCode::OutOfRange, value)),
                 }
             }
-            ArgumentType::Number(min, max) => self.number(min, max, value)?,
-            ArgumentType::PriceAdjustment => self.adjustment(value)?,
+            ArgumentType::Number(min, max) => self.convert_number(min, max, value)?,
+            ArgumentType::PriceAdjustment => self.convert_price_adjustment(value)?,
             ArgumentType::Duration {
                 min_ms,
                 max_ms,
                 never,
-            } => self.duration(min_ms, max_ms, never, value)?,
-            ArgumentType::Size(min, max) => self.size(min, max, value)?,
-            ArgumentType::Form(form) => self.form(form, value)?,
-            ArgumentType::Allowance => self.allowance(value)?,
-            ArgumentType::Rate => match Rate::parse(&self.text(value)?) {
+            } => self.convert_duration(min_ms, max_ms, never, value)?,
+            ArgumentType::Size(min, max) => self.convert_size(min, max, value)?,
+            ArgumentType::Form(form) => self.convert_format(form, value)?,
+            ArgumentType::Allowance => self.convert_budget_nodes(value)?,
+            ArgumentType::Rate => match Rate::parse(&self.string_value(value)?) {
                 Some(rate) => ParsedArgument::Rate(rate),
-                None => return Err(self.fault(ProblemCode::InvalidValue, value)),
+                None => return Err(self.conversion_error(ProblemCode::InvalidValue, value)),
             },
-            ArgumentType::Reference(kind) => self.reference(kind, value)?,
+            ArgumentType::Reference(kind) => self.convert_reference(kind, value)?,
             ArgumentType::Texts
             | ArgumentType::Tags
             | ArgumentType::Searched
@@ -170,11 +170,16 @@ impl Converter<'_> {
             | ArgumentType::Thresholds
             | ArgumentType::Periods
             | ArgumentType::KubeletFields
-            | ArgumentType::Expression => ParsedArgument::Text(self.text(value)?),
+            | ArgumentType::Expression => ParsedArgument::Text(self.string_value(value)?),
         })
     }
 
-    fn number(&self, min: i64, max: i64, value: &Value) -> Result<ParsedArgument, ConversionError> {
+    fn convert_number(
+        &self,
+        min: i64,
+        max: i64,
+        value: &Value,
+    ) -> Result<ParsedArgument, ConversionError> {
         let Some(number) = to_number(value).and_then(|number| number.as_f64()) else {
             return Err(self.wrong_type(value));
         };
@@ -183,34 +188,43 @@ impl Converter<'_> {
             reason = "the bounds of the schema are small"
         )]
         if number < min as f64 || number > max as f64 {
-            return Err(self.fault(ProblemCode::OutOfRange, value));
+            return Err(self.conversion_error(ProblemCode::OutOfRange, value));
         }
         Ok(ParsedArgument::Number(number))
     }
 
-    fn size(&self, min: i64, max: i64, value: &Value) -> Result<ParsedArgument, ConversionError> {
-        let size = parse_whole(&self.text(value)?);
+    fn convert_size(
+        &self,
+        min: i64,
+        max: i64,
+        value: &Value,
+    ) -> Result<ParsedArgument, ConversionError> {
+        let size = parse_whole(&self.string_value(value)?);
         let size = size.map_err(|error| self.quantity_fault(&error.to_string()))?;
         if !(min..=max).contains(&size) {
-            return Err(self.fault(ProblemCode::OutOfRange, value));
+            return Err(self.conversion_error(ProblemCode::OutOfRange, value));
         }
         Ok(ParsedArgument::Whole(size))
     }
 
-    fn form(&self, form: IdFormat, value: &Value) -> Result<ParsedArgument, ConversionError> {
-        let text = self.text(value)?;
-        if form.fits(&text) {
+    fn convert_format(
+        &self,
+        form: IdFormat,
+        value: &Value,
+    ) -> Result<ParsedArgument, ConversionError> {
+        let text = self.string_value(value)?;
+        if form.is_valid(&text) {
             return Ok(ParsedArgument::Text(text));
         }
-        let mut fault = self.fault(ProblemCode::InvalidValue, value);
-        fault.help = form.advice(&text);
+        let mut fault = self.conversion_error(ProblemCode::InvalidValue, value);
+        fault.help = form.hint_for(&text);
         Err(fault)
     }
 
-    fn adjustment(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
-        let text = self.text(value)?;
+    fn convert_price_adjustment(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
+        let text = self.string_value(value)?;
         let adjustment = PriceAdjustment::parse(&text).map_err(|why| {
-            let mut fault = self.fault(ProblemCode::InvalidValue, value);
+            let mut fault = self.conversion_error(ProblemCode::InvalidValue, value);
             fault.help = Some(match why {
                 AdjustmentError::Unsigned(_) => {
                     format!(
@@ -230,16 +244,16 @@ impl Converter<'_> {
     }
 
     fn one_of(&self, names: &[&str], value: &Value) -> Result<ParsedArgument, ConversionError> {
-        let text = self.text(value)?;
+        let text = self.string_value(value)?;
         if names.contains(&text.as_str()) {
             return Ok(ParsedArgument::Text(text));
         }
-        let mut fault = self.fault(ProblemCode::InvalidValue, value);
+        let mut fault = self.conversion_error(ProblemCode::InvalidValue, value);
         fault.help = did_you_mean(&text, names.iter().copied());
         Err(fault)
     }
 
-    fn duration(
+    fn convert_duration(
         &self,
         min: i64,
         max: i64,
@@ -250,22 +264,22 @@ impl Converter<'_> {
         let text = match value {
             Value::Number(number) => {
                 let number = number_text(number);
-                let mut fault = self.fault(invalid, value);
+                let mut fault = self.conversion_error(invalid, value);
                 fault.help = Some(format!(
                     "add a unit: \"{number}s\", \"{number}m\" or \"{number}h\""
                 ));
                 return Err(fault);
             }
-            other => self.text(other)?,
+            other => self.string_value(other)?,
         };
         if text.eq_ignore_ascii_case("never") {
             return match never {
                 true => Ok(ParsedArgument::Duration(None)),
-                false => Err(self.fault(invalid, value)),
+                false => Err(self.conversion_error(invalid, value)),
             };
         }
         let Some(duration) = parse_duration(&text) else {
-            let mut fault = self.fault(invalid, value);
+            let mut fault = self.conversion_error(invalid, value);
             let days = text
                 .strip_suffix('d')
                 .and_then(|days| days.parse::<u32>().ok());
@@ -277,20 +291,20 @@ impl Converter<'_> {
         };
         let ms = duration.as_millis();
         if ms < i128::from(min) || ms > i128::from(max) {
-            let mut fault = self.fault(ProblemCode::OutOfRange, value);
+            let mut fault = self.conversion_error(ProblemCode::OutOfRange, value);
             let (min, max) = (duration_text(min), duration_text(max));
             fault.detail = format!(
                 "The argument {:?} must be a duration from {min} to {max}, not {}.",
                 self.name,
-                quote(value)
+                quote_value(value)
             );
             return Err(fault);
         }
         Ok(ParsedArgument::Duration(Some(duration)))
     }
 
-    fn allowance(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
-        let text = self.text(value)?;
+    fn convert_budget_nodes(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
+        let text = self.string_value(value)?;
         if let Some(percent) = text.strip_suffix('%') {
             let percent: i64 = percent.parse().map_err(|_| self.wrong_type(value))?;
             return match u8::try_from(percent) {
@@ -298,8 +312,8 @@ impl Converter<'_> {
                     Ok(ParsedArgument::Allowance(BudgetNodes::Percent(percent)))
                 }
                 _ => {
-                    let mut fault = self.fault(ProblemCode::OutOfRange, value);
-                    let (name, got) = (self.name, quote(value));
+                    let mut fault = self.conversion_error(ProblemCode::OutOfRange, value);
+                    let (name, got) = (self.name, quote_value(value));
                     fault.detail = format!(
                         "The argument {name:?} must be a percentage from 0% to 100%, not {got}."
                     );
@@ -313,12 +327,16 @@ impl Converter<'_> {
         let count = number.as_u64().and_then(|count| u32::try_from(count).ok());
         match count {
             Some(count) => Ok(ParsedArgument::Allowance(BudgetNodes::Nodes(count))),
-            None => Err(self.fault(ProblemCode::OutOfRange, value)),
+            None => Err(self.conversion_error(ProblemCode::OutOfRange, value)),
         }
     }
 
-    fn reference(&self, kind: &str, value: &Value) -> Result<ParsedArgument, ConversionError> {
-        let text = self.text(value)?;
+    fn convert_reference(
+        &self,
+        kind: &str,
+        value: &Value,
+    ) -> Result<ParsedArgument, ConversionError> {
+        let text = self.string_value(value)?;
         match text.split_once('.') {
             Some((prefix, name)) if prefix == kind => {
                 Ok(ParsedArgument::Reference(name.to_owned()))
@@ -332,7 +350,7 @@ impl Converter<'_> {
         }
     }
 
-    fn list(&self, value: &Value) -> Result<ParsedArgument, Vec<ConversionError>> {
+    fn convert_list(&self, value: &Value) -> Result<ParsedArgument, Vec<ConversionError>> {
         let Value::Array(items) = value else {
             let mut fault = self.wrong_type(value);
             if let Value::String(text) = value {
@@ -344,17 +362,17 @@ impl Converter<'_> {
         for (index, item) in items.iter().enumerate() {
             let text = match self.kind {
                 ArgumentType::SomeOf(names) => self.one_of(names, item),
-                _ => self.text(item).map(ParsedArgument::Text),
+                _ => self.string_value(item).map(ParsedArgument::Text),
             };
             match text {
                 Ok(ParsedArgument::Text(text)) => texts.push(text),
                 Ok(_) => {}
                 Err(mut fault) => {
                     let wants = match self.kind {
-                        ArgumentType::SomeOf(names) => ArgumentType::OneOf(names).wants(),
-                        _ => ArgumentType::Text.wants(),
+                        ArgumentType::SomeOf(names) => ArgumentType::OneOf(names).expected_value(),
+                        _ => ArgumentType::Text.expected_value(),
                     };
-                    let (name, got) = (self.name, quote(item));
+                    let (name, got) = (self.name, quote_value(item));
                     fault.detail = format!("Each element of {name:?} must be {wants}, not {got}.");
                     fault.path = vec![PathStep::Index(index)];
                     faults.push(fault);
@@ -369,7 +387,7 @@ impl Converter<'_> {
     }
 
     fn quantity_fault(&self, why: &str) -> ConversionError {
-        let mut fault = self.fault(ProblemCode::InvalidQuantity, &Value::Null);
+        let mut fault = self.conversion_error(ProblemCode::InvalidQuantity, &Value::Null);
         fault.detail = format!("Invalid quantity in {:?}: {why}.", self.name);
         fault
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hcl::Value;
 
 use crate::config::config_diff::ConfigValues;
-use crate::config::convert::{ConversionError, ParsedArgument, convert};
+use crate::config::convert::{ConversionError, ParsedArgument, convert_argument};
 use crate::config::decoded_block::{DecodedArgument, DecodedBlock};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::{EvalError, EvalScope, Evaluator, Frame};
@@ -14,7 +14,7 @@ use crate::config::report::{Reporter, SpannedDiagnostic};
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 use crate::config::source::Span;
 use crate::config::syntax::{Attr, Block, Body, Expr, ExprKind as SyntaxKind};
-use crate::config::value::{article, nearest};
+use crate::config::value::{article, nearest_name};
 
 /// Arguments whose values are never shown.
 const HIDDEN: [&str; 1] = ["password"];
@@ -38,7 +38,7 @@ pub(super) struct BlockPath<'a> {
 
 impl<'a> Decoder<'a> {
     /// A copy with a different scope.
-    pub(super) fn seeing<'b>(&self, scope: &'b EvalScope) -> Decoder<'b>
+    pub(super) fn with_scope<'b>(&self, scope: &'b EvalScope) -> Decoder<'b>
     where
         'a: 'b,
     {
@@ -51,7 +51,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Decodes a top-level block and all blocks within it.
-    pub(super) fn read(
+    pub(super) fn decode_block(
         &self,
         block: &Block,
         schema: &'static BlockType,
@@ -78,7 +78,7 @@ impl<'a> Decoder<'a> {
         frame: Option<&Frame<'_>>,
         BlockPath { title, place }: BlockPath<'_>,
     ) -> DecodedBlock {
-        self.written.borrow_mut().block(place);
+        self.written.borrow_mut().add_block(place);
         let mut section = DecodedBlock {
             header: block.header(),
             label: block.labels.first().cloned(),
@@ -90,7 +90,7 @@ impl<'a> Decoder<'a> {
         };
         for attr in &block.body.attrs {
             if let Some(argument) = schema.argument(&attr.name) {
-                self.argument(&mut section, argument, attr, frame, place);
+                self.decode_argument(&mut section, argument, attr, frame, place);
             }
         }
         let mut alike: BTreeMap<String, usize> = BTreeMap::new();
@@ -116,7 +116,7 @@ impl<'a> Decoder<'a> {
         section
     }
 
-    fn argument(
+    fn decode_argument(
         &self,
         section: &mut DecodedBlock,
         argument: &'static Argument,
@@ -150,13 +150,13 @@ impl<'a> Decoder<'a> {
             self.report(section, finding);
             return;
         }
-        match convert(argument.kind, argument.name, &evaluated.value) {
+        match convert_argument(argument.kind, argument.name, &evaluated.value) {
             Ok(value) => {
                 // The evaluator treats a quoted reference, such as every reference in JSON, as a
                 // string.
                 if let (ArgumentType::Reference(kind), ParsedArgument::Reference(name)) =
                     (argument.kind, &value)
-                    && let Err(fault) = self.scope.check(kind, name, attr.expr.span)
+                    && let Err(fault) = self.scope.check_declared(kind, name, attr.expr.span)
                 {
                     section.faulty.push(argument.name);
                     let fault = match evaluated.sensitive {
@@ -168,7 +168,7 @@ impl<'a> Decoder<'a> {
                 }
                 let mut written = self.written.borrow_mut();
                 let is_hidden = evaluated.sensitive || HIDDEN.contains(&argument.name);
-                written.argument(place, argument.name, &evaluated.value, is_hidden);
+                written.add_argument(place, argument.name, &evaluated.value, is_hidden);
                 let read = DecodedArgument {
                     value,
                     name_span: attr.name_span,
@@ -203,7 +203,7 @@ impl<'a> Decoder<'a> {
 
     fn check_present(&self, section: &DecodedBlock, schema: &'static BlockType) {
         for argument in schema.arguments.iter().filter(|argument| argument.required) {
-            let is_set = section.has(argument.name) || section.exprs.contains_key(argument.name);
+            let is_set = section.is_set(argument.name) || section.exprs.contains_key(argument.name);
             if !is_set {
                 let (kind, name) = (schema.name, argument.name);
                 let a = article(kind);
@@ -259,7 +259,7 @@ pub(super) fn check_names(
             Occurrence::Many => None,
         };
         if let Some(before) = key.and_then(|key| places.insert(key, block.header())) {
-            reporter.add(duplicate(block, inner, before).within(title));
+            reporter.add(duplicate_block(block, inner, before).within(title));
         }
         check_names(reporter, &block.body, inner, &inner_title);
     }
@@ -275,13 +275,13 @@ fn invalid_argument(
     let Some(argument) = hidden else {
         return SpannedDiagnostic::error(fault.code, span, fault.detail).maybe_help(fault.help);
     };
-    let (name, wants) = (argument.name, argument.kind.wants());
+    let (name, wants) = (argument.name, argument.kind.expected_value());
     let detail =
         format!("The argument {name:?} must be {wants}. Its value is sensitive and not shown.");
     SpannedDiagnostic::error(fault.code, span, detail)
 }
 
-fn duplicate(block: &Block, schema: &BlockType, before: Span) -> SpannedDiagnostic {
+fn duplicate_block(block: &Block, schema: &BlockType, before: Span) -> SpannedDiagnostic {
     let detail = match schema.repeat {
         Occurrence::Once => format!("At most one {} block is allowed here.", block.kind),
         _ => format!("The block {} is defined twice.", block.title()),
@@ -351,10 +351,10 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnosti
     }
     let names = schema.arguments.iter().map(|argument| argument.name);
     let blocks = schema.blocks.iter().map(|block| block.name);
-    if let Some(deeper) = deeper(schema, &|inner| inner.argument(name).is_some()) {
+    if let Some(deeper) = matching_inner_block(schema, &|inner| inner.argument(name).is_some()) {
         return finding.help(format!("{name:?} belongs in the {deeper} block"));
     }
-    match nearest(name, names.clone().chain(blocks)) {
+    match nearest_name(name, names.clone().chain(blocks)) {
         Some(near) => finding.help(format!("did you mean {near:?}?")),
         None if schema.arguments.is_empty() => finding,
         None => {
@@ -390,7 +390,7 @@ const KARPENTER: [(&str, &str); 11] = [
 ];
 
 /// A block type in quotes, unless it already contains quotes.
-fn named(kind: &str) -> String {
+fn quoted_kind(kind: &str) -> String {
     match kind.contains('"') {
         true => kind.to_owned(),
         false => format!("{kind:?}"),
@@ -404,7 +404,7 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
         return SpannedDiagnostic::error(ProblemCode::ArgumentExpected, block.header(), detail)
             .help(format!("write {name} = {{ … }}, with an equals sign"));
     }
-    let quoted = named(name);
+    let quoted = quoted_kind(name);
     let detail = match schema.name {
         "file" => format!("There is no block type {quoted}."),
         kind => {
@@ -414,7 +414,7 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
     };
     let finding = SpannedDiagnostic::error(ProblemCode::UnknownBlock, block.kind_span, detail)
         .label("not expected here");
-    if let Some(deeper) = deeper(schema, &|inner| inner.block(name).is_some()) {
+    if let Some(deeper) = matching_inner_block(schema, &|inner| inner.block(name).is_some()) {
         return finding.help(format!("{name:?} belongs in a {deeper} block"));
     }
     let names = schema.blocks.iter().map(|block| block.name);
@@ -425,8 +425,8 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
     {
         return finding.help(format!("did you mean {equivalent:?}?"));
     }
-    match nearest(name, names.clone()) {
-        Some(near) => finding.help(format!("did you mean {}?", named(near))),
+    match nearest_name(name, names.clone()) {
+        Some(near) => finding.help(format!("did you mean {}?", quoted_kind(near))),
         None if schema.blocks.is_empty() => finding,
         None => {
             let list: Vec<&str> = names.collect();
@@ -436,7 +436,7 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
 }
 
 /// The name of the first inner block for which `fits` holds.
-fn deeper(
+fn matching_inner_block(
     schema: &'static BlockType,
     fits: &dyn Fn(&'static BlockType) -> bool,
 ) -> Option<&'static str> {

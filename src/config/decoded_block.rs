@@ -52,12 +52,12 @@ impl DecodedBlock {
     }
 
     /// Reports if the argument is set, even to an invalid value.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(super) fn is_set(&self, name: &str) -> bool {
         self.arguments.contains_key(name) || self.faulty.contains(&name)
     }
 
     /// The span of an argument's value, or of the block header.
-    pub(super) fn span(&self, name: &str) -> Span {
+    pub(super) fn value_span(&self, name: &str) -> Span {
         self.get(name).map_or(self.header, |read| read.expr.span)
     }
 
@@ -88,7 +88,7 @@ impl DecodedBlock {
         }
     }
 
-    pub(super) fn owned(&self, name: &str) -> Option<String> {
+    pub(super) fn owned_text(&self, name: &str) -> Option<String> {
         self.text(name).map(str::to_owned)
     }
 
@@ -99,7 +99,7 @@ impl DecodedBlock {
         }
     }
 
-    pub(super) fn whole(&self, name: &str) -> Option<i64> {
+    pub(super) fn whole_number(&self, name: &str) -> Option<i64> {
         match self.get(name)?.value {
             ParsedArgument::Whole(whole) => Some(whole),
             _ => None,
@@ -108,12 +108,12 @@ impl DecodedBlock {
 
     /// An integer that the schema limits to `u32`.
     pub(super) fn count(&self, name: &str) -> Option<u32> {
-        u32::try_from(self.whole(name)?).ok()
+        u32::try_from(self.whole_number(name)?).ok()
     }
 
     /// An integer that the schema limits to `u8`.
     pub(super) fn small_count(&self, name: &str) -> Option<u8> {
-        u8::try_from(self.whole(name)?).ok()
+        u8::try_from(self.whole_number(name)?).ok()
     }
 
     pub(super) fn number(&self, name: &str) -> Option<f64> {
@@ -142,7 +142,7 @@ impl DecodedBlock {
         self.duration_or_never(name).flatten()
     }
 
-    pub(super) fn allowance(&self, name: &str) -> Option<BudgetNodes> {
+    pub(super) fn budget_nodes(&self, name: &str) -> Option<BudgetNodes> {
         match self.get(name)?.value {
             ParsedArgument::Allowance(allowance) => Some(allowance),
             _ => None,
@@ -163,7 +163,7 @@ impl DecodedBlock {
         }
     }
 
-    pub(super) fn map(&self, name: &str) -> Labels {
+    pub(super) fn string_map(&self, name: &str) -> Labels {
         match self.get(name).map(|read| &read.value) {
             Some(ParsedArgument::Map(items)) => items.iter().cloned().collect(),
             _ => Labels::default(),
@@ -177,28 +177,28 @@ impl DecodedBlock {
         }
     }
 
-    pub(super) fn reserved(&self, name: &str) -> BTreeMap<String, Reserved> {
+    pub(super) fn reserved_resources(&self, name: &str) -> BTreeMap<String, Reserved> {
         match self.get(name).map(|read| &read.value) {
             Some(ParsedArgument::Reserved(items)) => items.clone(),
             _ => BTreeMap::new(),
         }
     }
 
-    pub(super) fn thresholds(&self, name: &str) -> BTreeMap<Signal, Threshold> {
+    pub(super) fn eviction_thresholds(&self, name: &str) -> BTreeMap<Signal, Threshold> {
         match self.get(name).map(|read| &read.value) {
             Some(ParsedArgument::Thresholds(items)) => items.clone(),
             _ => BTreeMap::new(),
         }
     }
 
-    pub(super) fn periods(&self, name: &str) -> BTreeMap<Signal, SignedDuration> {
+    pub(super) fn grace_periods(&self, name: &str) -> BTreeMap<Signal, SignedDuration> {
         match self.get(name).map(|read| &read.value) {
             Some(ParsedArgument::Periods(items)) => items.clone(),
             _ => BTreeMap::new(),
         }
     }
 
-    pub(super) fn fields(&self, name: &str) -> BTreeMap<String, Json> {
+    pub(super) fn kubelet_fields(&self, name: &str) -> BTreeMap<String, Json> {
         match self.get(name).map(|read| &read.value) {
             Some(ParsedArgument::Fields(items)) => items.clone(),
             _ => BTreeMap::new(),

@@ -154,7 +154,7 @@ pub struct SourceRange {
 
 impl SourceRange {
     /// The range in bytes.
-    pub fn bytes(&self) -> Range<usize> {
+    pub fn byte_range(&self) -> Range<usize> {
         self.start.byte..self.end.byte
     }
 }
@@ -202,7 +202,7 @@ impl Diagnostic {
 
     /// Adds a range.
     #[must_use]
-    pub fn at(mut self, range: SourceRange) -> Self {
+    pub fn with_range(mut self, range: SourceRange) -> Self {
         self.ranges.push(range);
         self
     }
@@ -232,9 +232,9 @@ impl Diagnostic {
         for (name, value) in &self.values {
             let _ = writeln!(out, "  {name} {value}");
         }
-        let _ = writeln!(out, "\n  {}", wrapped(&self.detail, "  "));
+        let _ = writeln!(out, "\n  {}", wrap_text(&self.detail, "  "));
         if let Some(help) = &self.help {
-            let _ = writeln!(out, "\n  = help: {}", wrapped(help, "    "));
+            let _ = writeln!(out, "\n  = help: {}", wrap_text(help, "    "));
         }
         out
     }
@@ -315,7 +315,7 @@ pub fn render_all(problems: &[Diagnostic]) -> String {
 }
 
 /// Wraps the text for a terminal and indents each line after the first.
-fn wrapped(text: &str, indent: &str) -> String {
+fn wrap_text(text: &str, indent: &str) -> String {
     const COLUMNS: usize = 88;
     let mut out = String::new();
     for (index, line) in text.lines().enumerate() {
@@ -331,7 +331,7 @@ fn wrapped(text: &str, indent: &str) -> String {
             } else if column > 0 {
                 out.push(' ');
             }
-            out.extend(word.chars().map(printable));
+            out.extend(word.chars().map(printable_char));
             column += width;
         }
     }
@@ -379,7 +379,7 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
         .chars()
         .skip(skipped)
         .take(SHOWN_MAX)
-        .map(printable)
+        .map(printable_char)
         .collect();
     let lead = if skipped > 0 { "…" } else { "" };
     let tail = if code.chars().count() > skipped + SHOWN_MAX {
@@ -399,7 +399,7 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
 }
 
 /// Replaces control characters, which would move the underline or the cursor.
-fn printable(c: char) -> char {
+fn printable_char(c: char) -> char {
     match c {
         '\t' => ' ',
         c if c.is_control() => '\u{fffd}',
@@ -427,7 +427,7 @@ fn snippet_json(range: &SourceRange, values: &[(String, String)]) -> Json {
     let code = range.code.as_deref().unwrap_or("(sensitive value)");
     let (start, end) = match range.code {
         None => (0, code.len()),
-        Some(_) => highlight(code, range),
+        Some(_) => highlighted_bytes(code, range),
     };
     let values: Vec<Json> = values
         .iter()
@@ -444,7 +444,7 @@ fn snippet_json(range: &SourceRange, values: &[(String, String)]) -> Json {
 }
 
 /// The bytes of the line that the range covers.
-fn highlight(code: &str, range: &SourceRange) -> (usize, usize) {
+fn highlighted_bytes(code: &str, range: &SourceRange) -> (usize, usize) {
     let start = column_offset(code, range.start.column);
     let end = if range.end.line > range.start.line {
         code.len()

@@ -14,7 +14,7 @@ use crate::config::functions::Environment;
 use crate::config::secrets::SecretTexts;
 use crate::config::source::Span;
 use crate::config::syntax::{Expr, ExprKind, For, ForPart, TemplatePart};
-use crate::config::value::{self, elements, quote, type_name};
+use crate::config::value::{self, elements, quote_value, type_name};
 
 // Binary operators.
 mod operator;
@@ -54,7 +54,7 @@ impl EvalError {
     }
 
     /// An error that follows from an error reported elsewhere.
-    fn silent(span: Span) -> Box<Self> {
+    fn already_reported(span: Span) -> Box<Self> {
         let mut fault = Self::new(span, ProblemCode::Evaluation, "");
         fault.silent = true;
         fault
@@ -82,7 +82,7 @@ pub(super) struct NamedValue {
 
 impl NamedValue {
     /// A value that is not sensitive.
-    pub(super) fn plain(value: Value) -> Self {
+    pub(super) fn not_sensitive(value: Value) -> Self {
         Self {
             value,
             sensitive: false,
@@ -99,7 +99,12 @@ pub(super) struct EvalScope {
 
 impl EvalScope {
     /// Reports if `root.name` is declared.
-    pub(super) fn check(&self, root: &str, name: &str, span: Span) -> Result<(), Box<EvalError>> {
+    pub(super) fn check_declared(
+        &self,
+        root: &str,
+        name: &str,
+        span: Span,
+    ) -> Result<(), Box<EvalError>> {
         match self.roots.get(root) {
             Some(names) if !names.contains_key(name) => {
                 Err(path::unknown_name(root, name, span, names))
@@ -166,7 +171,7 @@ impl<'a> Evaluator<'a> {
         let outcome = run.eval(expr, frame);
         let sensitive = run.sensitive.get();
         match outcome {
-            Ok(value) if value::depth(&value) > DEPTH_MAX => {
+            Ok(value) if value::nesting_depth(&value) > DEPTH_MAX => {
                 let detail = format!("The value has more than {DEPTH_MAX} nested levels.");
                 Err(EvalError::new(
                     expr.span,
@@ -211,7 +216,7 @@ struct Evaluation<'a> {
 type FrameBody<'a> = dyn FnMut(Option<&Frame<'_>>) -> Result<(), Box<EvalError>> + 'a;
 
 impl Evaluation<'_> {
-    fn charge(&self, span: Span, cost: u64) -> Result<(), Box<EvalError>> {
+    fn charge_cost(&self, span: Span, cost: u64) -> Result<(), Box<EvalError>> {
         let steps = self.evaluator.steps.get();
         let sum = steps.saturating_add(cost);
         self.evaluator.steps.set(sum);
@@ -220,7 +225,7 @@ impl Evaluation<'_> {
         }
         // Errors after the first one over the limit are consequences of it.
         if steps > STEPS_MAX {
-            return Err(EvalError::silent(span));
+            return Err(EvalError::already_reported(span));
         }
         let detail = format!("Evaluating the configuration takes more than {STEPS_MAX} steps.");
         Err(EvalError::new(span, ProblemCode::LimitExceeded, detail)
@@ -229,9 +234,9 @@ impl Evaluation<'_> {
     }
 
     fn eval(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
-        self.charge(expr.span, 1)?;
+        self.charge_cost(expr.span, 1)?;
         let before = self.sensitive.replace(false);
-        let outcome = self.node(expr, frame);
+        let outcome = self.eval_node(expr, frame);
         // Parts of lists and maps are checked one by one: not all of them are sensitive.
         if self.sensitive.get()
             && !matches!(expr.kind, ExprKind::List(_) | ExprKind::Object(_))
@@ -243,37 +248,37 @@ impl Evaluation<'_> {
         outcome.map_err(|mut fault| {
             if !fault.noted && !self.quiet && !fault.silent {
                 fault.noted = true;
-                fault.values = self.notes(expr, frame);
+                fault.values = self.value_notes(expr, frame);
             }
             fault
         })
     }
 
-    fn node(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
+    fn eval_node(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
         let span = expr.span;
         match &expr.kind {
             ExprKind::Literal(literal) => {
-                self.charge(span, value::size(literal))?;
+                self.charge_cost(span, value::copy_cost(literal))?;
                 Ok(literal.clone())
             }
             ExprKind::List(items) => {
                 let items = items.iter().map(|item| self.eval(item, frame));
                 Ok(Value::Array(items.collect::<Result<_, _>>()?))
             }
-            ExprKind::Object(items) => self.object(items, frame),
+            ExprKind::Object(items) => self.eval_object(items, frame),
             ExprKind::Template(parts) => {
                 let mut out = String::new();
-                self.template(parts, span, frame, &mut out)?;
+                self.render_template(parts, span, frame, &mut out)?;
                 Ok(Value::String(out))
             }
-            ExprKind::Variable(_) => self.path(expr, &[], span, frame),
-            ExprKind::Traversal(base, steps) => self.path(base, steps, span, frame),
-            ExprKind::Call(call) => self.call(call, span, frame),
-            ExprKind::Not(inner) => Ok(Value::Bool(!self.flag(inner, frame)?)),
-            ExprKind::Negate(inner) => Ok(Value::Number(-self.number(inner, frame)?)),
-            ExprKind::Binary(sides) => self.binary(&sides.0, sides.1, &sides.2, span, frame),
+            ExprKind::Variable(_) => self.eval_path(expr, &[], span, frame),
+            ExprKind::Traversal(base, steps) => self.eval_path(base, steps, span, frame),
+            ExprKind::Call(call) => self.eval_call(call, span, frame),
+            ExprKind::Not(inner) => Ok(Value::Bool(!self.eval_bool(inner, frame)?)),
+            ExprKind::Negate(inner) => Ok(Value::Number(-self.eval_number(inner, frame)?)),
+            ExprKind::Binary(sides) => self.eval_binary(&sides.0, sides.1, &sides.2, span, frame),
             ExprKind::Conditional(three) => {
-                let chosen = if self.flag(&three.0, frame)? {
+                let chosen = if self.eval_bool(&three.0, frame)? {
                     &three.1
                 } else {
                     &three.2
@@ -284,25 +289,29 @@ impl Evaluation<'_> {
         }
     }
 
-    fn flag(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<bool, Box<EvalError>> {
+    fn eval_bool(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<bool, Box<EvalError>> {
         let got = self.eval(expr, frame)?;
-        value::to_bool(&got).ok_or_else(|| wrong(expr, "true or false", &got))
+        value::to_bool(&got).ok_or_else(|| type_error(expr, "true or false", &got))
     }
 
-    fn number(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<Number, Box<EvalError>> {
+    fn eval_number(
+        &self,
+        expr: &Expr,
+        frame: Option<&Frame<'_>>,
+    ) -> Result<Number, Box<EvalError>> {
         let got = self.eval(expr, frame)?;
-        value::to_number(&got).ok_or_else(|| wrong(expr, "a number", &got))
+        value::to_number(&got).ok_or_else(|| type_error(expr, "a number", &got))
     }
 
-    fn key(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<String, Box<EvalError>> {
+    fn eval_key(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<String, Box<EvalError>> {
         let got = self.eval(expr, frame)?;
-        value::to_text(&got).ok_or_else(|| wrong(expr, "a string as key", &got))
+        value::to_text(&got).ok_or_else(|| type_error(expr, "a string as key", &got))
     }
 
-    fn object(&self, items: &[(Expr, Expr)], frame: Option<&Frame<'_>>) -> EvalResult {
+    fn eval_object(&self, items: &[(Expr, Expr)], frame: Option<&Frame<'_>>) -> EvalResult {
         let mut map = Map::with_capacity(items.len());
         for (key, item) in items {
-            let name = self.key(key, frame)?;
+            let name = self.eval_key(key, frame)?;
             if map.insert(name.clone(), self.eval(item, frame)?).is_some() {
                 let detail = format!("The map has the key {name:?} twice.");
                 return Err(EvalError::new(key.span, ProblemCode::Evaluation, detail));
@@ -311,7 +320,7 @@ impl Evaluation<'_> {
         Ok(Value::Object(map))
     }
 
-    fn template(
+    fn render_template(
         &self,
         parts: &[TemplatePart],
         span: Span,
@@ -321,23 +330,23 @@ impl Evaluation<'_> {
         for part in parts {
             match part {
                 TemplatePart::Text(text) => {
-                    self.charge(span, 1 + value::text_size(text))?;
+                    self.charge_cost(span, 1 + value::text_size(text))?;
                     out.push_str(text);
                 }
                 TemplatePart::Value(expr) => {
                     let got = self.eval(expr, frame)?;
                     let Some(text) = value::to_text(&got) else {
-                        return Err(wrong(expr, "a string, number or bool", &got));
+                        return Err(type_error(expr, "a string, number or bool", &got));
                     };
                     out.push_str(&text);
                 }
                 TemplatePart::If(three) => {
-                    let chosen = if self.flag(&three.0, frame)? {
+                    let chosen = if self.eval_bool(&three.0, frame)? {
                         &three.1
                     } else {
                         &three.2
                     };
-                    self.template(chosen, span, frame, out)?;
+                    self.render_template(chosen, span, frame, out)?;
                 }
                 TemplatePart::For(for_part) => self.template_for(for_part, span, frame, out)?,
             }
@@ -354,7 +363,7 @@ impl Evaluation<'_> {
     ) -> Result<(), Box<EvalError>> {
         let (key, value) = (for_part.key_name.as_deref(), &for_part.value_name);
         self.for_elements(&for_part.collection, key, value, frame, &mut |frame| {
-            self.template(&for_part.parts, span, frame, out)
+            self.render_template(&for_part.parts, span, frame, out)
         })
     }
 
@@ -369,7 +378,11 @@ impl Evaluation<'_> {
     ) -> Result<(), Box<EvalError>> {
         let items = self.eval(collection, outer)?;
         let Some(elements) = elements(&items) else {
-            return Err(wrong(collection, "a list or a map to iterate over", &items));
+            return Err(type_error(
+                collection,
+                "a list or a map to iterate over",
+                &items,
+            ));
         };
         for (key, value) in elements {
             let sensitive = self.sensitive.get();
@@ -394,7 +407,7 @@ impl Evaluation<'_> {
         let (key, value) = (for_expr.key_name.as_deref(), &for_expr.value_name);
         self.for_elements(&for_expr.collection, key, value, frame, &mut |frame| {
             if let Some(condition) = &for_expr.condition
-                && !self.flag(condition, frame)?
+                && !self.eval_bool(condition, frame)?
             {
                 return Ok(());
             }
@@ -402,9 +415,9 @@ impl Evaluation<'_> {
                 list.push(self.eval(&for_expr.value, frame)?);
                 return Ok(());
             };
-            let name = self.key(key, frame)?;
+            let name = self.eval_key(key, frame)?;
             let value = self.eval(&for_expr.value, frame)?;
-            put(&mut map, name, value, for_expr.grouping, key.span)
+            put_item(&mut map, name, value, for_expr.grouping, key.span)
         })?;
         Ok(if for_expr.key.is_some() {
             Value::Object(map)
@@ -414,7 +427,7 @@ impl Evaluation<'_> {
     }
 }
 
-fn put(
+fn put_item(
     map: &mut Map<String, Value>,
     name: String,
     value: Value,
@@ -437,12 +450,12 @@ fn put(
     Ok(())
 }
 
-fn wrong(expr: &Expr, wants: &str, got: &Value) -> Box<EvalError> {
+fn type_error(expr: &Expr, wants: &str, got: &Value) -> Box<EvalError> {
     let detail = match got {
         Value::Array(_) | Value::Object(_) => {
             format!("This must be {wants}, not {}.", type_name(got))
         }
-        _ => format!("This must be {wants}, not {}.", quote(got)),
+        _ => format!("This must be {wants}, not {}.", quote_value(got)),
     };
     EvalError::new(expr.span, ProblemCode::Evaluation, detail)
 }

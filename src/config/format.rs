@@ -16,7 +16,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::config::diagnostic::{Diagnostic, ProblemCode};
 use crate::config::format::spacing::is_apart;
-use crate::config::format::tokens::{Token, TokenKind, tokens};
+use crate::config::format::tokens::{Token, TokenKind, scan_tokens};
 use crate::config::parse_all;
 use crate::config::report::Reporter;
 use crate::config::schema::blocks;
@@ -31,15 +31,15 @@ const INDENT: usize = 2;
 ///
 /// Returns a syntax error with its range and a hint.
 pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
-    let text = checked(file)?;
+    let text = parsed_body(file)?;
     let mut respelled = Vec::new();
-    let mut rest = tokens(&text).into_iter().peekable();
-    body(&mut rest, &mut respelled, Place::File);
+    let mut rest = scan_tokens(&text).into_iter().peekable();
+    format_body(&mut rest, &mut respelled, Place::File);
     // Tokens after the body are not HCL and remain unchanged.
     respelled.extend(rest);
     let formatted = laid_out(&mut respelled);
     // The result must have the same meaning as the input.
-    let again = tokens(&formatted);
+    let again = scan_tokens(&formatted);
     if again.len() != respelled.len()
         || !again
             .iter()
@@ -52,13 +52,13 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
             detail.to_owned(),
         )]);
     }
-    checked(&SourceFile::new(&*file.name, formatted))
+    parsed_body(&SourceFile::new(&*file.name, formatted))
 }
 
 /// The parsed body of a file, if it is HCL.
-fn checked(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
+fn parsed_body(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     let mut sources = ConfigFiles::default();
-    let (_, findings) = parse_all(&mut sources, from_ref(file), blocks::root());
+    let (_, findings) = parse_all(&mut sources, from_ref(file), blocks::root_block());
     if findings.is_empty() {
         return Ok(sources.text(0).to_owned());
     }
@@ -80,7 +80,7 @@ enum Place {
 type Rest = Peekable<IntoIter<Token>>;
 
 /// Formats the arguments and blocks of a body, up to the closing brace.
-fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
+fn format_body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
     while let Some(token) = rest.next_if(|next| next.kind != TokenKind::Close('}')) {
         let is_name = token.kind == TokenKind::Ident;
         let name = token.text.clone();
@@ -100,19 +100,19 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
         }
         if let Some(equal) = rest.next_if(|next| next.kind == TokenKind::Equal) {
             out.push(equal);
-            let mut value = expression(rest);
+            let mut value = value_tokens(rest);
             let before = count_leading(value.iter(), TokenKind::Comment);
             out.extend(value.drain(..before));
             let after = count_leading(value.iter().rev(), TokenKind::Comment);
             let after = value.split_off(value.len() - after);
             out.extend(match place {
                 Place::Variable if name == "type" => type_of(value),
-                _ => unwrapped(value),
+                _ => unwrap_interpolation(value),
             });
             out.extend(after);
             continue;
         }
-        labels(rest, comments, out);
+        format_labels(rest, comments, out);
         let Some(brace) = rest.next_if(|next| next.kind == TokenKind::Open('{')) else {
             continue;
         };
@@ -121,14 +121,14 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
             Place::File if name == "variable" => Place::Variable,
             _ => Place::Block,
         };
-        body(rest, out, inner);
+        format_body(rest, out, inner);
         out.extend(rest.next_if(|next| next.kind == TokenKind::Close('}')));
     }
 }
 
 /// The labels of a block, each in quotes. As with Terraform, comments between the labels are
 /// dropped, and comments after them are kept.
-fn labels(rest: &mut Rest, mut comments: Vec<Token>, out: &mut Vec<Token>) {
+fn format_labels(rest: &mut Rest, mut comments: Vec<Token>, out: &mut Vec<Token>) {
     let quoted = [TokenKind::Quote, TokenKind::Text, TokenKind::Unquote];
     while let Some(token) = rest.next_if(|next| {
         [TokenKind::Ident, TokenKind::Comment].contains(&next.kind) || quoted.contains(&next.kind)
@@ -150,20 +150,20 @@ fn labels(rest: &mut Rest, mut comments: Vec<Token>, out: &mut Vec<Token>) {
 }
 
 /// The tokens of a value, up to the end of its line or of its block.
-fn expression(rest: &mut Rest) -> Vec<Token> {
+fn value_tokens(rest: &mut Rest) -> Vec<Token> {
     let mut tokens: Vec<Token> = Vec::new();
     let mut depth = 0;
     while let Some(token) =
         rest.next_if(|next| depth > 0 || !next.ends_line() && next.kind != TokenKind::Close('}'))
     {
-        depth += token.opens();
+        depth += token.bracket_change();
         tokens.push(token);
     }
     tokens
 }
 
 /// Unwraps a string that is a single interpolation, with parentheses if it spans several lines.
-fn unwrapped(value: Vec<Token>) -> Vec<Token> {
+fn unwrap_interpolation(value: Vec<Token>) -> Vec<Token> {
     let [quote, interp, inner @ .., end, unquote] = value.as_slice() else {
         return value;
     };
@@ -255,7 +255,13 @@ impl FormattedLine {
         let assign = equal.map(|index| begins + index + 1);
         // A value that continues on the next line is not aligned.
         let assign = assign
-            .filter(|from| all[*from..comment].iter().map(Token::opens).sum::<i32>() == 0)
+            .filter(|from| {
+                all[*from..comment]
+                    .iter()
+                    .map(Token::bracket_change)
+                    .sum::<i32>()
+                    == 0
+            })
             .unwrap_or(comment);
         Self {
             bounds: [begins, assign, comment, ends],
@@ -282,14 +288,14 @@ fn laid_out(all: &mut [Token]) -> String {
             begins = index + 1;
         }
     }
-    indent(&lines, all);
+    indent_lines(&lines, all);
     for line in &lines {
         for number in [0, 1] {
-            space(line.part(number, all));
+            set_spaces(line.part(number, all));
         }
     }
     for number in [1, 2] {
-        align(&lines, number, all);
+        align_parts(&lines, number, all);
     }
     let mut text = String::new();
     for token in all {
@@ -301,7 +307,7 @@ fn laid_out(all: &mut [Token]) -> String {
 
 /// Indents each line by the number of lines with open brackets. Several brackets that a line opens
 /// indent the next line only once.
-fn indent(lines: &[FormattedLine], all: &mut [Token]) {
+fn indent_lines(lines: &[FormattedLine], all: &mut [Token]) {
     let mut open: Vec<i32> = Vec::new();
     for line in lines {
         let [begins, assign, comment, _] = line.bounds;
@@ -311,8 +317,11 @@ fn indent(lines: &[FormattedLine], all: &mut [Token]) {
         // The content of a heredoc does not affect the indentation.
         let lead = all[begins..assign].iter();
         let counted = lead.take_while(|token| token.kind != TokenKind::Heredoc);
-        let mut net: i32 = counted.map(Token::opens).sum();
-        net += all[assign..comment].iter().map(Token::opens).sum::<i32>();
+        let mut net: i32 = counted.map(Token::bracket_change).sum();
+        net += all[assign..comment]
+            .iter()
+            .map(Token::bracket_change)
+            .sum::<i32>();
         let level = open.len();
         if net > 0 {
             open.push(net);
@@ -331,7 +340,7 @@ fn indent(lines: &[FormattedLine], all: &mut [Token]) {
 }
 
 /// Sets the spaces between the tokens of a part of a line.
-fn space(part: &mut [Token]) {
+fn set_spaces(part: &mut [Token]) {
     for index in 1..part.len() {
         let before = index.checked_sub(2).map(|at| &part[at]);
         part[index].blanks = usize::from(is_apart(before, &part[index - 1], &part[index]));
@@ -339,14 +348,14 @@ fn space(part: &mut [Token]) {
 }
 
 /// Aligns the parts of consecutive lines in one column.
-fn align(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
+fn align_parts(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
     for chain in lines.chunk_by(|one, other| one.has_part(number) == other.has_part(number)) {
         if !chain.first().is_some_and(|line| line.has_part(number)) {
             continue;
         }
         let widths: Vec<usize> = chain
             .iter()
-            .map(|line| width(&all[line.bounds[0]..line.bounds[number]]))
+            .map(|line| column_width(&all[line.bounds[0]..line.bounds[number]]))
             .collect();
         let widest = widths.iter().copied().max().unwrap_or_default();
         for (line, width) in chain.iter().zip(widths) {
@@ -356,7 +365,7 @@ fn align(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
 }
 
 /// The width of tokens in columns, with the spaces before them.
-fn width(tokens: &[Token]) -> usize {
+fn column_width(tokens: &[Token]) -> usize {
     tokens
         .iter()
         .map(|token| token.blanks + token.text.graphemes(true).count())

@@ -78,7 +78,7 @@ pub(super) struct FunctionError {
 
 impl FunctionError {
     /// An error of this argument.
-    fn at(arg: usize, text: impl Into<String>) -> Self {
+    fn at_argument(arg: usize, text: impl Into<String>) -> Self {
         let (arg, text) = (Some(arg), text.into());
         Self { arg, text }
     }
@@ -205,30 +205,32 @@ pub(super) fn find(name: &str) -> Option<&'static Function> {
 }
 
 impl Args<'_> {
-    fn value(&self, arg: usize) -> &Value {
+    fn value_at(&self, arg: usize) -> &Value {
         self.values.get(arg).unwrap_or(&Value::Null)
     }
 
-    fn refuse<T>(&self, arg: usize, wants: &str) -> Result<T, FunctionError> {
-        let got = match self.value(arg) {
-            text @ Value::String(_) if wants != "a list" && wants != "a map" => value::quote(text),
+    fn type_error<T>(&self, arg: usize, wants: &str) -> Result<T, FunctionError> {
+        let got = match self.value_at(arg) {
+            text @ Value::String(_) if wants != "a list" && wants != "a map" => {
+                value::quote_value(text)
+            }
             other => value::type_name(other).to_owned(),
         };
         let text = format!("argument {} must be {wants}, not {got}", arg + 1);
-        Err(FunctionError::at(arg, text))
+        Err(FunctionError::at_argument(arg, text))
     }
 
     fn text(&self, arg: usize) -> Result<String, FunctionError> {
-        match value::to_text(self.value(arg)) {
+        match value::to_text(self.value_at(arg)) {
             Some(text) => Ok(text),
-            None => self.refuse(arg, "a string"),
+            None => self.type_error(arg, "a string"),
         }
     }
 
     fn number(&self, arg: usize) -> Result<Number, FunctionError> {
-        match value::to_number(self.value(arg)) {
+        match value::to_number(self.value_at(arg)) {
             Some(number) => Ok(number),
-            None => self.refuse(arg, "a number"),
+            None => self.type_error(arg, "a number"),
         }
     }
 
@@ -239,21 +241,21 @@ impl Args<'_> {
     fn integer(&self, arg: usize) -> Result<i64, FunctionError> {
         match self.number(arg)?.as_i64() {
             Some(integer) => Ok(integer),
-            None => self.refuse(arg, "an integer"),
+            None => self.type_error(arg, "an integer"),
         }
     }
 
     fn list(&self, arg: usize) -> Result<&[Value], FunctionError> {
-        match self.value(arg) {
+        match self.value_at(arg) {
             Value::Array(items) => Ok(items),
-            _ => self.refuse(arg, "a list"),
+            _ => self.type_error(arg, "a list"),
         }
     }
 
     fn map(&self, arg: usize) -> Result<&Map<String, Value>, FunctionError> {
-        match self.value(arg) {
+        match self.value_at(arg) {
             Value::Object(items) => Ok(items),
-            _ => self.refuse(arg, "a map"),
+            _ => self.type_error(arg, "a map"),
         }
     }
 
@@ -261,7 +263,7 @@ impl Args<'_> {
         let texts: Option<Vec<String>> = self.list(arg)?.iter().map(value::to_text).collect();
         match texts {
             Some(texts) => Ok(texts),
-            None => self.refuse(arg, "a list of strings"),
+            None => self.type_error(arg, "a list of strings"),
         }
     }
 }

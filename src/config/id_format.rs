@@ -68,7 +68,7 @@ const ALIAS_MAX: usize = 30;
 
 impl IdFormat {
     /// A description that completes "must be …".
-    pub fn wants(self) -> &'static str {
+    pub fn expected_form(self) -> &'static str {
         match self {
             Self::Filled => "a string that is not empty",
             Self::Alias => "a family and a version such as \"al2023@latest\"",
@@ -123,10 +123,10 @@ impl IdFormat {
     }
 
     /// Reports if a string has this format.
-    pub fn fits(self, text: &str) -> bool {
+    pub fn is_valid(self, text: &str) -> bool {
         match self {
             Self::Filled => !text.trim().is_empty(),
-            Self::Alias => alias(text).is_some(),
+            Self::Alias => parse_alias(text).is_some(),
             Self::ImageId => is_id(text, "ami-"),
             Self::SubnetId => is_id(text, "subnet-"),
             Self::SecurityGroupId => is_id(text, "sg-"),
@@ -162,7 +162,7 @@ impl IdFormat {
     }
 
     /// A hint for a string that does not have this format.
-    pub fn advice(self, text: &str) -> Option<String> {
+    pub fn hint_for(self, text: &str) -> Option<String> {
         match self {
             Self::Alias => match text.split_once('@') {
                 Some((family, _)) if is_windows(family) => {
@@ -178,7 +178,7 @@ impl IdFormat {
             // every 15 minutes for a role with a path (spec §10, 82).
             Self::RoleName | Self::ProfileName => {
                 let (_, name) = text.rsplit_once('/')?;
-                self.fits(name)
+                self.is_valid(name)
                     .then(|| format!("write {name:?}: IAM names are unique, whatever their path"))
             }
             _ => None,
@@ -198,7 +198,7 @@ fn is_windows(family: &str) -> bool {
 }
 
 /// Family and version of an alias.
-pub(super) fn alias(text: &str) -> Option<(AmiFamily, &str)> {
+pub(super) fn parse_alias(text: &str) -> Option<(AmiFamily, &str)> {
     let (name, version) = text.split_once('@')?;
     let family = AmiFamily::parse(name).filter(|family| *family != AmiFamily::Custom)?;
     let latest = version == "latest";
@@ -358,23 +358,23 @@ mod tests {
     fn texts_have_their_forms() {
         for (form, fine, faulty) in CASES {
             for text in fine.split_whitespace() {
-                assert!(form.fits(text), "{form:?} {text:?}");
+                assert!(form.is_valid(text), "{form:?} {text:?}");
             }
             for text in faulty.split_whitespace().chain(["", "a b"]) {
-                assert!(!form.fits(text), "{form:?} {text:?}");
+                assert!(!form.is_valid(text), "{form:?} {text:?}");
             }
         }
-        assert!(IdFormat::Filled.fits("a b") && !IdFormat::Filled.fits(" "));
+        assert!(IdFormat::Filled.is_valid("a b") && !IdFormat::Filled.is_valid(" "));
     }
 
     #[test]
     fn advice_fits_itself() {
-        let advice = IdFormat::RoleName.advice("arn:aws:iam::123456789012:role/a/b");
+        let advice = IdFormat::RoleName.hint_for("arn:aws:iam::123456789012:role/a/b");
         assert_eq!(
             advice.as_deref(),
             Some("write \"b\": IAM names are unique, whatever their path")
         );
-        let advice = IdFormat::Alias.advice("windows2022@1");
+        let advice = IdFormat::Alias.hint_for("windows2022@1");
         assert_eq!(
             advice.as_deref(),
             Some("the only Windows version is \"windows2022@latest\"")

@@ -11,7 +11,7 @@ use crate::config::syntax::{Attr, Block, Expr, ExprKind, StepKind};
 const TITLE: &str = "locals";
 
 /// Evaluates all local values into the scope.
-pub(super) fn resolve(
+pub(super) fn resolve_locals(
     reporter: &Reporter,
     evaluator: &Evaluator<'_>,
     blocks: &[&Block],
@@ -34,7 +34,7 @@ pub(super) fn resolve(
     // Every name is in scope from the start: a name without a value so far is not unknown.
     let names = attrs.keys().map(|name| ((*name).to_owned(), None));
     scope.roots.insert("local", names.collect());
-    for name in order(reporter, &attrs) {
+    for name in dependency_order(reporter, &attrs) {
         let attr = attrs[name];
         let evaluated = match evaluator.evaluate(&attr.expr, scope, None) {
             Ok(evaluated) => Some(evaluated),
@@ -43,11 +43,11 @@ pub(super) fn resolve(
                 None
             }
         };
-        put(scope, name, evaluated);
+        put_local(scope, name, evaluated);
     }
 }
 
-fn put(scope: &mut EvalScope, name: &str, known: Option<NamedValue>) {
+fn put_local(scope: &mut EvalScope, name: &str, known: Option<NamedValue>) {
     if let Some(locals) = scope.roots.get_mut("local") {
         locals.insert(name.to_owned(), known);
     }
@@ -55,7 +55,7 @@ fn put(scope: &mut EvalScope, name: &str, known: Option<NamedValue>) {
 
 /// The local values that an expression refers to.
 pub(super) fn named_locals(expr: &Expr) -> Vec<&str> {
-    named(expr)
+    path_names(expr)
         .into_iter()
         .filter(|(root, _)| *root == "local")
         .map(|(_, name)| name)
@@ -63,7 +63,7 @@ pub(super) fn named_locals(expr: &Expr) -> Vec<&str> {
 }
 
 /// The first two names of every path in an expression (`var`, `environment`).
-pub(super) fn named(expr: &Expr) -> Vec<(&str, &str)> {
+pub(super) fn path_names(expr: &Expr) -> Vec<(&str, &str)> {
     let mut names = Vec::new();
     expr.walk(&mut |inner| {
         let ExprKind::Traversal(base, steps) = &inner.kind else {
@@ -92,7 +92,7 @@ enum LocalState {
 
 /// The names in dependency order. Cycles are reported and omitted. An explicit stack keeps a long
 /// chain from overflowing the call stack.
-fn order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>) -> Vec<&'a str> {
+fn dependency_order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>) -> Vec<&'a str> {
     let mut visits: BTreeMap<&str, LocalState> = BTreeMap::new();
     let mut sorted = Vec::new();
     for start in attrs.keys() {

@@ -11,11 +11,11 @@ use crate::config::eval::Frame;
 use crate::config::kubernetes_names::matches_pattern;
 use crate::config::report::SpannedDiagnostic;
 use crate::config::schema::BlockType;
-use crate::config::schema::blocks::root;
+use crate::config::schema::blocks::root_block;
 use crate::config::settings::Config;
 use crate::config::source::Span;
 use crate::config::syntax::{Block, PathStep};
-use crate::config::value::{elements, nearest, type_name};
+use crate::config::value::{elements, nearest_name, type_name};
 use crate::model::cluster::Cluster;
 use crate::model::id::NodeClassName;
 use crate::model::pool::Pool;
@@ -53,7 +53,7 @@ pub(super) struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    pub(super) fn of(&self, kind: &'static str) -> impl Iterator<Item = &'a Block> {
+    pub(super) fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &'a Block> {
         self.all
             .iter()
             .copied()
@@ -63,38 +63,46 @@ impl<'a> Blocks<'a> {
 
 impl Decoder<'_> {
     /// Decodes all blocks of a type that has no `for_each`.
-    pub(super) fn sections(&self, blocks: &Blocks<'_>, kind: &'static str) -> Vec<DecodedBlock> {
-        let Some(schema) = root().block(kind) else {
+    pub(super) fn decode_sections(
+        &self,
+        blocks: &Blocks<'_>,
+        kind: &'static str,
+    ) -> Vec<DecodedBlock> {
+        let Some(schema) = root_block().block(kind) else {
             return Vec::new();
         };
         blocks
-            .of(kind)
-            .map(|block| self.outermost(block, schema, None))
+            .of_kind(kind)
+            .map(|block| self.decode_outermost(block, schema, None))
             .collect()
     }
 
     /// Decodes a top-level block.
-    fn outermost(
+    fn decode_outermost(
         &self,
         block: &Block,
         schema: &'static BlockType,
         frame: Option<&Frame<'_>>,
     ) -> DecodedBlock {
-        self.read(block, schema, frame)
+        self.decode_block(block, schema, frame)
     }
 
     /// Decodes all blocks of a type, once for each element of their `for_each`, with the key of the
     /// element. The flag is false if a `for_each` could not be evaluated.
-    fn instances(&self, blocks: &Blocks<'_>, kind: &'static str) -> (Vec<BlockInstance>, bool) {
+    fn decode_instances(
+        &self,
+        blocks: &Blocks<'_>,
+        kind: &'static str,
+    ) -> (Vec<BlockInstance>, bool) {
         let mut instances = Vec::new();
         let mut complete = true;
-        let Some(schema) = root().block(kind) else {
+        let Some(schema) = root_block().block(kind) else {
             return (instances, complete);
         };
-        for block in blocks.of(kind) {
+        for block in blocks.of_kind(kind) {
             let attr = block.body.attrs.iter().find(|attr| attr.name == "for_each");
             let Some(attr) = attr else {
-                let section = self.outermost(block, schema, None);
+                let section = self.decode_outermost(block, schema, None);
                 instances.push(BlockInstance { section, key: None });
                 continue;
             };
@@ -131,7 +139,7 @@ impl Decoder<'_> {
                     sensitive: false,
                     outer: None,
                 };
-                let section = self.outermost(block, schema, Some(&frame));
+                let section = self.decode_outermost(block, schema, Some(&frame));
                 let key = key.as_str().map(str::to_owned);
                 instances.push(BlockInstance { section, key });
             }
@@ -162,17 +170,18 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedD
 }
 
 /// Lowers all blocks.
-pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
-    let installation = installation::lower(reader, blocks);
-    let (batching, scheduling) = scheduler::lower(reader, blocks);
+pub(super) fn lower_blocks(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
+    let installation = installation::lower_installation(reader, blocks);
+    let (batching, scheduling) = scheduler::lower_scheduler(reader, blocks);
     let telemetry = installation::lower_telemetry(reader, blocks);
-    let schedules = schedule::lower(reader, blocks);
+    let schedules = schedule::lower_schedules(reader, blocks);
     let (fleet, max_disrupted_per_reload) = installation::lower_fleet(reader, blocks, &schedules);
-    let (mut clusters, complete) = cluster::lower(reader, blocks, &installation, &schedules);
-    let classes = node_class::lower(reader, blocks);
-    let pools = pool::lower(reader, blocks, &schedules);
-    let overlays = overlay::lower(reader, blocks, &pools);
-    let buffers = buffer::lower(reader, blocks, &pools, &schedules);
+    let (mut clusters, complete) =
+        cluster::lower_clusters(reader, blocks, &installation, &schedules);
+    let classes = node_class::lower_node_classes(reader, blocks);
+    let pools = pool::lower_pools(reader, blocks, &schedules);
+    let overlays = overlay::lower_overlays(reader, blocks, &pools);
+    let buffers = buffer::lower_buffers(reader, blocks, &pools, &schedules);
     let mut all_used = Vec::with_capacity(clusters.len());
     for draft in &mut clusters {
         let managed = draft.managed;
@@ -182,11 +191,11 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
         cluster.scheduling = scheduling.clone();
         let used = give_pools(reader, cluster, &pools, &classes);
         if managed && made_by_ec2(cluster) {
-            required::check(reader, cluster, &used);
+            required::check_required(reader, cluster, &used);
         }
         all_used.push(used);
-        overlay::give(&overlays, cluster);
-        buffer::give(&buffers, cluster);
+        overlay::assign_overlays(&overlays, cluster);
+        buffer::assign_buffers(&buffers, cluster);
     }
     if complete {
         let lowered: Vec<&Cluster> = clusters.iter().map(|draft| &draft.cluster).collect();
@@ -206,10 +215,10 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
         buffer::check_clusters(reader, &buffers, &lowered);
     }
     // Errors so far are reported more precisely elsewhere.
-    if !reader.reporter.failed() {
+    if !reader.reporter.has_errors() {
         let with_classes = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
         for (cluster, used) in with_classes.filter(|(cluster, _)| made_by_ec2(cluster)) {
-            user_data::check(reader, cluster, used);
+            user_data::check_user_data(reader, cluster, used);
         }
     }
     let mut clusters: Vec<Cluster> = clusters.into_iter().map(|draft| draft.cluster).collect();
@@ -236,7 +245,10 @@ fn give_pools<'a>(
 ) -> Vec<&'a node_class::NodeClassSpec> {
     let mut cluster_pools: Vec<Pool> = Vec::new();
     let mut used: BTreeMap<&NodeClassName, &node_class::NodeClassSpec> = BTreeMap::new();
-    for draft in pools.iter().filter(|pool| covers(&pool.clusters, cluster)) {
+    for draft in pools
+        .iter()
+        .filter(|pool| has_matching_name(&pool.clusters, cluster))
+    {
         let class = class_of(reader, draft, classes, cluster);
         cluster_pools.push(Pool {
             node_class: class.map(|class| class.class.name.clone()),
@@ -257,7 +269,7 @@ fn give_pools<'a>(
 /// The clusters of a block: all clusters if `clusters` is not set.
 fn cluster_patterns(section: &DecodedBlock) -> Vec<String> {
     // An invalid `clusters` means no clusters, not all clusters.
-    let everywhere = if section.has("clusters") {
+    let everywhere = if section.is_set("clusters") {
         Vec::new()
     } else {
         vec!["*".to_owned()]
@@ -266,7 +278,7 @@ fn cluster_patterns(section: &DecodedBlock) -> Vec<String> {
     patterns.map_or(everywhere, <[String]>::to_vec)
 }
 
-fn covers(patterns: &[String], cluster: &Cluster) -> bool {
+fn has_matching_name(patterns: &[String], cluster: &Cluster) -> bool {
     patterns
         .iter()
         .any(|pattern| matches_pattern(pattern, cluster.name.as_str()))
@@ -279,7 +291,7 @@ fn check_clusters(
     patterns: &[String],
     names: &[String],
 ) {
-    if !section.has("clusters") {
+    if !section.is_set("clusters") {
         return;
     }
     for (index, pattern) in patterns.iter().enumerate() {
@@ -295,7 +307,7 @@ fn check_clusters(
             let detail = format!("There is no cluster named {pattern:?}.");
             SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
         };
-        let help = match nearest(pattern, known.clone()) {
+        let help = match nearest_name(pattern, known.clone()) {
             Some(near) => Some(format!("did you mean {near:?}?")),
             None if names.is_empty() => None,
             None => Some(format!(
@@ -317,7 +329,7 @@ fn class_of<'a>(
     let ec2 = made_by_ec2(cluster);
     let title = &pool.section.title;
     let Some((name, span)) = &pool.node_class else {
-        if ec2 && !pool.section.has("node_class") {
+        if ec2 && !pool.section.is_set("node_class") {
             let detail = format!(
                 "The pool is for the cluster {:?}, whose nodes EC2 launches, so it requires a \
                  node_class.",
@@ -339,7 +351,7 @@ fn class_of<'a>(
         .collect();
     let fitting: Vec<&&node_class::NodeClassSpec> = candidates
         .iter()
-        .filter(|class| covers(&class.clusters, cluster))
+        .filter(|class| has_matching_name(&class.clusters, cluster))
         .collect();
     match fitting.as_slice() {
         [only] => Some(only),
@@ -351,7 +363,10 @@ fn class_of<'a>(
             );
             let class = &candidates[0].section;
             let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, *span, detail)
-                .also(class.span("clusters"), "the clusters of the node class")
+                .also(
+                    class.value_span("clusters"),
+                    "the clusters of the node class",
+                )
                 .within(title)
                 .once();
             reader.reporter.add(finding);
@@ -365,7 +380,7 @@ fn class_of<'a>(
             );
             let finding = SpannedDiagnostic::error(ProblemCode::AmbiguousReference, *span, detail)
                 .also(
-                    first.section.span("clusters"),
+                    first.section.value_span("clusters"),
                     "every element of for_each is for this cluster",
                 )
                 .help("write clusters = [each.key] in the node class")

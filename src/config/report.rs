@@ -133,7 +133,7 @@ impl Reporter {
             ..Diagnostic::error(finding.code, finding.detail)
         };
         for (span, label) in &finding.places {
-            problem.ranges.push(self.range(*span, label));
+            problem.ranges.push(self.source_range(*span, label));
         }
         if let Some(first) = problem.ranges.first_mut() {
             first.context = finding.context;
@@ -154,7 +154,7 @@ impl Reporter {
         self.add(finding);
     }
 
-    fn range(&self, span: Span, label: &str) -> SourceRange {
+    fn source_range(&self, span: Span, label: &str) -> SourceRange {
         let mut range = self.sources.range(span, label);
         let hidden = self.hidden.borrow().iter().any(|hidden| {
             hidden.file == span.file
@@ -168,7 +168,7 @@ impl Reporter {
     }
 
     /// Reports if any error was found.
-    pub(super) fn failed(&self) -> bool {
+    pub(super) fn has_errors(&self) -> bool {
         let found = self.found.borrow();
         found
             .iter()

@@ -135,7 +135,7 @@ impl BlockType {
 
 impl ArgumentType {
     /// Returns a phrase that completes "must be …" in a diagnostic.
-    pub fn wants(&self) -> String {
+    pub fn expected_value(&self) -> String {
         match self {
             Self::Text => "a string".to_owned(),
             Self::Name => "a name".to_owned(),
@@ -151,7 +151,7 @@ impl ArgumentType {
             Self::Duration { never: true, .. } => {
                 "a duration such as \"90s\", or \"never\"".to_owned()
             }
-            Self::Form(form) => form.wants().to_owned(),
+            Self::Form(form) => form.expected_form().to_owned(),
             Self::Size(min, max) => {
                 format!("a size from {} to {}", size_text(*min), size_text(*max))
             }

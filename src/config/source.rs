@@ -36,7 +36,7 @@ impl Span {
     }
 
     /// From the start of this span to the end of `other` in the same file.
-    pub(super) fn to(self, other: Self) -> Self {
+    pub(super) fn up_to(self, other: Self) -> Self {
         Self {
             end: other.end.max(self.end),
             ..self
@@ -150,7 +150,7 @@ mod tests {
         let range = sources.range(Span::new(file, 8, 11), "");
         assert_eq!((range.start.line, range.start.column), (2, 1));
         assert_eq!((range.end.line, range.end.column), (2, 3));
-        assert_eq!(range.bytes(), 11..14);
+        assert_eq!(range.byte_range(), 11..14);
         assert_eq!(
             sources.range(Span::new(file, 0, 1), "").code.as_deref(),
             Some("ä = 1")

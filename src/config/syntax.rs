@@ -45,14 +45,14 @@ impl Block {
         if self.kind == "data" && !self.labels.is_empty() {
             let (kind, span) = self.labels.remove(0);
             self.kind = data_of(&kind);
-            self.kind_span = self.kind_span.to(span);
+            self.kind_span = self.kind_span.up_to(span);
         }
     }
 
     /// The block header: type and labels.
     pub(super) fn header(&self) -> Span {
         match self.labels.last() {
-            Some((_, last)) if last.file == self.kind_span.file => self.kind_span.to(*last),
+            Some((_, last)) if last.file == self.kind_span.file => self.kind_span.up_to(*last),
             _ => self.kind_span,
         }
     }

@@ -5,8 +5,13 @@ use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 
 /// The diagnostic for a syntax error that the parser found at `offset`.
-pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> SpannedDiagnostic {
-    let offset = floor(text, offset.min(text.len()));
+pub(super) fn explain_error(
+    text: &str,
+    file: usize,
+    offset: usize,
+    message: &str,
+) -> SpannedDiagnostic {
+    let offset = char_boundary(text, offset.min(text.len()));
     let line_start = text[..offset].rfind('\n').map_or(0, |index| index + 1);
     let before = &text[line_start..offset];
     let rest = text[offset..].lines().next().unwrap_or_default();
@@ -36,7 +41,7 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
         );
     }
     if text[offset..].trim().is_empty()
-        && let Some(open) = unclosed(text)
+        && let Some(open) = unclosed_mark(text)
     {
         let detail = match open.mark {
             '"' => "The string that starts here is not closed.",
@@ -52,7 +57,7 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
         };
         return opened_here(Span::new(file, open.at, open.at + 1), detail, close);
     }
-    if let Some(finding) = unfinished(text, file, offset, message) {
+    if let Some(finding) = unclosed_error(text, file, offset, message) {
         return finding;
     }
     let trimmed = before.trim_end();
@@ -67,7 +72,7 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
             .label("a value is missing after this")
             .help(format!("write {name} = null to leave it unset"));
     }
-    let (detail, help) = slip(before, rest, message);
+    let (detail, help) = common_mistake(before, rest, message);
     SpannedDiagnostic::error(ProblemCode::Syntax, cursor, detail).maybe_help(help)
 }
 
@@ -79,7 +84,12 @@ fn opened_here(span: Span, detail: &str, help: &str) -> SpannedDiagnostic {
 }
 
 /// The diagnostic if a bracket, string or heredoc before `offset` is not closed.
-fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<SpannedDiagnostic> {
+fn unclosed_error(
+    text: &str,
+    file: usize,
+    offset: usize,
+    message: &str,
+) -> Option<SpannedDiagnostic> {
     if message.contains("heredoc end") {
         let start = text[..offset].rfind("<<")?;
         let help = "end it with its delimiter, alone on a line";
@@ -100,7 +110,7 @@ fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<S
         ));
     }
     for (expected, mark) in [("expected `]`", '['), ("expected `)`", '(')] {
-        let open = unclosed(&text[..offset]).filter(|open| open.mark == mark);
+        let open = unclosed_mark(&text[..offset]).filter(|open| open.mark == mark);
         if let Some(open) = open.filter(|_| message.contains(expected)) {
             let detail = match mark {
                 '[' => "The list that starts here is not closed.",
@@ -115,7 +125,7 @@ fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<S
 }
 
 /// The message and hint for an error at `rest`, after `before` on the same line.
-fn slip(before: &str, rest: &str, message: &str) -> (String, Option<String>) {
+fn common_mistake(before: &str, rest: &str, message: &str) -> (String, Option<String>) {
     let trimmed = before.trim();
     let first = rest.chars().next();
     let starts_argument = {
@@ -164,7 +174,7 @@ fn name_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '-'
 }
 
-fn floor(text: &str, mut at: usize) -> usize {
+fn char_boundary(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at -= 1;
     }
@@ -206,7 +216,7 @@ struct Open {
 
 /// The mark that is not closed. If a closing brace is indented less than the line of its opening
 /// mark, that mark is suspected. Otherwise it is the innermost mark that is open at the end.
-fn unclosed(text: &str) -> Option<Open> {
+fn unclosed_mark(text: &str) -> Option<Open> {
     let mut open: Vec<Open> = Vec::new();
     let mut suspect = None;
     let mut indent = 0;

@@ -35,11 +35,11 @@ const OF_PARAMETERS: [&str; 3] = ["region", "refresh", "mock"];
 const REFRESH: SignedDuration = SignedDuration::from_mins(5);
 
 /// All outputs, by the name of their block. `None` if some cannot be read, which is reported.
-pub(super) fn outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option<NamedValue> {
+pub(super) fn read_outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option<NamedValue> {
     // All blocks are read, so that all errors are reported.
     let outputs: Vec<Option<NamedValue>> = declared
         .iter()
-        .map(|section| one(reader, section))
+        .map(|section| read_output(reader, section))
         .collect();
     let outputs: Vec<NamedValue> = outputs.into_iter().collect::<Option<_>>()?;
     let sensitive = outputs.iter().any(|output| output.sensitive);
@@ -55,12 +55,12 @@ pub(super) fn outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option
 }
 
 /// The parameters to refresh, with their intervals.
-pub(super) fn polled(declared: &[DecodedBlock]) -> Vec<Polled> {
+pub(super) fn polled_parameters(declared: &[DecodedBlock]) -> Vec<Polled> {
     declared
         .iter()
         .filter_map(|section| {
             Some(Polled {
-                parameter: parameter(section)?,
+                parameter: ssm_parameter(section)?,
                 every: section
                     .duration_or_never("refresh")
                     .unwrap_or(Some(REFRESH)),
@@ -70,17 +70,17 @@ pub(super) fn polled(declared: &[DecodedBlock]) -> Vec<Polled> {
 }
 
 /// The parameter of a block.
-fn parameter(section: &DecodedBlock) -> Option<SsmOutput> {
+fn ssm_parameter(section: &DecodedBlock) -> Option<SsmOutput> {
     Some(SsmOutput {
-        name: section.owned(PARAMETER)?,
-        region: section.owned("region"),
+        name: section.owned_text(PARAMETER)?,
+        region: section.owned_text("region"),
     })
 }
 
-fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
+fn read_output(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
     let sources: Vec<&str> = PLACES
         .into_iter()
-        .filter(|name| section.has(name))
+        .filter(|name| section.is_set(name))
         .collect();
     let [argument] = sources[..] else {
         let (code, detail) = match sources.is_empty() {
@@ -95,7 +95,7 @@ fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
         };
         let help = "set file for the output of `terraform output -json`, state for a state file, \
                     or ssm_parameter for an AWS Systems Manager parameter";
-        return refuse(reader, section, code, "", detail, help);
+        return report_argument(reader, section, code, "", detail, help);
     };
     if argument == PARAMETER {
         return of_parameter(reader, section);
@@ -107,17 +107,17 @@ fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
         let detail =
             format!("{odd:?} is only supported with ssm_parameter; files are read at each reload.");
         let help = format!("remove {odd}");
-        return refuse(reader, section, ProblemCode::Conflict, odd, detail, &help);
+        return report_argument(reader, section, ProblemCode::Conflict, odd, detail, &help);
     }
-    of_file(reader, section, argument).map(NamedValue::plain)
+    of_file(reader, section, argument).map(NamedValue::not_sensitive)
 }
 
 fn is_there(section: &DecodedBlock, name: &str) -> bool {
-    section.has(name) || section.expr(name).is_some()
+    section.is_set(name) || section.expr(name).is_some()
 }
 
 /// Reports an error at an argument, or at the block if the name is empty.
-fn refuse<T>(
+fn report_argument<T>(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     code: ProblemCode,
@@ -125,7 +125,7 @@ fn refuse<T>(
     detail: impl Into<String>,
     help: &str,
 ) -> Option<T> {
-    let finding = SpannedDiagnostic::error(code, section.span(argument), detail);
+    let finding = SpannedDiagnostic::error(code, section.value_span(argument), detail);
     reader.report(section, finding.help(help));
     None
 }
@@ -150,7 +150,7 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
             }
         },
     };
-    let parameter = parameter(section)?;
+    let parameter = ssm_parameter(section)?;
     let quoted = match section.get(PARAMETER) {
         Some(read) if read.sensitive => "The parameter".to_owned(),
         _ => format!("The parameter {}", parameter.name),
@@ -162,24 +162,24 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
             let detail = format!("{quoted} is not read here, and it has no mock value.");
             let help = "write mock = { OUTPUT = value }, with values of the same shape";
             let code = ProblemCode::MissingArgument;
-            return refuse(reader, section, code, PARAMETER, detail, help);
+            return report_argument(reader, section, code, PARAMETER, detail, help);
         }
         ParameterState::Unreadable(why) => {
             let detail = format!("{quoted} cannot be read: {why}.");
             let help = "name a parameter that the daemon may read with ssm:GetParameter";
             let code = ProblemCode::Unreadable;
-            return refuse(reader, section, code, PARAMETER, detail, help);
+            return report_argument(reader, section, code, PARAMETER, detail, help);
         }
     };
     let error = match serde_json::from_str::<Json>(&text) {
-        Ok(json) if json.is_object() => return Some(NamedValue::plain(from_json(&json))),
+        Ok(json) if json.is_object() => return Some(NamedValue::not_sensitive(from_json(&json))),
         Ok(_) => OutputsError::NotAMap,
         Err(error) => OutputsError::Json(error),
     };
     let detail = format!("{quoted} does not contain Terraform outputs: {error}.");
     let help = "write it with jsonencode({ OUTPUT = value })";
     let code = ProblemCode::InvalidValue;
-    refuse(reader, section, code, PARAMETER, detail, help)
+    report_argument(reader, section, code, PARAMETER, detail, help)
 }
 
 fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Option<Value> {
@@ -195,14 +195,14 @@ fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Opti
             let detail = format!("{quoted} cannot be read: {error}.");
             let help = "name a file that the user of the daemon can read";
             let code = ProblemCode::Unreadable;
-            return refuse(reader, section, code, argument, detail, help);
+            return report_argument(reader, section, code, argument, detail, help);
         }
     };
     let outputs = serde_json::from_str(&text)
         .map_err(OutputsError::Json)
         .and_then(|json: Json| match argument {
             "state" => of_state(&json),
-            _ => unwrapped(&json),
+            _ => output_values(&json),
         });
     match outputs {
         Ok((value, left_out)) => {
@@ -216,7 +216,7 @@ fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Opti
                 _ => "write it with terraform output -json",
             };
             let code = ProblemCode::InvalidValue;
-            refuse(reader, section, code, argument, detail, help)
+            report_argument(reader, section, code, argument, detail, help)
         }
     }
 }
@@ -241,11 +241,11 @@ fn of_state(state: &Json) -> Result<(Value, Vec<String>), OutputsError> {
     if state.get("version").and_then(Json::as_i64) != Some(STATE_VERSION) {
         return Err(OutputsError::StateVersion);
     }
-    unwrapped(state.get("outputs").ok_or(OutputsError::NoOutputs)?)
+    output_values(state.get("outputs").ok_or(OutputsError::NoOutputs)?)
 }
 
 /// The values of outputs that are not sensitive, and the names of the sensitive ones.
-fn unwrapped(outputs: &Json) -> Result<(Value, Vec<String>), OutputsError> {
+fn output_values(outputs: &Json) -> Result<(Value, Vec<String>), OutputsError> {
     let Json::Object(outputs) = outputs else {
         return Err(OutputsError::NotAMap);
     };

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::config::source::Span;
 use crate::config::syntax::{Call, Expr, ExprKind};
-use crate::config::value::{expected_names, quote, to_bool, to_number, to_text};
+use crate::config::value::{expected_names, quote_value, to_bool, to_number, to_text};
 
 /// The type of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,14 +48,14 @@ impl Type {
     /// Parses a type expression: `string`, `list(string)` and so on.
     pub(super) fn parse(expr: &Expr) -> Result<Self, NoType> {
         match &expr.kind {
-            ExprKind::Variable(name) => Self::named(name, expr.span),
-            ExprKind::Literal(Value::String(name)) => Self::named(name, expr.span),
-            ExprKind::Call(call) => Self::constructed(call, expr.span),
+            ExprKind::Variable(name) => Self::from_name(name, expr.span),
+            ExprKind::Literal(Value::String(name)) => Self::from_name(name, expr.span),
+            ExprKind::Call(call) => Self::from_call(call, expr.span),
             _ => Err(NoType::new(expr.span, "A type is expected here.")),
         }
     }
 
-    fn named(name: &str, span: Span) -> Result<Self, NoType> {
+    fn from_name(name: &str, span: Span) -> Result<Self, NoType> {
         Ok(match name {
             "any" => Self::Any,
             "string" => Self::Text,
@@ -72,7 +72,7 @@ impl Type {
         })
     }
 
-    fn constructed(call: &Call, span: Span) -> Result<Self, NoType> {
+    fn from_call(call: &Call, span: Span) -> Result<Self, NoType> {
         let [inner] = call.args.as_slice() else {
             let detail = format!("The type {:?} takes one argument.", call.name);
             return Err(NoType::new(span, detail));
@@ -90,7 +90,7 @@ impl Type {
                     let Some(name) = key.literal_text() else {
                         return Err(NoType::new(key.span, "An attribute name is expected here."));
                     };
-                    let (kind, default) = Self::attribute(item)?;
+                    let (kind, default) = Self::parse_attribute(item)?;
                     attributes.push((name.to_owned(), kind, default));
                 }
                 Self::Object(attributes)
@@ -107,12 +107,12 @@ impl Type {
                     "The types of an object must be in braces.",
                 ));
             }
-            (name, _) => return Self::named(name, call.name_span),
+            (name, _) => return Self::from_name(name, call.name_span),
         })
     }
 
     /// Parses the type of an attribute, which may be in `optional(…)`.
-    fn attribute(expr: &Expr) -> Result<(Self, Option<Value>), NoType> {
+    fn parse_attribute(expr: &Expr) -> Result<(Self, Option<Value>), NoType> {
         let call = match &expr.kind {
             ExprKind::Call(call) if call.name == "optional" => call,
             _ => return Ok((Self::parse(expr)?, None)),
@@ -146,7 +146,7 @@ impl Type {
     }
 
     /// Converts the value to this type, or returns where and why it does not fit.
-    pub(super) fn fit(&self, value: &Value) -> Result<Value, TypeMismatch> {
+    pub(super) fn fit_value(&self, value: &Value) -> Result<Value, TypeMismatch> {
         if value.is_null() {
             return Ok(Value::Null);
         }
@@ -165,7 +165,7 @@ impl Type {
             (Self::Map(kind), Value::Object(items)) => {
                 let mut fitted = Map::new();
                 for (key, item) in items {
-                    let item = kind.fit(item);
+                    let item = kind.fit_value(item);
                     let item = item.map_err(|mismatch| mismatch.within(format!("key {key:?}")))?;
                     fitted.insert(key.clone(), item);
                 }
@@ -173,29 +173,31 @@ impl Type {
             }
             (Self::Tuple(kinds), Value::Array(items)) if kinds.len() == items.len() => {
                 let pairs = kinds.iter().zip(items);
-                let fitted: Result<_, _> = pairs.map(|(kind, item)| kind.fit(item)).collect();
+                let fitted: Result<_, _> = pairs.map(|(kind, item)| kind.fit_value(item)).collect();
                 Some(Value::Array(fitted?))
             }
-            (Self::Object(attributes), Value::Object(items)) => Some(object(attributes, items)?),
+            (Self::Object(attributes), Value::Object(items)) => {
+                Some(fit_object(attributes, items)?)
+            }
             _ => None,
         };
         fitted.ok_or_else(|| TypeMismatch::Unexpected {
-            expected: self.wants(),
-            found: quote(value),
+            expected: self.expected_value(),
+            found: quote_value(value),
         })
     }
 
     /// Converts the elements of a list to this type.
     fn fit_all(&self, items: &[Value]) -> Result<Vec<Value>, TypeMismatch> {
         let fitted = items.iter().enumerate().map(|(index, item)| {
-            self.fit(item)
+            self.fit_value(item)
                 .map_err(|mismatch| mismatch.within(format!("element {index}")))
         });
         fitted.collect()
     }
 
     /// Values of this type, in words.
-    fn wants(&self) -> String {
+    fn expected_value(&self) -> String {
         match self {
             Self::Any => "a value".to_owned(),
             Self::Text => "a string".to_owned(),
@@ -229,7 +231,7 @@ impl TypeMismatch {
     }
 }
 
-fn object(
+fn fit_object(
     attributes: &[(String, Type, Option<Value>)],
     items: &Map<String, Value>,
 ) -> Result<Value, TypeMismatch> {
@@ -237,7 +239,7 @@ fn object(
     for (name, kind, default) in attributes {
         let value = match (items.get(name).filter(|item| !item.is_null()), default) {
             (Some(item), _) => kind
-                .fit(item)
+                .fit_value(item)
                 .map_err(|mismatch| mismatch.within(format!("attribute {name:?}")))?,
             (None, Some(default)) => default.clone(),
             (None, None) if items.contains_key(name) => Value::Null,

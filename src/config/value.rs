@@ -27,7 +27,7 @@ pub(super) fn article(name: &str) -> &'static str {
 pub(super) const QUOTED_MAX: usize = 60;
 
 /// The value as a message shows it: strings are quoted and shortened, lists and maps only counted.
-pub(super) fn quote(value: &Value) -> String {
+pub(super) fn quote_value(value: &Value) -> String {
     match value {
         Value::String(text) if text.chars().count() > QUOTED_MAX => {
             let start: String = text.chars().take(QUOTED_MAX).collect();
@@ -98,15 +98,15 @@ pub(super) fn parse_number(text: &str) -> Option<Number> {
 }
 
 /// The cost of copying a value: one for each part, and one for every 64 bytes of a string.
-pub(super) fn size(value: &Value) -> u64 {
+pub(super) fn copy_cost(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 1,
         Value::String(text) => 1 + text_size(text),
-        Value::Array(items) => items.iter().map(size).sum::<u64>() + 1,
+        Value::Array(items) => items.iter().map(copy_cost).sum::<u64>() + 1,
         Value::Object(items) => {
             let sizes = items
                 .iter()
-                .map(|(key, item)| 1 + text_size(key) + size(item));
+                .map(|(key, item)| 1 + text_size(key) + copy_cost(item));
             sizes.sum::<u64>() + 1
         }
     }
@@ -118,10 +118,10 @@ pub(super) fn text_size(text: &str) -> u64 {
 }
 
 /// The nesting depth of lists and maps.
-pub(super) fn depth(value: &Value) -> usize {
+pub(super) fn nesting_depth(value: &Value) -> usize {
     match value {
-        Value::Array(items) => items.iter().map(depth).max().unwrap_or(0) + 1,
-        Value::Object(items) => items.values().map(depth).max().unwrap_or(0) + 1,
+        Value::Array(items) => items.iter().map(nesting_depth).max().unwrap_or(0) + 1,
+        Value::Object(items) => items.values().map(nesting_depth).max().unwrap_or(0) + 1,
         _ => 0,
     }
 }
@@ -152,7 +152,7 @@ pub(super) fn did_you_mean<'a>(
     wanted: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<String> {
-    nearest(wanted, names).map(|near| format!("did you mean {near:?}?"))
+    nearest_name(wanted, names).map(|near| format!("did you mean {near:?}?"))
 }
 
 /// A hint that names the name most similar to `wanted`, or else all names.
@@ -162,7 +162,7 @@ pub(super) fn expected_names(wanted: &str, names: &[&str]) -> String {
 }
 
 /// The name most similar to `wanted`, if any is similar enough.
-pub(crate) fn nearest<'a>(
+pub(crate) fn nearest_name<'a>(
     wanted: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

@@ -76,7 +76,7 @@ pub(super) struct ResolvedVariable {
 }
 
 /// Resolves the value of each variable. A variable without a value is `None`.
-pub(super) fn resolve(
+pub(super) fn resolve_variables(
     reader: &Decoder<'_>,
     declared: &[DecodedBlock],
     given: &[VariableValue],
@@ -84,12 +84,15 @@ pub(super) fn resolve(
     let mut resolved = BTreeMap::new();
     for section in declared {
         let last = given.iter().rfind(|value| value.name == section.label());
-        resolved.insert(section.label().to_owned(), one(reader, section, last));
+        resolved.insert(
+            section.label().to_owned(),
+            resolve_variable(reader, section, last),
+        );
     }
     resolved
 }
 
-fn one(
+fn resolve_variable(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     given: Option<&VariableValue>,
@@ -114,16 +117,16 @@ fn one(
             None
         }
         (Ok(_), None, None) => {
-            missing(reader, section);
+            report_missing(reader, section);
             None
         }
         (Ok(kind), Some(given), _) => {
             let value = given_value(reader, given, kind.as_ref());
-            value.and_then(|value| fit(reader, section, &value, kind.as_ref(), origin))
+            value.and_then(|value| fit_type(reader, section, &value, kind.as_ref(), origin))
         }
         (Ok(kind), None, Some(default)) => {
-            let value = plain(reader, default, &section.title);
-            value.and_then(|value| fit(reader, section, &value, kind.as_ref(), origin))
+            let value = plain_value(reader, default, &section.title);
+            value.and_then(|value| fit_type(reader, section, &value, kind.as_ref(), origin))
         }
     };
     if let Some(value) = value.as_ref().filter(|_| sensitive) {
@@ -133,7 +136,7 @@ fn one(
     ResolvedVariable { known, origin }
 }
 
-fn missing(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn report_missing(reader: &Decoder<'_>, section: &DecodedBlock) {
     let name = section.label();
     let detail = format!("The variable {name:?} has neither a value nor a default.");
     let finding = SpannedDiagnostic::error(ProblemCode::MissingVariable, section.header, detail)
@@ -144,7 +147,7 @@ fn missing(reader: &Decoder<'_>, section: &DecodedBlock) {
 }
 
 /// Evaluates an expression that may use functions, but no names.
-fn plain(reader: &Decoder<'_>, expr: &Expr, title: &str) -> Option<Value> {
+fn plain_value(reader: &Decoder<'_>, expr: &Expr, title: &str) -> Option<Value> {
     match reader.evaluator.evaluate(expr, &EvalScope::default(), None) {
         Ok(evaluated) => Some(evaluated.value),
         Err(fault) => {
@@ -164,7 +167,7 @@ fn plain(reader: &Decoder<'_>, expr: &Expr, title: &str) -> Option<Value> {
 
 fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>) -> Option<Value> {
     let text = match &given.source {
-        GivenSource::Expr(expr) => return plain(reader, expr, ""),
+        GivenSource::Expr(expr) => return plain_value(reader, expr, ""),
         GivenSource::Text(text) => text,
     };
     let literal = Value::String(text.clone());
@@ -182,7 +185,7 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
                 .evaluate(&expr, &EvalScope::default(), None);
             Some(evaluated.map_or(literal, |evaluated| evaluated.value))
         }
-        Ok(expr) => plain(reader, &expr, ""),
+        Ok(expr) => plain_value(reader, &expr, ""),
         Err(_) if *kind == Type::Any => Some(literal),
         Err(error) => {
             let detail = format!(
@@ -198,7 +201,7 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
     }
 }
 
-fn fit(
+fn fit_type(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     value: &Value,
@@ -208,7 +211,7 @@ fn fit(
     let fitted = match kind {
         _ if value.is_null() && section.flag("nullable") == Some(false) => Err(TypeMismatch::Null),
         None => Ok(value.clone()),
-        Some(kind) => kind.fit(value),
+        Some(kind) => kind.fit_value(value),
     };
     let mismatch = match fitted {
         Ok(value) => return Some(value),
@@ -229,7 +232,7 @@ fn fit(
 }
 
 /// Checks the validation rules, which may refer to all variables.
-pub(super) fn validate(
+pub(super) fn check_validations(
     reader: &Decoder<'_>,
     declared: &[DecodedBlock],
     resolved: &BTreeMap<String, ResolvedVariable>,

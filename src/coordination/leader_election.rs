@@ -64,7 +64,7 @@ impl LeaseObserver {
 
     /// Updates the view with the Lease at `now`, or with its absence. `has_died` returns whether a
     /// holder is known to be dead, regardless of its Lease.
-    pub fn see(
+    pub fn observe_lease(
         &mut self,
         hold: Option<LeaseHolder>,
         now: Duration,
@@ -121,7 +121,7 @@ pub fn host_of(holder: &str) -> &str {
 /// host with the most clusters, if that host has at least two more than this host. A smaller
 /// difference would only swap the hosts.
 pub fn asks_for(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
-    let (mine, others) = led(company)?;
+    let (mine, others) = led_clusters(company)?;
     let most_led = others.into_values().max_by_key(Vec::len)?;
     let first = most_led.first().copied()?;
     (most_led.len() >= mine + 2).then_some(first)
@@ -129,7 +129,7 @@ pub fn asks_for(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&Cluster
 
 /// Returns whether this host hands one of its clusters over to a requesting host.
 pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
-    led(company).is_some_and(|(mine, others)| {
+    led_clusters(company).is_some_and(|(mine, others)| {
         let count = others.get(host).map_or(0, Vec::len);
         mine >= count + 2
     })
@@ -137,7 +137,7 @@ pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, LeaseStatus>) -> boo
 
 /// Number of clusters that this host leads, and the clusters of each other host. `None` before all
 /// Leases are known.
-fn led(
+fn led_clusters(
     company: &BTreeMap<ClusterName, LeaseStatus>,
 ) -> Option<(usize, BTreeMap<&str, Vec<&ClusterName>>)> {
     let mut mine = 0;
@@ -176,7 +176,7 @@ pub enum PartingReason {
 
 impl PartingReason {
     /// The reason, for logs.
-    pub fn words(self) -> &'static str {
+    pub fn as_words(self) -> &'static str {
         match self {
             Self::Asked => "a host that leads fewer clusters requested it",
             Self::Unfit => "this host requested it and cannot get it ready",
@@ -214,7 +214,8 @@ mod tests {
     #[test]
     fn a_lease_is_over_when_it_was_seen_unchanged_for_as_long_as_it_lasts() {
         let mut own = LeaseObserver::new("b");
-        let mut see = |renewed, now| own.see(Some(hold("a", renewed)), seconds(now), alive);
+        let mut see =
+            |renewed, now| own.observe_lease(Some(hold("a", renewed)), seconds(now), alive);
         assert_eq!(
             see("1", 100),
             LeaseOwner::Theirs(seconds(15)),
@@ -230,23 +231,23 @@ mod tests {
     fn whose_lease_it_is_decides_what_is_seen() {
         let mut own = LeaseObserver::new("b");
         assert_eq!(
-            own.see(Some(hold("", "")), seconds(0), alive),
+            own.observe_lease(Some(hold("", "")), seconds(0), alive),
             LeaseOwner::Free
         );
         assert_eq!(
-            own.see(Some(hold("b", "1")), seconds(0), alive),
+            own.observe_lease(Some(hold("b", "1")), seconds(0), alive),
             LeaseOwner::Mine
         );
         let died = |who: &str| who == "a";
         assert_eq!(
-            own.see(Some(hold("a", "1")), seconds(0), died),
+            own.observe_lease(Some(hold("a", "1")), seconds(0), died),
             LeaseOwner::Free
         );
-        let theirs = own.see(Some(hold("c", "1")), seconds(0), died);
+        let theirs = own.observe_lease(Some(hold("c", "1")), seconds(0), died);
         assert_eq!(theirs, LeaseOwner::Theirs(LASTS));
-        let c = own.see(Some(hold("c", "1")), seconds(14), died);
+        let c = own.observe_lease(Some(hold("c", "1")), seconds(14), died);
         assert_eq!(c, LeaseOwner::Theirs(seconds(1)));
-        let other = own.see(Some(hold("d", "1")), seconds(14), died);
+        let other = own.observe_lease(Some(hold("d", "1")), seconds(14), died);
         assert_eq!(
             other,
             LeaseOwner::Theirs(LASTS),
@@ -258,20 +259,26 @@ mod tests {
     fn a_lease_that_somebody_removed_is_its_holders_until_it_is_over() {
         let mut own = LeaseObserver::new("b");
         assert_eq!(
-            own.see(None, seconds(0), alive),
+            own.observe_lease(None, seconds(0), alive),
             LeaseOwner::Free,
             "there never was one"
         );
-        own.see(Some(hold("a", "1")), seconds(0), alive);
+        own.observe_lease(Some(hold("a", "1")), seconds(0), alive);
         assert_eq!(
-            own.see(None, seconds(5), alive),
+            own.observe_lease(None, seconds(5), alive),
             LeaseOwner::Theirs(seconds(10))
         );
-        assert_eq!(own.see(None, seconds(15), alive), LeaseOwner::Free);
-        own.see(Some(hold("a", "2")), seconds(20), alive);
-        let let_go = own.see(Some(hold("", "2")), seconds(21), alive);
+        assert_eq!(
+            own.observe_lease(None, seconds(15), alive),
+            LeaseOwner::Free
+        );
+        own.observe_lease(Some(hold("a", "2")), seconds(20), alive);
+        let let_go = own.observe_lease(Some(hold("", "2")), seconds(21), alive);
         assert_eq!(let_go, LeaseOwner::Free, "the holder released it");
-        assert_eq!(own.see(None, seconds(22), alive), LeaseOwner::Free);
+        assert_eq!(
+            own.observe_lease(None, seconds(22), alive),
+            LeaseOwner::Free
+        );
     }
 
     #[test]
@@ -279,7 +286,7 @@ mod tests {
         let mut own = LeaseObserver::new("b");
         let mut long = hold("a", "1");
         long.lasts = Duration::from_secs(1 << 40);
-        let sight = own.see(Some(long), seconds(0), alive);
+        let sight = own.observe_lease(Some(long), seconds(0), alive);
         assert_eq!(sight, LeaseOwner::Theirs(LASTS_MAX));
     }
 

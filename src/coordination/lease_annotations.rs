@@ -97,7 +97,7 @@ pub struct Pause {
 
 impl Pause {
     /// Parses an annotation. An invalid value is a pause without an end.
-    pub fn read(key: &str, text: &str) -> Self {
+    pub fn parse_annotation(key: &str, text: &str) -> Self {
         let (until, reason) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
         let until = match until {
             ALWAYS => Some(None),
@@ -119,7 +119,7 @@ impl Pause {
     }
 
     /// Returns whether it is in effect at `now`.
-    pub fn holds(&self, now: Timestamp) -> bool {
+    pub fn is_active(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| until > now)
     }
 }
@@ -177,7 +177,7 @@ impl LeaseAnnotations {
     ///
     /// The running daemon also knows the disrupted nodes: `known` is used if a user deleted the
     /// Lease or the annotation.
-    pub fn read(lease: Option<&AnnotatedLease>, known: &Self) -> Self {
+    pub fn from_lease(lease: Option<&AnnotatedLease>, known: &Self) -> Self {
         let mut notes = Self::default();
         let Some(lease) = lease else {
             notes.let_go.clone_from(&known.let_go);
@@ -193,7 +193,9 @@ impl LeaseAnnotations {
                 None => continue,
             };
             if notes.pauses.len() < PAUSES_MAX {
-                notes.pauses.insert(pool, Pause::read(key, text));
+                notes
+                    .pauses
+                    .insert(pool, Pause::parse_annotation(key, text));
             }
         }
         let disrupted = disrupted_nodes(&lease.annotations).unwrap_or_else(|error| {
@@ -211,7 +213,7 @@ impl LeaseAnnotations {
             .iter()
             .filter_map(|key| Some((key.is_none(), self.pauses.get(key)?)));
         pauses
-            .filter(|(_, pause)| pause.holds(now))
+            .filter(|(_, pause)| pause.is_active(now))
             .max_by_key(|(_, pause)| pause.until.unwrap_or(Timestamp::MAX))
     }
 
@@ -238,8 +240,8 @@ impl LeaseAnnotations {
     }
 
     /// Pools that are paused at `now`. `None` is the whole cluster.
-    pub fn paused(&self, now: Timestamp) -> BTreeSet<Option<PoolName>> {
-        let paused = self.pauses.iter().filter(|(_, pause)| pause.holds(now));
+    pub fn paused_pools(&self, now: Timestamp) -> BTreeSet<Option<PoolName>> {
+        let paused = self.pauses.iter().filter(|(_, pause)| pause.is_active(now));
         paused.map(|(pool, _)| pool.clone()).collect()
     }
 }
@@ -253,7 +255,7 @@ fn disrupted_nodes(annotations: &Labels) -> Result<Option<DisruptedNodes>, Disru
             continue;
         };
         let all = all.get_or_insert_default();
-        for (claim, record) in parse(name, text)? {
+        for (claim, record) in parse_disrupted_nodes(name, text)? {
             let is_later = all
                 .get(&claim)
                 .is_none_or(|previous| previous.at <= record.at);
@@ -286,7 +288,10 @@ impl DisruptedNodesError {
 }
 
 /// Reads the value of the annotation `name`.
-fn parse(name: &'static str, text: &str) -> Result<DisruptedNodes, DisruptedNodesError> {
+fn parse_disrupted_nodes(
+    name: &'static str,
+    text: &str,
+) -> Result<DisruptedNodes, DisruptedNodesError> {
     let mut parts = text.trim_end_matches(';').split(';');
     if parts.next() != Some(VERSION) {
         return Err(DisruptedNodesError::invalid(name, text));
@@ -347,13 +352,17 @@ mod tests {
 
     #[test]
     fn of_what_was_accepted_the_id_counts_and_without_a_lease_nothing_is() {
-        let known = LeaseAnnotations::read(
+        let known = LeaseAnnotations::from_lease(
             Some(&lease(&[(ACCEPTED, " 0123 \n")])),
             &LeaseAnnotations::default(),
         );
         assert_eq!(known.accepted, ["0123".to_owned()].into());
         for gone in [None, Some(&lease(&[]))] {
-            assert!(LeaseAnnotations::read(gone, &known).accepted.is_empty());
+            assert!(
+                LeaseAnnotations::from_lease(gone, &known)
+                    .accepted
+                    .is_empty()
+            );
         }
         let rows = [
             (None, "0123", "0123"),
@@ -372,7 +381,7 @@ mod tests {
         let many: Vec<String> = (0..40).map(|own| format!("one/ends/{own}")).collect();
         let text = accepted_with(Some(&many.join(" ")), "one/ends/40");
         assert_eq!(text.split(' ').count(), super::ACCEPTED_MAX + 1);
-        let read = LeaseAnnotations::read(Some(&lease(&[(ACCEPTED, &text)])), &known);
+        let read = LeaseAnnotations::from_lease(Some(&lease(&[(ACCEPTED, &text)])), &known);
         assert!(read.accepted.contains("one/ends/40") && read.accepted.len() <= 16);
     }
 
@@ -388,7 +397,7 @@ mod tests {
                 until,
                 reason: reason.into(),
             };
-            assert_eq!(Pause::read(PAUSE, &pause.to_string()), pause);
+            assert_eq!(Pause::parse_annotation(PAUSE, &pause.to_string()), pause);
         }
         let lines = Pause {
             until: None,
@@ -400,12 +409,12 @@ mod tests {
     #[test]
     fn a_pause_that_does_not_parse_has_no_end_and_says_so() {
         for text in ["", "2026-11-32T00:00:00Z typo", "because", "1800000000 x"] {
-            let pause = Pause::read(PAUSE, text);
-            assert!(pause.holds(Timestamp::MAX), "{text}");
+            let pause = Pause::parse_annotation(PAUSE, text);
+            assert!(pause.is_active(Timestamp::MAX), "{text}");
             assert!(pause.reason.contains(PAUSE), "{}", pause.reason);
         }
         let long = "x".repeat(100_000);
-        let pause = Pause::read(PAUSE, &format!("always {long}"));
+        let pause = Pause::parse_annotation(PAUSE, &format!("always {long}"));
         assert!(pause.reason.len() <= 256);
     }
 
@@ -419,7 +428,7 @@ mod tests {
             (&pool("b"), "always for good"),
             ("outrigger.dev/other", "x"),
         ]);
-        let notes = LeaseAnnotations::read(Some(&given), &LeaseAnnotations::default());
+        let notes = LeaseAnnotations::from_lease(Some(&given), &LeaseAnnotations::default());
         let rows = [
             ("a", 50, Some((false, Some(at(200))))),
             ("a", 200, None),
@@ -433,7 +442,7 @@ mod tests {
             let got = got.map(|(whole, pause)| (whole, pause.until));
             assert_eq!(got, expect, "{name} {second}");
         }
-        assert_eq!(notes.paused(at(150)).len(), 2);
+        assert_eq!(notes.paused_pools(at(150)).len(), 2);
         let keys = [pause_key(None), pause_key(Some(&"a".into()))];
         assert_eq!(keys, [PAUSE.to_owned(), pool("a")]);
     }
@@ -451,7 +460,7 @@ mod tests {
             text,
             "v1;again 100 expired general;new 100 expired general;young 90 expired general"
         );
-        let back = LeaseAnnotations::read(Some(&lease(&[(DISRUPTED_NODES, &text)])), &notes);
+        let back = LeaseAnnotations::from_lease(Some(&lease(&[(DISRUPTED_NODES, &text)])), &notes);
         let expect = [one("again", 100), one("new", 100), one("young", 90)];
         assert_eq!(back.let_go, BTreeMap::from(expect));
         assert_eq!(back.garbled, None);
@@ -463,10 +472,10 @@ mod tests {
     fn disrupted_nodes_are_read_from_the_annotation_and_from_its_former_name() {
         let known = LeaseAnnotations::default();
         let former = (DISRUPTED_NODES_FORMER, "v1;a 10 expired general");
-        let old = LeaseAnnotations::read(Some(&lease(&[former])), &known);
+        let old = LeaseAnnotations::from_lease(Some(&lease(&[former])), &known);
         assert_eq!(old.let_go.len(), 1);
         let present = (DISRUPTED_NODES, "v1;a 5 empty general;b 10 expired general");
-        let both = LeaseAnnotations::read(Some(&lease(&[former, present])), &known);
+        let both = LeaseAnnotations::from_lease(Some(&lease(&[former, present])), &known);
         assert_eq!(both.let_go.len(), 2);
         assert_eq!(
             both.let_go[&ClaimId::from("a")].at,
@@ -474,7 +483,7 @@ mod tests {
             "the later record"
         );
         let bad = lease(&[(DISRUPTED_NODES_FORMER, "nonsense"), present]);
-        let garbled = LeaseAnnotations::read(Some(&bad), &known).garbled;
+        let garbled = LeaseAnnotations::from_lease(Some(&bad), &known).garbled;
         assert!(garbled.is_some_and(|own| own.contains(DISRUPTED_NODES_FORMER)));
     }
 
@@ -484,15 +493,18 @@ mod tests {
             let_go: BTreeMap::from([(ClaimId::from("a"), let_go(10))]),
             ..LeaseAnnotations::default()
         };
-        assert_eq!(LeaseAnnotations::read(None, &known).let_go, known.let_go);
+        assert_eq!(
+            LeaseAnnotations::from_lease(None, &known).let_go,
+            known.let_go
+        );
         let bare = lease(&[]);
         assert_eq!(
-            LeaseAnnotations::read(Some(&bare), &known).let_go,
+            LeaseAnnotations::from_lease(Some(&bare), &known).let_go,
             known.let_go
         );
         let none = lease(&[(DISRUPTED_NODES, "v1")]);
         assert_eq!(
-            LeaseAnnotations::read(Some(&none), &known).let_go,
+            LeaseAnnotations::from_lease(Some(&none), &known).let_go,
             BTreeMap::new()
         );
         let many: String = (0..=DISRUPTED_NODES_MAX)
@@ -505,7 +517,8 @@ mod tests {
             "v1;a x empty p",
             &format!("v1{many}"),
         ] {
-            let notes = LeaseAnnotations::read(Some(&lease(&[(DISRUPTED_NODES, text)])), &known);
+            let notes =
+                LeaseAnnotations::from_lease(Some(&lease(&[(DISRUPTED_NODES, text)])), &known);
             assert_eq!(notes.let_go, known.let_go, "{text:.20}");
             let why = notes.garbled.expect("it does not parse");
             assert!(why.contains(DISRUPTED_NODES) && why.len() < 200, "{why}");

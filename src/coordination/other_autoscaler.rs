@@ -53,7 +53,7 @@ impl Default for Watched {
 
 impl Watched {
     /// Records that the API server did not respond. The last state counts for [`LASTS`].
-    pub fn failed(&mut self, now: Duration) -> AutoscalerActivity {
+    pub fn on_read_failure(&mut self, now: Duration) -> AutoscalerActivity {
         if self
             .read
             .is_none_or(|read| now.saturating_sub(read) > LASTS)
@@ -65,7 +65,7 @@ impl Watched {
 
     /// Records the Lease, or its absence. `old` means that its renewal time is long ago, which
     /// counts once two readings find it unchanged.
-    pub fn look(
+    pub fn on_lease_read(
         &mut self,
         hold: Option<LeaseHolder>,
         old: bool,
@@ -77,7 +77,7 @@ impl Watched {
             None if !self.held => AutoscalerActivity::Gone,
             Some(_) if old && first => AutoscalerActivity::Unknown,
             Some(_) if old && same => AutoscalerActivity::Gone,
-            hold => match self.candidate.see(hold, now, |_| false) {
+            hold => match self.candidate.observe_lease(hold, now, |_| false) {
                 LeaseOwner::Theirs(_) | LeaseOwner::Mine => {
                     (self.held, self.free) = (true, None);
                     AutoscalerActivity::Goes
@@ -118,9 +118,12 @@ mod tests {
     #[test]
     fn where_there_is_no_lease_nobody_is_at_work() {
         let mut own = Watched::default();
-        assert_eq!(own.look(None, false, at(0)), AutoscalerActivity::Gone);
         assert_eq!(
-            own.look(hold("k", "1"), false, at(5)),
+            own.on_lease_read(None, false, at(0)),
+            AutoscalerActivity::Gone
+        );
+        assert_eq!(
+            own.on_lease_read(hold("k", "1"), false, at(5)),
             AutoscalerActivity::Goes,
             "it comes"
         );
@@ -130,29 +133,29 @@ mod tests {
     fn it_is_gone_when_its_lease_was_nobodys_for_a_minute() {
         let mut own = Watched::default();
         assert_eq!(
-            own.look(hold("k", "1"), false, at(0)),
+            own.on_lease_read(hold("k", "1"), false, at(0)),
             AutoscalerActivity::Goes
         );
         assert_eq!(
-            own.look(hold("", "1"), false, at(10)),
+            own.on_lease_read(hold("", "1"), false, at(10)),
             AutoscalerActivity::Goes,
             "let go"
         );
         assert_eq!(
-            own.look(hold("l", "2"), false, at(12)),
+            own.on_lease_read(hold("l", "2"), false, at(12)),
             AutoscalerActivity::Goes,
             "its replica"
         );
         assert_eq!(
-            own.look(hold("", "3"), false, at(20)),
+            own.on_lease_read(hold("", "3"), false, at(20)),
             AutoscalerActivity::Goes
         );
         assert_eq!(
-            own.look(hold("", "3"), false, at(79)),
+            own.on_lease_read(hold("", "3"), false, at(79)),
             AutoscalerActivity::Goes
         );
         assert_eq!(
-            own.look(hold("", "3"), false, at(80)),
+            own.on_lease_read(hold("", "3"), false, at(80)),
             AutoscalerActivity::Gone
         );
         // It stops without releasing its Lease.
@@ -162,43 +165,55 @@ mod tests {
             (14, AutoscalerActivity::Goes),
             (15, AutoscalerActivity::Goes),
         ] {
-            assert_eq!(own.look(hold("k", "1"), false, at(seconds)), expect);
+            assert_eq!(
+                own.on_lease_read(hold("k", "1"), false, at(seconds)),
+                expect
+            );
         }
         assert_eq!(
-            own.look(hold("k", "1"), false, at(75)),
+            own.on_lease_read(hold("k", "1"), false, at(75)),
             AutoscalerActivity::Gone
         );
         // A user deletes the Lease of an active autoscaler.
         let mut own = Watched::default();
-        own.look(hold("k", "1"), false, at(0));
-        assert_eq!(own.look(None, false, at(2)), AutoscalerActivity::Goes);
-        assert_eq!(own.look(None, false, at(15)), AutoscalerActivity::Goes);
-        assert_eq!(own.look(None, false, at(75)), AutoscalerActivity::Gone);
+        own.on_lease_read(hold("k", "1"), false, at(0));
+        assert_eq!(
+            own.on_lease_read(None, false, at(2)),
+            AutoscalerActivity::Goes
+        );
+        assert_eq!(
+            own.on_lease_read(None, false, at(15)),
+            AutoscalerActivity::Goes
+        );
+        assert_eq!(
+            own.on_lease_read(None, false, at(75)),
+            AutoscalerActivity::Gone
+        );
     }
 
     #[test]
     fn a_lease_of_long_ago_is_nobodys_unless_it_is_renewed_all_the_same() {
         let mut own = Watched::default();
         assert_eq!(
-            own.look(hold("k", "1"), true, at(0)),
+            own.on_lease_read(hold("k", "1"), true, at(0)),
             AutoscalerActivity::Unknown
         );
         assert_eq!(
-            own.look(hold("k", "1"), true, at(2)),
+            own.on_lease_read(hold("k", "1"), true, at(2)),
             AutoscalerActivity::Gone
         );
         // One of the two clocks is wrong.
         let mut own = Watched::default();
         assert_eq!(
-            own.look(hold("k", "1"), true, at(0)),
+            own.on_lease_read(hold("k", "1"), true, at(0)),
             AutoscalerActivity::Unknown
         );
         assert_eq!(
-            own.look(hold("k", "2"), true, at(2)),
+            own.on_lease_read(hold("k", "2"), true, at(2)),
             AutoscalerActivity::Goes
         );
         assert_eq!(
-            own.look(hold("k", "3"), true, at(4)),
+            own.on_lease_read(hold("k", "3"), true, at(4)),
             AutoscalerActivity::Goes
         );
     }
@@ -207,15 +222,21 @@ mod tests {
     fn who_does_not_answer_leaves_it_as_it_was_for_a_moment() {
         let mut own = Watched::default();
         assert_eq!(
-            own.failed(at(0)),
+            own.on_read_failure(at(0)),
             AutoscalerActivity::Unseen,
             "from the first look on"
         );
-        assert_eq!(own.look(None, false, at(1)), AutoscalerActivity::Gone);
-        assert_eq!(own.failed(at(16)), AutoscalerActivity::Gone);
-        assert_eq!(own.failed(at(17)), AutoscalerActivity::Unseen);
-        assert_eq!(own.look(None, false, at(18)), AutoscalerActivity::Gone);
-        own.look(hold("k", "1"), false, at(20));
-        assert_eq!(own.failed(at(22)), AutoscalerActivity::Goes);
+        assert_eq!(
+            own.on_lease_read(None, false, at(1)),
+            AutoscalerActivity::Gone
+        );
+        assert_eq!(own.on_read_failure(at(16)), AutoscalerActivity::Gone);
+        assert_eq!(own.on_read_failure(at(17)), AutoscalerActivity::Unseen);
+        assert_eq!(
+            own.on_lease_read(None, false, at(18)),
+            AutoscalerActivity::Gone
+        );
+        own.on_lease_read(hold("k", "1"), false, at(20));
+        assert_eq!(own.on_read_failure(at(22)), AutoscalerActivity::Goes);
     }
 }

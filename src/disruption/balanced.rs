@@ -31,7 +31,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, candidate: &Candidate<'_>) {
+    fn add_candidate(&mut self, candidate: &Candidate<'_>) {
         self.price += candidate.price.map_or(0.0, |price| price.usd_per_h());
         self.disruption += candidate.cost;
     }
@@ -47,14 +47,14 @@ impl<'a> Balance<'a> {
             .collect();
         for candidate in &disruption_view.candidates {
             if let Some(sums) = totals.get_mut(&candidate.pool) {
-                sums.add(candidate);
+                sums.add_candidate(candidate);
             }
         }
         Self { totals }
     }
 
     /// Returns whether the pool of a node uses the `balanced` policy.
-    pub fn weighs(&self, candidate: &Candidate<'_>) -> bool {
+    pub fn is_balanced(&self, candidate: &Candidate<'_>) -> bool {
         self.totals.contains_key(&candidate.pool)
     }
 
@@ -72,9 +72,9 @@ impl<'a> Balance<'a> {
         let mut all = Sums::default();
         let mut parts: BTreeMap<&PoolName, Sums> = BTreeMap::new();
         for node in nodes {
-            all.add(node);
-            if self.weighs(node) {
-                parts.entry(&node.pool).or_default().add(node);
+            all.add_candidate(node);
+            if self.is_balanced(node) {
+                parts.entry(&node.pool).or_default().add_candidate(node);
             }
         }
         parts.iter().all(|(pool, sums)| {

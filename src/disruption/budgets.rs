@@ -12,7 +12,7 @@ use crate::disruption::maintenance_windows;
 use crate::disruption::verdict::{RuleScope, Verdict};
 use crate::model::cluster::RemovedPools;
 use crate::model::id::{ClaimId, NodeName, PoolName};
-use crate::model::pool::{Budget, BudgetNodes, Maintenance, Rate, Reason, names};
+use crate::model::pool::{Budget, BudgetNodes, Maintenance, Rate, Reason, applies_to_reason};
 use crate::state::candidates::{Candidate, DisruptionView};
 
 /// Budget for pools that are no longer configured: the default budget.
@@ -59,7 +59,7 @@ impl<'a> Budgets<'a> {
             if candidate.initialized.is_some() {
                 let counts = pools.entry(candidate.pool.clone()).or_default();
                 counts.total += 1;
-                counts.disrupted += usize::from(!is_whole(candidate, now));
+                counts.disrupted += usize::from(!is_undisrupted(candidate, now));
             }
         }
         let mut cluster = Counts::default();
@@ -80,50 +80,54 @@ impl<'a> Budgets<'a> {
 
     /// Returns the number of nodes of the cluster that count for budgets, and how many of them are
     /// being disrupted or not ready.
-    pub fn counted(&self) -> (usize, usize) {
+    pub fn total_and_disrupted(&self) -> (usize, usize) {
         (self.cluster.total, self.cluster.disrupted)
     }
 
     /// Returns whether the disruption of a node was already recorded.
-    pub fn has_let_go(&self, candidate: &Candidate<'_>) -> bool {
+    pub fn has_acquired(&self, candidate: &Candidate<'_>) -> bool {
         self.gone.contains(&candidate.node.name)
     }
 
     /// Disrupts a node if its budgets allow it. Otherwise returns the verdict.
-    pub fn take(&mut self, candidate: &Candidate<'_>, reason: Reason) -> Result<(), Verdict> {
+    pub fn try_acquire(
+        &mut self,
+        candidate: &Candidate<'_>,
+        reason: Reason,
+    ) -> Result<(), Verdict> {
         if let Some(verdict) = self.refusal(candidate, reason) {
             return Err(verdict);
         }
-        self.let_go(candidate);
-        self.note(id_of(candidate), candidate.pool.clone(), reason);
+        self.force_acquire(candidate);
+        self.record_disruption(id_of(candidate), candidate.pool.clone(), reason);
         Ok(())
     }
 
     /// Disrupts a node that already counts as disrupted, if rates, pauses and maintenance windows
     /// allow it. Otherwise returns the verdict.
-    pub fn take_leaving(
+    pub fn try_acquire_leaving(
         &mut self,
         id: &ClaimId,
         pool: &PoolName,
         reason: Reason,
     ) -> Result<(), Verdict> {
-        if let Some(verdict) = self.weigh(id, pool, reason, false) {
+        if let Some(verdict) = self.verdict_for(id, pool, reason, false) {
             return Err(verdict);
         }
-        self.note(id.clone(), pool.clone(), reason);
+        self.record_disruption(id.clone(), pool.clone(), reason);
         Ok(())
     }
 
-    fn note(&mut self, id: ClaimId, pool: PoolName, reason: Reason) {
+    fn record_disruption(&mut self, id: ClaimId, pool: PoolName, reason: Reason) {
         let at = self.now;
         self.let_go
             .insert(id, DisruptionRecord { pool, reason, at });
     }
 
     /// Reverts the disruption of a node.
-    pub fn give_back(&mut self, candidate: &Candidate<'_>) {
+    pub fn release(&mut self, candidate: &Candidate<'_>) {
         if self.gone.remove(&candidate.node.name) {
-            let less = usize::from(is_whole(candidate, self.now));
+            let less = usize::from(is_undisrupted(candidate, self.now));
             let counts = self.pools.entry(candidate.pool.clone()).or_default();
             counts.disrupted -= less;
             self.cluster.disrupted -= less;
@@ -138,29 +142,29 @@ impl<'a> Budgets<'a> {
 
     /// Returns a verdict if more nodes of a pool are disrupted than its budget allows, and one of
     /// them is not tainted yet. This happens if other nodes fail after the decision.
-    pub fn overrun(&self, pool: &PoolName, reason: Reason) -> Option<Verdict> {
-        let (budgets, _) = self.rules(pool)?;
-        let mut levels = self.levels(budgets, pool).into_iter();
+    pub fn exceeded_budget(&self, pool: &PoolName, reason: Reason) -> Option<Verdict> {
+        let (budgets, _) = self.rules_of(pool)?;
+        let mut levels = self.budget_levels(budgets, pool).into_iter();
         levels.find_map(|(of, budgets, mut others)| {
             others.disrupted = others.disrupted.saturating_sub(1);
             let mut budgets = budgets.iter();
             let exhausted =
-                budgets.find_map(|budget| count_shut(budget, of, others, reason, self.now));
+                budgets.find_map(|budget| exhausted_count(budget, of, others, reason, self.now));
             exhausted.map(|(_, verdict)| verdict)
         })
     }
 
     /// Records that the disruption of a node is cancelled.
-    pub fn spare(&mut self, pool: &PoolName) {
+    pub fn on_disruption_cancelled(&mut self, pool: &PoolName) {
         let counts = self.pools.entry(pool.clone()).or_default();
         counts.disrupted = counts.disrupted.saturating_sub(1);
         self.cluster.disrupted = self.cluster.disrupted.saturating_sub(1);
     }
 
     /// Records a disruption that ignores budgets.
-    pub fn let_go(&mut self, candidate: &Candidate<'_>) {
+    pub fn force_acquire(&mut self, candidate: &Candidate<'_>) {
         if self.gone.insert(candidate.node.name.clone()) {
-            let more = usize::from(is_whole(candidate, self.now));
+            let more = usize::from(is_undisrupted(candidate, self.now));
             let counts = self.pools.entry(candidate.pool.clone()).or_default();
             counts.disrupted += more;
             self.cluster.disrupted += more;
@@ -169,26 +173,26 @@ impl<'a> Budgets<'a> {
 
     /// Returns why a node may not be disrupted now, or `None`.
     pub fn refusal(&self, candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
-        self.weigh(&id_of(candidate), &candidate.pool, reason, true)
+        self.verdict_for(&id_of(candidate), &candidate.pool, reason, true)
     }
 
-    fn weigh(
+    fn verdict_for(
         &self,
         id: &ClaimId,
         pool: &PoolName,
         reason: Reason,
         at_once: bool,
     ) -> Option<Verdict> {
-        let Some((budgets, windows)) = self.rules(pool) else {
+        let Some((budgets, windows)) = self.rules_of(pool) else {
             return Some(Verdict::NoPool);
         };
-        self.stopped(windows, pool, reason)
-            .or_else(|| self.shut_by_budget(budgets, id, pool, reason, at_once))
+        self.verdict_for_pool(windows, pool, reason)
+            .or_else(|| self.exhausted_budget(budgets, id, pool, reason, at_once))
     }
 
     /// Returns the budgets and maintenance windows of a pool, or the defaults if the pool no longer
     /// exists. `None` if nodes of such pools are kept.
-    fn rules(&self, name: &PoolName) -> Option<(&'a [Budget], &'a [Maintenance])> {
+    fn rules_of(&self, name: &PoolName) -> Option<(&'a [Budget], &'a [Maintenance])> {
         let cluster = self.disruption_view.cluster;
         if let Some(pool) = cluster.pool(name.as_str()) {
             return Some((&pool.disruption.budgets, &pool.disruption.windows));
@@ -198,7 +202,12 @@ impl<'a> Budgets<'a> {
     }
 
     /// Returns a verdict that applies to all nodes of a pool.
-    fn stopped(&self, windows: &[Maintenance], pool: &PoolName, reason: Reason) -> Option<Verdict> {
+    fn verdict_for_pool(
+        &self,
+        windows: &[Maintenance],
+        pool: &PoolName,
+        reason: Reason,
+    ) -> Option<Verdict> {
         let (notes, now) = (self.disruption_view.notes, self.now);
         if let Some(why) = &notes.fault {
             return Some(Verdict::LeaseUnreadable(why.clone()));
@@ -227,7 +236,7 @@ impl<'a> Budgets<'a> {
     }
 
     /// The budgets of a pool, its cluster and the fleet, with the disruptions that count for each.
-    fn levels(
+    fn budget_levels(
         &self,
         budgets: &'a [Budget],
         pool: &PoolName,
@@ -242,7 +251,7 @@ impl<'a> Budgets<'a> {
 
     /// Returns the tightest exhausted budget, if any. `at_once` selects whether concurrent
     /// disruptions count in addition to rates.
-    fn shut_by_budget(
+    fn exhausted_budget(
         &self,
         budgets: &'a [Budget],
         id: &ClaimId,
@@ -250,7 +259,7 @@ impl<'a> Budgets<'a> {
         reason: Reason,
         at_once: bool,
     ) -> Option<Verdict> {
-        let mut levels = Vec::from(self.levels(budgets, pool));
+        let mut levels = Vec::from(self.budget_levels(budgets, pool));
         if let Some(fleet) = self.disruption_view.fleet {
             let all = Counts {
                 total: self.cluster.total + fleet.others.nodes,
@@ -262,10 +271,10 @@ impl<'a> Budgets<'a> {
         for (scope, budgets, counts) in levels {
             for budget in budgets {
                 let by_count = at_once
-                    .then(|| count_shut(budget, scope, counts, reason, self.now))
+                    .then(|| exhausted_count(budget, scope, counts, reason, self.now))
                     .flatten();
                 let exhausted =
-                    by_count.or_else(|| self.shut_by_rate(budget, scope, id, pool, reason));
+                    by_count.or_else(|| self.exhausted_rate(budget, scope, id, pool, reason));
                 let Some((allowed, verdict)) = exhausted else {
                     continue;
                 };
@@ -277,7 +286,7 @@ impl<'a> Budgets<'a> {
         tightest.map(|(_, verdict)| verdict)
     }
 
-    fn shut_by_rate(
+    fn exhausted_rate(
         &self,
         budget: &Budget,
         of: RuleScope,
@@ -286,27 +295,27 @@ impl<'a> Budgets<'a> {
         reason: Reason,
     ) -> Option<(usize, Verdict)> {
         let rate = budget.rate_for(reason)?;
-        if !budget.holds(reason, self.now) {
+        if !budget.applies_to(reason, self.now) {
             return None;
         }
         if let Some(why) = &self.disruption_view.notes.garbled {
             return Some((0, Verdict::LeaseUnreadable(why.clone())));
         }
-        let times = self.gone_within(&budget.reasons, of, id, pool);
-        let back = rate_shut(rate, &times, self.now)?;
+        let times = self.disruptions_within(&budget.reasons, of, id, pool);
+        let back = rate_allows_at(rate, &times, self.now)?;
         let allowed = rate.nodes as usize;
         let verdict = Verdict::Budget {
             of,
             rate: Some(rate),
             allowed,
-            opens: Some(sooner(back, budget, self.now)),
+            opens: Some(allows_more_at(back, budget, self.now)),
         };
         Some((allowed, verdict))
     }
 
     /// Returns the disruption times that count for a rate, without the given node: repeated
     /// disruptions of one node count once.
-    fn gone_within(
+    fn disruptions_within(
         &self,
         reasons: &[Reason],
         scope: RuleScope,
@@ -316,13 +325,13 @@ impl<'a> Budgets<'a> {
         let known = self.let_go.iter().filter(|(id, gone)| {
             *id != node
                 && (scope != RuleScope::Pool || gone.pool == *pool)
-                && names(reasons, gone.reason)
+                && applies_to_reason(reasons, gone.reason)
         });
         let mut all: Vec<Timestamp> = known.map(|(_, record)| record.at).collect();
         let fleet = self.disruption_view.fleet;
         if let Some(fleet) = fleet.filter(|_| scope == RuleScope::Fleet) {
             let others = fleet.others.let_go.iter();
-            let others = others.filter(|(_, reason)| names(reasons, *reason));
+            let others = others.filter(|(_, reason)| applies_to_reason(reasons, *reason));
             all.extend(others.map(|(at, _)| *at));
         }
         all
@@ -331,7 +340,7 @@ impl<'a> Budgets<'a> {
 
 /// Returns whether a node is not disrupted yet. After a cancelled disruption, a node counts as
 /// disrupted until its taint is removed or no longer expected.
-fn is_whole(candidate: &Candidate<'_>, now: Timestamp) -> bool {
+fn is_undisrupted(candidate: &Candidate<'_>, now: Timestamp) -> bool {
     let node = candidate.node;
     let until = candidate.claim.and_then(|claim| claim.closing_until);
     let closed = node.has_disrupted_taint() || until.is_some_and(|until| until > now);
@@ -345,14 +354,14 @@ fn id_of(candidate: &Candidate<'_>) -> ClaimId {
 }
 
 /// Returns the concurrent limit of a budget if it is reached.
-fn count_shut(
+fn exhausted_count(
     budget: &Budget,
     scope: RuleScope,
     counts: Counts,
     reason: Reason,
     now: Timestamp,
 ) -> Option<(usize, Verdict)> {
-    let allowed = budget.allowed(reason, counts.total, now)?;
+    let allowed = budget.allowed_nodes(reason, counts.total, now)?;
     if counts.disrupted < allowed {
         return None;
     }
@@ -371,12 +380,12 @@ fn closes_after(budget: &Budget, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Returns when an exhausted budget allows more: at `back`, or when the budget is no longer active.
-fn sooner(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
+fn allows_more_at(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
     closes_after(budget, now).map_or(back, |closes| back.min(closes))
 }
 
 /// Returns the time at which an exhausted rate allows the next disruption.
-pub fn rate_shut(rate: Rate, times: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
+pub fn rate_allows_at(rate: Rate, times: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
     let mut back: Vec<Timestamp> = times
         .iter()
         .map(|at| at.checked_add(rate.per).unwrap_or(Timestamp::MAX))

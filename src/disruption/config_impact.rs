@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::drift::DriftReference;
-use crate::disruption::expiry::due_at;
-use crate::disruption::static_scale_down::surplus;
+use crate::disruption::expiry::claim_expiry;
+use crate::disruption::static_scale_down::select_surplus;
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Cluster;
 use crate::model::id::NodeName;
@@ -18,21 +18,24 @@ const SOON: SignedDuration = SignedDuration::from_hours(1);
 
 /// Returns the nodes that the configuration makes due: drifted by configuration, of a removed pool,
 /// surplus, or expired only by the new lifetime. Drift of discovered resources does not count.
-pub fn due<'a>(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> BTreeSet<NodeName> {
+pub fn newly_due<'a>(
+    disruption_view: &'a DisruptionView<'a>,
+    now: Timestamp,
+) -> BTreeSet<NodeName> {
     let models = DriftReference::new(disruption_view);
     let candidates = disruption_view.candidates.iter();
     let changed = candidates.filter(|candidate| {
-        let cause = models.cause(candidate, now);
+        let cause = models.cause_of(candidate, now);
         cause.is_some_and(|cause| cause.is_configured())
-            || ages(candidate, disruption_view.cluster, now)
+            || expires_by_pool(candidate, disruption_view.cluster, now)
     });
-    let (surplus, _) = surplus(disruption_view);
+    let (surplus, _) = select_surplus(disruption_view);
     let all = changed.chain(surplus);
     all.map(|candidate| candidate.node.name.clone()).collect()
 }
 
 /// Returns whether a node is expired by the configuration of its pool and not by its tags.
-fn ages(candidate: &Candidate<'_>, cluster: &Cluster, now: Timestamp) -> bool {
+fn expires_by_pool(candidate: &Candidate<'_>, cluster: &Cluster, now: Timestamp) -> bool {
     let Some(record) = candidate.claim.map(|claim| &claim.record) else {
         return false;
     };
@@ -50,5 +53,5 @@ fn ages(candidate: &Candidate<'_>, cluster: &Cluster, now: Timestamp) -> bool {
 
 /// Returns whether the node of a claim is expired at this time.
 fn is_expired(record: &ClaimRecord, at: Timestamp) -> bool {
-    record.is_overdue(at) || due_at(record).is_some_and(|due| due <= at)
+    record.is_overdue(at) || claim_expiry(record).is_some_and(|due| due <= at)
 }

@@ -28,19 +28,19 @@ use jiff::Timestamp;
 use crate::disruption::balanced::Balance;
 use crate::disruption::budgets::Budgets;
 use crate::disruption::consolidation::components::{LeavingNode, ReplacementGroups};
-use crate::disruption::consolidation::keep_zones::stay_in_zones;
+use crate::disruption::consolidation::keep_zones::keep_pods_in_zones;
 use crate::disruption::consolidation::outcome::{RemovalOutcome, SAVED_MIN};
-use crate::disruption::consolidation::removal_candidate::{RemovalCandidate, leaver};
-use crate::disruption::consolidation::replacement::{affordable, offers};
+use crate::disruption::consolidation::removal_candidate::{RemovalCandidate, candidate_or_verdict};
+use crate::disruption::consolidation::replacement::{cheaper_offerings, offerings_up_to};
 use crate::disruption::consolidation::search::{RemovalSearch, is_enough};
-use crate::disruption::eligibility::closed;
+use crate::disruption::eligibility::closed_nodes;
 use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::CAPACITY_TYPE;
 use crate::model::pool::Reason;
 use crate::scheduling::solution_cost::{NodePurchase, Size};
-use crate::scheduling::{NewNodeClaim, weigh};
+use crate::scheduling::{NewNodeClaim, solve_if_wanted};
 use crate::state::candidates::DisruptionView;
 use crate::state::snapshot::NodeRef;
 use crate::state::what_if::WhatIf;
@@ -84,9 +84,9 @@ pub fn consolidate<'a>(
     for candidate in disruption_view
         .candidates
         .iter()
-        .filter(|candidate| !budgets.has_let_go(candidate))
+        .filter(|candidate| !budgets.has_acquired(candidate))
     {
-        match leaver(candidate, disruption_view, field, now) {
+        match candidate_or_verdict(candidate, disruption_view, field, now) {
             Ok(leaver) => leavers.push(leaver),
             Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Underutilized, verdict)),
         }
@@ -101,9 +101,9 @@ pub fn consolidate<'a>(
             .usd_per_h(),
         balance: Balance::new(disruption_view),
         disruption_view,
-        closed: closed(disruption_view, field, now),
+        closed: closed_nodes(disruption_view, field, now),
     };
-    let (mut found, mut idle) = search.search(leavers, budgets);
+    let (mut found, mut idle) = search.find_removal(leavers, budgets);
     let mut aside: Idle<'_> = Vec::new();
     for _ in 0..ROUNDS_MAX {
         if found.is_some() || !idle.iter().any(|idle| search.is_set_aside(idle)) {
@@ -113,7 +113,7 @@ pub fn consolidate<'a>(
             idle.into_iter().partition(|idle| search.is_set_aside(idle));
         aside.extend(stay);
         let others = others.into_iter().map(|(node, _)| node).collect();
-        (found, idle) = search.search(others, budgets);
+        (found, idle) = search.find_removal(others, budgets);
     }
     idle.extend(aside);
     kept.extend(
@@ -141,7 +141,7 @@ struct Search<'f, 'a> {
 }
 
 impl<'a> Search<'_, 'a> {
-    fn search<'s>(
+    fn find_removal<'s>(
         &self,
         mut leavers: Vec<RemovalCandidate<'s>>,
         budgets: &mut Budgets<'_>,
@@ -150,8 +150,8 @@ impl<'a> Search<'_, 'a> {
         if leavers.is_empty() {
             return (None, idle);
         }
-        let (bought, saved) = self.afresh(&mut leavers, &mut idle);
-        self.appraise(&mut leavers, &bought);
+        let (bought, saved) = self.plan_afresh(&mut leavers, &mut idle);
+        self.set_waste(&mut leavers, &bought);
         leavers.sort_by(|one, other| {
             let ratio = other.waste / other.candidate.cost;
             let falling = ratio.total_cmp(&(one.waste / one.candidate.cost));
@@ -161,7 +161,7 @@ impl<'a> Search<'_, 'a> {
         let rest = leavers.split_off(count);
         let (mut leave, mut later) = (Vec::new(), Vec::new());
         for node in leavers {
-            match budgets.take(node.candidate, Reason::Underutilized) {
+            match budgets.try_acquire(node.candidate, Reason::Underutilized) {
                 Ok(()) => leave.push(node),
                 Err(verdict) => later.push((node, verdict)),
             }
@@ -169,14 +169,14 @@ impl<'a> Search<'_, 'a> {
         let (found, barred) = if leave.is_empty() {
             Default::default()
         } else {
-            self.settle(&leave, &later, trial.filter(|_| later.is_empty()))
+            self.drop_unprofitable(&leave, &later, trial.filter(|_| later.is_empty()))
         };
         for index in (0..leave.len())
             .rev()
             .filter(|index| !found.as_ref().is_some_and(|(kept, _)| kept.contains(index)))
         {
-            budgets.give_back(leave[index].candidate);
-            let (node, mut verdict) = self.stays(leave.remove(index));
+            budgets.release(leave[index].candidate);
+            let (node, mut verdict) = self.keep_node(leave.remove(index));
             if barred.contains(&index) {
                 let price = Price::new(node.price).unwrap_or_default();
                 verdict = Verdict::TooFewReplacementTypes { price };
@@ -184,13 +184,16 @@ impl<'a> Search<'_, 'a> {
             idle.push((node, verdict));
         }
         idle.extend(later);
-        idle.extend(rest.into_iter().map(|node| self.stays(node)));
-        (found.map(|(_, trial)| self.made(&leave, trial)), idle)
+        idle.extend(rest.into_iter().map(|node| self.keep_node(node)));
+        (
+            found.map(|(_, trial)| self.into_action(&leave, trial)),
+            idle,
+        )
     }
 
     /// Plans all removable nodes afresh, and returns the savings if known. Nodes with pods that
     /// cannot be scheduled elsewhere are left out.
-    fn afresh<'s>(
+    fn plan_afresh<'s>(
         &self,
         leavers: &mut Vec<RemovalCandidate<'s>>,
         idle: &mut Idle<'s>,
@@ -198,9 +201,9 @@ impl<'a> Search<'_, 'a> {
         let mut bought = Vec::new();
         for _ in 0..=ROUNDS_MAX {
             let all: Vec<&RemovalCandidate<'_>> = leavers.iter().collect();
-            let outcome = self.think_away(&all, &[], |_| false);
+            let outcome = self.removal_outcome(&all, &[], |_| false);
             if outcome.stuck.is_empty() {
-                let saved = outcome.worth();
+                let saved = outcome.justified_savings();
                 return (outcome.bought, Some(saved));
             }
             drop_stuck(leavers, &outcome.stuck, idle);
@@ -214,13 +217,13 @@ impl<'a> Search<'_, 'a> {
     fn is_set_aside(&self, idle: &IdleNode<'_>) -> bool {
         let (node, verdict) = idle;
         let inflexible = matches!(verdict, Verdict::TooFewReplacementTypes { .. });
-        inflexible || self.balance.weighs(node.candidate)
+        inflexible || self.balance.is_balanced(node.candidate)
     }
 
     /// Keeps a node because its removal saves nothing or too little.
-    fn stays<'s>(&self, node: RemovalCandidate<'s>) -> IdleNode<'s> {
+    fn keep_node<'s>(&self, node: RemovalCandidate<'s>) -> IdleNode<'s> {
         let price = Price::new(node.price).unwrap_or_default();
-        let verdict = match self.balance.weighs(node.candidate) {
+        let verdict = match self.balance.is_balanced(node.candidate) {
             true => Verdict::NotWorthDisruption { price },
             false => Verdict::NotCheaper { price },
         };
@@ -229,7 +232,7 @@ impl<'a> Search<'_, 'a> {
 
     /// Returns the outcome if these nodes are removed and the nodes in `closed` accept no pods.
     /// Placements are computed if all pods can be scheduled and `is_wanted` accepts the savings.
-    fn think_away(
+    fn removal_outcome(
         &self,
         leave: &[&RemovalCandidate<'_>],
         closed: &[&NodeName],
@@ -237,16 +240,20 @@ impl<'a> Search<'_, 'a> {
     ) -> RemovalOutcome {
         let nodes: HashSet<&NodeName> = leave.iter().map(|node| node.name).collect();
         let closed = closed.iter().chain(&self.closed).copied().collect();
-        let snapshot = self.field.without(&nodes, &closed);
+        let snapshot = self.field.without_nodes(&nodes, &closed);
         let before = leave
             .iter()
             .map(|node| node.price + self.node_overhead_price)
             .sum();
-        let (cost, solution) = weigh(&snapshot, self.now, |cost| {
+        let (cost, solution) = solve_if_wanted(&snapshot, self.now, |cost| {
             cost.left.is_empty() && is_wanted(before - self.total_price(&cost.bought))
         });
         let after = match &solution {
-            Some(solution) => solution.claims.iter().map(|claim| self.price(claim)).sum(),
+            Some(solution) => solution
+                .claims
+                .iter()
+                .map(|claim| self.price_of(claim))
+                .sum(),
             None => self.total_price(&cost.bought),
         };
         let late = solution.iter().flat_map(|solution| &solution.unplaced);
@@ -276,25 +283,26 @@ impl<'a> Search<'_, 'a> {
             .sum()
     }
 
-    fn price(&self, claim: &NewNodeClaim) -> f64 {
+    fn price_of(&self, claim: &NewNodeClaim) -> f64 {
         let first = claim.offerings.first();
         first.map_or(0.0, |(_, price)| price.usd_per_h()) + self.node_overhead_price
     }
 
     /// Computes the waste of each node: its price minus the price that a fresh plan pays for the
     /// same pods.
-    fn appraise(&self, leavers: &mut [RemovalCandidate<'_>], afresh: &[NodePurchase]) {
+    fn set_waste(&self, leavers: &mut [RemovalCandidate<'_>], afresh: &[NodePurchase]) {
         // Value and number of pods by requests: pods with equal requests have equal value.
         let mut worth: BTreeMap<Size, (f64, f64)> = BTreeMap::new();
         for purchase in afresh {
-            let cpu = total(&purchase.pods, |size| size.0);
-            let memory = total(&purchase.pods, |size| size.1);
+            let cpu = total_request(&purchase.pods, |size| size.0);
+            let memory = total_request(&purchase.pods, |size| size.1);
             let shares = purchase.pods.iter();
-            let shares = shares.map(|(size, count)| share(size, cpu, memory) * as_count(*count));
+            let shares =
+                shares.map(|(size, count)| request_share(size, cpu, memory) * as_count(*count));
             let unit_price = (purchase.price + self.node_overhead_price) / shares.sum::<f64>();
             for (size, count) in &purchase.pods {
                 let entry = worth.entry(*size).or_default();
-                entry.0 += unit_price * share(size, cpu, memory) * as_count(*count);
+                entry.0 += unit_price * request_share(size, cpu, memory) * as_count(*count);
                 entry.1 += as_count(*count);
             }
         }
@@ -332,31 +340,31 @@ impl<'a> Search<'_, 'a> {
         // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
         // nodes may still be approved for those.
         let mut nodes = leavers.iter();
-        let is_balanced = nodes.any(|node| self.balance.weighs(node.candidate));
-        let first = match fewest.least() {
+        let is_balanced = nodes.any(|node| self.balance.is_balanced(node.candidate));
+        let first = match fewest.smallest_sufficient() {
             None if !is_balanced => leavers
                 .iter()
                 .filter(|node| node.waste > node.price * SAVED_MIN)
                 .count(),
-            _ => fewest.at_least(leavers.iter().map(|node| node.waste.max(0.0)).sum()),
+            _ => fewest.fewest_worth(leavers.iter().map(|node| node.waste.max(0.0)).sum()),
         };
         let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
-        next = next.or_else(|| fewest.next());
+        next = next.or_else(|| fewest.next_count());
         while let Some(count) = next.filter(|_| effort < EFFORT_MAX * all) {
             effort += pods_on(&leavers[..count]).max(EFFORT_MIN * all);
             let set: Vec<&RemovalCandidate<'_>> = leavers[..count].iter().collect();
-            let trial = self.think_away(&set, &[], |saved| {
+            let trial = self.removal_outcome(&set, &[], |saved| {
                 let mut fewest = fewest.clone();
                 fewest.record_savings(count, saved);
-                fewest.least() == Some(count)
+                fewest.smallest_sufficient() == Some(count)
             });
-            fewest.record_savings(count, trial.worth());
+            fewest.record_savings(count, trial.justified_savings());
             if trial.solution.is_some() {
                 known = Some((count, trial));
             }
-            next = fewest.next();
+            next = fewest.next_count();
         }
-        let count = fewest.least().unwrap_or(0);
+        let count = fewest.smallest_sufficient().unwrap_or(0);
         let trial = known.filter(|trial| trial.0 == count);
         (count, trial.map(|trial| trial.1))
     }
@@ -365,7 +373,7 @@ impl<'a> Search<'_, 'a> {
     /// nothing. Nodes that will be removed later accept no pods, so that no pod moves twice, unless
     /// that prevents all savings. The known outcome is for all nodes. Also returns the nodes that
     /// may not be replaced.
-    fn settle(
+    fn drop_unprofitable(
         &self,
         leave: &[RemovalCandidate<'_>],
         later: &[(RemovalCandidate<'_>, Verdict)],
@@ -384,10 +392,10 @@ impl<'a> Search<'_, 'a> {
                 }
                 let mut trial = known
                     .take()
-                    .unwrap_or_else(|| self.think_away(&set, closed, |_| true));
+                    .unwrap_or_else(|| self.removal_outcome(&set, closed, |_| true));
                 if let Some(solution) = &mut trial.solution {
                     let nodes = set.iter().map(|node| node.name).collect();
-                    stay_in_zones(solution, &self.field.pending_without(&nodes), self.field);
+                    keep_pods_in_zones(solution, &self.field.pending_without(&nodes), self.field);
                 }
                 let Some(solution) = trial.solution.as_ref().filter(|_| trial.stuck.is_empty())
                 else {
@@ -396,27 +404,27 @@ impl<'a> Search<'_, 'a> {
                 };
                 let swaps =
                     ReplacementGroups::new(self.field, set.iter().map(|node| node.name), solution);
-                let inflexible = self.inflexible(&set, &swaps, &trial);
+                let inflexible = self.inflexible_groups(&set, &swaps, &trial);
                 if !inflexible.is_empty() {
                     let left_out = places.iter().enumerate();
                     let left_out = left_out.filter(|(place, _)| inflexible.contains(place));
                     barred.extend(left_out.map(|(_, node)| *node));
-                    places = without(&places, &inflexible);
+                    places = without_places(&places, &inflexible);
                     continue;
                 }
-                let mut vain = self.in_vain(&set, &swaps);
+                let mut vain = self.unprofitable_groups(&set, &swaps);
                 if found.is_none() && set.len() <= ALIKE_MAX {
                     let nodes: Vec<LeavingNode<'_>> = set
                         .iter()
-                        .map(|node| LeavingNode::of(node.candidate, node.price))
+                        .map(|node| LeavingNode::from_candidate(node.candidate, node.price))
                         .collect();
                     // A replacement by similar nodes must save enough, too.
                     let least = 1.0 + SAVED_MIN;
-                    vain.extend(swaps.needless(&nodes, |claim| {
-                        (self.price(claim) - self.node_overhead_price) * least
+                    vain.extend(swaps.needless_nodes(&nodes, |claim| {
+                        (self.price_of(claim) - self.node_overhead_price) * least
                     }));
                 }
-                let kept = without(&places, &vain);
+                let kept = without_places(&places, &vain);
                 let known_savings = found.as_ref().map_or(0.0, |(_, trial)| trial.saved());
                 if trial.is_worth_it() && is_enough(trial.saved(), known_savings) {
                     found = Some((places.into_iter().collect(), trial));
@@ -434,7 +442,7 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// Returns the groups of nodes that save too little together.
-    fn in_vain(
+    fn unprofitable_groups(
         &self,
         leave: &[&RemovalCandidate<'_>],
         swaps: &ReplacementGroups<'_>,
@@ -446,7 +454,7 @@ impl<'a> Search<'_, 'a> {
         for (part, claim) in &swaps.claims {
             let sum = part.and_then(|part| sums.get_mut(&part));
             if let Some((_, after)) = sum {
-                *after += self.price(claim);
+                *after += self.price_of(claim);
             }
         }
         (0..leave.len())
@@ -458,15 +466,17 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// Returns the groups of nodes that have too few replacement types.
-    fn inflexible(
+    fn inflexible_groups(
         &self,
         leave: &[&RemovalCandidate<'_>],
         swaps: &ReplacementGroups<'_>,
         trial: &RemovalOutcome,
     ) -> HashSet<usize> {
         let claims = swaps.claims.iter();
-        let barred =
-            claims.filter(|(part, claim)| self.offers(leave, swaps, *part, claim, trial).is_none());
+        let barred = claims.filter(|(part, claim)| {
+            self.replacement_offerings(leave, swaps, *part, claim, trial)
+                .is_none()
+        });
         let barred: HashSet<usize> = barred.filter_map(|(part, _)| *part).collect();
         let all = 0..leave.len();
         all.filter(|index| barred.contains(&swaps.parts[*index]))
@@ -475,7 +485,7 @@ impl<'a> Search<'_, 'a> {
 
     /// Returns the offerings of a claim that make the whole replacement cheaper than the removed
     /// nodes, whichever is launched. `None` if there are too few.
-    fn offers(
+    fn replacement_offerings(
         &self,
         leave: &[&RemovalCandidate<'_>],
         swaps: &ReplacementGroups<'_>,
@@ -485,26 +495,26 @@ impl<'a> Search<'_, 'a> {
     ) -> Option<Vec<(OfferingKey, Price)>> {
         let pool = self.disruption_view.cluster.pool(claim.pool.as_str())?;
         let catalog = self.disruption_view.catalogs.get(&claim.pool)?;
-        let sole = part.and_then(|part| swaps.sole(part));
+        let sole = part.and_then(|part| swaps.sole_node(part));
         let spot = sole.is_some_and(|index| {
             let labels = &leave[index].candidate.node.labels;
             labels.get(CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
         });
-        offers(claim, self.most(claim, trial), spot, pool, catalog)
+        cheaper_offerings(claim, self.max_price(claim, trial), spot, pool, catalog)
     }
 
     /// Returns the maximum price of a claim.
-    fn most(&self, claim: &NewNodeClaim, trial: &RemovalOutcome) -> f64 {
+    fn max_price(&self, claim: &NewNodeClaim, trial: &RemovalOutcome) -> f64 {
         let total = trial.before * (1.0 - CHEAPER_MIN);
         // If all replacements are free, the price is not limited.
         let share = match trial.after > 0.0 {
-            true => self.price(claim) / trial.after,
+            true => self.price_of(claim) / trial.after,
             false => 1.0,
         };
         total * share - self.node_overhead_price
     }
 
-    fn made(
+    fn into_action(
         &self,
         leave: &[RemovalCandidate<'_>],
         mut trial: RemovalOutcome,
@@ -513,8 +523,8 @@ impl<'a> Search<'_, 'a> {
         let all: Vec<&RemovalCandidate<'_>> = leave.iter().collect();
         let swaps = ReplacementGroups::new(self.field, all.iter().map(|node| node.name), &solution);
         let cut = swaps.claims.iter().map(|(part, claim)| {
-            let left = self.offers(&all, &swaps, *part, claim, &trial);
-            left.unwrap_or_else(|| affordable(claim, self.most(claim, &trial)))
+            let left = self.replacement_offerings(&all, &swaps, *part, claim, &trial);
+            left.unwrap_or_else(|| offerings_up_to(claim, self.max_price(claim, &trial)))
         });
         let cut: Vec<Vec<(OfferingKey, Price)>> = cut.collect();
         for (claim, offerings) in solution.claims.iter_mut().zip(cut) {
@@ -530,7 +540,7 @@ impl<'a> Search<'_, 'a> {
 }
 
 /// Returns the indices at these places, except the places in `out`.
-fn without(indices: &[usize], out: &HashSet<usize>) -> Vec<usize> {
+fn without_places(indices: &[usize], out: &HashSet<usize>) -> Vec<usize> {
     let left = indices.iter().enumerate();
     left.filter(|(place, _)| !out.contains(place))
         .map(|(_, index)| *index)
@@ -544,14 +554,14 @@ fn pods_on(nodes: &[RemovalCandidate<'_>]) -> f64 {
 }
 
 /// Returns the total request of pods for one resource, at least one.
-fn total(pods: &[(Size, u64)], amount: fn(&Size) -> i64) -> f64 {
+fn total_request(pods: &[(Size, u64)], amount: fn(&Size) -> i64) -> f64 {
     let each = pods.iter();
     let each = each.map(|(size, count)| as_float(amount(size)) * as_count(*count));
     each.sum::<f64>().max(1.0)
 }
 
 /// Returns the share of one pod of the total requested cpu or memory, whichever is higher.
-fn share(size: &Size, cpu: f64, memory: f64) -> f64 {
+fn request_share(size: &Size, cpu: f64, memory: f64) -> f64 {
     let share = (as_float(size.0) / cpu).max(as_float(size.1) / memory);
     share.max(1e-9)
 }

@@ -35,13 +35,17 @@ pub struct ConsolidationBackoff {
 
 impl ConsolidationBackoff {
     /// Records the start of a consolidation with its expected savings in $/h.
-    pub fn moved(&mut self, saves: f64, now: Timestamp) {
+    pub fn record_consolidation(&mut self, saves: f64, now: Timestamp) {
         if self
             .first
             .is_none_or(|first| now.duration_since(first) >= TOGETHER)
-            || self.is_vain()
+            || self.is_unprofitable()
         {
-            self.vain = if self.is_vain() { self.vain + 1 } else { 0 };
+            self.vain = if self.is_unprofitable() {
+                self.vain + 1
+            } else {
+                0
+            };
             (self.saved, self.lost, self.first) = (0.0, 0.0, Some(now));
         }
         self.saved += saves;
@@ -49,28 +53,28 @@ impl ConsolidationBackoff {
     }
 
     /// Records that a node is kept after all, with its expected savings in $/h.
-    pub fn stays(&mut self, saves: f64) {
+    pub fn record_retained(&mut self, saves: f64) {
         self.saved = (self.saved - saves).max(0.0);
     }
 
     /// Records a node, with its price in $/h, that was launched for moved pods.
-    pub fn lost(&mut self, costs: f64) {
+    pub fn record_launch(&mut self, costs: f64) {
         self.lost += costs;
     }
 
     /// Returns the end of the back-off, if the last consolidations were unprofitable.
-    pub fn rests_until(&self) -> Option<Timestamp> {
-        let last = self.last.filter(|_| self.is_vain())?;
+    pub fn back_off_until(&self) -> Option<Timestamp> {
+        let last = self.last.filter(|_| self.is_unprofitable())?;
         let back_off = RESTS[self.vain.min(RESTS.len() - 1)];
         Some(last.checked_add(back_off).unwrap_or(Timestamp::MAX))
     }
 
-    fn is_vain(&self) -> bool {
+    fn is_unprofitable(&self) -> bool {
         self.lost > self.saved * LOST_MAX
     }
 
     /// Returns the expected and the lost savings of the last consolidations, in $/h.
-    pub fn figures(&self) -> (f64, f64) {
+    pub fn expected_and_lost(&self) -> (f64, f64) {
         (self.saved, self.lost)
     }
 }
@@ -88,23 +92,23 @@ mod tests {
     #[test]
     fn moves_in_vain_are_made_twice_more_and_then_hardly_ever() {
         let mut churn = ConsolidationBackoff::default();
-        assert_eq!(churn.rests_until(), None);
+        assert_eq!(churn.back_off_until(), None);
         let mut now = 0;
         for rest in [10, 60, 10_080, 10_080] {
-            churn.moved(1.0, at(now));
-            assert_eq!(churn.rests_until(), None, "nothing is lost yet");
-            churn.lost(0.6);
-            assert_eq!(churn.rests_until(), Some(at(now + rest)));
+            churn.record_consolidation(1.0, at(now));
+            assert_eq!(churn.back_off_until(), None, "nothing is lost yet");
+            churn.record_launch(0.6);
+            assert_eq!(churn.back_off_until(), Some(at(now + rest)));
             now += rest;
         }
         // A profitable consolidation resets the losses.
-        churn.moved(1.0, at(now));
-        churn.lost(0.4);
-        assert_eq!(churn.rests_until(), None);
-        churn.moved(1.0, at(now + 10));
-        churn.lost(0.6);
+        churn.record_consolidation(1.0, at(now));
+        churn.record_launch(0.4);
+        assert_eq!(churn.back_off_until(), None);
+        churn.record_consolidation(1.0, at(now + 10));
+        churn.record_launch(0.6);
         assert_eq!(
-            churn.rests_until(),
+            churn.back_off_until(),
             Some(at(now + 20)),
             "for ten minutes again"
         );
@@ -113,27 +117,27 @@ mod tests {
     #[test]
     fn nodes_that_stay_save_nothing_and_lose_nothing() {
         let mut churn = ConsolidationBackoff::default();
-        churn.moved(1.0, at(0));
-        churn.stays(1.0);
-        assert_eq!(churn.rests_until(), None);
-        churn.moved(1.0, at(1));
-        churn.moved(1.0, at(1));
-        churn.stays(1.0);
-        churn.lost(0.6);
-        assert_eq!(churn.figures(), (1.0, 0.6));
-        assert_eq!(churn.rests_until(), Some(at(11)));
+        churn.record_consolidation(1.0, at(0));
+        churn.record_retained(1.0);
+        assert_eq!(churn.back_off_until(), None);
+        churn.record_consolidation(1.0, at(1));
+        churn.record_consolidation(1.0, at(1));
+        churn.record_retained(1.0);
+        churn.record_launch(0.6);
+        assert_eq!(churn.expected_and_lost(), (1.0, 0.6));
+        assert_eq!(churn.back_off_until(), Some(at(11)));
     }
 
     #[test]
     fn moves_soon_after_another_are_judged_together() {
         let mut churn = ConsolidationBackoff::default();
-        churn.moved(1.0, at(0));
-        churn.lost(0.25);
-        churn.moved(1.0, at(9));
-        churn.lost(0.5);
-        assert_eq!(churn.figures(), (2.0, 0.75));
-        assert_eq!(churn.rests_until(), None);
-        churn.lost(0.5);
-        assert_eq!(churn.rests_until(), Some(at(19)));
+        churn.record_consolidation(1.0, at(0));
+        churn.record_launch(0.25);
+        churn.record_consolidation(1.0, at(9));
+        churn.record_launch(0.5);
+        assert_eq!(churn.expected_and_lost(), (2.0, 0.75));
+        assert_eq!(churn.back_off_until(), None);
+        churn.record_launch(0.5);
+        assert_eq!(churn.back_off_until(), Some(at(19)));
     }
 }

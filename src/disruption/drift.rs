@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::catalog::Catalog;
 use crate::catalog::node_class::ClassCatalog;
 use crate::disruption::budgets::Budgets;
-use crate::disruption::eligibility::{kept_anyway, objection};
-use crate::disruption::instance_drift::{InstanceDrift, drift};
+use crate::disruption::eligibility::{pool_independent_verdict, retaining_verdict};
+use crate::disruption::instance_drift::{InstanceDrift, first_difference};
 use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::cluster::{Cluster, RemovedPools};
 use crate::model::instance::CapacityType;
@@ -92,7 +92,7 @@ impl<'a> DriftReference<'a> {
                         hashes: pool_hashes(pool),
                         class_hashes: class.map(node_class_hashes),
                         catalog: disruption_view.catalogs.get(&pool.name).copied(),
-                        class: name.and_then(|name| disruption_view.classes.found(name)),
+                        class: name.and_then(|name| disruption_view.classes.resolved_class(name)),
                     };
                     (pool.name.as_str(), model)
                 })
@@ -101,7 +101,7 @@ impl<'a> DriftReference<'a> {
     }
 
     /// Returns the first cause of drift of a node, if any.
-    pub fn cause(&self, candidate: &Candidate<'_>, now: Timestamp) -> Option<DriftReason> {
+    pub fn cause_of(&self, candidate: &Candidate<'_>, now: Timestamp) -> Option<DriftReason> {
         let record = candidate.claim.map(|claim| &claim.record);
         let pool = record.map_or(&candidate.pool, |record| &record.pool);
         let Some(model) = self.by_pool.get(pool.as_str()) else {
@@ -115,40 +115,45 @@ impl<'a> DriftReference<'a> {
             None => [POOL_HASH, NODE_CLASS_HASH]
                 .map(|key| candidate.node.annotations.get(key).map(String::as_str)),
         };
-        if differs(model.hashes, of_pool) {
+        if has_drifted(model.hashes, of_pool) {
             return Some(DriftReason::Pool);
         }
         let mut wanted = model.pool.requirements.iter();
-        if wanted.any(|(key, requirement)| !requirement.suits(label(candidate, key))) {
+        if wanted.any(|(key, requirement)| !requirement.allows_label(node_label(candidate, key))) {
             return Some(DriftReason::Requirements);
         }
-        let settled = created(candidate).is_some_and(|at| now.duration_since(at) > SETTLED_AFTER);
-        if settled && model.catalog.is_some_and(|all| is_gone(candidate, all)) {
+        let settled =
+            created_at(candidate).is_some_and(|at| now.duration_since(at) > SETTLED_AFTER);
+        if settled
+            && model
+                .catalog
+                .is_some_and(|all| is_no_longer_offered(candidate, all))
+        {
             return Some(DriftReason::InstanceType);
         }
         let class_hashes = model.class_hashes;
-        if class_hashes.is_some_and(|hashes| differs(hashes, of_class)) {
+        if class_hashes.is_some_and(|hashes| has_drifted(hashes, of_class)) {
             return Some(DriftReason::Class(InstanceDrift::NodeClass));
         }
         let instance = candidate.claim?.instance.as_ref()?;
         let (resolved, class) = model.class?;
-        drift(instance, resolved, class, false).map(DriftReason::Class)
+        first_difference(instance, resolved, class, false).map(DriftReason::Class)
     }
 }
 
 /// Returns whether hashes drifted from a recorded hash.
-fn differs(hashes: Hashes, recorded: Option<&str>) -> bool {
-    recorded.is_some_and(|recorded| hashes.since(recorded) == Change::Drifted)
+fn has_drifted(hashes: Hashes, recorded: Option<&str>) -> bool {
+    recorded.is_some_and(|recorded| hashes.change_since(recorded) == Change::Drifted)
 }
 
 /// Returns when a node was created, by its claim or its Node.
-fn created(candidate: &Candidate<'_>) -> Option<Timestamp> {
+fn created_at(candidate: &Candidate<'_>) -> Option<Timestamp> {
     let claim = candidate.claim.map(|claim| claim.record.created);
     claim.or(candidate.node.created)
 }
 
 /// Returns a label of a node. Facts of the instance take precedence over labels of the Node.
-fn label<'a>(candidate: &Candidate<'a>, key: &str) -> Option<&'a str> {
+fn node_label<'a>(candidate: &Candidate<'a>, key: &str) -> Option<&'a str> {
     let instance = candidate.claim.and_then(|claim| claim.instance.as_ref());
     let offering = instance.map(|instance| &instance.offering);
     let fact = offering.and_then(|offering| match key {
@@ -162,16 +167,16 @@ fn label<'a>(candidate: &Candidate<'a>, key: &str) -> Option<&'a str> {
 
 /// Returns whether no matching offering exists, available or not. If the reservation of a node has
 /// ended, the node counts as on-demand even before AWS reports it.
-fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
+fn is_no_longer_offered(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
     if catalog.is_empty() {
         return false;
     }
-    let name = label(candidate, INSTANCE_TYPE);
+    let name = node_label(candidate, INSTANCE_TYPE);
     let Some(instance_type) = name.and_then(|name| catalog.get(name)) else {
         return true;
     };
-    let zone = label(candidate, ZONE);
-    let bought = label(candidate, CAPACITY_TYPE);
+    let zone = node_label(candidate, ZONE);
+    let bought = node_label(candidate, CAPACITY_TYPE);
     let bought = bought.and_then(CapacityType::parse);
     !instance_type.offerings.iter().any(|offering| {
         let is_sold = match bought {
@@ -187,7 +192,7 @@ fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
 /// nodes.
 ///
 /// Nodes without pods to move come first, then the oldest.
-pub fn drifted<'a>(
+pub fn select_drifted<'a>(
     disruption_view: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
@@ -195,25 +200,29 @@ pub fn drifted<'a>(
     let models = DriftReference::new(disruption_view);
     let candidates = disruption_view.candidates.iter();
     let mut due: Vec<_> = candidates
-        .filter(|candidate| !budgets.has_let_go(candidate))
-        .filter_map(|candidate| Some((candidate, models.cause(candidate, now)?)))
+        .filter(|candidate| !budgets.has_acquired(candidate))
+        .filter_map(|candidate| Some((candidate, models.cause_of(candidate, now)?)))
         .collect();
     due.sort_by_key(|(candidate, _)| {
-        (candidate.pods > 0, created(candidate), &candidate.node.name)
+        (
+            candidate.pods > 0,
+            created_at(candidate),
+            &candidate.node.name,
+        )
     });
     let mut rooms = StaticSurge::default();
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (candidate, cause) in due {
-        let held = held(disruption_view, candidate, cause);
+        let held = approval_pending(disruption_view, candidate, cause);
         let pool = disruption_view.cluster.pool(candidate.pool.as_str());
         let against = held.or_else(|| match pool {
-            Some(_) => kept_anyway(candidate, pool, Reason::Drifted, now),
-            None => objection(candidate, Reason::Drifted),
+            Some(_) => retaining_verdict(candidate, pool, Reason::Drifted, now),
+            None => pool_independent_verdict(candidate, Reason::Drifted),
         });
-        let against = against.or_else(|| rooms.against(disruption_view, candidate));
-        match against.map_or_else(|| budgets.take(candidate, Reason::Drifted), Err) {
+        let against = against.or_else(|| rooms.verdict_against(disruption_view, candidate));
+        match against.map_or_else(|| budgets.try_acquire(candidate, Reason::Drifted), Err) {
             Ok(()) => {
-                rooms.take(candidate);
+                rooms.use_one(candidate);
                 leave.push((candidate, cause));
             }
             Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Drifted, verdict)),
@@ -223,7 +232,7 @@ pub fn drifted<'a>(
 }
 
 /// Returns a verdict if the drift of a node waits for an approval.
-fn held(
+fn approval_pending(
     disruption_view: &DisruptionView<'_>,
     candidate: &Candidate<'_>,
     cause: DriftReason,
@@ -232,7 +241,7 @@ fn held(
         .unaccepted
         .filter(|_| cause.is_configured())?;
     let is_held = unaccepted.nodes.contains(&candidate.node.name);
-    is_held.then(|| Verdict::held(unaccepted))
+    is_held.then(|| Verdict::approval_pending(unaccepted))
 }
 
 /// Number of additional nodes that static pools may have while drifted nodes wait for replacements.
@@ -243,7 +252,7 @@ struct StaticSurge<'a> {
 }
 
 impl<'a> StaticSurge<'a> {
-    fn against(
+    fn verdict_against(
         &mut self,
         disruption_view: &DisruptionView<'_>,
         candidate: &'a Candidate<'_>,
@@ -268,7 +277,7 @@ impl<'a> StaticSurge<'a> {
         }
     }
 
-    fn take(&mut self, candidate: &Candidate<'_>) {
+    fn use_one(&mut self, candidate: &Candidate<'_>) {
         if let Some(Ok(left)) = self.left.get_mut(candidate.pool.as_str()) {
             *left = left.saturating_sub(1);
         }

@@ -11,7 +11,7 @@ use crate::state::what_if::WhatIf;
 /// Returns the verdict that keeps a node for every reason that is not forceful. Blockers of pods do
 /// not count if the node has its full termination grace period. The minimum age does not count for
 /// expiry.
-pub fn kept_anyway(
+pub fn retaining_verdict(
     candidate: &Candidate<'_>,
     pool: Option<&Pool>,
     reason: Reason,
@@ -20,12 +20,12 @@ pub fn kept_anyway(
     let Some(pool) = pool else {
         return Some(Verdict::NoPool);
     };
-    objection(candidate, reason)
+    pool_independent_verdict(candidate, reason)
         .or_else(|| too_young(candidate, pool, now).filter(|_| reason != Reason::Expired))
 }
 
 /// Returns the verdict that keeps a node independent of its pool, or if the pool no longer exists.
-pub fn objection(candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
+pub fn pool_independent_verdict(candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
     if candidate.node.deleting.is_some() {
         return Some(Verdict::Deleted);
     }
@@ -45,7 +45,11 @@ fn too_young(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Option<V
 }
 
 /// Returns the verdict that keeps a node from consolidation because of `consolidate_after`.
-pub fn not_calm(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Option<Verdict> {
+pub fn recent_change_verdict(
+    candidate: &Candidate<'_>,
+    pool: &Pool,
+    now: Timestamp,
+) -> Option<Verdict> {
     let Some(after) = pool.disruption.consolidate_after else {
         return Some(Verdict::Never);
     };
@@ -57,7 +61,7 @@ pub fn not_calm(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Optio
 /// Returns nodes that accept no pods from consolidated nodes. They are still within their
 /// `consolidate_after` (spec/disruption.md §1.5), or a buffer needs their capacity, which would be
 /// launched again and then consolidated again.
-pub fn closed<'a>(
+pub fn closed_nodes<'a>(
     disruption_view: &'a DisruptionView<'a>,
     field: &WhatIf<'_>,
     now: Timestamp,
@@ -67,19 +71,19 @@ pub fn closed<'a>(
     if field.snapshot.pending.iter().any(|pod| pod.node.is_some()) {
         return Vec::new();
     }
-    let waits = left_alone(disruption_view, now).map(|(name, _)| name);
+    let waits = recently_changed_nodes(disruption_view, now).map(|(name, _)| name);
     waits.chain(disruption_view.held.keys()).collect()
 }
 
 /// Returns when the next node accepts moved pods again. The node itself may be kept for a different
 /// reason.
-pub fn takes_again(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Option<Timestamp> {
-    left_alone(disruption_view, now)
+pub fn next_reopening(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Option<Timestamp> {
+    recently_changed_nodes(disruption_view, now)
         .map(|(_, until)| until)
         .min()
 }
 
-fn left_alone<'a>(
+fn recently_changed_nodes<'a>(
     disruption_view: &'a DisruptionView<'a>,
     now: Timestamp,
 ) -> impl Iterator<Item = (&'a NodeName, Timestamp)> {
@@ -88,7 +92,7 @@ fn left_alone<'a>(
         .iter()
         .filter_map(move |candidate| {
             let pool = disruption_view.cluster.pool(candidate.pool.as_str())?;
-            match not_calm(candidate, pool, now)? {
+            match recent_change_verdict(candidate, pool, now)? {
                 Verdict::RecentlyChanged { until } => Some((&candidate.node.name, until)),
                 _ => None,
             }
@@ -99,7 +103,11 @@ fn left_alone<'a>(
 /// below the threshold long enough. The utilization may have changed when a pod was last added or
 /// removed. Source: Cluster Autoscaler, `scale-down-utilization-threshold` and
 /// `scale-down-unneeded-time`.
-pub fn is_needed(candidate: &Candidate<'_>, pool: &Disruption, now: Timestamp) -> Option<Verdict> {
+pub fn utilization_verdict(
+    candidate: &Candidate<'_>,
+    pool: &Disruption,
+    now: Timestamp,
+) -> Option<Verdict> {
     if let (Some(used), Some(least)) = (candidate.utilization, pool.utilization_threshold)
         && used >= least
     {
@@ -112,7 +120,7 @@ pub fn is_needed(candidate: &Candidate<'_>, pool: &Disruption, now: Timestamp) -
 
 /// Returns the verdict that keeps a node that was just launched to save cost, or whose pool is in
 /// consolidation back-off.
-pub fn rests(
+pub fn cool_down_verdict(
     candidate: &Candidate<'_>,
     disruption_view: &DisruptionView<'_>,
     now: Timestamp,

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::disruption::budgets::Budgets;
-use crate::disruption::eligibility::{kept_anyway, not_calm};
+use crate::disruption::eligibility::{recent_change_verdict, retaining_verdict};
 use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::pool::{Pool, Reason};
 use crate::state::candidates::{Candidate, DisruptionView};
@@ -17,26 +17,28 @@ pub fn empty_nodes<'a>(
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let (mut due, mut kept) = (Vec::new(), Vec::new());
     let candidates = disruption_view.candidates.iter();
-    for candidate in candidates.filter(|candidate| !budgets.has_let_go(candidate)) {
+    for candidate in candidates.filter(|candidate| !budgets.has_acquired(candidate)) {
         let pool = disruption_view.cluster.pool(candidate.pool.as_str());
         let held = disruption_view.held.get(&candidate.node.name);
-        match weigh(candidate, pool, held, now) {
+        match empty_node_verdict(candidate, pool, held, now) {
             None => due.push(candidate),
             Some(verdict) => kept.push(RetainedNode::new(candidate, Reason::Empty, verdict)),
         }
     }
     due.sort_by_key(|candidate| (candidate.changed, &candidate.node.name));
-    due.retain(|candidate| match budgets.take(candidate, Reason::Empty) {
-        Ok(()) => true,
-        Err(verdict) => {
-            kept.push(RetainedNode::new(candidate, Reason::Empty, verdict));
-            false
-        }
-    });
+    due.retain(
+        |candidate| match budgets.try_acquire(candidate, Reason::Empty) {
+            Ok(()) => true,
+            Err(verdict) => {
+                kept.push(RetainedNode::new(candidate, Reason::Empty, verdict));
+                false
+            }
+        },
+    );
     (due, kept)
 }
 
-fn weigh(
+fn empty_node_verdict(
     candidate: &Candidate<'_>,
     pool: Option<&Pool>,
     held: Option<&String>,
@@ -59,9 +61,9 @@ fn weigh(
     if let Some(buffer) = held {
         return Some(Verdict::Buffer(buffer.clone()));
     }
-    let kept = kept_anyway(candidate, Some(pool), Reason::Empty, now);
+    let kept = retaining_verdict(candidate, Some(pool), Reason::Empty, now);
     if kept.is_some() {
         return kept;
     }
-    not_calm(candidate, pool, now)
+    recent_change_verdict(candidate, pool, now)
 }

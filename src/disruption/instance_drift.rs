@@ -52,7 +52,7 @@ impl InstanceDrift {
 
 /// Returns the first difference of an instance, in the order of [`InstanceDrift`]. `static_drift`
 /// is the result of the hash comparison: whether the class changed after the launch.
-pub fn drift(
+pub fn first_difference(
     instance: &Instance,
     resolved: &ResolvedNodeClass,
     class: &ClassCatalog,

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::pool::{Maintenance, Reason, names};
+use crate::model::pool::{Maintenance, Reason, applies_to_reason};
 
 /// Number of window changes to search for the next opening, enough for years of weekends. Rules
 /// that do not allow disruption within them count as never allowing it.
@@ -14,10 +14,12 @@ const CHANGES_MAX: usize = 1_000;
 /// Returns whether disruption for this reason may start at `now`.
 pub fn is_open(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> bool {
     sets.iter().all(|rules| {
-        let named = rules.iter().filter(|rule| names(&rule.reasons, reason));
+        let named = rules
+            .iter()
+            .filter(|rule| applies_to_reason(&rule.reasons, reason));
         let (mut allowed, mut limited) = (false, false);
         for rule in named {
-            let within = rule.during.active_at(now);
+            let within = rule.during.is_open_at(now);
             if !rule.allows && within {
                 return false;
             }
@@ -37,7 +39,7 @@ pub fn next_opening(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> 
             return Some(at);
         }
         let rules = sets.iter().copied().flatten();
-        let named = rules.filter(|rule| names(&rule.reasons, reason));
+        let named = rules.filter(|rule| applies_to_reason(&rule.reasons, reason));
         at = named.filter_map(|rule| rule.during.next_change(at)).min()?;
     }
     None

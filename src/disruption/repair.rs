@@ -23,13 +23,13 @@ const AT_ONCE: usize = 10;
 
 /// Returns a verdict if too many nodes of the pool are unhealthy (at least `least`), or too many of
 /// the cluster are being repaired.
-pub(crate) fn safeguard(
+pub(crate) fn repair_safeguard(
     broken: usize,
     total: usize,
     least: usize,
     leaving: usize,
 ) -> Option<Verdict> {
-    if broken > BROKEN_MAX.of(total).max(least) {
+    if broken > BROKEN_MAX.nodes_of(total).max(least) {
         return Some(Verdict::Broken { broken, total });
     }
     (leaving >= AT_ONCE).then_some(Verdict::Repairing { most: AT_ONCE })
@@ -50,18 +50,18 @@ pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
 }
 
 /// Keeps a broken node if another Node has the same providerID.
-fn shared(candidate: &Candidate<'_>) -> Option<Verdict> {
+fn shared_instance(candidate: &Candidate<'_>) -> Option<Verdict> {
     let blocker = candidate.blocker.as_ref()?;
     matches!(blocker, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(blocker.clone()))
 }
 
 /// Returns the unhealthy nodes to replace, longest due first, and the verdicts for the others.
-pub fn broken<'a>(
+pub fn select_unhealthy<'a>(
     disruption_view: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
-    let defaults = RepairPolicy::defaults();
+    let defaults = RepairPolicy::default_policies();
     // All unhealthy nodes count, including nodes that became unhealthy just now or are being
     // disrupted.
     let mut pools: BTreeMap<&PoolName, (usize, usize)> = BTreeMap::new();
@@ -87,13 +87,13 @@ pub fn broken<'a>(
     for (until, candidate) in found {
         let verdict = match until > now {
             true => Some(Verdict::Recovering { until }),
-            false => shared(candidate).or_else(|| {
+            false => shared_instance(candidate).or_else(|| {
                 let (broken, total) = pools[&candidate.pool];
-                safeguard(broken, total, 0, leaving + leave.len())
+                repair_safeguard(broken, total, 0, leaving + leave.len())
             }),
         };
         let Some(verdict) = verdict else {
-            budgets.let_go(candidate);
+            budgets.force_acquire(candidate);
             leave.push(candidate);
             continue;
         };

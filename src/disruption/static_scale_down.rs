@@ -11,20 +11,20 @@ use crate::state::candidates::{Candidate, DisruptionView};
 ///
 /// Claims without an instance or Node come first, then nodes without blockers before others, each
 /// by disruption cost. Among equals, nodes that are not initialized come first, then the oldest.
-pub fn surplus<'a>(
+pub fn select_surplus<'a>(
     disruption_view: &'a DisruptionView<'a>,
 ) -> (Vec<&'a Candidate<'a>>, Vec<ClaimId>) {
     let (mut retire, mut cancel) = (Vec::new(), Vec::new());
     for pool in &disruption_view.cluster.pools {
         if let Some(wanted) = pool.replicas {
             let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-            beyond(disruption_view, pool, wanted, &mut retire, &mut cancel);
+            select_beyond(disruption_view, pool, wanted, &mut retire, &mut cancel);
         }
     }
     (retire, cancel)
 }
 
-fn beyond<'a>(
+fn select_beyond<'a>(
     disruption_view: &'a DisruptionView<'a>,
     pool: &Pool,
     wanted: usize,
@@ -55,14 +55,14 @@ fn beyond<'a>(
     nodes.sort_by(|a, b| {
         let blocked = a.blocker.is_some().cmp(&b.blocker.is_some());
         blocked
-            .then_with(|| cost(a).total_cmp(&cost(b)))
+            .then_with(|| disruption_cost(a).total_cmp(&disruption_cost(b)))
             .then_with(|| (a.initialized, &a.node.name).cmp(&(b.initialized, &b.node.name)))
     });
     retire.extend(nodes.into_iter().take(excess));
 }
 
 /// Returns the disruption cost of a node. Expected pods count like running pods.
-fn cost(candidate: &Candidate<'_>) -> f64 {
+fn disruption_cost(candidate: &Candidate<'_>) -> f64 {
     candidate
         .cost
         .max(if candidate.nominated { 2.0 } else { 1.0 })

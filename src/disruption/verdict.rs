@@ -179,7 +179,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict for nodes that wait for the approval of a configuration change.
-    pub fn held(unaccepted: &PendingApproval) -> Self {
+    pub fn approval_pending(unaccepted: &PendingApproval) -> Self {
         Self::ApprovalPending {
             id: unaccepted.id.clone(),
             percent: unaccepted.percent(),
@@ -193,7 +193,7 @@ impl Verdict {
             | Self::TooYoung { until }
             | Self::Recovering { until }
             | Self::CoolDown { until, .. } => Some(*until),
-            Self::Blocked(why) => why.until(),
+            Self::Blocked(why) => why.ends_at(),
             Self::Paused { until, .. } => *until,
             Self::Window { opens } | Self::Budget { opens, .. } => *opens,
             _ => None,
@@ -222,7 +222,7 @@ impl Verdict {
     }
 
     /// Returns whether no change of nodes or pods ends the verdict, so users must be notified.
-    pub fn is_shut(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         match self {
             Self::Paused { .. } | Self::LeaseUnreadable(_) | Self::Window { .. } => true,
             Self::Budget { allowed, .. } => *allowed == 0,
@@ -233,13 +233,13 @@ impl Verdict {
     /// Returns whether users must be notified that a node is kept for this reason. They are
     /// notified of [permanent verdicts](Self::is_shut). For a node that is due, they are also
     /// notified of blockers that do not end by themselves.
-    pub fn is_told(&self, reason: Reason) -> bool {
+    pub fn is_reported(&self, reason: Reason) -> bool {
         let holds = match self {
-            Self::Blocked(why) => why.until().is_none() && !why.is_passing(),
+            Self::Blocked(why) => why.ends_at().is_none() && !why.is_temporary(),
             Self::Broken { .. } | Self::Repairing { .. } | Self::Limits => true,
             _ => false,
         };
-        self.is_shut() || holds && !reason.is_consolidation()
+        self.is_permanent() || holds && !reason.is_consolidation()
     }
 
     /// The spelling in JSON, logs and metrics.
@@ -296,17 +296,17 @@ impl fmt::Display for Verdict {
             Self::Empty => f.write_str("empty, not underutilized"),
             Self::PriceUnknown => f.write_str("its price is unknown"),
             Self::NoPlace { pod } => write!(f, "pod {pod} cannot be scheduled elsewhere"),
-            Self::UnmanagedPod { pod } => unmanaged(f, pod),
+            Self::UnmanagedPod { pod } => write_unmanaged(f, pod),
             Self::NotCheaper { price } => {
-                costs(f, *price, "moving its pods elsewhere saves too little")
+                write_price(f, *price, "moving its pods elsewhere saves too little")
             }
             Self::TooFewReplacementTypes { price } => {
-                costs(f, *price, "too few cheaper instance types fit its pods")
+                write_price(f, *price, "too few cheaper instance types fit its pods")
             }
             Self::NotWorthDisruption { price } => {
-                costs(f, *price, "the savings do not justify the disruption")
+                write_price(f, *price, "the savings do not justify the disruption")
             }
-            Self::AboveUtilizationThreshold { used, least } => utilization(f, *used, *least),
+            Self::AboveUtilizationThreshold { used, least } => write_utilization(f, *used, *least),
             Self::Static => f.write_str("its pool is static"),
             Self::NoPool => f.write_str("its pool is not configured"),
             Self::RecentlyChanged { until } => {
@@ -333,7 +333,7 @@ impl fmt::Display for Verdict {
             Self::Repairing { most } => {
                 write!(f, "at most {most} unhealthy node(s) are replaced at a time")
             }
-            Self::ApprovalPending { id, percent } => approval(f, id, *percent),
+            Self::ApprovalPending { id, percent } => write_approval(f, id, *percent),
             Self::Deleted => f.write_str("its Node object is being deleted"),
             Self::Leaving(reason) => write!(f, "already being disrupted: {}", reason.as_str()),
             Self::Replaced => f.write_str("to be disrupted once its replacements are ready"),
@@ -341,7 +341,7 @@ impl fmt::Display for Verdict {
             Self::CoolDown { until, after } => {
                 write!(f, "in back-off until {until}, after {after}")
             }
-            Self::Paused { of, until, reason } => paused(f, *of, *until, reason),
+            Self::Paused { of, until, reason } => write_paused(f, *of, *until, reason),
             Self::LeaseUnreadable(why) => f.write_str(why),
             Self::Window { opens: Some(opens) } => {
                 write!(f, "outside maintenance windows until {opens}")
@@ -354,12 +354,12 @@ impl fmt::Display for Verdict {
                 rate,
                 allowed,
                 opens,
-            } => budget(f, *of, *rate, *allowed, *opens),
+            } => write_budget(f, *of, *rate, *allowed, *opens),
         }
     }
 }
 
-fn unmanaged(f: &mut fmt::Formatter<'_>, pod: &PodKey) -> fmt::Result {
+fn write_unmanaged(f: &mut fmt::Formatter<'_>, pod: &PodKey) -> fmt::Result {
     write!(
         f,
         "pod {pod} has no controller that would recreate it, or uses a scheduler that Outrigger \
@@ -367,14 +367,14 @@ fn unmanaged(f: &mut fmt::Formatter<'_>, pod: &PodKey) -> fmt::Result {
     )
 }
 
-fn utilization(f: &mut fmt::Formatter<'_>, used: u32, least: u32) -> fmt::Result {
+fn write_utilization(f: &mut fmt::Formatter<'_>, used: u32, least: u32) -> fmt::Result {
     write!(
         f,
         "utilization of {used} % is not below the threshold of its pool, {least} %"
     )
 }
 
-fn approval(f: &mut fmt::Formatter<'_>, id: &str, percent: usize) -> fmt::Result {
+fn write_approval(f: &mut fmt::Formatter<'_>, id: &str, percent: usize) -> fmt::Result {
     write!(
         f,
         "the new configuration would disrupt {percent} % of the nodes; approve it with `outrigger \
@@ -382,11 +382,11 @@ fn approval(f: &mut fmt::Formatter<'_>, id: &str, percent: usize) -> fmt::Result
     )
 }
 
-fn costs(f: &mut fmt::Formatter<'_>, price: Price, but: &str) -> fmt::Result {
+fn write_price(f: &mut fmt::Formatter<'_>, price: Price, but: &str) -> fmt::Result {
     write!(f, "it costs {:.4} $/h; {but}", price.usd_per_h())
 }
 
-fn paused(
+fn write_paused(
     f: &mut fmt::Formatter<'_>,
     scope: RuleScope,
     until: Option<Timestamp>,
@@ -406,7 +406,7 @@ fn paused(
     write!(f, ": {reason}")
 }
 
-fn budget(
+fn write_budget(
     f: &mut fmt::Formatter<'_>,
     scope: RuleScope,
     rate: Option<Rate>,

@@ -17,12 +17,12 @@ use crate::doctor::host_checks;
 use crate::doctor::options::{DoctorRun, LIMIT};
 use crate::doctor::report::Check;
 use crate::host::clock::{self, Stopwatch};
-use crate::host::text::{self, quoted};
+use crate::host::text::{self, quote_argument};
 use crate::kubernetes::api_error::ApiErrorCode;
 use crate::kubernetes::client::{ConnectError, Connection};
 use crate::kubernetes::exec_credential::PluginError;
-use crate::kubernetes::karpenter_objects::kubectl;
-use crate::kubernetes_convert::{OLDEST, TESTED, tested};
+use crate::kubernetes::karpenter_objects::kubectl_command;
+use crate::kubernetes_convert::{OLDEST, TESTED, tested_versions};
 use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_TOLD};
 use crate::model::cluster::{Cluster, Kubeconfig};
 use crate::outbound::clock_skew::http_date;
@@ -42,7 +42,7 @@ pub(super) struct ApiResponse {
 }
 
 /// Requests a path of the API.
-pub(super) async fn ask(client: &Client, path: &str) -> Result<ApiResponse, kube::Error> {
+pub(super) async fn request_path(client: &Client, path: &str) -> Result<ApiResponse, kube::Error> {
     let request = Request::get(path).body(Body::empty());
     let request = request.map_err(|error| kube::Error::Service(error.into()))?;
     let (head, body) = client.send(request).await?.into_parts();
@@ -56,18 +56,18 @@ pub(super) async fn ask(client: &Client, path: &str) -> Result<ApiResponse, kube
 }
 
 /// Runs all API checks, and returns the connection if the API server accepts the credentials.
-pub(super) async fn examine(
+pub(super) async fn check_api(
     cluster_set: &ClusterSet,
     cluster: &Cluster,
     scope: &DoctorRun,
 ) -> (Vec<Check>, Option<Connection>) {
-    if let Some(left_out) = scope.left_out("api") {
+    if let Some(left_out) = scope.skipped_topic("api") {
         return (vec![left_out], None);
     }
-    let mut checks = match (&cluster.kubeconfig, scope.left_out("kubeconfig")) {
+    let mut checks = match (&cluster.kubeconfig, scope.skipped_topic("kubeconfig")) {
         (None, _) => Vec::new(),
         (Some(_), Some(left_out)) => vec![left_out],
-        (Some(file), None) => kubeconfig(file),
+        (Some(file), None) => check_kubeconfig(file),
     };
     if checks.iter().any(Check::has_failed) {
         return (checks, None);
@@ -75,48 +75,48 @@ pub(super) async fn examine(
     let connection = match scope.within(cluster_set.connect(cluster)).await {
         Some(Ok(connection)) => connection,
         Some(Err(error)) => {
-            checks.push(unconnected(cluster, &error));
+            checks.push(connection_failure(cluster, &error));
             return (checks, None);
         }
         None => {
-            checks.push(unmade(cluster, scope));
+            checks.push(connection_timeout(cluster, scope));
             return (checks, None);
         }
     };
     let client = &connection.client;
-    let endpoint = ApiEndpoint::of(cluster, &connection);
+    let endpoint = ApiEndpoint::from_connection(cluster, &connection);
     // The first answer waits for names and handshakes.
-    let first = match scope.within(ask(client, "/version")).await {
+    let first = match scope.within(request_path(client, "/version")).await {
         Some(Ok(first)) => first,
         Some(Err(error)) => {
-            checks.push(endpoint.unreached(&text::chain(&error)));
+            checks.push(endpoint.request_failure(&text::error_chain(&error)));
             return (checks, None);
         }
         None => {
-            checks.push(endpoint.silent());
+            checks.push(endpoint.response_timeout());
             return (checks, None);
         }
     };
-    if let Some(refused) = endpoint.refused(&first) {
+    if let Some(refused) = endpoint.unusable_response(&first) {
         checks.push(refused);
         return (checks, None);
     }
     let (began, before) = (Stopwatch::start(), clock::now());
-    let second = scope.within(ask(client, "/version")).await;
+    let second = scope.within(request_path(client, "/version")).await;
     let took = began.elapsed();
-    checks.push(endpoint.speed(took));
+    checks.push(endpoint.check_latency(took));
     if let Some(Ok(answer)) = second {
         let after = clock::now();
-        checks.push(scope.at_once("clock", || time(&answer.headers, before, after)));
-        checks.push(scope.at_once("version", || version(&answer)));
+        checks.push(scope.check_now("clock", || check_clock(&answer.headers, before, after)));
+        checks.push(scope.check_now("version", || check_version(&answer)));
     }
     (checks, Some(connection))
 }
 
 /// Checks the file and the files it references.
-fn kubeconfig(kubeconfig: &Kubeconfig) -> Vec<Check> {
-    let mut checks = vec![host_checks::secret("kubeconfig", &kubeconfig.path)];
-    checks.extend(host_checks::hidden(&kubeconfig.path));
+fn check_kubeconfig(kubeconfig: &Kubeconfig) -> Vec<Check> {
+    let mut checks = vec![host_checks::check_secret("kubeconfig", &kubeconfig.path)];
+    checks.extend(host_checks::check_hidden(&kubeconfig.path));
     if !checks.iter().any(Check::has_failed)
         && let Ok(file) = File::read_from(&kubeconfig.path)
     {
@@ -129,43 +129,50 @@ fn kubeconfig(kubeconfig: &Kubeconfig) -> Vec<Check> {
             .iter()
             .filter_map(|cluster| cluster.cluster.as_ref());
         let authorities = clusters.filter_map(|cluster| cluster.certificate_authority.clone());
-        let named = users.flat_map(named).chain(authorities);
-        checks.extend(named.filter_map(|path| host_checks::hidden(path.as_ref())));
+        let named = users.flat_map(referenced_files).chain(authorities);
+        checks.extend(named.filter_map(|path| host_checks::check_hidden(path.as_ref())));
     }
     checks
 }
 
 /// Returns the files that a kubeconfig user references.
-fn named(user: &AuthInfo) -> Vec<String> {
+fn referenced_files(user: &AuthInfo) -> Vec<String> {
     let all = [&user.client_certificate, &user.client_key, &user.token_file];
     all.into_iter().flatten().cloned().collect()
 }
 
 /// Reports why no connection was created. No request has been sent yet.
-fn unconnected(cluster: &Cluster, error: &PrepareError) -> Check {
-    let why = text::causes(error).join(": ");
+fn connection_failure(cluster: &Cluster, error: &PrepareError) -> Check {
+    let why = text::error_causes(error).join(": ");
     let (name, fix) = match &cluster.kubeconfig {
-        Some(file) => ("kubeconfig", mended(file, error)),
+        Some(file) => ("kubeconfig", kubeconfig_fix(file, error)),
         None => ("api", error.help().to_owned()),
     };
     Check::failed((name, error.code()), &why, &fix)
 }
 
 /// Reports that connecting timed out. With a kubeconfig, only its exec plugin can cause this.
-fn unmade(cluster: &Cluster, scope: &DoctorRun) -> Check {
-    let late = scope.late("api");
+fn connection_timeout(cluster: &Cluster, scope: &DoctorRun) -> Check {
+    let late = scope.timed_out("api");
     let Some(file) = cluster.kubeconfig.as_ref().filter(|_| late.has_failed()) else {
         return late;
     };
-    let (error, seconds) = (PrepareError::late(cluster), LIMIT.as_secs());
+    let (error, seconds) = (PrepareError::connect_timeout(cluster), LIMIT.as_secs());
     let path = file.path.display();
     let why = format!("the exec plugin of {path} returned no credentials within {seconds} s");
-    Check::failed(("kubeconfig", error.code()), &why, &mended(file, &error))
+    Check::failed(
+        ("kubeconfig", error.code()),
+        &why,
+        &kubeconfig_fix(file, &error),
+    )
 }
 
 /// Returns the fix for a kubeconfig that yields no connection.
-fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
-    let (kubectl, path) = (kubectl(file), quoted(&file.path.to_string_lossy()));
+fn kubeconfig_fix(file: &Kubeconfig, error: &PrepareError) -> String {
+    let (kubectl, path) = (
+        kubectl_command(file),
+        quote_argument(&file.path.to_string_lossy()),
+    );
     let contexts = format!(
         "kubectl --kubeconfig {path} config view, and set `context` to one of its contexts"
     );
@@ -213,7 +220,7 @@ struct ApiEndpoint {
 }
 
 impl ApiEndpoint {
-    fn of(cluster: &Cluster, connection: &Connection) -> Self {
+    fn from_connection(cluster: &Cluster, connection: &Connection) -> Self {
         let server = connection.server.clone();
         let uri: Option<http::Uri> = server.parse().ok();
         let authority = uri.as_ref().and_then(|uri| uri.authority());
@@ -224,7 +231,7 @@ impl ApiEndpoint {
         let (source, kubectl) = match &cluster.kubeconfig {
             Some(file) => (
                 format!("`server:` in {}", file.path.display()),
-                kubectl(file),
+                kubectl_command(file),
             ),
             None => (
                 "`endpoint` in the eks block".to_owned(),
@@ -239,27 +246,27 @@ impl ApiEndpoint {
         }
     }
 
-    fn name(&self) -> &str {
+    fn host_name(&self) -> &str {
         self.host
             .rsplit_once(':')
             .map_or(&self.host, |(host, _)| host)
     }
 
     /// Reports why the request failed.
-    fn unreached(&self, what: &str) -> Check {
+    fn request_failure(&self, what: &str) -> Check {
         let unknown = (
             ApiErrorCode::Odd,
             "the request failed",
             "KUBECTL get --raw /version",
         );
-        let (cause, why, fix) = ApiErrorCode::of_words(what).unwrap_or(unknown);
-        let host = quoted(&self.host);
+        let (cause, why, fix) = ApiErrorCode::classify_text(what).unwrap_or(unknown);
+        let host = quote_argument(&self.host);
         let fix = fix
             .replace(
                 "CERTIFICATE",
                 "openssl s_client -connect HOST -showcerts </dev/null",
             )
-            .replace("NAME", &quoted(self.name()))
+            .replace("NAME", &quote_argument(self.host_name()))
             .replace("HOST", &host)
             .replace("KUBECTL", &self.kubectl)
             .replace("SOURCE", &self.source);
@@ -270,19 +277,19 @@ impl ApiEndpoint {
         )
     }
 
-    fn silent(&self) -> Check {
+    fn response_timeout(&self) -> Check {
         let why = format!("{}: no response within {} s", self.server, LIMIT.as_secs());
         let fix = format!(
             "allow this host to reach {} (firewalls, security groups, routes), or check why the \
              API server hangs",
-            quoted(&self.host)
+            quote_argument(&self.host)
         );
         Check::failed(("api", ApiErrorCode::Silent.code()), &why, &fix)
     }
 
     /// Reports an unusable response. A missing permission for `/version` is reported by the RBAC
     /// check.
-    fn refused(&self, answer: &ApiResponse) -> Option<Check> {
+    fn unusable_response(&self, answer: &ApiResponse) -> Option<Check> {
         let (server, status) = (&self.server, answer.status);
         if status == StatusCode::UNAUTHORIZED {
             let why = format!("{server}: it rejects the credentials: 401");
@@ -298,7 +305,9 @@ impl ApiEndpoint {
             ));
         }
         let is_well = status.is_success();
-        if status == StatusCode::FORBIDDEN || (is_well && ApiVersion::of(answer).is_some()) {
+        if status == StatusCode::FORBIDDEN
+            || (is_well && ApiVersion::from_response(answer).is_some())
+        {
             return None;
         }
         let why = match is_well {
@@ -312,7 +321,7 @@ impl ApiEndpoint {
         Some(Check::failed(("api", ApiErrorCode::Odd.code()), &why, &fix))
     }
 
-    fn speed(&self, took: Duration) -> Check {
+    fn check_latency(&self, took: Duration) -> Check {
         let finding = format!("{}: responds within {} ms", self.server, took.as_millis());
         if took <= SLOW {
             return Check::ok("api", &finding);
@@ -327,7 +336,7 @@ impl ApiEndpoint {
 }
 
 /// Compares both clocks by the Date header of a response.
-fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
+fn check_clock(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
     let date = headers.get(DATE).and_then(|header| header.to_str().ok());
     let Some(at) = date.and_then(http_date) else {
         return Check::skipped("clock", "the API server does not report its time", None);
@@ -355,14 +364,14 @@ struct ApiVersion {
 }
 
 impl ApiVersion {
-    fn of(answer: &ApiResponse) -> Option<Self> {
+    fn from_response(answer: &ApiResponse) -> Option<Self> {
         serde_json::from_slice(&answer.body).ok()
     }
 }
 
 /// Checks the version of the API server.
-fn version(answer: &ApiResponse) -> Check {
-    let Some(version_info) = ApiVersion::of(answer) else {
+fn check_version(answer: &ApiResponse) -> Check {
+    let Some(version_info) = ApiVersion::from_response(answer) else {
         let why = "the API server does not report its version";
         return Check::skipped("version", why, None);
     };
@@ -379,7 +388,7 @@ fn version(answer: &ApiResponse) -> Check {
             Check::failed(("version", DoctorCode::VersionOld.code()), &why, &fix)
         }
         ("1", Ok(minor)) if !TESTED.contains(&minor) => {
-            let outside = format!("{version}; tested versions: {}", tested());
+            let outside = format!("{version}; tested versions: {}", tested_versions());
             Check::ok("version", &outside)
         }
         ("1", Ok(_)) => Check::ok("version", &version),
@@ -392,7 +401,7 @@ mod tests {
     use http::HeaderMap;
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{ApiResponse, time, version};
+    use super::{ApiResponse, check_clock, check_version};
     use crate::doctor::report::DoctorReport;
 
     #[test]
@@ -412,8 +421,8 @@ mod tests {
             (-11, 4),
         ] {
             let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(3600 + seconds);
-            let check = time(&headers, now, now);
-            assert_eq!(DoctorReport(vec![check]).code(), code, "{seconds} s");
+            let check = check_clock(&headers, now, now);
+            assert_eq!(DoctorReport(vec![check]).exit_code(), code, "{seconds} s");
         }
     }
 
@@ -429,7 +438,7 @@ mod tests {
             ("38", 0, outside),
         ] {
             let body = format!(r#"{{"major":"1","minor":"{minor}","gitVersion":"v1.{minor}"}}"#);
-            let check = version(&ApiResponse {
+            let check = check_version(&ApiResponse {
                 status: http::StatusCode::OK,
                 headers: HeaderMap::new(),
                 body: body.into_bytes(),
@@ -437,7 +446,7 @@ mod tests {
             let said = format!("Kubernetes v1.{minor}{words}");
             let told = format!("{check:?}");
             assert!(told.contains(&format!("{said:?}")), "{said}: {told}");
-            assert_eq!(DoctorReport(vec![check]).code(), code, "{minor}");
+            assert_eq!(DoctorReport(vec![check]).exit_code(), code, "{minor}");
         }
     }
 }

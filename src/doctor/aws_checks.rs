@@ -18,10 +18,10 @@ use crate::doctor::report::Check;
 use crate::doctor::{host_checks, instance_checks};
 use crate::ec2::errors::ErrorClass;
 use crate::ec2::resolve_node_class::RegionResources;
-use crate::host::text::quoted;
+use crate::host::text::quote_argument;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::Cluster;
-use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients, once};
+use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients, without_retries};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::{caller_identity, cluster_info, instance_types, refresh, sqs};
 
@@ -37,7 +37,7 @@ pub(super) struct AwsAccounts {
 
 impl AwsAccounts {
     /// Checks the AWS access of a cluster, or returns `None` if it uses no AWS.
-    pub(super) async fn examine(
+    pub(super) async fn check_aws(
         &self,
         cluster: &Cluster,
         connection: Option<&Connection>,
@@ -46,10 +46,10 @@ impl AwsAccounts {
         if !host_checks::uses_aws(cluster) {
             return None;
         }
-        if let Some(left_out) = scope.left_out("aws") {
+        if let Some(left_out) = scope.skipped_topic("aws") {
             return Some(left_out);
         }
-        let key = AccountKey::of(cluster);
+        let key = AccountKey::from_cluster(cluster);
         let cell = self
             .known
             .lock()
@@ -59,16 +59,17 @@ impl AwsAccounts {
             .clone();
         let result = cell.get_or_init(|| async {
             let account = self.accounts.get(&key).await;
-            region(account, scope).await
+            check_region(account, scope).await
         });
         let (mut checks, findings) = result.await.clone();
         if let Some(findings) = findings {
-            checks.extend(interruptions(&findings.account, cluster, scope).await);
+            checks.extend(check_queue(&findings.account, cluster, scope).await);
             if let Some(to) = connection {
-                let check = scope.check(instance_checks::NAME, async {
-                    let found = instance_checks::instances(&findings.account, cluster, to).await;
+                let check = scope.check_within_limit(instance_checks::NAME, async {
+                    let found =
+                        instance_checks::check_instances(&findings.account, cluster, to).await;
                     found.unwrap_or_else(|fault| {
-                        broken(instance_checks::NAME, "ec2", &fault, &cluster.region)
+                        call_failure(instance_checks::NAME, "ec2", &fault, &cluster.region)
                     })
                 });
                 checks.push(check.await);
@@ -77,7 +78,11 @@ impl AwsAccounts {
                 None => None,
                 Some(to) => {
                     scope
-                        .within(cluster_info::home(cluster, to, &findings.account))
+                        .within(cluster_info::read_cluster_info(
+                            cluster,
+                            to,
+                            &findings.account,
+                        ))
                         .await
                 }
             };
@@ -96,16 +101,16 @@ impl AwsAccounts {
             });
             checks.extend(join_all(classes).await);
         }
-        Some(Check::of("aws", &cluster.region, checks))
+        Some(Check::from_parts("aws", &cluster.region, checks))
     }
 }
 
 /// Checks an account and region.
-async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
-    let identity = scope.check("identity", async {
-        match caller_identity::arn(&account).await {
+async fn check_region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
+    let identity = scope.check_within_limit("identity", async {
+        match caller_identity::caller_arn(&account).await {
             Ok(arn) => Check::ok("identity", &arn),
-            Err(fault) => unknown(&fault, &account),
+            Err(fault) => identity_failure(&fault, &account),
         }
     });
     let identity = identity.await;
@@ -114,16 +119,16 @@ async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
         return (vec![identity], None);
     }
     let (types, network, reads) = tokio::join!(
-        scope.within(sold(&account)),
-        scope.within(network(&account)),
-        reads(&account, scope),
+        scope.within(check_instance_types(&account)),
+        scope.within(check_network(&account)),
+        check_reads(&account, scope),
     );
     let (types, region) = types.unwrap_or_else(|| {
         let region = Region::new(&account.key.region, Region::shipped().source);
-        (scope.late("types"), region)
+        (scope.timed_out("types"), region)
     });
     let (network, resources) =
-        network.unwrap_or_else(|| (scope.late("network"), RegionResources::default()));
+        network.unwrap_or_else(|| (scope.timed_out("network"), RegionResources::default()));
     let findings = RegionFindings {
         base: Arc::new(region.catalog()),
         account,
@@ -137,8 +142,8 @@ async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
 }
 
 /// Reports why AWS rejects the credentials.
-fn unknown(fault: &AwsError, account: &AwsClients) -> Check {
-    let why = fault.sorted("sts").text;
+fn identity_failure(fault: &AwsError, account: &AwsClients) -> Check {
+    let why = fault.to_failure("sts").text;
     let fix = match (&fault.code, &account.key.role) {
         (None, _) => {
             "give this host an instance role (terraform/modules/host), or credentials in \
@@ -154,8 +159,8 @@ fn unknown(fault: &AwsError, account: &AwsClients) -> Check {
 }
 
 /// Reports a failed call.
-fn broken(name: &str, service: &str, fault: &AwsError, region: &str) -> Check {
-    let failure = fault.sorted(service);
+fn call_failure(name: &str, service: &str, fault: &AwsError, region: &str) -> Check {
+    let failure = fault.to_failure(service);
     let fix = match failure.sort {
         ErrorClass::Denied => POLICY.to_owned(),
         ErrorClass::Throttled => {
@@ -169,28 +174,28 @@ fn broken(name: &str, service: &str, fault: &AwsError, region: &str) -> Check {
 }
 
 /// Checks instance types and their zones, and returns the region.
-async fn sold(account: &AwsClients) -> (Check, Region) {
+async fn check_instance_types(account: &AwsClients) -> (Check, Region) {
     let shipped = Region::shipped();
     let mut region = Region::new(&account.key.region, shipped.source);
     let check = match tokio::try_join!(
-        instance_types::shapes(account),
-        instance_types::sold(account)
+        instance_types::list_types(account),
+        instance_types::list_offerings(account)
     ) {
         Ok((shapes, sold)) => {
             region.set_shapes(shapes, &shipped);
             region.list.clone_from(&shipped.list);
-            region.set_sold(sold);
+            region.set_zones(sold);
             Check::ok("types", &format!("{} instance types", region.shapes.len()))
         }
-        Err(fault) => broken("types", "ec2", &fault, &account.key.region),
+        Err(fault) => call_failure("types", "ec2", &fault, &account.key.region),
     };
     (check, region)
 }
 
 /// Checks the discovery of subnets, security groups, reservations and placement groups.
-async fn network(account: &AwsClients) -> (Check, RegionResources) {
+async fn check_network(account: &AwsClients) -> (Check, RegionResources) {
     let mut resources = RegionResources::default();
-    let (_, outcome) = refresh::refresh(account, &mut resources, true, true).await;
+    let (_, outcome) = refresh::refresh_resources(account, &mut resources, true, true).await;
     let check = match outcome {
         Ok(()) => {
             let subnets = resources.subnets.as_ref().map_or(0, Vec::len);
@@ -200,13 +205,13 @@ async fn network(account: &AwsClients) -> (Check, RegionResources) {
                 &format!("{subnets} subnets, {groups} security groups"),
             )
         }
-        Err(fault) => broken("network", "ec2", &fault, &account.key.region),
+        Err(fault) => call_failure("network", "ec2", &fault, &account.key.region),
     };
     (check, resources)
 }
 
 /// Checks the other periodic list calls with dry runs.
-async fn reads(account: &AwsClients, scope: &DoctorRun) -> Check {
+async fn check_reads(account: &AwsClients, scope: &DoctorRun) -> Check {
     let all = async {
         let ec2 = &account.ec2;
         let instances = ec2.describe_instances().dry_run(true).customize();
@@ -215,34 +220,34 @@ async fn reads(account: &AwsClients, scope: &DoctorRun) -> Check {
         let spot = ec2.describe_spot_price_history().dry_run(true).customize();
         let products = account.pricing.get_products().service_code("AmazonEC2");
         let (instances, status, templates, spot, products) = tokio::join!(
-            instances.config_override(once()).send(),
-            status.config_override(once()).send(),
-            templates.config_override(once()).send(),
-            spot.config_override(once()).send(),
+            instances.config_override(without_retries()).send(),
+            status.config_override(without_retries()).send(),
+            templates.config_override(without_retries()).send(),
+            spot.config_override(without_retries()).send(),
             products.max_results(1).send(),
         );
         [
-            ("ec2", fault("DescribeInstances", instances)),
-            ("ec2", fault("DescribeInstanceStatus", status)),
-            ("ec2", fault("DescribeLaunchTemplates", templates)),
-            ("ec2", fault("DescribeSpotPriceHistory", spot)),
-            ("pricing", fault("GetProducts", products)),
+            ("ec2", call_error("DescribeInstances", instances)),
+            ("ec2", call_error("DescribeInstanceStatus", status)),
+            ("ec2", call_error("DescribeLaunchTemplates", templates)),
+            ("ec2", call_error("DescribeSpotPriceHistory", spot)),
+            ("pricing", call_error("GetProducts", products)),
         ]
     };
     let Some(all) = scope.within(all).await else {
-        return scope.late("reads");
+        return scope.timed_out("reads");
     };
     let count = all.len();
     let faults = all.into_iter().filter_map(|(service, fault)| {
         let fault = fault?;
-        Some(broken(
+        Some(call_failure(
             fault.operation,
             service,
             &fault,
             &account.key.region,
         ))
     });
-    Check::of(
+    Check::from_parts(
         "reads",
         &format!("tested {count} read calls"),
         faults.collect(),
@@ -250,7 +255,7 @@ async fn reads(account: &AwsClients, scope: &DoctorRun) -> Check {
 }
 
 /// Returns the error of a call, or `None` if it succeeded or its dry run passed.
-fn fault<T, E>(
+fn call_error<T, E>(
     operation: &'static str,
     answer: Result<T, SdkError<E, HttpResponse>>,
 ) -> Option<AwsError>
@@ -259,33 +264,29 @@ where
     SdkError<E, HttpResponse>: RequestId,
 {
     let fault = AwsError::new(operation, answer.err()?);
-    let passed = fault.sorted("ec2").sort == ErrorClass::DryRun;
+    let passed = fault.to_failure("ec2").sort == ErrorClass::DryRun;
     Some(fault).filter(|_| !passed)
 }
 
 /// Checks the interruption queue, if the cluster has one. Only its URL is requested, because
 /// receiving would take messages from the daemon.
-async fn interruptions(
-    account: &AwsClients,
-    cluster: &Cluster,
-    scope: &DoctorRun,
-) -> Option<Check> {
+async fn check_queue(account: &AwsClients, cluster: &Cluster, scope: &DoctorRun) -> Option<Check> {
     let name = cluster.interruption.as_ref()?.queue.as_str();
     let bare = name.rsplit('/').next().unwrap_or(name);
     Some(
         scope
-            .check("queue", async {
-                match sqs::url(account, bare).await {
+            .check_within_limit("queue", async {
+                match sqs::queue_url(account, bare).await {
                     Ok(url) => Check::ok("queue", &url),
-                    Err(fault) if fault.is(&["QueueDoesNotExist", ABSENT]) => {
+                    Err(fault) if fault.has_code(&["QueueDoesNotExist", ABSENT]) => {
                         let why = format!("queue {bare} does not exist in {}", cluster.region);
                         let fix = format!(
                             "aws sqs list-queues --region {}; terraform/modules/region creates one",
-                            quoted(&cluster.region)
+                            quote_argument(&cluster.region)
                         );
                         Check::failed(("queue", DoctorCode::QueueMissing.code()), &why, &fix)
                     }
-                    Err(fault) => broken("queue", "sqs", &fault, &cluster.region),
+                    Err(fault) => call_failure("queue", "sqs", &fault, &cluster.region),
                 }
             })
             .await,

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::doctor::api_checks::{ApiResponse, ask};
+use crate::doctor::api_checks::{ApiResponse, request_path};
 use crate::doctor::codes::DoctorCode;
 use crate::doctor::options::DoctorRun;
 use crate::doctor::report::Check;
@@ -55,11 +55,15 @@ const OF_ALL: [&str; 2] = ["global-default", "catch-all"];
 const FLOW_SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas?limit=200";
 
 /// Runs all checks in parallel.
-pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRun) -> Vec<Check> {
+pub(super) async fn check_objects(
+    client: &Client,
+    cluster: &Cluster,
+    scope: &DoctorRun,
+) -> Vec<Check> {
     let (lease, others, priority) = tokio::join!(
-        scope.check("lease", lease(client, &cluster.lease)),
-        scope.check("autoscalers", others(client, cluster.mode)),
-        scope.check("priority", priority(client, &cluster.lease)),
+        scope.check_within_limit("lease", check_lease(client, &cluster.lease)),
+        scope.check_within_limit("autoscalers", check_autoscalers(client, cluster.mode)),
+        scope.check_within_limit("priority", check_priority(client, &cluster.lease)),
     );
     vec![lease, others, priority]
 }
@@ -71,7 +75,7 @@ fn lease_path(namespace: &str, name: &str) -> String {
 /// Why an object cannot be read.
 #[derive(Debug, Error)]
 enum ReadError {
-    #[error("{}", text::chain(.0))]
+    #[error("{}", text::error_chain(.0))]
     Api(kube::Error),
     #[error(transparent)]
     Request(#[from] http::Error),
@@ -82,7 +86,7 @@ enum ReadError {
 }
 
 /// Parses the response. `None` if the object does not exist, an error if it cannot be read.
-fn read<T: serde::de::DeserializeOwned>(
+fn parse_object<T: serde::de::DeserializeOwned>(
     answer: Result<ApiResponse, kube::Error>,
 ) -> Result<Option<T>, ReadError> {
     let answer = answer.map_err(ReadError::Api)?;
@@ -94,9 +98,9 @@ fn read<T: serde::de::DeserializeOwned>(
 }
 
 /// Checks the Lease of Outrigger.
-async fn lease(client: &Client, lease: &LeaseName) -> Check {
+async fn check_lease(client: &Client, lease: &LeaseName) -> Check {
     let path = lease_path(&lease.namespace, &lease.name);
-    match read::<Lease>(ask(client, &path).await) {
+    match parse_object::<Lease>(request_path(client, &path).await) {
         Ok(Some(_)) => Check::ok("lease", &format!("{lease} exists")),
         Ok(None) => Check::ok("lease", &format!("{lease} does not exist yet")),
         Err(why) => {
@@ -107,13 +111,13 @@ async fn lease(client: &Client, lease: &LeaseName) -> Check {
 }
 
 /// Checks for other autoscalers.
-async fn others(client: &Client, mode: ManagementMode) -> Check {
+async fn check_autoscalers(client: &Client, mode: ManagementMode) -> Check {
     let mut unread = None;
     for (autoscaler, namespace, name) in OTHERS {
-        match read::<Lease>(ask(client, &lease_path(namespace, name)).await) {
+        match parse_object::<Lease>(request_path(client, &lease_path(namespace, name)).await) {
             Ok(Some(lease)) if is_live(&lease) => {
                 let sign = format!("the Lease {namespace}/{name} was renewed recently");
-                return at_work(autoscaler, &sign, namespace, mode);
+                return active_autoscaler(autoscaler, &sign, namespace, mode);
             }
             Ok(_) => {}
             Err(why) => unread = unread.or(Some((autoscaler, why))),
@@ -131,13 +135,13 @@ async fn others(client: &Client, mode: ManagementMode) -> Check {
                     let namespace = meta.namespace.as_deref().unwrap_or_default();
                     let name = meta.name.as_deref().unwrap_or_default();
                     let sign = format!("its pod {namespace}/{name} is running");
-                    return at_work(autoscaler, &sign, namespace, mode);
+                    return active_autoscaler(autoscaler, &sign, namespace, mode);
                 }
             }
             Err(error) => {
                 let why = format!(
                     "cannot read the Leases and pods of other autoscalers: {}",
-                    text::chain(&error)
+                    text::error_chain(&error)
                 );
                 return Check::skipped("autoscalers", &why, None);
             }
@@ -165,7 +169,7 @@ fn is_live(lease: &Lease) -> bool {
     renewed.is_some_and(|at| clock::now().duration_since(at.0) < RENEWED)
 }
 
-fn at_work(autoscaler: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Check {
+fn active_autoscaler(autoscaler: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Check {
     if mode == ManagementMode::Observe {
         let finding =
             format!("{autoscaler} is active: {sign}; Outrigger takes no action in mode observe");
@@ -179,7 +183,7 @@ fn at_work(autoscaler: &str, sign: &str, namespace: &str, mode: ManagementMode) 
     };
     let fix = format!(
         "kubectl -n {} scale deploy/{name} --replicas=0",
-        text::quoted(namespace)
+        text::quote_argument(namespace)
     );
     Check::warning(
         ("autoscalers", DoctorCode::AutoscalerAtWork.code()),
@@ -189,20 +193,23 @@ fn at_work(autoscaler: &str, sign: &str, namespace: &str, mode: ManagementMode) 
 }
 
 /// Checks which FlowSchemas match the Lease requests and the other requests of the daemon.
-async fn priority(client: &Client, lease: &LeaseName) -> Check {
+async fn check_priority(client: &Client, lease: &LeaseName) -> Check {
     let name = "priority";
     let lease = lease_path(&lease.namespace, &lease.name);
-    let (one, other) = tokio::join!(ask(client, "/version"), ask(client, &lease));
+    let (one, other) = tokio::join!(
+        request_path(client, "/version"),
+        request_path(client, &lease)
+    );
     let (Some(one), Some(other)) = (schema_uid(one), schema_uid(other)) else {
         return Check::ok(
             name,
             "the API server does not report which FlowSchema handles a request",
         );
     };
-    match schemas(client).await {
+    match list_flow_schemas(client).await {
         Ok(Some(all)) => {
             let schema = all.items.iter().find(|item| item.metadata.uid == one);
-            ranked(schema.map_or("(deleted)", |schema| schema.metadata.name.as_str()))
+            priority_finding(schema.map_or("(deleted)", |schema| schema.metadata.name.as_str()))
         }
         // The two rendered FlowSchemas separate these requests; the default ones do not.
         _ if one != other => Check::ok(name, "FlowSchemas separate Lease requests from all others"),
@@ -211,7 +218,7 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
             let fix = format!(
                 "kubectl get flowschemas -o custom-columns=NAME:.metadata.name,UID:.metadata.uid \
                  | grep {}",
-                text::quoted(&one)
+                text::quote_argument(&one)
             );
             Check::skipped(name, &why, Some(&fix))
         }
@@ -222,10 +229,10 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
 fn schema_uid(answer: Result<ApiResponse, kube::Error>) -> Option<String> {
     let answer = answer.ok()?;
     let uid = answer.headers.get(SCHEMA)?.to_str().ok()?;
-    Some(text::bounded(uid))
+    Some(text::bounded_line(uid))
 }
 
-fn ranked(schema: &str) -> Check {
+fn priority_finding(schema: &str) -> Check {
     if !OF_ALL.contains(&schema) {
         return Check::ok(
             "priority",
@@ -256,7 +263,7 @@ struct ListMeta {
 }
 
 /// Lists all FlowSchemas, or returns `None` if the API does not support them.
-async fn schemas(client: &Client) -> Result<Option<Schemas>, ReadError> {
+async fn list_flow_schemas(client: &Client) -> Result<Option<Schemas>, ReadError> {
     let request = http::Request::get(FLOW_SCHEMAS).body(Vec::new())?;
     match client.request::<Schemas>(request).await {
         Ok(all) => Ok(Some(all)),

@@ -11,7 +11,7 @@ use crate::config::diagnostic::{Diagnostic, Severity};
 use crate::doctor::codes::DoctorCode;
 use crate::doctor::options::DoctorRun;
 use crate::doctor::report::Check;
-use crate::host::text::quoted;
+use crate::host::text::quote_argument;
 use crate::model::cluster::Cluster;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 
@@ -23,14 +23,14 @@ const READABLE_BY_ALL: u32 = 0o004;
 const READABLE_BY_GROUP: u32 = 0o040;
 
 /// Reports an invalid configuration.
-pub(super) fn refused(problems: &[Diagnostic]) -> Check {
+pub(super) fn invalid_config(problems: &[Diagnostic]) -> Check {
     let finding = "the daemon would not start with this configuration";
-    let problems = problems.iter().map(told).collect();
-    Check::of("configuration", finding, problems)
+    let problems = problems.iter().map(diagnostic_check).collect();
+    Check::from_parts("configuration", finding, problems)
 }
 
 /// Reports a valid configuration.
-pub(super) fn accepted(config: &Config) -> Check {
+pub(super) fn valid_config(config: &Config) -> Check {
     if config.clusters.is_empty() {
         let why = "the configuration has no cluster, so the daemon does not start";
         let fix = "add cluster \"NAME\" { kubeconfig { path = \"/etc/outrigger/kubeconfig\" } }";
@@ -42,12 +42,12 @@ pub(super) fn accepted(config: &Config) -> Check {
         .map(|cluster| cluster.pools.len())
         .sum();
     let finding = format!("clusters: {}, pools: {pools}", config.clusters.len());
-    let warnings = config.warnings.iter().map(told).collect();
-    Check::of("configuration", &finding, warnings)
+    let warnings = config.warnings.iter().map(diagnostic_check).collect();
+    Check::from_parts("configuration", &finding, warnings)
 }
 
 /// Reports a diagnostic of the configuration in short form.
-fn told(problem: &Diagnostic) -> Check {
+fn diagnostic_check(problem: &Diagnostic) -> Check {
     let location = problem.ranges.first().map_or(String::new(), |range| {
         format!("{}:{}: ", range.file, range.start.line)
     });
@@ -62,19 +62,19 @@ fn told(problem: &Diagnostic) -> Check {
 }
 
 /// Checks which files the daemon could not read on this host.
-pub(super) fn examine(clusters: &[Cluster], scope: &DoctorRun) -> Check {
-    if let Some(left_out) = scope.left_out("host") {
+pub(super) fn check_host(clusters: &[Cluster], scope: &DoctorRun) -> Check {
+    if let Some(left_out) = scope.skipped_topic("host") {
         return left_out;
     }
-    let mut checks = vec![service()];
-    for path in files(clusters) {
-        checks.push(secret(&format!("file {}", path.display()), &path));
-        checks.extend(hidden(&path));
+    let mut checks = vec![check_service()];
+    for path in secret_files(clusters) {
+        checks.push(check_secret(&format!("file {}", path.display()), &path));
+        checks.extend(check_hidden(&path));
     }
     if clusters.iter().any(uses_aws) {
-        checks.extend(profile());
+        checks.extend(check_aws_profile());
     }
-    Check::of("host", "", checks)
+    Check::from_parts("host", "", checks)
 }
 
 /// Reports whether systemd started this process.
@@ -82,7 +82,7 @@ pub(super) fn examine(clusters: &[Cluster], scope: &DoctorRun) -> Check {
     clippy::disallowed_methods,
     reason = "the service manager speaks by the environment"
 )]
-fn service() -> Check {
+fn check_service() -> Check {
     let mut variables = ["NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"].into_iter();
     let finding = if variables.any(|name| std::env::var_os(name).is_some()) {
         "started by systemd, with the secrets and the environment of the unit"
@@ -93,7 +93,7 @@ fn service() -> Check {
 }
 
 /// Returns files with secrets that clusters reference, except kubeconfigs.
-fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
+fn secret_files(clusters: &[Cluster]) -> Vec<PathBuf> {
     let sources = clusters.iter().flat_map(|cluster| &cluster.node_classes);
     let sources = sources.filter_map(|source| match &source.bootstrap {
         Bootstrap::Eks => None,
@@ -113,8 +113,8 @@ fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
 }
 
 /// Checks that a secret file exists, that the daemon can read it, and that other users cannot.
-pub(super) fn secret(name: &str, path: &Path) -> Check {
-    let (display, quoted_path) = (path.display(), quoted(&path.to_string_lossy()));
+pub(super) fn check_secret(name: &str, path: &Path) -> Check {
+    let (display, quoted_path) = (path.display(), quote_argument(&path.to_string_lossy()));
     let install = format!("install -o outrigger -g outrigger -m 0400 FILE {quoted_path}");
     let read = fs::metadata(path).and_then(|metadata| File::open(path).map(|_| metadata));
     let metadata = match read {
@@ -160,7 +160,7 @@ fn is_hidden(path: &Path) -> bool {
 }
 
 /// Reports a path that the unit hides from the daemon.
-pub(super) fn hidden(path: &Path) -> Option<Check> {
+pub(super) fn check_hidden(path: &Path) -> Option<Check> {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if !is_hidden(path) && !is_hidden(&real) {
         return None;
@@ -171,8 +171,8 @@ pub(super) fn hidden(path: &Path) -> Option<Check> {
     let (source, target) = (path.to_string_lossy(), format!("/etc/outrigger/{name}"));
     let fix = format!(
         "install -o outrigger -g outrigger -m 0400 {} {}, and use that path in the configuration",
-        quoted(&source),
-        quoted(&target)
+        quote_argument(&source),
+        quote_argument(&target)
     );
     Some(Check::warning(
         ("home", DoctorCode::HomeHidden.code()),
@@ -192,7 +192,7 @@ pub(super) fn uses_aws(cluster: &Cluster) -> bool {
     clippy::disallowed_methods,
     reason = "the SDK finds its profile by the environment"
 )]
-fn profile() -> Option<Check> {
+fn check_aws_profile() -> Option<Check> {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
     let path = [
         ("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
@@ -221,7 +221,7 @@ fn profile() -> Option<Check> {
 mod tests {
     use std::path::Path;
 
-    use super::{hidden, secret};
+    use super::{check_hidden, check_secret};
 
     #[test]
     fn what_is_below_a_home_is_hidden_by_the_unit() {
@@ -232,7 +232,7 @@ mod tests {
             ("/etc/outrigger/kubeconfig", false),
             ("/homes/x", false),
         ] {
-            assert_eq!(hidden(Path::new(path)).is_some(), expect, "{path}");
+            assert_eq!(check_hidden(Path::new(path)).is_some(), expect, "{path}");
         }
     }
 
@@ -241,7 +241,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let link = dir.path().join("kubeconfig");
         std::os::unix::fs::symlink("/root", &link).expect("a link");
-        assert!(hidden(&link).is_some());
-        assert!(secret("a", &link).has_failed(), "it is a directory");
+        assert!(check_hidden(&link).is_some());
+        assert!(check_secret("a", &link).has_failed(), "it is a directory");
     }
 }

@@ -21,7 +21,7 @@ use crate::state::State;
 pub(super) const NAME: &str = "instances";
 
 /// Compares the cluster tags of running instances with the API server.
-pub(super) async fn instances(
+pub(super) async fn check_instances(
     account: &AwsClients,
     cluster: &Cluster,
     connection: &Connection,
@@ -31,7 +31,10 @@ pub(super) async fn instances(
     let found = match namespaces.list(&wanted).await {
         Ok(listed) => listed,
         Err(error) => {
-            let why = format!("the cluster cannot be identified: {}", text::chain(&error));
+            let why = format!(
+                "the cluster cannot be identified: {}",
+                text::error_chain(&error)
+            );
             return Ok(Check::skipped(NAME, &why, None));
         }
     };
@@ -41,10 +44,10 @@ pub(super) async fn instances(
         .await?;
     let (mut state, now) = (State::default(), clock::now());
     // An unreadable Lease is reported by its own check. In that case, nothing counts as approved.
-    let lease = lease::read(connection).await.ok().flatten();
-    state.notes = LeaseAnnotations::read(lease.as_ref(), &LeaseAnnotations::default());
+    let lease = lease::read_annotations(connection).await.ok().flatten();
+    state.notes = LeaseAnnotations::from_lease(lease.as_ref(), &LeaseAnnotations::default());
     let cluster = Arc::new(cluster.clone());
-    state.configure(cluster.clone());
+    state.apply_configuration(cluster.clone());
     for namespace in found.items {
         let uid = namespace.metadata.uid.unwrap_or_default();
         let namespace = watched_object::Namespace {
@@ -56,9 +59,9 @@ pub(super) async fn instances(
             .objects
             .apply(WatchedObject::Namespace(namespace), now);
     }
-    state.ledger.listed(listed, &cluster, now);
+    state.ledger.apply_listing(listed, &cluster, now);
     let count = state.running_claims().count();
-    Ok(match state.mismatch() {
+    Ok(match state.identity_mismatch() {
         None => Check::ok(
             NAME,
             &format!("{count} running, all launched for this cluster"),

@@ -24,8 +24,8 @@ use crate::model::node_class::resolved::{
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::model::template_hash::node_class_hash;
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::images::{Images, trouble};
-use crate::providers::aws::launchable_class::{LaunchableClass, validated};
+use crate::providers::aws::images::{Images, to_resolve_error};
+use crate::providers::aws::launchable_class::{LaunchableClass, validate_user_data};
 use crate::providers::aws::{dry_run, instance_profiles};
 
 /// A zone with fewer free addresses is used up by the next scale-out.
@@ -66,31 +66,36 @@ impl NodeClassCheck<'_> {
         let mut images = Images::default();
         let images = scope.within(images.find(&findings.account, &class.images, version));
         let (images, profile) = tokio::join!(images, scope.within(self.instance_profile()));
-        let (profile, exists) = match profile.unwrap_or_else(|| Err(late())) {
+        let (profile, exists) = match profile.unwrap_or_else(|| Err(timeout_error())) {
             Ok((name, exists)) => (Ok(name), exists),
             Err(trouble) => (Err(trouble), true),
         };
-        let images = images.unwrap_or_else(|| Err(late()));
-        let mut resolved =
-            resolve_node_class::resolve(class, &findings.found, images, profile, clock::now());
-        let validation = validated(class, &resolved, self.home);
+        let images = images.unwrap_or_else(|| Err(timeout_error()));
+        let mut resolved = resolve_node_class::resolve_node_class(
+            class,
+            &findings.found,
+            images,
+            profile,
+            clock::now(),
+        );
+        let validation = validate_user_data(class, &resolved, self.home);
         resolved.conditions.push(validation);
         let conditions = resolved.conditions.iter();
         let mut checks: Vec<Check> = conditions
-            .map(|it| condition(it, &resolved, class))
+            .map(|it| check_condition(it, &resolved, class))
             .collect();
         if !exists {
             let why = "its instance profile is created at the first launch";
             checks.push(Check::ok("instance_profile", why));
         }
-        checks.push(match scope.left_out("launch") {
+        checks.push(match scope.skipped_topic("launch") {
             Some(left_out) => left_out,
             None if self.cluster.disable_dry_run => {
                 Check::left_out("launch", "not tried: disable_dry_run = true")
             }
-            None => self.launch(resolved, exists).await,
+            None => self.check_launch(resolved, exists).await,
         });
-        Check::of(&format!("node_class {}", class.name), "", checks)
+        Check::from_parts(&format!("node_class {}", class.name), "", checks)
     }
 
     /// Returns the instance profile of the class and whether it exists. The profile of a role is
@@ -100,8 +105,8 @@ impl NodeClassCheck<'_> {
             Some(NodeIdentity::Profile(name)) => Ok((name.clone(), true)),
             Some(NodeIdentity::Role(role)) => {
                 let account = &self.findings.account;
-                let found = instance_profiles::look(account, self.cluster, role).await;
-                found.map_err(|fault| trouble(&fault, "iam"))
+                let found = instance_profiles::find_profile(account, self.cluster, role).await;
+                found.map_err(|fault| to_resolve_error(&fault, "iam"))
             }
             None => Err(ResolveError {
                 cause: Cause::InstanceProfileNotFound,
@@ -111,14 +116,14 @@ impl NodeClassCheck<'_> {
     }
 
     /// Checks with dry runs whether EC2 would launch from the class.
-    async fn launch(&self, resolved: ResolvedNodeClass, has_profile: bool) -> Check {
+    async fn check_launch(&self, resolved: ResolvedNodeClass, has_profile: bool) -> Check {
         let Self {
             findings,
             class,
             scope,
             ..
         } = self;
-        let Some(home) = self.home.filter(|_| resolved.unmet().is_none()) else {
+        let Some(home) = self.home.filter(|_| resolved.first_unmet().is_none()) else {
             let why = "not tried: some resources of the node class are missing";
             return Check::skipped("launch", why, None);
         };
@@ -138,7 +143,7 @@ impl NodeClassCheck<'_> {
             ),
             resolved,
         };
-        let mut requests = dry_run::requests(self.cluster, home, &ready);
+        let mut requests = dry_run::test_requests(self.cluster, home, &ready);
         if let Err(why) = &ready.supply.supply {
             return Check::skipped("launch", &format!("not tried: {why}"), None);
         }
@@ -149,14 +154,14 @@ impl NodeClassCheck<'_> {
         }
         let mut first = None;
         for request in &requests {
-            let dry_run = dry_run::untouched(&findings.account, request);
+            let dry_run = dry_run::test_permissions(&findings.account, request);
             let Some(results) = scope.within(dry_run).await else {
-                return scope.late("launch");
+                return scope.timed_out("launch");
             };
             let is_refused = results
                 .iter()
                 .any(|(_, result)| matches!(result, DryRunResult::Refused(..)));
-            let check = tried(request, results, class);
+            let check = dry_run_check(request, results, class);
             if !is_refused {
                 return check;
             }
@@ -167,7 +172,7 @@ impl NodeClassCheck<'_> {
     }
 }
 
-fn late() -> ResolveError {
+fn timeout_error() -> ResolveError {
     ResolveError {
         cause: Cause::Unavailable,
         text: format!("no response within {} s", LIMIT.as_secs()),
@@ -175,7 +180,7 @@ fn late() -> ResolveError {
 }
 
 /// Reports a condition of a node class.
-fn condition(
+fn check_condition(
     condition: &NodeClassCondition,
     resolved: &ResolvedNodeClass,
     class: &NodeClass,
@@ -197,19 +202,21 @@ fn condition(
             Check::failed(
                 (name, code),
                 &condition.message,
-                &fix(condition.cause, class),
+                &condition_fix(condition.cause, class),
             )
         }
         NodeClassConditionStatus::Unknown => Check::skipped(name, &condition.message, None),
         NodeClassConditionStatus::True if condition.kind == ConditionKind::SubnetsReady => {
-            subnets(resolved, class)
+            check_subnets(resolved, class)
         }
-        NodeClassConditionStatus::True => Check::ok(name, &met(condition.kind, resolved)),
+        NodeClassConditionStatus::True => {
+            Check::ok(name, &describe_resolved(condition.kind, resolved))
+        }
     }
 }
 
 /// Describes the resolved resources.
-fn met(kind: ConditionKind, resolved: &ResolvedNodeClass) -> String {
+fn describe_resolved(kind: ConditionKind, resolved: &ResolvedNodeClass) -> String {
     match kind {
         ConditionKind::ImagesReady => match resolved.images.first() {
             Some(newest) => format!("{}, {} ({})", resolved.images.len(), newest.id, newest.name),
@@ -233,7 +240,7 @@ fn met(kind: ConditionKind, resolved: &ResolvedNodeClass) -> String {
 }
 
 /// Checks the free addresses of each zone.
-fn subnets(resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
+fn check_subnets(resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
     let mut zones: BTreeMap<&Zone, u32> = BTreeMap::new();
     for subnet in &resolved.subnets {
         let free = zones.entry(&subnet.zone).or_default();
@@ -261,7 +268,7 @@ fn subnets(resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
 }
 
 /// Returns the fix for an unmet condition.
-fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
+fn condition_fix(cause: Option<Cause>, class: &NodeClass) -> String {
     let name = class.name.as_str();
     let command = match cause {
         Some(Cause::Denied) => return POLICY.to_owned(),
@@ -282,7 +289,11 @@ fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
     format!("{command}; or correct node_class {name:?}")
 }
 
-fn tried(request: &FleetRequest, results: [(&str, DryRunResult); 3], class: &NodeClass) -> Check {
+fn dry_run_check(
+    request: &FleetRequest,
+    results: [(&str, DryRunResult); 3],
+    class: &NodeClass,
+) -> Check {
     let finding = request.overrides().next().map_or(String::new(), |first| {
         format!(
             "dry run of {} in {}",
@@ -297,10 +308,12 @@ fn tried(request: &FleetRequest, results: [(&str, DryRunResult); 3], class: &Nod
             let why = format!("cannot be verified before the first launch: {why}");
             Check::skipped(call, &why, None)
         }
-        DryRunResult::Refused(cause, why) => {
-            Check::failed((call, cause.as_str()), &why, &fix(Some(cause), class))
-        }
+        DryRunResult::Refused(cause, why) => Check::failed(
+            (call, cause.as_str()),
+            &why,
+            &condition_fix(Some(cause), class),
+        ),
         DryRunResult::Open(why) => Check::skipped(call, &why, None),
     });
-    Check::of("launch", &finding, parts.collect())
+    Check::from_parts("launch", &finding, parts.collect())
 }

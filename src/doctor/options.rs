@@ -44,12 +44,12 @@ impl DoctorRun {
     pub(crate) fn new(skip: impl IntoIterator<Item = String>) -> Self {
         Self {
             skip: skip.into_iter().collect(),
-            until: clock::monotonic() + TOTAL,
+            until: clock::monotonic_now() + TOTAL,
         }
     }
 
     /// Returns the result of a topic that the user skipped.
-    pub(crate) fn left_out(&self, topic: &str) -> Option<Check> {
+    pub(crate) fn skipped_topic(&self, topic: &str) -> Option<Check> {
         let why = "skipped on request";
         self.skip
             .contains(topic)
@@ -57,30 +57,34 @@ impl DoctorRun {
     }
 
     /// Runs an immediate check.
-    pub(crate) fn at_once(&self, topic: &str, check: impl FnOnce() -> Check) -> Check {
-        self.left_out(topic).unwrap_or_else(check)
+    pub(crate) fn check_now(&self, topic: &str, check: impl FnOnce() -> Check) -> Check {
+        self.skipped_topic(topic).unwrap_or_else(check)
     }
 
     /// Runs a check within its time limit.
-    pub(crate) async fn check(&self, topic: &str, check: impl Future<Output = Check>) -> Check {
-        if let Some(left_out) = self.left_out(topic) {
+    pub(crate) async fn check_within_limit(
+        &self,
+        topic: &str,
+        check: impl Future<Output = Check>,
+    ) -> Check {
+        if let Some(left_out) = self.skipped_topic(topic) {
             return left_out;
         }
         match self.within(check).await {
             Some(check) => check,
-            None => self.late(topic),
+            None => self.timed_out(topic),
         }
     }
 
     /// Runs work within the time limit, or returns `None` on a timeout.
     pub(crate) async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let left = self.until.duration_since(clock::monotonic());
+        let left = self.until.duration_since(clock::monotonic_now());
         timeout(LIMIT.min(left), work).await.ok()
     }
 
     /// Reports a check that timed out.
-    pub(crate) fn late(&self, name: &str) -> Check {
-        if clock::monotonic() >= self.until {
+    pub(crate) fn timed_out(&self, name: &str) -> Check {
+        if clock::monotonic_now() >= self.until {
             let why = format!(
                 "the time limit of {} s for all checks was reached",
                 TOTAL.as_secs()

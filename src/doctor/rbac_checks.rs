@@ -12,7 +12,7 @@ use crate::doctor::codes::DoctorCode;
 use crate::doctor::options::{DoctorRun, LIMIT};
 use crate::doctor::report::Check;
 use crate::host::text;
-use crate::kubernetes::rbac::{RbacRule, needed};
+use crate::kubernetes::rbac::{RbacRule, needed_rules};
 use crate::model::cluster::Cluster;
 
 /// Access reviews in parallel.
@@ -27,15 +27,19 @@ enum AccessAnswer {
 }
 
 /// Checks all permissions.
-pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRun) -> Check {
-    if let Some(left_out) = scope.left_out("rights") {
+pub(super) async fn check_permissions(
+    client: &Client,
+    cluster: &Cluster,
+    scope: &DoctorRun,
+) -> Check {
+    if let Some(left_out) = scope.skipped_topic("rights") {
         return left_out;
     }
-    let rights = needed(cluster);
+    let rights = needed_rules(cluster);
     let reviews = rights.iter().map(|right| async move {
         let mut answers = Vec::with_capacity(right.verbs.len());
         for verb in right.verbs {
-            let answer = scope.within(ask(client, right, verb)).await;
+            let answer = scope.within(review_access(client, right, verb)).await;
             answers.push((
                 *verb,
                 answer.unwrap_or_else(|| {
@@ -48,16 +52,18 @@ pub(super) async fn examine(client: &Client, cluster: &Cluster, scope: &DoctorRu
     let reviews = stream::iter(reviews).buffered(AT_ONCE);
     let reviews: Vec<(&RbacRule<'_>, Vec<(&str, AccessAnswer)>)> = reviews.collect().await;
     let count: usize = reviews.iter().map(|(_, answers)| answers.len()).sum();
-    let lacks = reviews.iter().filter_map(|(right, it)| lack(right, it));
+    let lacks = reviews
+        .iter()
+        .filter_map(|(right, it)| missing_permission(right, it));
     let lacks = lacks.collect();
     let mode = cluster.mode.as_str();
     let finding = format!("checked {count} that mode = \"{mode}\" needs");
-    Check::of("rights", &finding, lacks)
+    Check::from_parts("rights", &finding, lacks)
 }
 
 /// Reports the missing verbs of a permission, if any.
-fn lack(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) -> Option<Check> {
-    let resource = right.what();
+fn missing_permission(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) -> Option<Check> {
+    let resource = right.describe_resource();
     let silent = answers.iter().find_map(|(verb, answer)| match answer {
         AccessAnswer::Silent(why) => Some(format!("cannot check {verb} {resource}: {why}")),
         _ => None,
@@ -76,10 +82,10 @@ fn lack(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) -> Option<Check>
     let name = format!("{verbs} {resource}");
     let fix = format!(
         "add to the {}: {}",
-        right.role.object(),
-        right.rule(&denied)
+        right.role.granting_object(),
+        right.rule_for_verbs(&denied)
     );
-    let (option, turned_off) = match right.purpose.option() {
+    let (option, turned_off) = match right.purpose.setting_name() {
         Some(option) => (format!(", for {option}"), right.purpose.can_be_missed()),
         None => (String::new(), false),
     };
@@ -92,7 +98,7 @@ fn lack(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) -> Option<Check>
 }
 
 /// Checks one verb.
-async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer {
+async fn review_access(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer {
     let spec = if right.resource.starts_with('/') {
         SelfSubjectAccessReviewSpec {
             non_resource_attributes: Some(NonResourceAttributes {
@@ -129,7 +135,7 @@ async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer 
             AccessAnswer::Allowed
         }
         Ok(_) => AccessAnswer::Denied,
-        Err(error) => AccessAnswer::Silent(text::chain(&error)),
+        Err(error) => AccessAnswer::Silent(text::error_chain(&error)),
     }
 }
 

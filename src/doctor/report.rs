@@ -42,7 +42,7 @@ impl CheckStatus {
     }
 
     /// The exit code if this is the worst status. Checks skipped by the user do not count.
-    fn code(self) -> u8 {
+    fn exit_code(self) -> u8 {
         match self {
             Self::Ok | Self::LeftOut => 0,
             Self::Warning => 2,
@@ -78,9 +78,9 @@ pub(crate) struct Check {
 impl Check {
     fn leaf(name: &str, state: CheckStatus, finding: &str, fix: Option<&str>) -> Self {
         Self {
-            name: text::bounded(name),
+            name: text::bounded_line(name),
             state,
-            said: text::bounded(finding),
+            said: text::bounded_line(finding),
             code: None,
             fix: fix.map(|text: &str| -> String {
                 text.chars()
@@ -99,15 +99,15 @@ impl Check {
 
     /// A warning. `what` is the name of the check and the code.
     pub(crate) fn warning(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
-        Self::leaf(name_and_code.0, CheckStatus::Warning, why, Some(fix)).by(name_and_code.1)
+        Self::leaf(name_and_code.0, CheckStatus::Warning, why, Some(fix)).with_code(name_and_code.1)
     }
 
     /// A failure. `what` is the name of the check and the code.
     pub(crate) fn failed(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
-        Self::leaf(name_and_code.0, CheckStatus::Failed, why, Some(fix)).by(name_and_code.1)
+        Self::leaf(name_and_code.0, CheckStatus::Failed, why, Some(fix)).with_code(name_and_code.1)
     }
 
-    fn by(self, code: &'static str) -> Self {
+    fn with_code(self, code: &'static str) -> Self {
         Self {
             code: Some(code),
             ..self
@@ -125,7 +125,7 @@ impl Check {
     }
 
     /// A group of checks with the status of its worst part.
-    pub(crate) fn of(name: &str, finding: &str, parts: Vec<Self>) -> Self {
+    pub(crate) fn from_parts(name: &str, finding: &str, parts: Vec<Self>) -> Self {
         let worst = parts.iter().map(|part| part.state).max();
         Self {
             parts,
@@ -138,16 +138,16 @@ impl Check {
         self.state == CheckStatus::Failed
     }
 
-    fn count(&self, counts: &mut BTreeMap<&'static str, usize>) {
+    fn count_into(&self, counts: &mut BTreeMap<&'static str, usize>) {
         if self.parts.is_empty() {
             *counts.entry(self.state.as_str()).or_default() += 1;
         }
         for part in &self.parts {
-            part.count(counts);
+            part.count_into(counts);
         }
     }
 
-    fn write(&self, out: &mut String, depth: usize, colour: bool) {
+    fn write_to(&self, out: &mut String, depth: usize, colour: bool) {
         let indent = "  ".repeat(depth);
         let status = format!("[{}]", self.state.as_str());
         let gap = " ".repeat(10_usize.saturating_sub(status.len()));
@@ -168,12 +168,12 @@ impl Check {
             out.push_str(&format!("{indent}          fix: {fix}\n"));
         }
         for part in &self.parts {
-            part.write(out, depth + 1, colour);
+            part.write_to(out, depth + 1, colour);
         }
     }
 
-    fn json(&self) -> Value {
-        let parts: Vec<Value> = self.parts.iter().map(Self::json).collect();
+    fn to_json(&self) -> Value {
+        let parts: Vec<Value> = self.parts.iter().map(Self::to_json).collect();
         json!({
             "name": self.name,
             "state": self.state.as_str(),
@@ -190,27 +190,31 @@ impl Check {
 pub(crate) struct DoctorReport(pub(crate) Vec<Check>);
 
 impl DoctorReport {
-    fn state(&self) -> CheckStatus {
+    fn worst_status(&self) -> CheckStatus {
         let states = self.0.iter().map(|check| check.state);
         states.max().unwrap_or(CheckStatus::Ok)
     }
 
     /// The exit code: that of the worst check.
-    pub(crate) fn code(&self) -> u8 {
-        self.state().code()
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.worst_status().exit_code()
     }
 
-    fn counts(&self) -> BTreeMap<&'static str, usize> {
+    fn status_counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
-        self.0.iter().for_each(|check| check.count(&mut counts));
+        self.0
+            .iter()
+            .for_each(|check| check.count_into(&mut counts));
         counts
     }
 
     /// Renders text.
-    pub(crate) fn text(&self, colour: bool) -> String {
+    pub(crate) fn render_text(&self, colour: bool) -> String {
         let mut out = String::new();
-        self.0.iter().for_each(|it| it.write(&mut out, 0, colour));
-        let counts = self.counts();
+        self.0
+            .iter()
+            .for_each(|it| it.write_to(&mut out, 0, colour));
+        let counts = self.status_counts();
         let all = [
             CheckStatus::Ok,
             CheckStatus::Skipped,
@@ -227,12 +231,12 @@ impl DoctorReport {
     }
 
     /// Renders JSON.
-    pub(crate) fn json(&self) -> Value {
-        let checks: Vec<Value> = self.0.iter().map(Check::json).collect();
+    pub(crate) fn to_json(&self) -> Value {
+        let checks: Vec<Value> = self.0.iter().map(Check::to_json).collect();
         json!({
             "format_version": "1.0",
-            "state": self.state().as_str(),
-            "counts": self.counts(),
+            "state": self.worst_status().as_str(),
+            "counts": self.status_counts(),
             "checks": checks,
         })
     }
@@ -250,7 +254,7 @@ mod tests {
         ];
         DoctorReport(vec![
             Check::ok("host", ""),
-            Check::of("cluster", "", parts),
+            Check::from_parts("cluster", "", parts),
             Check::left_out("aws", "as asked"),
         ])
     }
@@ -258,14 +262,17 @@ mod tests {
     #[test]
     fn a_tree_is_as_well_as_its_worst_check() {
         let mut report = report();
-        assert_eq!(report.code(), 2);
+        assert_eq!(report.exit_code(), 2);
         report
             .0
             .push(Check::failed(("d", "gone"), "it is gone", "bring it"));
-        assert_eq!(report.code(), 4);
-        assert_eq!(DoctorReport(vec![Check::skipped("e", "x", None)]).code(), 3);
-        assert_eq!(DoctorReport(vec![Check::left_out("e", "x")]).code(), 0);
-        assert_eq!(DoctorReport(Vec::new()).code(), 0);
+        assert_eq!(report.exit_code(), 4);
+        assert_eq!(
+            DoctorReport(vec![Check::skipped("e", "x", None)]).exit_code(),
+            3
+        );
+        assert_eq!(DoctorReport(vec![Check::left_out("e", "x")]).exit_code(), 0);
+        assert_eq!(DoctorReport(Vec::new()).exit_code(), 0);
     }
 
     #[test]
@@ -279,17 +286,17 @@ mod tests {
                       [skipped] aws: as asked\n\
                       \n\
                       Doctor: 2 ok, 2 skipped, 1 warning, 0 failed.\n";
-        assert_eq!(report().text(false), expect);
+        assert_eq!(report().render_text(false), expect);
         assert!(
             report()
-                .text(true)
+                .render_text(true)
                 .contains("\u{1b}[1;33m[warning]\u{1b}[0m b")
         );
     }
 
     #[test]
     fn json_has_the_same_tree() {
-        let value = report().json();
+        let value = report().to_json();
         assert_eq!(value["state"], "warning");
         assert_eq!(value["counts"]["skipped"], 2);
         let fix = &value["checks"][1]["checks"][1]["fix"];

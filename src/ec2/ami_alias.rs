@@ -55,7 +55,7 @@ const AL2_ENDS: u32 = 33;
 const WINDOWS_2025_BEGINS: u32 = 35;
 
 /// The parameters of an alias for a cluster of this version (`1.33`, or a minor version with `+`).
-pub fn parameters(
+pub fn ssm_parameters(
     family: AmiFamily,
     version: &str,
     kubernetes: &str,
@@ -97,7 +97,7 @@ fn major_minor(kubernetes: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor))
 }
 
-fn parameter(path: String, variants: &[Variant]) -> SsmParameter {
+fn ssm_parameter(path: String, variants: &[Variant]) -> SsmParameter {
     SsmParameter {
         path,
         variants: variants.to_vec(),
@@ -126,7 +126,7 @@ fn al2(k: &str, version: &str) -> Vec<SsmParameter> {
                 pinned => format!("{name}-{k}-{pinned}"),
             };
             let path = format!("/aws/service/eks/optimized-ami/{k}/{kind}/{image}/image_id");
-            parameter(path, variants)
+            ssm_parameter(path, variants)
         })
         .collect()
 }
@@ -147,7 +147,7 @@ fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
                 pinned => format!("amazon-eks-node-al2023-{arch}-{kind}-{k}-{pinned}"),
             };
             let prefix = format!("/aws/service/eks/optimized-ami/{k}/amazon-linux-2023");
-            parameter(
+            ssm_parameter(
                 format!("{prefix}/{arch}/{kind}/{image}/image_id"),
                 &[variant],
             )
@@ -169,7 +169,7 @@ fn bottlerocket(k: &str, version: &str) -> Vec<SsmParameter> {
         .map(|(kind, arch, variants)| {
             let path =
                 format!("/aws/service/bottlerocket/aws-k8s-{k}{kind}/{arch}/{version}/image_id");
-            parameter(path, variants)
+            ssm_parameter(path, variants)
         })
         .collect()
 }
@@ -185,12 +185,15 @@ fn windows(
     let year = family.as_str().trim_start_matches("windows");
     let prefix = "/aws/service/ami-windows-latest";
     let name = format!("Windows_Server-{year}-English-Core-EKS_Optimized-{k}");
-    Ok(vec![parameter(format!("{prefix}/{name}/image_id"), &[])])
+    Ok(vec![ssm_parameter(
+        format!("{prefix}/{name}/image_id"),
+        &[],
+    )])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{UnsupportedAlias, parameters};
+    use super::{UnsupportedAlias, ssm_parameters};
     use crate::model::node_class::image::AmiFamily;
     use crate::model::node_class::resolved::Variant;
 
@@ -292,7 +295,7 @@ mod tests {
     #[test]
     fn an_alias_stands_for_these_parameters() {
         for (family, version, kubernetes, expect) in rows() {
-            let all = parameters(family, version, kubernetes).expect("supported");
+            let all = ssm_parameters(family, version, kubernetes).expect("supported");
             let texts = all.iter().map(|own| {
                 let variants = own.variants.iter().map(|own| match own {
                     Variant::Standard => "S",
@@ -305,13 +308,13 @@ mod tests {
             let pinned = version != "latest";
             assert!(all.iter().all(|own| own.is_mutable() != pinned), "{all:?}");
         }
-        let pinned = parameters(AmiFamily::Al2023, "v20250601", "1.33").expect("supported");
+        let pinned = ssm_parameters(AmiFamily::Al2023, "v20250601", "1.33").expect("supported");
         let path = "1.33/amazon-linux-2023/arm64/nvidia/\
             amazon-eks-node-al2023-arm64-nvidia-1.33-v20250601/image_id";
         assert_eq!(pinned[4].path, format!("{EKS}{path}"));
         // Versions of Bottlerocket may be written with a `v`, and without.
         let [with, without] = ["v1.46.0", "1.46.0"]
-            .map(|version| parameters(AmiFamily::Bottlerocket, version, "1.33"));
+            .map(|version| ssm_parameters(AmiFamily::Bottlerocket, version, "1.33"));
         assert_eq!(with, without);
     }
 
@@ -344,11 +347,11 @@ mod tests {
         ];
         for (family, version, kubernetes, expect) in cases {
             let why: UnsupportedAlias =
-                parameters(family, version, kubernetes).expect_err("unsupported");
+                ssm_parameters(family, version, kubernetes).expect_err("unsupported");
             assert!(why.to_string().contains(expect), "{why}");
         }
         for (family, kubernetes) in [(AmiFamily::Al2, "1.32"), (AmiFamily::Windows2025, "1.35")] {
-            assert!(parameters(family, "latest", kubernetes).is_ok());
+            assert!(ssm_parameters(family, "latest", kubernetes).is_ok());
         }
     }
 }

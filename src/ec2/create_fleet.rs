@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::bootstrap::BootstrapError;
 use crate::catalog::Catalog;
 use crate::ec2::launch_template::{
-    LaunchTemplate, RenderedUserData, TemplateTarget, Variation, template,
+    LaunchTemplate, RenderedUserData, TemplateTarget, Variation, build_template,
 };
 use crate::ec2::subnet_capacity::{ReservedAddresses, Subnets};
 use crate::engine::command::{CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind};
@@ -131,7 +131,7 @@ impl FleetRequest {
     }
 
     /// Returns the alternative of a type in a zone.
-    pub fn find(&self, instance_type: &str, zone: &str) -> Option<&Override> {
+    pub fn override_for(&self, instance_type: &str, zone: &str) -> Option<&Override> {
         self.overrides().find(|candidate| {
             candidate.offering.instance_type.as_str() == instance_type
                 && candidate.offering.zone.as_str() == zone
@@ -160,7 +160,7 @@ pub struct FleetRequestInput<'a> {
 }
 
 /// The result of a launch that cannot be requested.
-fn invalid(text: impl Into<String>) -> Box<CommandResult> {
+fn invalid_launch(text: impl Into<String>) -> Box<CommandResult> {
     Box::new(CommandResult::Failed {
         kind: FailureKind::Invalid,
         text: text.into(),
@@ -187,7 +187,7 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Purchase option.
-    fn target(&self) -> TargetCapacityType {
+    fn purchase_option(&self) -> TargetCapacityType {
         match (self.key.capacity_type, self.reservation) {
             (CapacityType::Spot, _) => TargetCapacityType::Spot,
             (_, Some(reservation)) if reservation.kind == ReservationKind::CapacityBlock => {
@@ -203,24 +203,26 @@ impl Wanted<'_> {
 
 impl<'a> FleetRequestInput<'a> {
     /// Returns the request, or the result of the launch if nothing can be requested.
-    pub fn request(
+    pub fn build_request(
         &self,
         subnets: &mut Subnets,
         render: &mut Render<'_>,
         now: Timestamp,
     ) -> Result<FleetRequest, Box<CommandResult>> {
-        if let Some(unmet) = self.resolved.unmet() {
+        if let Some(unmet) = self.resolved.first_unmet() {
             let (kind, class) = (unmet.kind.as_str(), &self.class.name);
             let text = format!("node class {class} is not ready: {kind}: {}", unmet.message);
-            return Err(invalid(text));
+            return Err(invalid_launch(text));
         }
         if self.launch.claim.id.as_str().len() > TOKEN_MAX {
-            return Err(invalid(format!("a claim's id is at most {TOKEN_MAX} long")));
+            return Err(invalid_launch(format!(
+                "a claim's id is at most {TOKEN_MAX} long"
+            )));
         }
         let Some(cheapest) = self.launch.offerings.first() else {
-            return Err(invalid("the launch contains no offering"));
+            return Err(invalid_launch("the launch contains no offering"));
         };
-        let (mut wanted, refused) = self.wanted(subnets, now);
+        let (mut wanted, refused) = self.requestable_offerings(subnets, now);
         // Bare metal and device types do not replace ordinary types (spec §5.2, 5), unless the pool
         // requires a variety of types (spec §10, 54).
         if !self.launch.varied && !self.is_exotic(&cheapest.instance_type) {
@@ -236,15 +238,15 @@ impl<'a> FleetRequestInput<'a> {
         let Some(first) = wanted.first() else {
             return Err(Box::new(CommandResult::LaunchRefused(refused)));
         };
-        let target = first.target();
+        let target = first.purchase_option();
         let configs = self
-            .configs(&wanted, render)
-            .map_err(|error| invalid(error.to_string()))?;
-        let taken = take(&wanted, self.resolved, subnets);
+            .template_configs(&wanted, render)
+            .map_err(|error| invalid_launch(error.to_string()))?;
+        let taken = reserve_addresses(&wanted, self.resolved, subnets);
         Ok(FleetRequest {
             token: self.launch.claim.id.to_string(),
             target,
-            strategy: self.strategy(target),
+            strategy: self.allocation_strategy(target),
             configs,
             // It describes everything that the pool requires (spec §10, 101).
             context: self.class.context.clone().filter(|_| !self.launch.relaxed),
@@ -258,13 +260,17 @@ impl<'a> FleetRequestInput<'a> {
     fn is_exotic(&self, name: &TypeName) -> bool {
         let instance_type = self.catalog.get(name.as_str());
         let [size, gpus, accelerators] = [INSTANCE_SIZE, GPU_COUNT, ACCELERATOR_COUNT]
-            .map(|key| instance_type?.requirements.get(key)?.any());
+            .map(|key| instance_type?.requirements.get(key)?.any_value());
         let is_metal = size.is_some_and(|size| size.starts_with("metal"));
         is_metal || gpus.is_some() || accelerators.is_some()
     }
 
     /// Splits the offerings into those that can be requested, in order, and those that cannot.
-    fn wanted(&self, subnets: &Subnets, now: Timestamp) -> (Vec<Wanted<'a>>, Vec<OfferingRefusal>) {
+    fn requestable_offerings(
+        &self,
+        subnets: &Subnets,
+        now: Timestamp,
+    ) -> (Vec<Wanted<'a>>, Vec<OfferingRefusal>) {
         let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
         let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
         for key in self.launch.to_buy() {
@@ -277,8 +283,8 @@ impl<'a> FleetRequestInput<'a> {
                 }
             };
             // One call uses one kind of reservation.
-            let first = wanted.first().map(Wanted::target);
-            let same = first.is_none_or(|first| first == candidate.target());
+            let first = wanted.first().map(Wanted::purchase_option);
+            let same = first.is_none_or(|first| first == candidate.purchase_option());
             if same && seen.insert((&key.instance_type, &key.zone)) {
                 wanted.push(candidate);
             }
@@ -297,7 +303,7 @@ impl<'a> FleetRequestInput<'a> {
         let image = image.and_then(|id| self.resolved.images.iter().find(|image| image.id == *id));
         let all = self.catalog.reservations();
         let reservation = key.reservation.as_deref().map(|id| all.get(id));
-        let subnet = subnets.choose(&self.resolved.subnets, &key.zone, now);
+        let subnet = subnets.choose_subnet(&self.resolved.subnets, &key.zone, now);
         Ok(Wanted {
             key,
             instance_type: instance_type.ok_or(RefusalKind::Unsupported)?,
@@ -312,20 +318,20 @@ impl<'a> FleetRequestInput<'a> {
 
     /// Groups alternatives by template. Equal templates are merged, because EC2 rejects duplicates
     /// (spec §10, 61).
-    fn configs(
+    fn template_configs(
         &self,
         wanted: &[Wanted<'_>],
         render: &mut Render<'_>,
     ) -> Result<Vec<LaunchTemplateConfig>, BootstrapError> {
         let mut names: BTreeMap<TemplateGroup, String> = BTreeMap::new();
         let mut configs: Vec<(String, LaunchTemplateConfig)> = Vec::new();
-        let priorities = self.priorities(wanted);
+        let priorities = self.offering_priorities(wanted);
         for (candidate, priority) in wanted.iter().zip(priorities) {
-            let group = self.group(candidate);
+            let group = self.template_group(candidate);
             let name = match names.get(&group) {
                 Some(name) => name.clone(),
                 None => {
-                    let template = self.template(candidate, &group, render)?;
+                    let template = self.launch_template(candidate, &group, render)?;
                     let name = template.name();
                     let exists = configs.iter().any(|(other, _)| *other == name);
                     if !exists && configs.len() < TEMPLATES_MAX {
@@ -353,7 +359,7 @@ impl<'a> FleetRequestInput<'a> {
         Ok(configs.into_iter().map(|(_, config)| config).collect())
     }
 
-    fn group(&self, candidate: &Wanted<'_>) -> TemplateGroup {
+    fn template_group(&self, candidate: &Wanted<'_>) -> TemplateGroup {
         let efas = candidate.instance_type.capacity.get(EFA);
         let requested = self.launch.devices.contains(EFA);
         let reserved = candidate.key.reservation.as_ref();
@@ -365,7 +371,7 @@ impl<'a> FleetRequestInput<'a> {
         }
     }
 
-    fn template(
+    fn launch_template(
         &self,
         candidate: &Wanted<'_>,
         group: &TemplateGroup,
@@ -390,12 +396,17 @@ impl<'a> FleetRequestInput<'a> {
             partition,
             tags,
         };
-        Ok(template(self.class, self.resolved, self.site, variation))
+        Ok(build_template(
+            self.class,
+            self.resolved,
+            self.site,
+            variation,
+        ))
     }
 
     /// Priorities from zero in the order of the launch. Zones with the same price of a type have
     /// equal priority, so that a burst is spread.
-    fn priorities(&self, wanted: &[Wanted<'_>]) -> Vec<f64> {
+    fn offering_priorities(&self, wanted: &[Wanted<'_>]) -> Vec<f64> {
         let mut rank = 0_u32;
         let mut before: Option<(&TypeName, Option<Price>)> = None;
         let mut all = Vec::with_capacity(wanted.len());
@@ -414,7 +425,7 @@ impl<'a> FleetRequestInput<'a> {
         all
     }
 
-    fn strategy(&self, target: TargetCapacityType) -> Option<AllocationStrategy> {
+    fn allocation_strategy(&self, target: TargetCapacityType) -> Option<AllocationStrategy> {
         match target {
             TargetCapacityType::Spot if self.launch.overlaid => {
                 Some(AllocationStrategy::CapacityOptimizedPrioritized)
@@ -427,7 +438,7 @@ impl<'a> FleetRequestInput<'a> {
 }
 
 /// Reserves addresses in every offered subnet: the minimum that any of its types may use.
-fn take(
+fn reserve_addresses(
     wanted: &[Wanted<'_>],
     resolved: &ResolvedNodeClass,
     subnets: &mut Subnets,
@@ -442,7 +453,7 @@ fn take(
     for subnet in &resolved.subnets {
         if let Some(pods) = pods_per_subnet.get(subnet.id.as_str()) {
             let addresses = u32::try_from(*pods).unwrap_or(0);
-            subnets.take(subnet, addresses, &mut taken);
+            subnets.reserve_addresses(subnet, addresses, &mut taken);
         }
     }
     taken

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::ec2::errors::{ErrorClass, failure};
+use crate::ec2::errors::{ErrorClass, classify_error};
 use crate::engine::command::Launch;
 use crate::model::cluster::Cluster;
 use crate::model::id::{TypeName, Zone};
@@ -36,18 +36,18 @@ pub enum DryRunResult {
 
 /// The offerings for the dry runs of a class for one of its pools: the cheapest on demand, with
 /// distinct types and, if possible, distinct zones.
-pub fn offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
+pub fn dry_run_offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
     let allowed_zones = pool.requirements.get(ZONE);
     let types = catalog.types().filter(|instance_type| {
         let requirements = &instance_type.requirements;
-        requirements.intersects(&pool.requirements).is_ok()
+        requirements.check_intersection(&pool.requirements).is_ok()
     });
     let mut all = Vec::new();
     for instance_type in types {
         let on_demand = instance_type.offerings.iter().filter(|offering| {
             offering.available
                 && offering.capacity_type == CapacityType::OnDemand
-                && allowed_zones.is_none_or(|zones| zones.has(offering.zone.as_str()))
+                && allowed_zones.is_none_or(|zones| zones.allows_value(offering.zone.as_str()))
         });
         all.extend(on_demand.map(|offering| (offering.price, offering.key(&instance_type.name))));
     }
@@ -70,7 +70,7 @@ pub fn offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
 }
 
 /// The launch of a dry run. The same arguments return the same launch, and so the same template.
-pub fn launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
+pub fn dry_run_launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
     let (name, epoch) = ("dry-run", Timestamp::UNIX_EPOCH);
     let record = record_in(cluster, pool, name, epoch, name, name);
     let mut taints = pool.taints.clone();
@@ -90,8 +90,13 @@ pub fn launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
 
 /// Converts the error of a dry run, which always returns an error. `operation`, `code`, `message`
 /// and `status` are as in [`failure`].
-pub fn verdict(operation: &str, code: &str, message: &str, status: Option<u16>) -> DryRunResult {
-    let failure = failure(operation, code, message, status);
+pub fn dry_run_result(
+    operation: &str,
+    code: &str,
+    message: &str,
+    status: Option<u16>,
+) -> DryRunResult {
+    let failure = classify_error(operation, code, message, status);
     let cause = match failure.sort {
         ErrorClass::DryRun => return DryRunResult::Passed,
         ErrorClass::Denied => Cause::Denied,

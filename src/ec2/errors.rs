@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ec2::create_fleet::FleetRequest;
-use crate::ec2::iam_policy::{TAGGING, statement};
+use crate::ec2::iam_policy::{TAGGING, granting_statement};
 use crate::engine::command::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 use crate::model::instance::OfferingKey;
 
@@ -53,7 +53,7 @@ pub struct AwsFailure {
 
 impl AwsFailure {
     /// Converts it to a failure kind.
-    pub fn kind(&self) -> FailureKind {
+    pub fn failure_kind(&self) -> FailureKind {
         match self.sort {
             ErrorClass::Throttled => FailureKind::Throttled,
             ErrorClass::Denied => FailureKind::Denied,
@@ -67,9 +67,9 @@ impl AwsFailure {
     }
 
     /// Converts it to a result.
-    pub fn answer(&self) -> CommandResult {
+    pub fn command_result(&self) -> CommandResult {
         CommandResult::Failed {
-            kind: self.kind(),
+            kind: self.failure_kind(),
             text: self.text.clone(),
         }
     }
@@ -125,20 +125,25 @@ const FAULTS: [&str; 6] = [
 
 /// Classifies the error of a call. `operation` is the IAM action it needs. `status` is the HTTP
 /// status. A call without response has neither code nor status.
-pub fn failure(operation: &str, code: &str, message: &str, status: Option<u16>) -> AwsFailure {
+pub fn classify_error(
+    operation: &str,
+    code: &str,
+    message: &str,
+    status: Option<u16>,
+) -> AwsFailure {
     let code = code.strip_prefix("Client.").unwrap_or(code);
     let code = code.strip_prefix("Server.").unwrap_or(code);
-    let sort = sort(code, message, status);
+    let sort = error_class(code, message, status);
     let (action, text) = match sort {
-        ErrorClass::Denied => denied(operation, code, message),
+        ErrorClass::Denied => describe_denial(operation, code, message),
         _ => {
-            let advice = advice(code, message).map(|text| format!(" ({text})"));
+            let advice = advice_for(code, message).map(|text| format!(" ({text})"));
             let advice = advice.unwrap_or_default();
             let problem = match (code, message) {
                 ("", "") => "no response".to_owned(),
-                ("", message) => bounded(message),
+                ("", message) => bounded_message(message),
                 (code, "") => code.to_owned(),
-                (code, message) => format!("{code}: {}", bounded(message)),
+                (code, message) => format!("{code}: {}", bounded_message(message)),
             };
             (None, format!("{operation}: {problem}{advice}"))
         }
@@ -146,7 +151,7 @@ pub fn failure(operation: &str, code: &str, message: &str, status: Option<u16>) 
     AwsFailure { sort, action, text }
 }
 
-fn sort(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
+fn error_class(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
     match code {
         "InvalidLaunchTemplateName.NotFoundException" => ErrorClass::TemplateGone,
         "IdempotentParameterMismatch" | "IdempotentInstanceTerminated" => ErrorClass::TokenReused,
@@ -169,11 +174,11 @@ fn sort(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
 }
 
 /// Describes the missing permission, and what grants it.
-fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String) {
+fn describe_denial(operation: &str, code: &str, message: &str) -> (Option<String>, String) {
     let action_named =
-        between(message, "to perform: ", &[' ', ',', ';']).filter(|name| name.contains(':'));
+        text_between(message, "to perform: ", &[' ', ',', ';']).filter(|name| name.contains(':'));
     let action = action_named.unwrap_or(operation).trim_end_matches('.');
-    let arn = between(message, "on resource: ", &[' ', ',', ';']).unwrap_or("");
+    let arn = text_between(message, "on resource: ", &[' ', ',', ';']).unwrap_or("");
     let is_known = matches!(
         code,
         "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" | "AuthorizationError"
@@ -184,7 +189,7 @@ fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String
         return (Some(action.to_owned()), text);
     }
     if !is_known {
-        let text = format!("{operation}: {code}: {}", bounded(message));
+        let text = format!("{operation}: {code}: {}", bounded_message(message));
         return (None, text);
     }
     let on = match arn {
@@ -202,7 +207,7 @@ fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String
     } else {
         let granted = match operation {
             "ec2:CreateTags" => Some(TAGGING),
-            _ => statement(action, arn),
+            _ => granting_statement(action, arn),
         };
         match granted {
             Some(sid) => format!("granted by statement {sid} of the shipped policy"),
@@ -214,7 +219,7 @@ fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String
 }
 
 /// Advice for errors with unclear messages. Source: spec/aws.md §5.9, reasons.
-fn advice(code: &str, message: &str) -> Option<&'static str> {
+fn advice_for(code: &str, message: &str) -> Option<&'static str> {
     Some(match code {
         _ if message.contains("belong to different networks") => {
             "security groups and subnets must belong to the same VPC"
@@ -239,14 +244,14 @@ fn advice(code: &str, message: &str) -> Option<&'static str> {
     })
 }
 
-fn between<'m>(text: &'m str, before: &str, ends: &[char]) -> Option<&'m str> {
+fn text_between<'m>(text: &'m str, before: &str, ends: &[char]) -> Option<&'m str> {
     let (_, rest) = text.split_once(before)?;
     let rest = rest.split(ends).next()?;
     (!rest.is_empty()).then_some(rest)
 }
 
 /// Truncates a message and removes the part encoded for `DecodeAuthorizationMessage`.
-fn bounded(message: &str) -> String {
+fn bounded_message(message: &str) -> String {
     let plain = message
         .split(" Encoded authorization failure message")
         .next();
@@ -299,7 +304,7 @@ pub struct FleetOutcome {
 }
 
 /// The refusal of offerings in an error. `None` if it contains none.
-fn refused(code: &str, message: &str, in_group: bool) -> Option<RefusalKind> {
+fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind> {
     Some(match code {
         _ if message.contains(SPREAD_LIMIT) => RefusalKind::PlacementExceeded,
         // A placement group restricts capacity. Other launches may succeed with the same offering.
@@ -330,7 +335,7 @@ fn refused(code: &str, message: &str, in_group: bool) -> Option<RefusalKind> {
 impl FleetOutcome {
     /// Classifies the errors of a response. Errors may accompany an instance and count the same
     /// (spec §10, 71).
-    pub fn of(request: &FleetRequest, errors: &[FleetError]) -> Self {
+    pub fn from_errors(request: &FleetRequest, errors: &[FleetError]) -> Self {
         let in_group = request
             .configs
             .iter()
@@ -342,7 +347,7 @@ impl FleetOutcome {
             .map(|refusal| (refusal.offering.clone(), refusal.kind))
             .collect();
         for error in errors {
-            outcome.take(request, error, in_group, &mut all);
+            outcome.add_error(request, error, in_group, &mut all);
         }
         outcome.refusals = all
             .into_iter()
@@ -351,7 +356,7 @@ impl FleetOutcome {
         outcome
     }
 
-    fn take(
+    fn add_error(
         &mut self,
         request: &FleetRequest,
         error: &FleetError,
@@ -359,10 +364,10 @@ impl FleetOutcome {
         all: &mut BTreeMap<OfferingKey, RefusalKind>,
     ) {
         let code = error.code.as_str();
-        let Some(kind) = refused(code, &error.message, in_group) else {
-            let failure = failure("ec2:CreateFleet", code, &error.message, None);
+        let Some(kind) = refusal_kind(code, &error.message, in_group) else {
+            let failure = classify_error("ec2:CreateFleet", code, &error.message, None);
             self.throttled |= failure.sort == ErrorClass::Throttled;
-            self.note(failure.text.clone());
+            self.add_note(failure.text.clone());
             self.failure.get_or_insert(failure);
             return;
         };
@@ -370,11 +375,11 @@ impl FleetOutcome {
             RefusalKind::NoAddress => self.exhausted.extend(error.subnet.clone()),
             RefusalKind::SpotDenied => {
                 self.spot_denied = true;
-                self.note(SPOT_ADVICE.to_owned());
+                self.add_note(SPOT_ADVICE.to_owned());
             }
             RefusalKind::LimitExceeded => {
-                let advice = advice(code, &error.message).unwrap_or(code);
-                self.note(advice.to_owned());
+                let advice = advice_for(code, &error.message).unwrap_or(code);
+                self.add_note(advice.to_owned());
             }
             _ => {}
         }
@@ -397,7 +402,7 @@ impl FleetOutcome {
         }
     }
 
-    fn note(&mut self, text: String) {
+    fn add_note(&mut self, text: String) {
         if self.notes.len() < NOTES_MAX && !self.notes.contains(&text) {
             self.notes.push(text);
         }
@@ -405,7 +410,7 @@ impl FleetOutcome {
 
     /// The result if nothing was launched. Missing capacity is a refusal. Other errors are a
     /// failure, unless some offerings were refused: a retry without them may succeed.
-    pub fn answer(&self) -> CommandResult {
+    pub fn command_result(&self) -> CommandResult {
         if !self.refusals.is_empty() {
             return CommandResult::LaunchRefused(self.refusals.clone());
         }

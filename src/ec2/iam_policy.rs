@@ -14,7 +14,7 @@ pub struct Statement {
     pub resources: &'static [&'static str],
 }
 
-const fn on(
+const fn statement_on(
     sid: &'static str,
     actions: &'static [&'static str],
     resources: &'static [&'static str],
@@ -26,8 +26,8 @@ const fn on(
     }
 }
 
-const fn any(sid: &'static str, actions: &'static [&'static str]) -> Statement {
-    on(sid, actions, &[])
+const fn statement_on_any(sid: &'static str, actions: &'static [&'static str]) -> Statement {
+    statement_on(sid, actions, &[])
 }
 
 /// Statement for tags on existing instances. Its ARN does not differ from the statement for
@@ -41,7 +41,7 @@ const LAUNCH: &[&str] = &["ec2:RunInstances", "ec2:CreateFleet"];
 
 /// All statements. The first match applies.
 pub const STATEMENTS: [Statement; 20] = [
-    on(
+    statement_on(
         "AllowScopedEC2InstanceAccessActions",
         LAUNCH,
         &[
@@ -53,27 +53,27 @@ pub const STATEMENTS: [Statement; 20] = [
             "placement-group/",
         ],
     ),
-    on(
+    statement_on(
         "AllowScopedEC2LaunchTemplateAccessActions",
         LAUNCH,
         &["launch-template/"],
     ),
-    any("AllowScopedEC2InstanceActionsWithTags", LAUNCH),
-    any(
+    statement_on_any("AllowScopedEC2InstanceActionsWithTags", LAUNCH),
+    statement_on_any(
         "AllowScopedEC2InstanceActionsWithTags",
         &["ec2:CreateLaunchTemplate"],
     ),
-    any("AllowScopedResourceCreationTagging", &["ec2:CreateTags"]),
-    any(TAGGING, &["ec2:CreateTags"]),
-    any(ADOPTION, &["ec2:CreateTags"]),
-    any("AllowScopedDeletion", &["ec2:TerminateInstances"]),
-    any("AllowScopedTemplateDeletion", &["ec2:DeleteLaunchTemplate"]),
-    any("AllowPassingInstanceRole", &["iam:PassRole"]),
-    any(
+    statement_on_any("AllowScopedResourceCreationTagging", &["ec2:CreateTags"]),
+    statement_on_any(TAGGING, &["ec2:CreateTags"]),
+    statement_on_any(ADOPTION, &["ec2:CreateTags"]),
+    statement_on_any("AllowScopedDeletion", &["ec2:TerminateInstances"]),
+    statement_on_any("AllowScopedTemplateDeletion", &["ec2:DeleteLaunchTemplate"]),
+    statement_on_any("AllowPassingInstanceRole", &["iam:PassRole"]),
+    statement_on_any(
         "AllowScopedInstanceProfileCreationActions",
         &["iam:CreateInstanceProfile", "iam:TagInstanceProfile"],
     ),
-    any(
+    statement_on_any(
         "AllowScopedInstanceProfileActions",
         &[
             "iam:AddRoleToInstanceProfile",
@@ -81,16 +81,16 @@ pub const STATEMENTS: [Statement; 20] = [
             "iam:DeleteInstanceProfile",
         ],
     ),
-    any(
+    statement_on_any(
         "AllowUnscopedInstanceProfileListAction",
         &["iam:ListInstanceProfiles"],
     ),
-    any(
+    statement_on_any(
         "AllowInstanceProfileReadActions",
         &["iam:GetInstanceProfile"],
     ),
-    any("AllowAPIServerEndpointDiscovery", &["eks:DescribeCluster"]),
-    any(
+    statement_on_any("AllowAPIServerEndpointDiscovery", &["eks:DescribeCluster"]),
+    statement_on_any(
         "AllowInterruptionQueueActions",
         &[
             "sqs:DeleteMessage",
@@ -99,11 +99,11 @@ pub const STATEMENTS: [Statement; 20] = [
             "sqs:ChangeMessageVisibility",
         ],
     ),
-    any(
+    statement_on_any(
         "AllowZonalShiftStatusReadOnly",
         &["arc-zonal-shift:GetManagedResource"],
     ),
-    any(
+    statement_on_any(
         "AllowRegionalReadActions",
         &[
             "ec2:DescribeCapacityReservations",
@@ -119,13 +119,13 @@ pub const STATEMENTS: [Statement; 20] = [
             "ec2:DescribeSubnets",
         ],
     ),
-    any("AllowSSMReadActions", &["ssm:GetParameter"]),
-    any("AllowPricingReadActions", &["pricing:GetProducts"]),
+    statement_on_any("AllowSSMReadActions", &["ssm:GetParameter"]),
+    statement_on_any("AllowPricingReadActions", &["pricing:GetProducts"]),
 ];
 
 /// Returns the statement that grants an action on a resource, given its ARN, or an empty string if
 /// unknown.
-pub fn statement(action: &str, arn: &str) -> Option<&'static str> {
+pub fn granting_statement(action: &str, arn: &str) -> Option<&'static str> {
     // arn:partition:service:region:account:type/id
     let resource = arn.splitn(6, ':').nth(5).unwrap_or("");
     STATEMENTS

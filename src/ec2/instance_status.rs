@@ -55,13 +55,13 @@ pub struct StatusRow {
 
 /// Problems of instances, by id. Failed checks take precedence over scheduled events. An instance
 /// may be in several listings.
-pub fn judge(
+pub fn instance_problems(
     rows: &[StatusRow],
     now: Timestamp,
 ) -> BTreeMap<InstanceId, (Interruption, Timestamp)> {
     let mut all = BTreeMap::new();
     for row in rows {
-        let Some(finding) = wrong(row, now) else {
+        let Some(finding) = row_problem(row, now) else {
             continue;
         };
         let worst = all.entry(row.instance.clone()).or_insert(finding);
@@ -72,7 +72,7 @@ pub fn judge(
     all
 }
 
-fn wrong(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
+fn row_problem(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
     if row.checks.iter().any(|check| {
         let long = check
             .since
@@ -93,7 +93,7 @@ fn wrong(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{Scheduled, StatusCheckDetail, StatusRow, judge};
+    use super::{Scheduled, StatusCheckDetail, StatusRow, instance_problems};
     use crate::engine::event::Interruption::{self, Failed, Maintenance};
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -166,7 +166,7 @@ mod tests {
                 checks,
                 events,
             };
-            let found = judge(std::slice::from_ref(&row), NOW);
+            let found = instance_problems(std::slice::from_ref(&row), NOW);
             let found = found.get("i-1").map(|own| own.0);
             assert_eq!(found, expect, "{row:?}");
         }
@@ -184,7 +184,7 @@ mod tests {
             row(vec![check(true, 300)], vec![]),
         ];
         for rows in [rows.clone(), [rows[1].clone(), rows[0].clone()]] {
-            let all = judge(&rows, NOW);
+            let all = instance_problems(&rows, NOW);
             assert_eq!(all.len(), 1);
             assert_eq!(all.get("i-1"), Some(&(Failed, NOW)));
         }

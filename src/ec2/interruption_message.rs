@@ -66,7 +66,7 @@ struct Envelope {
 }
 
 /// Parses a body received at `now`. Unknown kinds of events are not relevant for nodes.
-pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
+pub fn parse_message(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     if body.len() > BODY_MAX {
         return Err(Malformed::Long(body.len()));
     }
@@ -84,17 +84,17 @@ pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
             Interruption::Reservation
         }
         ("0", "aws.ec2", "EC2 Instance State-change Notification") => {
-            let state = text(&envelope.detail, "state").ok_or(Malformed::Lacks("state"))?;
+            let state = text_field(&envelope.detail, "state").ok_or(Malformed::Lacks("state"))?;
             let states = ["stopping", "stopped", "shutting-down", "terminated"];
             if !states.iter().any(|name| name.eq_ignore_ascii_case(state)) {
                 return Ok(Message::NoOp);
             }
             Interruption::Stopping
         }
-        ("0", "aws.health", "AWS Health Event") => return health(&envelope, now),
+        ("0", "aws.health", "AWS Health Event") => return parse_health_event(&envelope, now),
         _ => return Ok(Message::NoOp),
     };
-    let id = text(&envelope.detail, "instance-id").and_then(instance);
+    let id = text_field(&envelope.detail, "instance-id").and_then(parse_instance_id);
     let id = id.ok_or(Malformed::Lacks("instance-id"))?;
     let sent = envelope.time.unwrap_or(now);
     let warned = matches!(what, Interruption::Spot | Interruption::Reservation);
@@ -108,10 +108,10 @@ pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
 }
 
 /// Only instance maintenance is relevant in AWS Health events (spec §10, 94).
-fn health(envelope: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
+fn parse_health_event(envelope: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
     let detail = &envelope.detail;
-    if text(detail, "service") != Some("EC2")
-        || text(detail, "eventTypeCategory") != Some("scheduledChange")
+    if text_field(detail, "service") != Some("EC2")
+        || text_field(detail, "eventTypeCategory") != Some("scheduledChange")
     {
         return Ok(Message::NoOp);
     }
@@ -121,8 +121,8 @@ fn health(envelope: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
     let instances: Vec<InstanceId> = entities
         .ok_or(Malformed::Lacks("affectedEntities"))?
         .iter()
-        .filter_map(|entity| text(entity, "entityValue"))
-        .filter_map(instance)
+        .filter_map(|entity| text_field(entity, "entityValue"))
+        .filter_map(parse_instance_id)
         .take(INSTANCES_MAX)
         .collect();
     if instances.is_empty() {
@@ -137,12 +137,12 @@ fn health(envelope: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
     }))
 }
 
-fn text<'v>(object: &'v serde_json::Value, key: &str) -> Option<&'v str> {
+fn text_field<'v>(object: &'v serde_json::Value, key: &str) -> Option<&'v str> {
     object.get(key)?.as_str()
 }
 
 /// Returns whether it is an instance id: `i-` and letters or digits.
-fn instance(id: &str) -> Option<InstanceId> {
+fn parse_instance_id(id: &str) -> Option<InstanceId> {
     const LENGTH_MAX: usize = 64;
     let rest = id.strip_prefix("i-")?;
     let plain = rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -154,7 +154,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
     use serde_json::{Value, json};
 
-    use super::{BODY_MAX, Malformed, Message, read};
+    use super::{BODY_MAX, Malformed, Message, parse_message};
     use crate::engine::event::Interruption;
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -234,7 +234,7 @@ mod tests {
         ];
         for (source, kind, detail, expect) in cases {
             let text = body(source, kind, detail);
-            let found = match read(&text, NOW).expect("a message") {
+            let found = match parse_message(&text, NOW).expect("a message") {
                 Message::NoOp => None,
                 Message::Notice(own) => {
                     assert_eq!(own.said.to_string(), SAID);
@@ -248,12 +248,12 @@ mod tests {
             assert_eq!(found, expect, "{text}");
         }
         let other = r#"{"version":"1","source":"aws.ec2","detail-type":"x","detail":3}"#;
-        assert_eq!(read(other, NOW), Ok(Message::NoOp));
+        assert_eq!(parse_message(other, NOW), Ok(Message::NoOp));
     }
 
     #[test]
     fn what_is_malformed_is_told_of() {
-        let bad = |detail| read(&body(EC2, SPOT, detail), NOW);
+        let bad = |detail| parse_message(&body(EC2, SPOT, detail), NOW);
         let lacks = Err(Malformed::Lacks("instance-id"));
         for detail in [
             json!({}),
@@ -266,16 +266,22 @@ mod tests {
             assert_eq!(bad(detail), lacks);
         }
         assert_eq!(
-            read(&body(EC2, STATE, json!({ "instance-id": "i-1" })), NOW),
+            parse_message(&body(EC2, STATE, json!({ "instance-id": "i-1" })), NOW),
             Err(Malformed::Lacks("state"))
         );
         for text in ["", "hello", "[]", "{}", "{\"version\":0}", "null"] {
-            assert!(matches!(read(text, NOW), Err(Malformed::Json(_))), "{text}");
+            assert!(
+                matches!(parse_message(text, NOW), Err(Malformed::Json(_))),
+                "{text}"
+            );
         }
         let deep = "[".repeat(100_000);
-        assert!(matches!(read(&deep, NOW), Err(Malformed::Json(_))));
+        assert!(matches!(parse_message(&deep, NOW), Err(Malformed::Json(_))));
         let long = " ".repeat(BODY_MAX + 1);
-        assert_eq!(read(&long, NOW), Err(Malformed::Long(BODY_MAX + 1)));
+        assert_eq!(
+            parse_message(&long, NOW),
+            Err(Malformed::Long(BODY_MAX + 1))
+        );
     }
 
     #[test]
@@ -296,7 +302,7 @@ mod tests {
                 }
             }
             let text = String::from_utf8_lossy(&bytes);
-            if let Ok(Message::Notice(own)) = read(&text, NOW) {
+            if let Ok(Message::Notice(own)) = parse_message(&text, NOW) {
                 read_well += 1;
                 assert!(own.instances[0].as_str().starts_with("i-"));
             }

@@ -63,7 +63,7 @@ impl fmt::Debug for RenderedUserData {
 
 impl Serialize for RenderedUserData {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&hex(&Sha256::digest(&self.0)))
+        serializer.serialize_str(&to_hex(&Sha256::digest(&self.0)))
     }
 }
 
@@ -233,14 +233,14 @@ impl LaunchTemplate {
     pub fn name(&self) -> String {
         // Serializing plain data cannot fail.
         let text = serde_json::to_vec(self).unwrap_or_default();
-        let digest = hex(&Sha256::digest(&text));
-        let cluster = spelt(&self.cluster);
+        let digest = to_hex(&Sha256::digest(&text));
+        let cluster = cluster_in_name(&self.cluster);
         format!("{NAME_PREFIX}{cluster}/{}", &digest[..DIGITS])
     }
 }
 
 /// The cluster name in template names. EC2 allows letters, digits and `().-/_`.
-pub fn spelt(cluster: &str) -> String {
+pub fn cluster_in_name(cluster: &str) -> String {
     let cluster = cluster.chars().map(|c| match c {
         c if c.is_ascii_alphanumeric() || "-._".contains(c) => c,
         _ => '-',
@@ -249,13 +249,13 @@ pub fn spelt(cluster: &str) -> String {
     cluster.take(room).collect()
 }
 
-/// The cluster of an Outrigger template by its name, as [`spelt`]. `None` for other templates.
+/// The cluster of an Outrigger template by its name, as [`cluster_in_name`]. `None` for other templates.
 pub fn cluster_in(name: &str) -> Option<&str> {
     let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('/')?;
     Some(cluster)
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -294,7 +294,7 @@ pub struct Variation<'a> {
 }
 
 /// Builds the template of a node class with its resolved AWS resources.
-pub fn template(
+pub fn build_template(
     class: &NodeClass,
     resolved: &ResolvedNodeClass,
     site: TemplateTarget<'_>,
@@ -309,8 +309,8 @@ pub fn template(
         image: variation.image.to_owned(),
         profile: resolved.profile.clone(),
         user_data: variation.user_data,
-        interfaces: interfaces(class, resolved, site.ipv6, variation.efas),
-        devices: devices(class),
+        interfaces: network_interfaces(class, resolved, site.ipv6, variation.efas),
+        devices: block_devices(class),
         metadata: Metadata {
             endpoint: class.metadata.endpoint,
             ipv6: (!WITHOUT_METADATA_IPV6.contains(&site.region)).then_some(ipv6),
@@ -325,19 +325,19 @@ pub fn template(
             partition: variation
                 .partition
                 .filter(|_| partitions.is_some())
-                .map(int),
+                .map(to_i32),
         },
         enclave: variation.enclave,
         reservation: variation
             .reservation
             .map(|reservation| ReservationId::as_str(&reservation.id).to_owned()),
-        market: variation.reservation.and_then(market),
+        market: variation.reservation.and_then(market_type),
         spot: variation.bought == Some(CapacityType::Spot),
         tags: variation.tags,
     }
 }
 
-fn market(reservation: &Reservation) -> Option<MarketType> {
+fn market_type(reservation: &Reservation) -> Option<MarketType> {
     match reservation.kind {
         ReservationKind::CapacityBlock => Some(MarketType::CapacityBlock),
         ReservationKind::Default => reservation
@@ -347,11 +347,11 @@ fn market(reservation: &Reservation) -> Option<MarketType> {
 }
 
 /// EC2's integers are signed.
-fn int(number: u32) -> i32 {
+fn to_i32(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-fn interfaces(
+fn network_interfaces(
     class: &NodeClass,
     resolved: &ResolvedNodeClass,
     ipv6: bool,
@@ -362,7 +362,7 @@ fn interfaces(
         .iter()
         .map(|security_group| security_group.id.clone())
         .collect();
-    let prefixes = class.ip_prefix_count.map(int);
+    let prefixes = class.ip_prefix_count.map(to_i32);
     let configured = class.network_interfaces.iter().flatten();
     let mut layout: Vec<(Option<i32>, i32, Option<InterfaceKind>)> = configured
         .map(|interface| {
@@ -370,12 +370,16 @@ fn interfaces(
                 true => InterfaceKind::EfaOnly,
                 false => InterfaceKind::Interface,
             };
-            (Some(int(interface.card)), int(interface.device), Some(kind))
+            (
+                Some(to_i32(interface.card)),
+                to_i32(interface.device),
+                Some(kind),
+            )
         })
         .collect();
     if layout.is_empty() {
         // A fixed first card, so that the public address is deterministic.
-        let cards = (0..efas).map(|card| (Some(int(card)), i32::from(card > 0)));
+        let cards = (0..efas).map(|card| (Some(to_i32(card)), i32::from(card > 0)));
         layout.extend(cards.map(|(card, device)| (card, device, Some(InterfaceKind::Efa))));
     }
     if layout.is_empty() {
@@ -397,13 +401,13 @@ fn interfaces(
             tracking: class
                 .connection_tracking
                 .filter(|_| addressed)
-                .and_then(tracking),
+                .and_then(tracking_timeouts),
         }
     });
     interfaces.collect()
 }
 
-fn tracking(timeouts: ConnectionTracking) -> Option<Tracking> {
+fn tracking_timeouts(timeouts: ConnectionTracking) -> Option<Tracking> {
     let timeouts = [timeouts.tcp_established, timeouts.udp_stream, timeouts.udp];
     let seconds = timeouts
         .map(|timeout| timeout.map(|timeout| i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX)));
@@ -416,37 +420,37 @@ fn tracking(timeouts: ConnectionTracking) -> Option<Tracking> {
 }
 
 /// The disks of a class, or the defaults of its AMI family.
-fn devices(class: &NodeClass) -> Vec<Device> {
+fn block_devices(class: &NodeClass) -> Vec<Device> {
     if class.block_devices.is_empty() {
-        return defaults(class.family);
+        return default_devices(class.family);
     }
-    class.block_devices.iter().map(device).collect()
+    class.block_devices.iter().map(block_device).collect()
 }
 
-fn device(device: &BlockDevice) -> Device {
+fn block_device(device: &BlockDevice) -> Device {
     Device {
         name: device.name.clone(),
         gib: device
-            .gib()
+            .size_gib()
             .map(|gib| i32::try_from(gib).unwrap_or(i32::MAX)),
         volume_type: device.volume_type.clone(),
-        iops: positive(device.iops),
-        throughput: positive(device.throughput),
+        iops: positive_number(device.iops),
+        throughput: positive_number(device.throughput),
         encrypted: device.encrypted,
         kms_key_id: device.kms_key_id.clone(),
         snapshot_id: device.snapshot_id.clone(),
-        initialization_rate: positive(device.initialization_rate),
+        initialization_rate: positive_number(device.initialization_rate),
         delete_on_termination: device.delete_on_termination,
     }
 }
 
 /// The number, unless it is zero.
-fn positive(number: Option<u32>) -> Option<i32> {
-    number.filter(|number| *number > 0).map(int)
+fn positive_number(number: Option<u32>) -> Option<i32> {
+    number.filter(|number| *number > 0).map(to_i32)
 }
 
 /// Source: spec/aws.md §3.7.
-fn defaults(family: AmiFamily) -> Vec<Device> {
+fn default_devices(family: AmiFamily) -> Vec<Device> {
     let sizes: &[(&str, i64)] = match family {
         AmiFamily::Al2 | AmiFamily::Al2023 => &[("/dev/xvda", 20)],
         AmiFamily::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
@@ -458,7 +462,7 @@ fn defaults(family: AmiFamily) -> Vec<Device> {
     sizes
         .iter()
         .map(|(name, gib)| {
-            device(&BlockDevice {
+            block_device(&BlockDevice {
                 name: (*name).to_owned(),
                 size: Some(gib * GIB),
                 volume_type: Some("gp3".to_owned()),

@@ -27,7 +27,7 @@ pub struct LaunchTemplateCache {
 impl LaunchTemplateCache {
     /// Adds the templates that EC2 lists. Templates of a previous process are kept for the same
     /// time, because they may be needed soon.
-    pub fn listed(&mut self, names: impl IntoIterator<Item = String>, now: Timestamp) {
+    pub fn apply_listing(&mut self, names: impl IntoIterator<Item = String>, now: Timestamp) {
         for name in names {
             self.known.entry(name).or_insert(CachedTemplate {
                 used: now,
@@ -37,7 +37,7 @@ impl LaunchTemplateCache {
     }
 
     /// Records that a request needs a template. Returns whether it must be created first.
-    pub fn begin(&mut self, name: &str, now: Timestamp) -> bool {
+    pub fn begin_use(&mut self, name: &str, now: Timestamp) -> bool {
         let is_new = !self.known.contains_key(name);
         let template = self.known.entry(name.to_owned()).or_insert(CachedTemplate {
             used: now,
@@ -49,7 +49,7 @@ impl LaunchTemplateCache {
     }
 
     /// Records that a request is complete.
-    pub fn end(&mut self, name: &str, now: Timestamp) {
+    pub fn end_use(&mut self, name: &str, now: Timestamp) {
         if let Some(template) = self.known.get_mut(name) {
             template.used = now;
             template.users = template.users.saturating_sub(1);
@@ -58,13 +58,13 @@ impl LaunchTemplateCache {
 
     /// Removes a template that does not exist: creation failed, or it was deleted. The next request
     /// creates it again with the same name.
-    pub fn gone(&mut self, name: &str) {
+    pub fn remove_missing(&mut self, name: &str) {
         self.known.remove(name);
     }
 
-    /// Unused templates to delete, longest unused first. Call [`gone`](Self::gone) before each
+    /// Unused templates to delete, longest unused first. Call [`remove_missing`](Self::gone) before each
     /// deletion, so that a concurrent request creates it again.
-    pub fn idle(&self, now: Timestamp) -> Vec<String> {
+    pub fn idle_templates(&self, now: Timestamp) -> Vec<String> {
         let mut idle: Vec<(Timestamp, &String)> = self
             .known
             .iter()
@@ -90,43 +90,53 @@ mod tests {
     #[test]
     fn a_template_is_made_once_and_removed_when_nobody_needs_it() {
         let mut cache = LaunchTemplateCache::default();
-        assert!(cache.begin("t", at(0)));
-        assert!(!cache.begin("t", at(1)), "it is there");
-        cache.end("t", at(2));
-        assert!(cache.idle(at(60)).is_empty(), "one request has no answer");
-        cache.end("t", at(5));
-        assert!(cache.idle(at(14)).is_empty());
-        assert_eq!(cache.idle(at(15)), ["t"]);
-        assert!(!cache.begin("t", at(16)), "it is used before it is removed");
-        cache.end("t", at(16));
-        assert!(cache.idle(at(25)).is_empty());
+        assert!(cache.begin_use("t", at(0)));
+        assert!(!cache.begin_use("t", at(1)), "it is there");
+        cache.end_use("t", at(2));
+        assert!(
+            cache.idle_templates(at(60)).is_empty(),
+            "one request has no answer"
+        );
+        cache.end_use("t", at(5));
+        assert!(cache.idle_templates(at(14)).is_empty());
+        assert_eq!(cache.idle_templates(at(15)), ["t"]);
+        assert!(
+            !cache.begin_use("t", at(16)),
+            "it is used before it is removed"
+        );
+        cache.end_use("t", at(16));
+        assert!(cache.idle_templates(at(25)).is_empty());
     }
 
     #[test]
     fn what_is_gone_is_made_anew_and_not_removed() {
         let mut cache = LaunchTemplateCache::default();
-        cache.begin("t", at(0));
-        cache.gone("t");
-        assert!(cache.idle(at(60)).is_empty());
-        assert!(cache.begin("t", at(60)));
+        cache.begin_use("t", at(0));
+        cache.remove_missing("t");
+        assert!(cache.idle_templates(at(60)).is_empty());
+        assert!(cache.begin_use("t", at(60)));
         // The response of the first request arrives later.
-        cache.end("t", at(60));
-        cache.end("t", at(60));
-        cache.end("other", at(60));
-        assert_eq!(cache.idle(at(70)), ["t"]);
+        cache.end_use("t", at(60));
+        cache.end_use("t", at(60));
+        cache.end_use("other", at(60));
+        assert_eq!(cache.idle_templates(at(70)), ["t"]);
     }
 
     #[test]
     fn what_an_earlier_life_left_is_removed_after_a_while() {
         let mut cache = LaunchTemplateCache::default();
-        cache.begin("used", at(0));
-        cache.listed(["used", "b", "a"].map(str::to_owned), at(1));
-        assert!(!cache.begin("b", at(5)));
-        cache.end("b", at(5));
-        assert!(cache.idle(at(10)).is_empty());
-        assert_eq!(cache.idle(at(11)), ["a"]);
-        assert_eq!(cache.idle(at(15)), ["a", "b"]);
-        cache.listed(["a".to_owned()], at(14));
-        assert_eq!(cache.idle(at(15)), ["a", "b"], "being listed is no use");
+        cache.begin_use("used", at(0));
+        cache.apply_listing(["used", "b", "a"].map(str::to_owned), at(1));
+        assert!(!cache.begin_use("b", at(5)));
+        cache.end_use("b", at(5));
+        assert!(cache.idle_templates(at(10)).is_empty());
+        assert_eq!(cache.idle_templates(at(11)), ["a"]);
+        assert_eq!(cache.idle_templates(at(15)), ["a", "b"]);
+        cache.apply_listing(["a".to_owned()], at(14));
+        assert_eq!(
+            cache.idle_templates(at(15)),
+            ["a", "b"],
+            "being listed is no use"
+        );
     }
 }

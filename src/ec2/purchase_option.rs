@@ -19,7 +19,7 @@ pub struct Bought<'a> {
 
 /// The offering of an instance. An instance in an open reservation is on demand: it was not planned
 /// for the reservation and keeps running when the reservation ends.
-pub fn offering(instance_type: &str, zone: &str, bought: Bought<'_>) -> OfferingKey {
+pub fn offering_key(instance_type: &str, zone: &str, bought: Bought<'_>) -> OfferingKey {
     let only = bought.preference == Some("capacity-reservations-only");
     let reservation = bought.reservation.filter(|_| only);
     let capacity_type = match (bought.spot_request, reservation) {
@@ -38,7 +38,7 @@ pub fn offering(instance_type: &str, zone: &str, bought: Bought<'_>) -> Offering
 
 #[cfg(test)]
 mod tests {
-    use super::{Bought, offering};
+    use super::{Bought, offering_key};
 
     #[test]
     fn an_instance_is_what_it_was_bought_as() {
@@ -60,7 +60,11 @@ mod tests {
                 reservation,
                 preference,
             };
-            assert_eq!(offering("t", "z", bought).to_string(), expect, "{bought:?}");
+            assert_eq!(
+                offering_key("t", "z", bought).to_string(),
+                expect,
+                "{bought:?}"
+            );
         }
     }
 }

@@ -60,17 +60,17 @@ pub struct RegionResources {
 impl Default for RegionResources {
     /// Creates an empty set, before the first listing.
     fn default() -> Self {
-        fn yet<T>() -> ListResult<T> {
+        fn not_listed<T>() -> ListResult<T> {
             Err(ResolveError {
                 cause: Cause::Unavailable,
                 text: "not read from AWS yet".to_owned(),
             })
         }
         Self {
-            subnets: yet(),
-            security_groups: yet(),
-            reservations: yet(),
-            placement_groups: yet(),
+            subnets: not_listed(),
+            security_groups: not_listed(),
+            reservations: not_listed(),
+            placement_groups: not_listed(),
         }
     }
 }
@@ -115,7 +115,7 @@ fn is_reservation(term: &ReservationTerm, listed: &ListedReservation) -> bool {
 
 /// Resolves a node class. Images and the instance profile are resolved elsewhere, because they are
 /// read by name.
-pub fn resolve(
+pub fn resolve_node_class(
     class: &NodeClass,
     found: &RegionResources,
     images: ListResult<Vec<Image>>,
@@ -125,15 +125,15 @@ pub fn resolve(
     let mut resolved = ResolvedNodeClass::default();
     let mut conditions = Conditions::default();
     let kind = ConditionKind::ImagesReady;
-    if let Some(all) = conditions.listed(kind, images) {
-        resolved.images = image_selection::select(all);
+    if let Some(all) = conditions.check_listing(kind, images) {
+        resolved.images = image_selection::select_images(all);
         let is_missing = resolved.images.is_empty();
-        conditions.found(kind, is_missing, Cause::ImageNotFound, || {
+        conditions.check_found(kind, is_missing, Cause::ImageNotFound, || {
             format!("no image matches {}", image_terms(&class.images))
         });
     }
     let kind = ConditionKind::SubnetsReady;
-    if let Some(all) = conditions.listed(kind, found.subnets.as_ref()) {
+    if let Some(all) = conditions.check_listing(kind, found.subnets.as_ref()) {
         resolved.subnets = all
             .iter()
             .filter(|(subnet, tags)| {
@@ -148,12 +148,12 @@ pub fn resolve(
             .subnets
             .sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.id.cmp(&b.id)));
         let is_missing = resolved.subnets.is_empty();
-        conditions.found(kind, is_missing, Cause::SubnetsNotFound, || {
-            format!("no subnet matches {}", terms(&class.subnets))
+        conditions.check_found(kind, is_missing, Cause::SubnetsNotFound, || {
+            format!("no subnet matches {}", term_texts(&class.subnets))
         });
     }
     let kind = ConditionKind::SecurityGroupsReady;
-    if let Some(all) = conditions.listed(kind, found.security_groups.as_ref()) {
+    if let Some(all) = conditions.check_listing(kind, found.security_groups.as_ref()) {
         resolved.security_groups = all
             .iter()
             .filter(|(group, tags)| {
@@ -164,25 +164,25 @@ pub fn resolve(
             .collect();
         resolved.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
         let is_missing = resolved.security_groups.is_empty();
-        conditions.found(kind, is_missing, Cause::SecurityGroupsNotFound, || {
+        conditions.check_found(kind, is_missing, Cause::SecurityGroupsNotFound, || {
             format!(
                 "no security group matches {}",
-                terms(&class.security_groups)
+                term_texts(&class.security_groups)
             )
         });
     }
-    if let Some(profile) = conditions.listed(ConditionKind::InstanceProfileReady, profile) {
+    if let Some(profile) = conditions.check_listing(ConditionKind::InstanceProfileReady, profile) {
         resolved.profile = Some(profile);
-        conditions.met(ConditionKind::InstanceProfileReady);
+        conditions.mark_met(ConditionKind::InstanceProfileReady);
     }
-    reservations(class, found, &mut resolved, &mut conditions, now);
+    resolve_reservations(class, found, &mut resolved, &mut conditions, now);
     placement_group(class, found, &mut resolved, &mut conditions);
     resolved.conditions = conditions.0;
     resolved
 }
 
 /// Reservations that have not ended. No match is not an error.
-fn reservations(
+fn resolve_reservations(
     class: &NodeClass,
     found: &RegionResources,
     resolved: &mut ResolvedNodeClass,
@@ -193,7 +193,7 @@ fn reservations(
         return;
     }
     let kind = ConditionKind::CapacityReservationsReady;
-    let Some(all) = conditions.listed(kind, found.reservations.as_ref()) else {
+    let Some(all) = conditions.check_listing(kind, found.reservations.as_ref()) else {
         return;
     };
     resolved.reservations = all
@@ -208,7 +208,7 @@ fn reservations(
     resolved
         .reservations
         .sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
-    conditions.met(kind);
+    conditions.mark_met(kind);
 }
 
 fn placement_group(
@@ -221,7 +221,7 @@ fn placement_group(
         return;
     };
     let kind = ConditionKind::PlacementGroupReady;
-    let Some(all) = conditions.listed(kind, found.placement_groups.as_ref()) else {
+    let Some(all) = conditions.check_listing(kind, found.placement_groups.as_ref()) else {
         return;
     };
     let group = match term {
@@ -229,7 +229,7 @@ fn placement_group(
         PlacementGroupTerm::Id(id) => all.values().find(|group| group.id == *id),
     };
     resolved.placement_group = group.cloned();
-    conditions.found(kind, group.is_none(), Cause::PlacementGroupNotFound, || {
+    conditions.check_found(kind, group.is_none(), Cause::PlacementGroupNotFound, || {
         format!("no available placement group matches {term:?}")
     });
 }
@@ -239,12 +239,12 @@ fn placement_group(
 struct Conditions(Vec<NodeClassCondition>);
 
 impl Conditions {
-    fn met(&mut self, kind: ConditionKind) {
+    fn mark_met(&mut self, kind: ConditionKind) {
         self.0.push(NodeClassCondition::met(kind));
     }
 
     /// Returns the listing. An error becomes the condition.
-    fn listed<T, E: std::borrow::Borrow<ResolveError>>(
+    fn check_listing<T, E: std::borrow::Borrow<ResolveError>>(
         &mut self,
         kind: ConditionKind,
         listed: Result<T, E>,
@@ -259,7 +259,7 @@ impl Conditions {
         }
     }
 
-    fn found(
+    fn check_found(
         &mut self,
         kind: ConditionKind,
         is_missing: bool,
@@ -274,7 +274,7 @@ impl Conditions {
 }
 
 /// Terms as written, for messages.
-fn terms<T: std::fmt::Debug>(terms: &[T]) -> String {
+fn term_texts<T: std::fmt::Debug>(terms: &[T]) -> String {
     let texts: Vec<String> = terms.iter().map(|term| format!("{term:?}")).collect();
     texts.join(" or ")
 }

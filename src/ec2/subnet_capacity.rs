@@ -36,7 +36,7 @@ pub struct Subnets {
 
 impl Subnets {
     /// Sets new counts of EC2, which include the launches since.
-    pub fn counted(&mut self, subnets: &[Subnet]) {
+    pub fn apply_counts(&mut self, subnets: &[Subnet]) {
         for subnet in subnets {
             let count = self.known.entry(subnet.id.clone()).or_default();
             count.counted = subnet.free;
@@ -47,7 +47,7 @@ impl Subnets {
 
     /// The subnet for launches in a zone: the one with the most free addresses, the first of
     /// equals. `None` if there is no subnet or none had a free address lately.
-    pub fn choose<'s>(
+    pub fn choose_subnet<'s>(
         &self,
         subnets: &'s [Subnet],
         zone: &Zone,
@@ -71,7 +71,12 @@ impl Subnets {
     }
 
     /// Reserves addresses of a subnet until the outcome of a request is known.
-    pub fn take(&mut self, subnet: &Subnet, addresses: u32, into: &mut ReservedAddresses) {
+    pub fn reserve_addresses(
+        &mut self,
+        subnet: &Subnet,
+        addresses: u32,
+        into: &mut ReservedAddresses,
+    ) {
         let count = self.known.entry(subnet.id.clone()).or_insert(AddressCount {
             counted: subnet.free,
             ..AddressCount::default()
@@ -94,7 +99,7 @@ impl Subnets {
     }
 
     /// EC2 reports that a subnet has no free address.
-    pub fn exhausted(&mut self, subnet: &str, now: Timestamp) {
+    pub fn mark_exhausted(&mut self, subnet: &str, now: Timestamp) {
         let count = self.known.entry(subnet.to_owned()).or_default();
         (count.counted, count.taken) = (0, 0);
         count.held = now.checked_add(HOLD).ok();
@@ -120,7 +125,7 @@ mod tests {
     }
 
     fn chosen(ledger: &Subnets, all: &[Subnet], now: Timestamp) -> String {
-        let own = ledger.choose(all, &"a".into(), now);
+        let own = ledger.choose_subnet(all, &"a".into(), now);
         own.map_or("none".to_owned(), |own| own.id.clone())
     }
 
@@ -132,13 +137,13 @@ mod tests {
             subnet("s3", "b", 900),
         ];
         let mut ledger = Subnets::default();
-        ledger.counted(&all);
+        ledger.apply_counts(&all);
         assert_eq!(chosen(&ledger, &all, NOW), "s1", "the first of equals");
         let mut taken = ReservedAddresses::default();
-        ledger.take(&all[0], 30, &mut taken);
+        ledger.reserve_addresses(&all[0], 30, &mut taken);
         assert_eq!(chosen(&ledger, &all, NOW), "s2");
         let mut other = ReservedAddresses::default();
-        ledger.take(&all[1], 50, &mut other);
+        ledger.reserve_addresses(&all[1], 50, &mut other);
         assert_eq!(chosen(&ledger, &all, NOW), "s1", "70 left against 50");
         // A failed call returns its addresses; a successful one keeps them.
         ledger.give_back(&other, None);
@@ -151,11 +156,11 @@ mod tests {
     fn what_is_given_back_after_another_count_is_in_that_count() {
         let all = [subnet("s1", "a", 60), subnet("s2", "a", 50)];
         let mut ledger = Subnets::default();
-        ledger.counted(&all);
+        ledger.apply_counts(&all);
         let (mut first, mut second) = (ReservedAddresses::default(), ReservedAddresses::default());
-        ledger.take(&all[0], 30, &mut first);
-        ledger.counted(&all);
-        ledger.take(&all[0], 20, &mut second);
+        ledger.reserve_addresses(&all[0], 30, &mut first);
+        ledger.apply_counts(&all);
+        ledger.reserve_addresses(&all[0], 20, &mut second);
         ledger.give_back(&first, None);
         assert_eq!(chosen(&ledger, &all, NOW), "s2", "40 are left of s1");
         ledger.give_back(&second, None);
@@ -166,14 +171,14 @@ mod tests {
     fn an_exhausted_subnet_is_left_alone_for_three_minutes() {
         let all = [subnet("s1", "a", 60), subnet("s2", "a", 50)];
         let mut ledger = Subnets::default();
-        ledger.exhausted("s1", NOW);
+        ledger.mark_exhausted("s1", NOW);
         assert_eq!(chosen(&ledger, &all, NOW), "s2");
         assert_eq!(chosen(&ledger, &all[..1], NOW), "none", "the zone is out");
         let later = |seconds| NOW + SignedDuration::from_secs(seconds);
         assert_eq!(chosen(&ledger, &all[..1], later(179)), "none");
         assert_eq!(chosen(&ledger, &all[..1], later(180)), "s1");
         assert_eq!(chosen(&ledger, &all, later(180)), "s2", "it has none yet");
-        ledger.counted(&all);
+        ledger.apply_counts(&all);
         assert_eq!(chosen(&ledger, &all, later(180)), "s1");
     }
 }

@@ -49,9 +49,9 @@ struct AdoptionAttempt {
 
 impl AdoptionAttempt {
     /// Returns the time of the next attempt, if it is not due now.
-    fn next(&self) -> Option<Timestamp> {
+    fn next_attempt(&self) -> Option<Timestamp> {
         let listed_by = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
-        listed_by.or(self.retry.next())
+        listed_by.or(self.retry.next_attempt())
     }
 }
 
@@ -65,12 +65,12 @@ impl AdoptionController {
 impl Engine {
     /// In observe mode, treats nodes of other owners in configured pools as claims.
     pub(super) fn count_adoptable(&mut self, now: Timestamp) {
-        let counts = !self.manages() && self.state.cluster.adopt;
+        let counts = !self.is_managing() && self.state.cluster.adopt;
         let adoptable = counts.then(|| self.state.adoptable_nodes());
         let adoptable = adoptable.into_iter().flatten();
         let new = adoptable.filter(|node| is_kept(node)).filter_map(|node| {
-            let adoption = self.adoption(node, now)?;
-            let instance = adoption.instance();
+            let adoption = self.adoption_of(node, now)?;
+            let instance = adoption.adopted_instance();
             let phase = match node.is_initialized() {
                 true => ClaimPhase::Initialized,
                 false => ClaimPhase::Registered,
@@ -95,13 +95,13 @@ impl Engine {
     }
 
     /// Tags the instances that Karpenter launched for configured pools.
-    pub(super) fn adopt(&mut self, now: Timestamp) {
+    pub(super) fn adopt_instances(&mut self, now: Timestamp) {
         if !self.state.cluster.adopt {
             self.adopting = AdoptionController::default();
             return;
         }
         self.report_unadopted();
-        if !self.manages() {
+        if !self.is_managing() {
             self.adopting = AdoptionController {
                 left: std::mem::take(&mut self.adopting.left),
                 ..AdoptionController::default()
@@ -120,7 +120,7 @@ impl Engine {
             self.adopting.nodes.clear();
             return;
         }
-        if let Some(at) = self.adopting.pause.next().filter(|at| *at > now) {
+        if let Some(at) = self.adopting.pause.next_attempt().filter(|at| *at > now) {
             self.wake_at(at, "an instance is to be taken over");
             return;
         }
@@ -137,10 +137,10 @@ impl Engine {
             if attempt.in_flight {
                 continue;
             }
-            match attempt.next().filter(|at| *at > now) {
+            match attempt.next_attempt().filter(|at| *at > now) {
                 Some(at) => next = Some(next.map_or(at, |earliest: Timestamp| earliest.min(at))),
                 None if free > 0 => {
-                    if let Some(adoption) = self.adoption(node, now) {
+                    if let Some(adoption) = self.adoption_of(node, now) {
                         (free, attempt.in_flight, attempt.done) = (free - 1, true, None);
                         due.push((node.name.clone(), adoption));
                     }
@@ -151,31 +151,36 @@ impl Engine {
         self.adopting.nodes = nodes;
         for (node, adoption) in due {
             let command = Command::Adopt(Box::new(adoption));
-            self.issue(command, CommandPurpose::Adopt(node), now);
+            self.queue_command(command, CommandPurpose::Adopt(node), now);
         }
         self.wake_at(next, "an instance is to be taken over");
     }
 
     /// Handles the result of the tagging. The next listing shows the instance and creates its
     /// claim.
-    pub(super) fn adopted(&mut self, node: &NodeName, result: &CommandResult, now: Timestamp) {
+    pub(super) fn on_adoption_result(
+        &mut self,
+        node: &NodeName,
+        result: &CommandResult,
+        now: Timestamp,
+    ) {
         let Some(attempt) = self.adopting.nodes.get_mut(node) else {
             return;
         };
         attempt.in_flight = false;
         if *result != CommandResult::Done {
-            attempt.retry.failed(now, &mut self.rng);
+            attempt.retry.record_failure(now, &mut self.rng);
             if result.failure() == Some(FailureKind::Denied) {
-                self.adopting.pause.failed(now, &mut self.rng);
+                self.adopting.pause.record_failure(now, &mut self.rng);
             }
             return;
         }
         self.adopting.pause = Backoff::default();
         (attempt.retry, attempt.done) = (Backoff::default(), Some(now));
         let known = self.state.objects.nodes.get(node);
-        let pool = known.and_then(Node::pool).unwrap_or_default();
+        let pool = known.and_then(Node::pool_name).unwrap_or_default();
         let node = node.clone();
-        self.report(Report::Adopted { node, pool });
+        self.push_report(Report::Adopted { node, pool });
     }
 
     /// Returns whether a Karpenter pod runs, regardless of the location of its Lease. Its chart
@@ -189,15 +194,15 @@ impl Engine {
 
     /// Returns the adoption of a node's instance. `None` if the node lacks the required
     /// information.
-    fn adoption(&self, node: &Node, now: Timestamp) -> Option<Adoption> {
-        let pool = self.state.cluster.pool(node.pool()?.as_str())?;
+    fn adoption_of(&self, node: &Node, now: Timestamp) -> Option<Adoption> {
+        let pool = self.state.cluster.pool(node.pool_name()?.as_str())?;
         let instance = node.instance_id()?;
         let offering = OfferingKey::from_labels(&node.labels)?;
         let created = node.created.unwrap_or(now);
         // The client token is the same at each attempt. It is never used for a launch.
         let cluster = &self.state.cluster;
         let mut claim = record_in(cluster, pool, instance, created, ADOPTED, ADOPTED);
-        claim.origin = self.state.origin();
+        claim.origin = self.state.claim_origin();
         Some(Adoption {
             tags: Launch::tags_of(cluster, &claim),
             claim,
@@ -208,7 +213,7 @@ impl Engine {
 
     /// Returns the remaining changes of an adopted Node: Outrigger's labels and annotations, and
     /// the removal of Karpenter's owner reference, which would delete the Node.
-    pub(super) fn takeover(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
+    pub(super) fn takeover_patch(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
         if claim.record.reason != ADOPTED {
             return None;
         }
@@ -232,13 +237,13 @@ impl Engine {
     /// Reports Karpenter nodes that are not adopted.
     fn report_unadopted(&mut self) {
         let mut unadopted: BTreeMap<PoolName, usize> = BTreeMap::new();
-        for pool in self.state.poolless_nodes().filter_map(Node::pool) {
+        for pool in self.state.poolless_nodes().filter_map(Node::pool_name) {
             *unadopted.entry(pool).or_default() += 1;
         }
         let before = std::mem::replace(&mut self.adopting.left, unadopted.clone());
         for (pool, nodes) in unadopted {
             if before.get(&pool) != Some(&nodes) {
-                self.report(Report::NotAdopted { pool, nodes });
+                self.push_report(Report::NotAdopted { pool, nodes });
             }
         }
     }
@@ -246,5 +251,5 @@ impl Engine {
 
 /// Returns whether a node has joined the cluster and is not being disrupted.
 fn is_kept(node: &Node) -> bool {
-    node.is_registered() && !node.leaves()
+    node.is_registered() && !node.is_leaving()
 }

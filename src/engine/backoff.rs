@@ -15,7 +15,7 @@ const EVICTION_MS: (i64, i64) = (100, 10_000);
 const DENIED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns the time after a wait, or the latest time if there is none.
-pub(super) fn after(at: Timestamp, wait: SignedDuration) -> Timestamp {
+pub(super) fn time_after(at: Timestamp, wait: SignedDuration) -> Timestamp {
     at.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
@@ -27,7 +27,7 @@ pub struct Denied {
 
 impl Denied {
     /// Records that the API server denied a request.
-    pub fn set(&mut self, now: Timestamp) {
+    pub fn deny_at(&mut self, now: Timestamp) {
         self.since = Some(now);
     }
 
@@ -37,7 +37,7 @@ impl Denied {
     }
 
     /// Returns whether the permission is denied, as far as the engine knows.
-    pub fn holds(&self) -> bool {
+    pub fn is_denied(&self) -> bool {
         self.since.is_some()
     }
 }
@@ -51,22 +51,22 @@ pub struct Backoff {
 
 impl Backoff {
     /// Records a failure. The wait doubles each time, with a jitter of 20 percent.
-    pub fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
-        self.wait(FIRST_MS << self.attempts.min(DOUBLINGS_MAX), now, rng);
+    pub fn record_failure(&mut self, now: Timestamp, rng: &mut Rng) {
+        self.schedule_next(FIRST_MS << self.attempts.min(DOUBLINGS_MAX), now, rng);
     }
 
     /// Records an eviction. If the pod still exists later, the eviction is retried like one that a
     /// PodDisruptionBudget refused.
-    pub fn evicted(&mut self, now: Timestamp, rng: &mut Rng) {
+    pub fn record_eviction(&mut self, now: Timestamp, rng: &mut Rng) {
         let (first, longest) = EVICTION_MS;
-        self.wait(
+        self.schedule_next(
             (first << self.attempts.min(DOUBLINGS_MAX)).min(longest),
             now,
             rng,
         );
     }
 
-    fn wait(&mut self, wait: i64, now: Timestamp, rng: &mut Rng) {
+    fn schedule_next(&mut self, wait: i64, now: Timestamp, rng: &mut Rng) {
         let jitter = rng.i64(-wait / 5..=wait / 5);
         self.attempts = self.attempts.saturating_add(1);
         self.at = now
@@ -80,7 +80,7 @@ impl Backoff {
     }
 
     /// Returns the time of the next attempt, if one failed.
-    pub fn next(&self) -> Option<Timestamp> {
+    pub fn next_attempt(&self) -> Option<Timestamp> {
         self.at
     }
 }

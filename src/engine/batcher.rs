@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::backoff::after;
+use crate::engine::backoff::time_after;
 use crate::model::cluster::Batching;
 use crate::model::id::PodKey;
 
@@ -46,7 +46,7 @@ impl PodBatcher {
     }
 
     /// Records the pending pods. A new pod opens the window or keeps it open.
-    pub fn observe(&mut self, waiting: &[&PodKey], now: Timestamp) {
+    pub fn observe_pending(&mut self, waiting: &[&PodKey], now: Timestamp) {
         let before = self.known.len();
         for key in waiting {
             if !self.known.contains_key(*key) {
@@ -67,42 +67,42 @@ impl PodBatcher {
     }
 
     /// Returns when to plan the pending pods. `None` if there are none.
-    pub fn due(&self, batching: &Batching) -> Option<Timestamp> {
+    pub fn next_plan_at(&self, batching: &Batching) -> Option<Timestamp> {
         if self.known.is_empty() {
             return None;
         }
 
         match (self.opened, self.last_new) {
             (Some(opened), Some(last)) => {
-                let latest = after(opened, batching.max);
+                let latest = time_after(opened, batching.max);
                 Some(match self.closes {
                     Closes::AtMax => latest,
-                    Closes::WhenIdle => latest.min(after(last, batching.idle)),
-                    Closes::Soon => latest.min(after(opened, batching.idle)),
+                    Closes::WhenIdle => latest.min(time_after(last, batching.idle)),
+                    Closes::Soon => latest.min(time_after(opened, batching.idle)),
                 })
             }
             _ => {
                 let usual = self
                     .last_round
-                    .map_or(Timestamp::MIN, |round| after(round, AGAIN));
+                    .map_or(Timestamp::MIN, |round| time_after(round, AGAIN));
                 Some(self.again.map_or(usual, |again| usual.min(again)))
             }
         }
     }
 
     /// Plans unschedulable pods at `at`, if not earlier.
-    pub fn try_again(&mut self, at: Timestamp) {
+    pub fn plan_again_at(&mut self, at: Timestamp) {
         self.again = Some(self.again.map_or(at, |again| again.min(at)));
     }
 
     /// Returns whether any pending pod has not been planned yet.
-    pub fn has_new(&self) -> bool {
+    pub fn has_unplanned_pods(&self) -> bool {
         self.known.values().any(Option::is_some)
     }
 
     /// Records that the pending pods were planned. Returns the waiting times of the pods that were
     /// planned for the first time.
-    pub fn planned(&mut self, now: Timestamp) -> Vec<SignedDuration> {
+    pub fn record_plan(&mut self, now: Timestamp) -> Vec<SignedDuration> {
         (self.opened, self.again) = (None, None);
         self.last_round = Some(now);
         let first = self.known.values_mut().filter_map(Option::take);

@@ -47,7 +47,7 @@ pub(super) struct BufferStatuses {
 
 impl BufferStatuses {
     /// Records the planned capacity.
-    pub(super) fn planned(&mut self, room: BufferRooms) {
+    pub(super) fn record_plan(&mut self, room: BufferRooms) {
         self.room = Some(room);
     }
 }
@@ -55,28 +55,28 @@ impl BufferStatuses {
 impl Engine {
     /// Records the CapacityBuffers of the cluster. If their required capacity has changed, it is
     /// planned again.
-    pub(super) fn declared(&mut self, objects: Vec<BufferObject>, now: Timestamp) {
+    pub(super) fn apply_buffers(&mut self, objects: Vec<BufferObject>, now: Timestamp) {
         let known: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
         let statuses = &mut self.buffer_statuses;
         statuses.written.retain(|key, _| known.contains(key));
         let same = self.state.declared.as_deref().is_some_and(|before| {
-            let before = before.iter().filter_map(BufferObject::wanted);
-            before.eq(objects.iter().filter_map(BufferObject::wanted))
+            let before = before.iter().filter_map(BufferObject::declared_buffer);
+            before.eq(objects.iter().filter_map(BufferObject::declared_buffer))
         });
         self.state.declared = Some(objects);
         if !same {
             statuses.room = None;
-            self.numbers.forget();
+            self.numbers.forget_results();
             self.weighing.mark_changed(now);
         }
     }
 
     /// Writes each status that differs from the plan.
     pub(super) fn write_buffer_statuses(&mut self, now: Timestamp) {
-        if !self.manages() || self.buffer_statuses.denied.holds() {
+        if !self.is_managing() || self.buffer_statuses.denied.is_denied() {
             return;
         }
-        let retry = self.buffer_statuses.retry.next();
+        let retry = self.buffer_statuses.retry.next_attempt();
         if self.waits_until(retry, "the status of CapacityBuffers is written again", now) {
             return;
         }
@@ -129,7 +129,7 @@ impl Engine {
                 .written
                 .insert(patch.key.clone(), written);
             let purpose = CommandPurpose::BufferStatus(Box::new(patch.clone()));
-            self.issue(Command::PatchBuffer(Box::new(patch)), purpose, now);
+            self.queue_command(Command::PatchBuffer(Box::new(patch)), purpose, now);
         }
     }
 
@@ -142,7 +142,7 @@ impl Engine {
             Ok(buffer) => {
                 let rooms = self.buffer_statuses.room.as_ref()?;
                 let count = *rooms.get(&buffer.name)?;
-                count.ok_or_else(|| Unresolved::failed(shapeless(buffer)))
+                count.ok_or_else(|| Unresolved::resolution_failed(unknown_shape_message(buffer)))
             }
         };
         let status = object.status_of(before, room.as_ref().copied(), now);
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Handles the result of a status update.
-    pub(super) fn buffer_status_written(
+    pub(super) fn on_buffer_status_result(
         &mut self,
         patch: BufferPatch,
         result: CommandResult,
@@ -176,7 +176,7 @@ impl Engine {
             // The API server rejects the status of this object. A different status is tried later.
             FailureKind::Gone => {
                 let command = "patch_buffer";
-                self.report(Report::Failed {
+                self.push_report(Report::Failed {
                     command,
                     kind,
                     text,
@@ -190,8 +190,8 @@ impl Engine {
                 written
                     .into_iter()
                     .for_each(|status| status.version.clear());
-                if kind == FailureKind::Denied && !statuses.denied.holds() {
-                    statuses.denied.set(now);
+                if kind == FailureKind::Denied && !statuses.denied.is_denied() {
+                    statuses.denied.deny_at(now);
                     let why = "writing the status of CapacityBuffers is not permitted";
                     self.cancel_queued(
                         why,
@@ -199,7 +199,7 @@ impl Engine {
                         now,
                     );
                 } else if kind != FailureKind::Withdrawn && statuses.retry.is_due(now) {
-                    statuses.retry.failed(now, &mut self.rng);
+                    statuses.retry.record_failure(now, &mut self.rng);
                 }
             }
         }
@@ -207,7 +207,7 @@ impl Engine {
 }
 
 /// Returns why the pods of a buffer are unknown: its workload has none.
-fn shapeless(buffer: &Buffer) -> String {
+fn unknown_shape_message(buffer: &Buffer) -> String {
     let workload = buffer.scalable.as_ref();
     let name = workload.map(|workload| format!("{}/{}", workload.namespace, workload.name));
     let name = name.unwrap_or_default();

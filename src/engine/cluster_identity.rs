@@ -21,13 +21,13 @@ impl Engine {
     /// previous result remains valid.
     pub(super) fn check_identity(&mut self, now: Timestamp) {
         let cluster = &self.state.cluster;
-        let kinds = cluster.kinds();
+        let kinds = cluster.watched_kinds();
         let silence_max = cluster.api.silence_max();
-        let views = self.state.views.fault(kinds, now, silence_max);
+        let views = self.state.views.sync_fault(kinds, now, silence_max);
         let listed = self.state.ledger.is_settled() && self.looking.listing_fault.is_none();
         self.count_missing_nodes(now);
         if views.is_none() && listed {
-            self.compare(now);
+            self.compare_identity(now);
         }
     }
 
@@ -35,12 +35,12 @@ impl Engine {
     /// listing to the next, so queued commands for the old cluster are cancelled.
     pub(super) fn check_cluster_uid(&mut self, before: Option<ClusterUid>, now: Timestamp) {
         if before.is_some() && before != self.state.cluster_uid() {
-            self.compare(now);
+            self.compare_identity(now);
         }
     }
 
-    fn compare(&mut self, now: Timestamp) {
-        let found = match self.state.mismatch() {
+    fn compare_identity(&mut self, now: Timestamp) {
+        let found = match self.state.identity_mismatch() {
             Some(found) => Some(found),
             None => self.missing_nodes(),
         };
@@ -50,24 +50,24 @@ impl Engine {
             return;
         }
         match found {
-            Some(mismatch) => self.report(Report::Mismatch(mismatch)),
-            None => self.report(Report::Matches),
+            Some(mismatch) => self.push_report(Report::Mismatch(mismatch)),
+            None => self.push_report(Report::Matches),
         }
-        self.withhold(now);
+        self.cancel_during_mismatch(now);
     }
 
     /// Cancels all queued commands that change something during a mismatch. The result of an
     /// in-flight command may have queued one.
-    pub(super) fn withhold(&mut self, now: Timestamp) {
+    pub(super) fn cancel_during_mismatch(&mut self, now: Timestamp) {
         if self.looking.mismatch.is_some() {
             let why = "the API server and the instances belong to different clusters";
-            self.cancel_queued(why, |command| !command.is_look(), now);
+            self.cancel_queued(why, |command| !command.is_read_only(), now);
         }
     }
 
     /// Reports each instance whose providerID several Nodes have, once per set of Nodes.
     pub(super) fn report_same_instances(&mut self) {
-        let shared = self.state.objects.node_instances.shared();
+        let shared = self.state.objects.node_instances.shared_instances();
         let ledger = &self.state.ledger;
         let ours = shared.filter(|(id, _)| ledger.by_instance(id.as_str()).is_some());
         let instances: SameInstances = ours

@@ -63,7 +63,7 @@ impl Launch {
             tags.insert(TAG_EKS.to_owned(), name.to_owned());
             tags.insert(format!("{TAG_OWNED}{name}"), "owned".to_owned());
         }
-        tags.extend(record.tags());
+        tags.extend(record.to_tags());
         tags
     }
 }
@@ -138,7 +138,7 @@ pub struct Adoption {
 
 impl Adoption {
     /// Returns the instance as its Node describes it, with the added tags.
-    pub fn instance(&self) -> Instance {
+    pub fn adopted_instance(&self) -> Instance {
         Instance {
             id: self.instance.clone(),
             offering: self.offering.clone(),
@@ -345,7 +345,7 @@ pub enum Command {
 impl Command {
     /// Returns whether the command changes nothing in the cluster or at the provider, and prepares
     /// no change.
-    pub fn is_look(&self) -> bool {
+    pub fn is_read_only(&self) -> bool {
         matches!(
             self,
             Self::ListInstances
@@ -369,7 +369,7 @@ impl Command {
 
     /// Returns whether the command changes anything in the cluster or outside it. Only the leader
     /// may send it.
-    pub fn changes(&self) -> bool {
+    pub fn is_change(&self) -> bool {
         match self {
             Self::Launch(_)
             | Self::Terminate { .. }

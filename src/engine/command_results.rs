@@ -14,7 +14,12 @@ use crate::model::template_hash::hashes_in;
 
 impl Engine {
     /// Matches a result to its command and handles it.
-    pub(super) fn answered(&mut self, id: CommandId, result: CommandResult, now: Timestamp) {
+    pub(super) fn on_command_result(
+        &mut self,
+        id: CommandId,
+        result: CommandResult,
+        now: Timestamp,
+    ) {
         // The command was sent by an earlier process or has timed out.
         let Some(in_flight) = self.flights.remove(&id) else {
             return;
@@ -25,34 +30,36 @@ impl Engine {
                 FailureKind::Gone | FailureKind::Conflict | FailureKind::Withdrawn
             )
         {
-            self.report(Report::Failed {
+            self.push_report(Report::Failed {
                 command: in_flight.name,
                 kind: *kind,
                 text: text.clone(),
             });
         }
         match in_flight.kind {
-            CommandPurpose::Step(claim) => self.stepped(&claim, id, result, now),
-            CommandPurpose::Evict(claim, pod) => self.evicted(&claim, &pod, result, now),
-            CommandPurpose::Listing => self.listed(result, now),
+            CommandPurpose::Step(claim) => self.on_step_result(&claim, id, result, now),
+            CommandPurpose::Evict(claim, pod) => self.on_eviction_result(&claim, &pod, result, now),
+            CommandPurpose::Listing => self.on_instances_listed(result, now),
             CommandPurpose::Probe(kind) => {
                 let alive = match result {
                     CommandResult::Probed { alive } => Some(alive),
                     _ => None,
                 };
-                self.probed(kind, alive, now);
+                self.on_probe_result(kind, alive, now);
             }
-            CommandPurpose::Nominate(pod) => self.hinted(&pod, &result, now),
+            CommandPurpose::Nominate(pod) => self.on_nomination_result(&pod, &result, now),
             CommandPurpose::ClearNomination(pod) => self.on_nomination_cleared(&pod, &result, now),
-            CommandPurpose::Bind(claim, pod) => self.bound(&claim, &pod, &result, now),
-            CommandPurpose::Unbind(pod) => self.unbound(&pod, &result, now),
+            CommandPurpose::Bind(claim, pod) => self.on_bind_result(&claim, &pod, &result, now),
+            CommandPurpose::Unbind(pod) => self.on_unbind_result(&pod, &result, now),
             CommandPurpose::ReportDisruptions => self.on_disruptions_reported(&result, now),
-            CommandPurpose::ReportUsage => self.accounted(&result, now),
-            CommandPurpose::ReadLease => self.lease_read(result, now),
-            CommandPurpose::BufferStatus(patch) => self.buffer_status_written(*patch, result, now),
-            CommandPurpose::NoteLetGo(claims) => self.let_go_noted(&claims, result, now),
-            CommandPurpose::Tag(claims, tags) => self.tagged(&claims, &tags, &result, now),
-            CommandPurpose::Adopt(node) => self.adopted(&node, &result, now),
+            CommandPurpose::ReportUsage => self.on_usage_reported(&result, now),
+            CommandPurpose::ReadLease => self.on_lease_read(result, now),
+            CommandPurpose::BufferStatus(patch) => {
+                self.on_buffer_status_result(*patch, result, now)
+            }
+            CommandPurpose::NoteLetGo(claims) => self.on_disruptions_recorded(&claims, result, now),
+            CommandPurpose::Tag(claims, tags) => self.on_tag_result(&claims, &tags, &result, now),
+            CommandPurpose::Adopt(node) => self.on_adoption_result(&node, &result, now),
             CommandPurpose::Rewatch(_)
             | CommandPurpose::Orphan(_)
             | CommandPurpose::SaveDiscoveredMemory
@@ -62,7 +69,7 @@ impl Engine {
 
     /// Returns whether an expected result will change the next decision, or a result is overdue.
     /// Periodic reads change nothing before their results arrive.
-    pub(super) fn awaits_acts(&self, now: Timestamp) -> bool {
+    pub(super) fn awaits_command_results(&self, now: Timestamp) -> bool {
         !self.flights.values().all(|in_flight| {
             matches!(
                 in_flight.kind,
@@ -72,7 +79,7 @@ impl Engine {
     }
 
     /// Fails overdue commands with an unknown outcome.
-    pub(super) fn give_up_on_flights(&mut self, now: Timestamp) {
+    pub(super) fn fail_overdue_commands(&mut self, now: Timestamp) {
         let late: Vec<CommandId> = self
             .flights
             .iter()
@@ -83,7 +90,7 @@ impl Engine {
         self.commands.retain(|command| !late.contains(&command.id));
         for id in late {
             let text = format!("no answer within {ANSWER_MAX:#}");
-            self.answered(
+            self.on_command_result(
                 id,
                 CommandResult::Failed {
                     kind: FailureKind::Unknown,
@@ -94,7 +101,7 @@ impl Engine {
         }
     }
 
-    fn listed(&mut self, result: CommandResult, now: Timestamp) {
+    fn on_instances_listed(&mut self, result: CommandResult, now: Timestamp) {
         self.looking.listing = false;
         self.looking.listing_news = true;
         let instances = match result {
@@ -108,13 +115,13 @@ impl Engine {
         self.looking.listing_failed = None;
         self.looking.listing_answered = self.looking.listing_asked;
         let cluster = self.state.cluster.clone();
-        let outcome = self.state.ledger.listed(instances, &cluster, now);
+        let outcome = self.state.ledger.apply_listing(instances, &cluster, now);
         for (instance, why) in outcome.foreign_instances {
-            self.report(Report::Stranger { instance, why });
+            self.push_report(Report::Stranger { instance, why });
         }
         for claim in outcome.found {
-            self.note_had(&claim);
-            self.report(Report::ClaimPhase {
+            self.record_launched_offerings(&claim);
+            self.push_report(Report::ClaimPhase {
                 pool: self.state.ledger.pool_of(&claim),
                 claim,
                 node: None,
@@ -128,7 +135,13 @@ impl Engine {
             .then(|| "the listing of instances shrank".to_owned());
     }
 
-    fn stepped(&mut self, id: &ClaimId, command: CommandId, result: CommandResult, now: Timestamp) {
+    fn on_step_result(
+        &mut self,
+        id: &ClaimId,
+        command: CommandId,
+        result: CommandResult,
+        now: Timestamp,
+    ) {
         use CommandResult::{
             Attachments, Denied, Done, Failed, Granted, LaunchRefused, Launched, Pods, Terminating,
         };
@@ -141,42 +154,44 @@ impl Engine {
             return;
         };
         match (step, result) {
-            (ClaimStep::RequestGrant, Granted) => self.granted(id, now),
+            (ClaimStep::RequestGrant, Granted) => self.on_granted(id, now),
             (ClaimStep::RequestGrant, Denied { why, used_up, view }) => {
-                self.denied(id, why, used_up, view, now);
+                self.on_denied(id, why, used_up, view, now);
             }
             (ClaimStep::RequestDisruption, Granted) => {
                 self.progress_of(id).drain.granted = true;
-                self.succeeded(id);
+                self.on_step_succeeded(id);
             }
             (ClaimStep::RequestDisruption, Denied { why, view, .. }) => {
                 self.apply_fleet_view(view, now);
                 self.postpone_drain(id, why, now);
             }
-            (ClaimStep::Launch, Launched(instance)) => self.launched(id, instance, now),
+            (ClaimStep::Launch, Launched(instance)) => self.on_launched(id, instance, now),
             (ClaimStep::Launch, LaunchRefused(refusals)) => {
                 self.on_launch_refused(id, refusals, now);
             }
-            (ClaimStep::Launch, Failed { kind, .. }) => self.launch_failed(id, kind, now),
-            (ClaimStep::MakeNode, result) => self.node_made(id, &result, now),
-            (ClaimStep::Terminate, Terminating(state)) => self.set_state(id, state, now),
-            (ClaimStep::Terminate, Failed { kind: Gone, .. }) => {
-                self.set_state(id, InstanceState::Terminated, now);
+            (ClaimStep::Launch, Failed { kind, .. }) => self.on_launch_failed(id, kind, now),
+            (ClaimStep::MakeNode, result) => self.on_node_creation_result(id, &result, now),
+            (ClaimStep::Terminate, Terminating(state)) => {
+                self.update_instance_state(id, state, now)
             }
-            (ClaimStep::ListPods, Pods(pods)) => self.pods_listed(id, pods, now),
+            (ClaimStep::Terminate, Failed { kind: Gone, .. }) => {
+                self.update_instance_state(id, InstanceState::Terminated, now);
+            }
+            (ClaimStep::ListPods, Pods(pods)) => self.on_pods_listed(id, pods, now),
             (ClaimStep::ListAttachments, Attachments(attachments)) => {
-                self.attachments_listed(id, attachments, now);
+                self.on_attachments_listed(id, attachments, now);
             }
             (ClaimStep::ListAttachments, Failed { kind, .. }) => {
-                self.attachments_unknown(id, kind, now);
+                self.on_attachments_failed(id, kind, now);
             }
-            (ClaimStep::Mark, Done) => self.marked(id, now),
+            (ClaimStep::Mark, Done) => self.on_marks_restored(id, now),
             (ClaimStep::Taint, Done) => self.on_tainted(id, now),
-            (ClaimStep::Untaint, Done) => self.untainted(id),
-            (step, Done) if step.is_plain() => self.succeeded(id),
+            (ClaimStep::Untaint, Done) => self.on_untainted(id),
+            (step, Done) if step.needs_no_action() => self.on_step_succeeded(id),
             // The Node has changed: decide again when the watch shows it.
-            (_, Failed { kind: Gone, .. }) => self.succeeded(id),
-            _ => self.failed(id, now),
+            (_, Failed { kind: Gone, .. }) => self.on_step_succeeded(id),
+            _ => self.on_step_failed(id, now),
         }
     }
 
@@ -184,21 +199,21 @@ impl Engine {
         if let Some(progress) = self.works.get_mut(id) {
             progress.drain.tainted = Some(now);
         }
-        self.succeeded(id);
+        self.on_step_succeeded(id);
     }
 
     fn on_launch_refused(&mut self, id: &ClaimId, refusals: Vec<OfferingRefusal>, now: Timestamp) {
         let class = self.class_of(id);
-        self.refused(class.as_ref(), &refusals, now);
+        self.on_offerings_refused(class.as_ref(), &refusals, now);
         let claim = id.clone();
-        self.report(Report::ClaimRefused { claim, refusals });
+        self.push_report(Report::ClaimRefused { claim, refusals });
         self.forget_claim(id);
     }
 
-    pub(super) fn failed(&mut self, id: &ClaimId, now: Timestamp) {
+    pub(super) fn on_step_failed(&mut self, id: &ClaimId, now: Timestamp) {
         if let Some(progress) = self.works.get_mut(id) {
             (progress.patched, progress.removed) = (None, None);
-            progress.retry.failed(now, &mut self.rng);
+            progress.retry.record_failure(now, &mut self.rng);
         }
     }
 
@@ -206,12 +221,12 @@ impl Engine {
     /// same client token. A launch that created none is repeated with a new token, because the
     /// provider would return the old error. If the pool or node class has changed, the pods are
     /// planned again instead.
-    fn launch_failed(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
+    fn on_launch_failed(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
         let Some(mut progress) = self.works.remove(id) else {
             return;
         };
         progress.unsure |= kind == FailureKind::Unknown;
-        progress.retry.failed(now, &mut self.rng);
+        progress.retry.record_failure(now, &mut self.rng);
         let claim = self.claim(id);
         let spent = !progress.unsure && kind != FailureKind::Withdrawn;
         let Some(mut claim) = claim.filter(|_| spent).cloned() else {
@@ -226,17 +241,17 @@ impl Engine {
             (&of_pool, &of_class) == (&record.pool_hash, &record.node_class_hash)
         }) {
             let (claim, next) = (id.clone(), None);
-            self.report(Report::ClaimRenewed { claim, next });
+            self.push_report(Report::ClaimRenewed { claim, next });
             return;
         }
-        let next = ClaimId::from(self.fresh_id());
+        let next = ClaimId::from(self.new_random_id());
         claim.record.id = next.clone();
         (claim.phase, claim.devices) = (ClaimPhase::Planned, None);
         (progress.launch, progress.granted) = (None, false);
         self.state.ledger.insert(claim);
         self.works.insert(next.clone(), progress);
         let (claim, next) = (id.clone(), Some(next));
-        self.report(Report::ClaimRenewed { claim, next });
+        self.push_report(Report::ClaimRenewed { claim, next });
     }
 
     fn class_of(&self, id: &ClaimId) -> Option<NodeClassName> {
@@ -244,7 +259,7 @@ impl Engine {
         claim.and_then(|claim| claim.record.node_class.clone())
     }
 
-    pub(super) fn succeeded(&mut self, id: &ClaimId) {
+    pub(super) fn on_step_succeeded(&mut self, id: &ClaimId) {
         if let Some(progress) = self.works.get_mut(id) {
             progress.retry = Default::default();
             // The launch parameters are no longer needed.
@@ -253,20 +268,20 @@ impl Engine {
     }
 
     /// Records that the launch of a claim has succeeded: other launches may request its offerings.
-    fn note_had(&mut self, id: &ClaimId) {
+    fn record_launched_offerings(&mut self, id: &ClaimId) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
         let (class, holds) = (claim.record.node_class.as_ref(), &mut self.state.holds);
         if let Some(instance) = &claim.instance {
-            holds.had(class, &instance.offering);
+            holds.mark_available(class, &instance.offering);
         }
         for offering in &claim.offerings {
-            holds.answered(class, offering, id);
+            holds.record_success(class, offering, id);
         }
     }
 
-    fn launched(&mut self, id: &ClaimId, instance: Instance, now: Timestamp) {
+    fn on_launched(&mut self, id: &ClaimId, instance: Instance, now: Timestamp) {
         if !instance.state.is_live() {
             // The client token was used and its instance is terminated: plan again with a new ID.
             self.forget_claim(id);
@@ -276,16 +291,16 @@ impl Engine {
         let price = listed.map(|offering| offering.price);
         let offering = instance.offering.clone();
         let instance_id = instance.id.clone();
-        self.state.ledger.join(id, instance);
+        self.state.ledger.join_instance(id, instance);
         self.state.recent.launched = Some(now);
-        self.note_had(id);
-        self.report(Report::ClaimLaunched {
+        self.record_launched_offerings(id);
+        self.push_report(Report::ClaimLaunched {
             claim: id.clone(),
             instance: instance_id,
             offering,
             price,
         });
-        self.succeeded(id);
+        self.on_step_succeeded(id);
         if let Some(claim) = self.state.ledger.claims.get_mut(id)
             && claim.phase < ClaimPhase::Launched
         {
@@ -296,7 +311,7 @@ impl Engine {
         self.bind_early(id, now);
     }
 
-    fn set_state(&mut self, id: &ClaimId, state: InstanceState, now: Timestamp) {
+    fn update_instance_state(&mut self, id: &ClaimId, state: InstanceState, now: Timestamp) {
         let claim = self.state.ledger.claims.get_mut(id);
         let Some(instance) = claim.and_then(|claim| claim.instance.as_mut()) else {
             return;
@@ -306,7 +321,7 @@ impl Engine {
         if instance.state.is_live()
             && let Some(progress) = self.works.get_mut(id)
         {
-            progress.retry.failed(now, &mut self.rng);
+            progress.retry.record_failure(now, &mut self.rng);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::backoff::after;
+use crate::engine::backoff::time_after;
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
@@ -68,7 +68,7 @@ impl ConsolidationSchedule {
     }
 
     /// Records that a pod has left its node.
-    fn left(&mut self, pods: usize) {
+    fn record_removed_pod(&mut self, pods: usize) {
         self.left += 1;
         if self.left * LEFT_MANY >= pods {
             self.vain = 0;
@@ -76,35 +76,37 @@ impl ConsolidationSchedule {
     }
 
     /// Returns the first time from `from` at which the cluster has not changed for a while.
-    fn calm_from(&self, from: Timestamp) -> Timestamp {
+    fn calm_after(&self, from: Timestamp) -> Timestamp {
         // The last moved pods may have just been bound.
-        let from = self.waited.map_or(from, |at| from.max(after(at, CALM)));
+        let from = self
+            .waited
+            .map_or(from, |at| from.max(time_after(at, CALM)));
         match self.stirred {
-            Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),
+            Some((_, latest)) => from.max(time_after(latest, CALM).min(time_after(from, CALM_MAX))),
             None => from,
         }
     }
 
     /// Returns the time of the next run. It is delayed a little while the cluster changes, because
     /// an unfinished change looks like a cluster that can be consolidated.
-    fn due(&self, nodes: usize) -> Timestamp {
+    fn next_run_at(&self, nodes: usize) -> Timestamp {
         let first = self.stirred.map(|(first, _)| first);
         let Some(last) = self.last else {
-            return first.map_or(Timestamp::MIN, |at| self.calm_from(at));
+            return first.map_or(Timestamp::MIN, |at| self.calm_after(at));
         };
         let nodes = i32::try_from(nodes).unwrap_or(i32::MAX);
         let each = APART_EACH.checked_mul(nodes).unwrap_or(REGULARLY);
         let doubled = APART * 2_i32.pow(self.vain.min(APART_DOUBLED_MAX));
         let [soonest, doubled] =
-            [APART, doubled].map(|wait| after(last, wait.saturating_add(each)));
+            [APART, doubled].map(|wait| time_after(last, wait.saturating_add(each)));
         let stirred = first.map(|at| at.max(doubled));
         // Known future events do not count as guesses, so earlier runs that found nothing do not
         // delay them.
         let opens = self.opens.map(|at| at.max(soonest));
         let ripens = self.ripens.map(|at| at.max(doubled));
         let times = [stirred, opens, ripens].into_iter().flatten();
-        let sooner = times.map(|at| self.calm_from(at)).min();
-        let regularly = after(last, REGULARLY);
+        let sooner = times.map(|at| self.calm_after(at)).min();
+        let regularly = time_after(last, REGULARLY);
         sooner.map_or(regularly, |at| at.min(regularly))
     }
 }
@@ -112,7 +114,7 @@ impl ConsolidationSchedule {
 impl Engine {
     /// Records events that may make a cheaper cluster possible. Pods change often, but rarely in
     /// their node, labels, annotations or requests.
-    pub(super) fn stirred(&mut self, event: &Event, now: Timestamp) {
+    pub(super) fn note_changes(&mut self, event: &Event, now: Timestamp) {
         let objects = &self.state.objects;
         let stirs = match event {
             Event::Applied(WatchedObject::Pod(pod)) => {
@@ -134,7 +136,7 @@ impl Engine {
                 })
             }
             Event::Deleted(ObjectKind::Pod, _) => {
-                self.weighing.left(objects.pods.len());
+                self.weighing.record_removed_pod(objects.pods.len());
                 true
             }
             Event::Applied(WatchedObject::Pdb(_))
@@ -155,16 +157,16 @@ impl Engine {
     /// Runs consolidation and starts the disruption of the selected nodes. It does not run while
     /// pending pods are unplanned.
     pub(super) fn consolidate(&mut self, now: Timestamp) {
-        let due = self.weighing.due(self.state.objects.nodes.len());
+        let due = self.weighing.next_run_at(self.state.objects.nodes.len());
         if self.waits_until(due, "the cluster is to be weighed", now) {
             return;
         }
-        let planned = self.batch.due(&self.state.cluster.batching);
-        let waits = self.batch.has_new() || planned.is_some_and(|at| at <= now);
+        let planned = self.batch.next_plan_at(&self.state.cluster.batching);
+        let waits = self.batch.has_unplanned_pods() || planned.is_some_and(|at| at <= now);
         if waits || self.state.ledger.claims.is_empty() {
             return;
         }
-        if let Some(at) = self.moving_until(now) {
+        if let Some(at) = self.wait_for_moves_until(now) {
             self.weighing.waited = Some(now);
             self.wake_at(at, "nodes are to have left together");
             return;
@@ -172,14 +174,14 @@ impl Engine {
         self.update_backoffs(now);
         let mut plan = plan::consolidate(
             &self.state.disruption_view(now),
-            &self.state.field(now),
+            &self.state.what_if(now),
             now,
         );
         self.report_blocked_disruptions(&plan, true);
         self.report_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
         let opens = braked.filter_map(|node| node.verdict.until());
-        let opens = opens.chain(self.state.next_back(now));
+        let opens = opens.chain(self.state.next_available_at(now));
         let ripens = plan::next_due(&plan.kept)
             .into_iter()
             .chain(plan.takes_again);
@@ -197,8 +199,8 @@ impl Engine {
             waited: None,
             ..self.weighing
         };
-        self.stays.weighed(&mut plan);
-        let next = self.weighing.due(self.state.objects.nodes.len());
+        self.stays.record_consolidation(&mut plan);
+        let next = self.weighing.next_run_at(self.state.objects.nodes.len());
         self.wake_at(next, "the cluster is to be weighed");
         if plan.retire.is_empty() {
             return;
@@ -210,24 +212,24 @@ impl Engine {
         }
         self.weighing.moved = Some(now);
         let pool = nodes.first().map(|node| &node.pool);
-        self.report(Report::Consolidates {
+        self.push_report(Report::Consolidates {
             pool: pool
                 .filter(|pool| nodes.iter().all(|node| node.pool == **pool))
                 .cloned(),
             nodes: nodes.len(),
             claims: plan.launches.len(),
             before: nodes.iter().filter_map(|node| node.price).sum(),
-            after: plan::cost(&plan.launches),
+            after: plan::lowest_total_price(&plan.launches),
         });
-        self.begin(plan, now);
+        self.carry_out_consolidation(plan, now);
     }
 
     /// Returns until when to wait for nodes that are disrupted together and have pods to move.
-    fn moving_until(&self, now: Timestamp) -> Option<Timestamp> {
+    fn wait_for_moves_until(&self, now: Timestamp) -> Option<Timestamp> {
         if self.waves.are_under_way() {
-            return Some(after(now, CALM));
+            return Some(time_after(now, CALM));
         }
-        let until = after(self.weighing.moved?, MOVING_MAX);
+        let until = time_after(self.weighing.moved?, MOVING_MAX);
         let moves = self.state.ledger.claims.values().any(|claim| {
             claim.leaving == Some(Reason::Underutilized) && claim.phase == ClaimPhase::Draining
         });
@@ -236,37 +238,37 @@ impl Engine {
 
     /// Disrupts the nodes of a plan and launches their replacements. In observe mode it only
     /// reports them.
-    fn begin(&mut self, plan: Plan, now: Timestamp) {
-        if !self.manages() {
+    fn carry_out_consolidation(&mut self, plan: Plan, now: Timestamp) {
+        if !self.is_managing() {
             self.report_possible_moves(plan);
             return;
         }
-        self.begin_moves(&plan, now);
+        self.record_expected_savings(&plan, now);
         for claim in plan.retire.iter().filter_map(|node| node.claim.as_ref()) {
-            self.retire(claim, Reason::Underutilized, now);
+            self.disrupt_node(claim, Reason::Underutilized, now);
         }
-        self.places.planned_too(&plan);
-        self.carry_out(plan, Reason::Underutilized.as_str(), now);
+        self.places.add_partial_plan(&plan);
+        self.carry_out_plan(plan, Reason::Underutilized.as_str(), now);
         // Their places are known, so they are not planned again.
-        let waiting = self.state.waiting(now);
+        let waiting = self.state.waiting_pods(now);
         let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
-        self.batch.observe(&waiting, now);
-        self.batch.planned(now);
+        self.batch.observe_pending(&waiting, now);
+        self.batch.record_plan(now);
     }
 
     /// Reports the nodes that would be disrupted and their replacements.
     fn report_possible_moves(&mut self, plan: Plan) {
         for node in plan.retire {
             if let Some(claim) = node.claim.clone() {
-                self.would_retire(claim, node);
+                self.report_possible_disruption(claim, node);
             }
         }
         for launch in plan.launches {
             let Some((offering, price)) = launch.offerings.first().cloned() else {
                 continue;
             };
-            let claim = ClaimId::from(self.fresh_id());
-            self.report(Report::ClaimPlanned {
+            let claim = ClaimId::from(self.new_random_id());
+            self.push_report(Report::ClaimPlanned {
                 claim,
                 pool: launch.pool,
                 offering,
@@ -285,7 +287,7 @@ impl Engine {
             .iter()
             .map(|unplaced| (&unplaced.pod, f64::INFINITY));
         let launched = plan.launches.iter().flat_map(|launch| {
-            let each = self.costs_each(launch);
+            let each = self.cost_per_pod(launch);
             launch.pods.iter().map(move |pod| (pod, each))
         });
         let unplaced_costs: BTreeMap<&PodKey, f64> = launched.chain(unplaced).collect();
@@ -302,7 +304,7 @@ impl Engine {
             let cost: f64 = reschedulable
                 .filter_map(|pod| unplaced_costs.get(&pod.key))
                 .sum();
-            if cost > self.may_cost(id) {
+            if cost > self.max_replacement_cost(id) {
                 needed.push(id.clone());
             } else if cost > 0.0 {
                 costs.push((id.clone(), cost));
@@ -317,7 +319,7 @@ impl Engine {
         }
         if needed.is_empty() {
             for (id, cost) in costs {
-                self.saves_less(&id, cost);
+                self.reduce_saving(&id, cost);
             }
         }
         !needed.is_empty()
@@ -343,7 +345,7 @@ mod tests {
             ..ConsolidationSchedule::default()
         };
         change(&mut schedule);
-        let due = schedule.due(0).duration_since(NOW).as_secs();
+        let due = schedule.next_run_at(0).duration_since(NOW).as_secs();
         assert_eq!(due, expect, "{schedule:?}");
     }
 
@@ -391,8 +393,8 @@ mod tests {
         );
         // Before the first run only the calm period counts.
         let mut new = ConsolidationSchedule::default();
-        assert_eq!(new.due(0), Timestamp::MIN);
+        assert_eq!(new.next_run_at(0), Timestamp::MIN);
         new.mark_changed(NOW);
-        assert_eq!(new.due(0), at(2));
+        assert_eq!(new.next_run_at(0), at(2));
     }
 }

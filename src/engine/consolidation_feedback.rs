@@ -36,33 +36,33 @@ pub(super) struct SavingsTracker {
 
 impl SavingsTracker {
     /// Discards the results of an earlier configuration.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn reset_results(&mut self) {
         self.pools.clear();
         self.in_pools.clear();
     }
 
     /// Forgets nodes that no longer exist.
-    pub(super) fn retain(&mut self, is_known: impl Fn(&ClaimId) -> bool) {
+    pub(super) fn retain_claims(&mut self, is_known: impl Fn(&ClaimId) -> bool) {
         self.shares.retain(|id, _| is_known(id));
     }
 }
 
 impl Engine {
     /// Records the start of a consolidation. The saving is divided among the nodes by their price.
-    pub(super) fn begin_moves(&mut self, plan: &Plan, now: Timestamp) {
-        let before: f64 = plan.retire.iter().map(usd_per_h).sum();
+    pub(super) fn record_expected_savings(&mut self, plan: &Plan, now: Timestamp) {
+        let before: f64 = plan.retire.iter().map(price_per_hour).sum();
         for termination in &plan.retire {
             let Some(id) = termination.claim.as_ref().filter(|_| before > 0.0) else {
                 continue;
             };
-            let saves = plan.saves.usd_per_h() * usd_per_h(termination) / before;
+            let saves = plan.saves.usd_per_h() * price_per_hour(termination) / before;
             let share = (termination.pool.clone(), saves);
             self.moves.shares.insert(id.clone(), share);
             self.moves
                 .pools
                 .entry(termination.pool.clone())
                 .or_default()
-                .moved(saves, now);
+                .record_consolidation(saves, now);
         }
     }
 
@@ -71,27 +71,31 @@ impl Engine {
     pub(super) fn attribute_losses(&mut self, plan: &Plan, now: Timestamp) {
         let mut lost = false;
         for launch in &plan.launches {
-            let each = self.costs_each(launch);
+            let each = self.cost_per_pod(launch);
             for pod in &launch.pods {
                 let moved = self
                     .replacements
                     .attribute_cost(pod)
-                    .or_else(|| self.goes_to_save(pod));
+                    .or_else(|| self.consolidated_pool_of(pod));
                 let Some(pool) = moved else {
                     continue;
                 };
-                self.moves.pools.entry(pool).or_default().lost(each);
+                self.moves
+                    .pools
+                    .entry(pool)
+                    .or_default()
+                    .record_launch(each);
                 lost = true;
             }
         }
         if lost {
-            self.rest(now);
+            self.report_new_backoffs(now);
         }
     }
 
     /// Returns the pool of the node that consolidation evicts this pod from. The pod is planned
     /// before it is gone if it has lost its place.
-    fn goes_to_save(&self, pod: &PodKey) -> Option<PoolName> {
+    fn consolidated_pool_of(&self, pod: &PodKey) -> Option<PoolName> {
         let pod = self.state.objects.pods.get(pod)?;
         let claim = self
             .state
@@ -101,7 +105,7 @@ impl Engine {
     }
 
     /// Returns the cost per pod of a planned node, in $/h.
-    pub(super) fn costs_each(&self, launch: &NewNodeClaim) -> f64 {
+    pub(super) fn cost_per_pod(&self, launch: &NewNodeClaim) -> f64 {
         let Some((_, price)) = launch.offerings.first() else {
             return 0.0;
         };
@@ -113,17 +117,17 @@ impl Engine {
 
     /// Returns the highest acceptable cost in $/h of new nodes for the pods of a disrupted node.
     /// Above it, the node is kept.
-    pub(super) fn may_cost(&self, id: &ClaimId) -> f64 {
+    pub(super) fn max_replacement_cost(&self, id: &ClaimId) -> f64 {
         let share = self.moves.shares.get(id);
         share.map_or(0.0, |(_, saves)| saves * LOST_MAX)
     }
 
     /// Subtracts the cost for some pods of a disrupted node from its saving.
-    pub(super) fn saves_less(&mut self, id: &ClaimId, cost: f64) {
+    pub(super) fn reduce_saving(&mut self, id: &ClaimId, cost: f64) {
         if let Some((pool, saves)) = self.moves.shares.get_mut(id) {
             *saves -= cost;
             let backoff = self.moves.pools.entry(pool.clone()).or_default();
-            backoff.stays(cost);
+            backoff.record_retained(cost);
         }
     }
 
@@ -136,10 +140,10 @@ impl Engine {
         let released = self.may_evict(id);
         let backoff = self.moves.pools.entry(pool).or_default();
         if released {
-            backoff.lost(saves);
-            self.rest(now);
+            backoff.record_launch(saves);
+            self.report_new_backoffs(now);
         } else {
-            backoff.stays(saves);
+            backoff.record_retained(saves);
         }
     }
 
@@ -152,7 +156,7 @@ impl Engine {
         for (id, claim) in &self.state.ledger.claims {
             let pool = &claim.record.pool;
             let rests = self.state.resting.contains_key(pool);
-            let until = fresh_until(claim).filter(|until| *until > now);
+            let until = protected_until(claim).filter(|until| *until > now);
             let Some(node) = claim.node.as_ref().filter(|_| rests || until.is_some()) else {
                 continue;
             };
@@ -185,13 +189,13 @@ impl Engine {
     }
 
     /// Puts pools in consolidation back-off and reports it.
-    fn rest(&mut self, now: Timestamp) {
+    fn report_new_backoffs(&mut self, now: Timestamp) {
         let pools = self.moves.pools.iter();
         let resting =
-            pools.filter_map(|(pool, backoff)| Some((pool, backoff, backoff.rests_until()?)));
+            pools.filter_map(|(pool, backoff)| Some((pool, backoff, backoff.back_off_until()?)));
         for (pool, backoff, until) in resting.filter(|(_, _, until)| *until > now) {
             if self.state.resting.insert(pool.clone(), until) != Some(until) {
-                let (saved, lost) = backoff.figures();
+                let (saved, lost) = backoff.expected_and_lost();
                 let why = format!(
                     "{saved:.4} $/h were to be saved, and nodes of {lost:.4} $/h had to stay or be \
                      made for the pods that were moved: nothing is moved until {until}"
@@ -207,12 +211,12 @@ impl Engine {
 }
 
 /// Returns the price of a node in $/h, or zero if it is unknown.
-fn usd_per_h(termination: &plan::PlannedTermination) -> f64 {
+fn price_per_hour(termination: &plan::PlannedTermination) -> f64 {
     termination.price.map_or(0.0, Price::usd_per_h)
 }
 
 /// Returns until when a node is kept because consolidation recently launched it.
-fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
+fn protected_until(claim: &NodeClaim) -> Option<Timestamp> {
     let launched = is_for_reschedulable(claim) && claim.phase == ClaimPhase::Initialized;
     launched.then(|| claim.record.created.checked_add(FRESH).ok())?
 }

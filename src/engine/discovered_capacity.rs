@@ -18,12 +18,12 @@ impl Engine {
     /// image. The reported values are not stored across restarts. Providers without image names get
     /// no reports.
     pub(super) fn report_memory(&mut self, now: Timestamp) {
-        if !self.manages() {
+        if !self.is_managing() {
             return;
         }
         let mut seen: BTreeMap<(TypeName, String), i64> = BTreeMap::new();
         for claim in self.state.ledger.claims.values() {
-            let Some((instance_type, image, memory)) = self.reported(claim) else {
+            let Some((instance_type, image, memory)) = self.reported_memory(claim) else {
                 continue;
             };
             let key = (instance_type.clone(), image.to_owned());
@@ -42,7 +42,7 @@ impl Engine {
                 image,
                 memory,
             };
-            self.issue(command, CommandPurpose::SaveDiscoveredMemory, now);
+            self.queue_command(command, CommandPurpose::SaveDiscoveredMemory, now);
         }
     }
 
@@ -82,7 +82,7 @@ impl Engine {
 
     /// Returns the instance type and image of a claim's node, and the memory that its kubelet
     /// reports.
-    fn reported<'a>(&'a self, claim: &'a NodeClaim) -> Option<(&'a TypeName, &'a str, i64)> {
+    fn reported_memory<'a>(&'a self, claim: &'a NodeClaim) -> Option<(&'a TypeName, &'a str, i64)> {
         let instance = claim.instance.as_ref().filter(|_| claim.has_joined())?;
         let image = instance.facts.as_ref()?.image.as_deref()?;
         let memory = self.node_of(claim)?.capacity.memory;

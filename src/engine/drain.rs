@@ -62,11 +62,11 @@ const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 
 impl Engine {
     /// Disrupts a node. It is drained and terminated, unless the drain is cancelled.
-    pub(super) fn retire(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+    pub(super) fn disrupt_node(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let Some(claim) = self.claim(id) else {
             return;
         };
-        if claim.leaving.is_some() || !self.manages() || self.is_ambiguous(claim, reason) {
+        if claim.leaving.is_some() || !self.is_managing() || self.is_ambiguous(claim, reason) {
             return;
         }
         let node = self.node_of(claim);
@@ -74,7 +74,7 @@ impl Engine {
             node.is_some_and(|node| self.may_run_pods(id, node, now)) || claim.has_joined();
         // A node that does not respond is terminated with all its pods after its taint.
         let silent = node.is_none_or(|node| !node.ready);
-        let undrained = !registered || (reason.ends_at_once() && silent);
+        let undrained = !registered || (reason.terminates_undrained() && silent);
         if undrained && !self.may_end_undrained(id, now) {
             return;
         }
@@ -83,7 +83,7 @@ impl Engine {
         };
         let name = claim.node.as_ref().map_or("", |name| name.as_str());
         let pods = self.state.objects.pods_on(name);
-        self.report(Report::Retire {
+        self.push_report(Report::Retire {
             claim: id.clone(),
             pool: claim.record.pool.clone(),
             node: claim.node.clone(),
@@ -102,12 +102,12 @@ impl Engine {
             true => ClaimPhase::Draining,
             false => ClaimPhase::Terminating,
         };
-        self.enter(id, next, now);
+        self.enter_phase(id, next, now);
     }
 
     /// Resumes the disruption of a node from which an earlier process evicted pods.
-    pub(super) fn resume(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        self.retire(id, reason, now);
+    pub(super) fn resume_disruption(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+        self.disrupt_node(id, reason, now);
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         (drain.released, drain.cleared, drain.moved) = (true, true, true);
     }
@@ -142,8 +142,8 @@ impl Engine {
         if tainted.is_none() && !released && !self.is_cleared(id, reason, now) {
             return;
         }
-        if (released && !self.waits_for_wave(id, now)) || !reason.waits_for_places() {
-            self.start_time(id, reason, now);
+        if (released && !self.waits_for_wave(id, now)) || !reason.waits_for_placements() {
+            self.start_deadline(id, reason, now);
         }
         let Some(tainted) = tainted else {
             if reason == Reason::Empty && !released && self.keeps_new_pods(id, &name, now) {
@@ -153,36 +153,36 @@ impl Engine {
                 let deadline = self.drain_of(id).and_then(|drain| drain.deadline);
                 let patch = taint_patch(&node, reason, deadline);
                 self.progress_of(id).drain.sent = Some(now);
-                self.step(id, ClaimStep::Taint, Command::PatchNode(patch), now);
+                self.send_step(id, ClaimStep::Taint, Command::PatchNode(patch), now);
             }
             return;
         };
-        if !stale && self.marks_again(id, &node, reason, now) {
+        if !stale && self.restores_marks(id, &node, reason, now) {
             return;
         }
         if !self.is_released(id, reason, now) {
             return;
         }
         if !self.waits_for_wave(id, now) {
-            self.start_time(id, reason, now);
+            self.start_deadline(id, reason, now);
             if self.writes_deadline(id, now) {
                 return;
             }
         }
         let confirmed = self.drain_of(id).and_then(|drain| drain.confirmed);
-        if self.is_over(id, now) {
-            if reason.ends_at_once() && !self.may_end_undrained(id, now) {
+        if self.is_deadline_over(id, now) {
+            if reason.terminates_undrained() && !self.may_end_undrained(id, now) {
                 return;
             }
             self.report_forced_drain(id, &name, now);
-            self.enter(id, ClaimPhase::Terminating, now);
+            self.enter_phase(id, ClaimPhase::Terminating, now);
             return;
         }
         if confirmed.is_some() {
-            self.enter(id, ClaimPhase::Terminating, now);
+            self.enter_phase(id, ClaimPhase::Terminating, now);
             return;
         }
-        self.empty(id, &name, reason, tainted, now);
+        self.evict_and_confirm(id, &name, reason, tainted, now);
     }
 
     /// Returns whether a Node lacks the disrupted taint although the engine has set it.
@@ -193,7 +193,13 @@ impl Engine {
     /// Restores the disruption label and annotation if a different client removed them. Without the
     /// label, load balancers send new connections to a disrupted node. [`MARK_AGAIN`] limits the
     /// rate, because the other client may remove them forever.
-    fn marks_again(&mut self, id: &ClaimId, node: &Node, reason: Reason, now: Timestamp) -> bool {
+    fn restores_marks(
+        &mut self,
+        id: &ClaimId,
+        node: &Node,
+        reason: Reason,
+        now: Timestamp,
+    ) -> bool {
         let labelled = node.labels.contains_key(EXCLUDE_BALANCERS);
         if labelled && node.annotations.contains_key(DISRUPTION_REASON) {
             return false;
@@ -211,22 +217,22 @@ impl Engine {
             taints: None,
             ..taint_patch(node, reason, None)
         };
-        self.step(id, ClaimStep::Mark, Command::PatchNode(patch), now);
+        self.send_step(id, ClaimStep::Mark, Command::PatchNode(patch), now);
         true
     }
 
     /// Records that they were restored. If they were removed again during the write, the Node is
     /// unchanged and no new version follows, so the engine must not wait for one.
-    pub(super) fn marked(&mut self, id: &ClaimId, now: Timestamp) {
+    pub(super) fn on_marks_restored(&mut self, id: &ClaimId, now: Timestamp) {
         if let Some(progress) = self.works.get_mut(id) {
             progress.drain.marked = Some(now);
             progress.patched = None;
         }
-        self.succeeded(id);
+        self.on_step_succeeded(id);
     }
 
     /// Evicts the pods of a node and, when none remain, requests the confirmation.
-    fn empty(
+    fn evict_and_confirm(
         &mut self,
         id: &ClaimId,
         name: &NodeName,
@@ -240,7 +246,7 @@ impl Engine {
         if reason == Reason::Empty && self.keeps_new_pods(id, name, now) {
             return;
         }
-        if self.move_pods(id, name, now) {
+        if self.evict_pods(id, name, now) {
             let drain = &mut self.works.entry(id.clone()).or_default().drain;
             drain.detach = Default::default();
             if !self.on_drain_timeout(id, reason, now) {
@@ -252,7 +258,7 @@ impl Engine {
         if due > now {
             self.wake_at(due, "a drain may be confirmed");
         } else if self.is_detached(id, name, now) {
-            self.confirm(id, name, now);
+            self.request_confirmation(id, name, now);
         }
     }
 
@@ -261,7 +267,7 @@ impl Engine {
         let pods = self.state.objects.pods_on(name.as_str());
         let count = pods.filter(|pod| pod.holds_node()).count();
         if count > 0 {
-            self.keep(id, format!("{count} pods have come to it"), now);
+            self.cancel_disruption(id, format!("{count} pods have come to it"), now);
         }
         count > 0
     }
@@ -272,7 +278,7 @@ impl Engine {
     fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
         let drain = self.drain_of(id);
         let (moved, released) = drain.map_or((false, false), |drain| (drain.moved, drain.released));
-        if moved || !(reason.waits_for_places() || reason == Reason::Empty) {
+        if moved || !(reason.waits_for_placements() || reason == Reason::Empty) {
             return true;
         }
         let Some(claim) = self.claim(id) else {
@@ -282,11 +288,11 @@ impl Engine {
             return false;
         };
         let graceful = self.state.is_graceful(claim) && reason.is_eventual();
-        let has_to = claim.has_to_leave(now);
+        let has_to = claim.must_be_disrupted(now);
         let blocker = self
             .state
-            .blockers(node, Some(claim), now)
-            .find(|blocker| !(blocker.is_passing() || graceful && blocker.yields_to_grace()));
+            .disruption_blockers(node, Some(claim), now)
+            .find(|blocker| !(blocker.is_temporary() || graceful && blocker.yields_to_grace()));
         if let Some(blocker) = blocker.filter(|_| !has_to) {
             self.state.recent.failed = Some(now);
             self.cancel_drain(id, blocker.to_string(), now);
@@ -310,11 +316,11 @@ impl Engine {
         let reschedulable = self.state.reschedulable_of(claim, now);
         let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
         // A static pool keeps its node count.
-        let placed =
-            self.state.has_number(&claim.record.pool) && self.have_places(&reschedulable, now);
+        let placed = self.state.has_all_static_nodes(&claim.record.pool)
+            && self.have_places(&reschedulable, now);
         let is_late = until <= now;
-        let seen = placed && self.sees_places(now);
-        if (seen && self.is_checked(id, now)) || (has_to && is_late) {
+        let seen = placed && self.are_watches_recent(now);
+        if (seen && self.are_all_pods_known(id, now)) || (has_to && is_late) {
             self.progress_of(id).drain.released = true;
             return true;
         }
@@ -336,37 +342,37 @@ impl Engine {
 
     /// Returns whether all pods of a node are known, so that each of them has a place. The API
     /// server is queried once, because a listing of the watch may have lacked some.
-    fn is_checked(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+    fn are_all_pods_known(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let node = self.claim(id).and_then(|node| node.node.clone());
         let drain = self.drain_of(id);
         let until = drain.and_then(|drain| drain.checked?.checked_add(CHECKED_MAX).ok());
         let fresh = until.is_some_and(|at| at > now);
         let checked = fresh || drain.is_some_and(|drain| drain.released);
         if let Some(name) = node.filter(|_| !checked) {
-            self.confirm(id, &name, now);
+            self.request_confirmation(id, &name, now);
         }
         checked
     }
 
     /// Cancels the disruption of a node that could not be drained, and keeps it longer each time.
     pub(super) fn cancel_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
-        let times = self.times_withdrawn(id);
+        let times = self.cancellation_count(id);
         let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));
-        self.keep_for(id, why, wait, times.saturating_add(1), now);
+        self.cancel_and_back_off(id, why, wait, times.saturating_add(1), now);
     }
 
     /// Cancels the disruption of a node for a reason outside the node.
     pub(super) fn postpone_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
-        let times = self.times_withdrawn(id);
-        self.keep_for(id, why, WITHDRAWN_MIN, times, now);
+        let times = self.cancellation_count(id);
+        self.cancel_and_back_off(id, why, WITHDRAWN_MIN, times, now);
     }
 
-    fn times_withdrawn(&self, id: &ClaimId) -> u32 {
+    fn cancellation_count(&self, id: &ClaimId) -> u32 {
         let withdrawn = self.claim(id).and_then(|claim| claim.withdrawn);
         withdrawn.map_or(0, |(_, times)| times)
     }
 
-    fn keep_for(
+    fn cancel_and_back_off(
         &mut self,
         id: &ClaimId,
         why: String,
@@ -377,22 +383,22 @@ impl Engine {
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             claim.withdrawn = Some((now.checked_add(wait).unwrap_or(now), times));
         }
-        self.keep(id, why, now);
+        self.cancel_disruption(id, why, now);
     }
 
     /// Lists the pods of the node from the API server, because the watch may lag behind.
-    fn confirm(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
+    fn request_confirmation(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
         let next = self.drain_of(id).and_then(|drain| drain.next_list);
         if self.waits_until(next, "a drain is to be confirmed", now) {
             return;
         }
         self.progress_of(id).drain.next_list = now.checked_add(LIST_APART).ok();
         let list = Command::ListPodsOn { node: node.clone() };
-        self.step(id, ClaimStep::ListPods, list, now);
+        self.send_step(id, ClaimStep::ListPods, list, now);
     }
 
     /// Handles a listing of a node's pods from the API server.
-    pub(super) fn pods_listed(&mut self, id: &ClaimId, mut pods: Vec<Pod>, now: Timestamp) {
+    pub(super) fn on_pods_listed(&mut self, id: &ClaimId, mut pods: Vec<Pod>, now: Timestamp) {
         let Some(claim) = self.claim(id) else {
             return;
         };
@@ -405,7 +411,12 @@ impl Engine {
         let held = pods.iter().any(|pod| pod.holds_drain(now));
         let unseen: Vec<&Pod> = pods
             .iter()
-            .filter(|pod| !self.state.objects.has(ObjectKind::Pod, &pod.key))
+            .filter(|pod| {
+                !self
+                    .state
+                    .objects
+                    .contains_object(ObjectKind::Pod, &pod.key)
+            })
             .collect();
         let is_blind = unseen.iter().any(|pod| {
             let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
@@ -419,20 +430,20 @@ impl Engine {
         if is_blind {
             progress.drain.next_list = now.checked_add(REWATCHED).ok();
         }
-        if reason.waits_for_places() && !progress.drain.released {
+        if reason.waits_for_placements() && !progress.drain.released {
             // No eviction has completed yet.
         } else if empty && bound > 0 {
-            self.keep(id, format!("{bound} pods have come to it"), now);
+            self.cancel_disruption(id, format!("{bound} pods have come to it"), now);
         } else if !held {
             progress.drain.confirmed = Some(now);
         }
         if is_blind {
-            self.state.views.doubt(ObjectKind::Pod);
+            self.state.views.mark_incomplete(ObjectKind::Pod);
         }
     }
 
     /// Cancels the disruption of a node.
-    pub(super) fn keep(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+    pub(super) fn cancel_disruption(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         self.record_kept_node(id, now);
         let unseen = self.state.cluster.api.silence_max() + TAINT_LAG;
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
@@ -459,25 +470,25 @@ impl Engine {
             },
             now,
         );
-        self.report(Report::Kept {
+        self.push_report(Report::Kept {
             claim: id.clone(),
             reason,
             why,
         });
-        self.enter(id, ClaimPhase::Initialized, now);
-        self.untaint(id, now);
+        self.enter_phase(id, ClaimPhase::Initialized, now);
+        self.send_untaint(id, now);
     }
 
     /// Handles the removal of the taint from a node that is kept.
-    pub(super) fn untainted(&mut self, id: &ClaimId) {
+    pub(super) fn on_untainted(&mut self, id: &ClaimId) {
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             claim.closing_until = None;
         }
-        self.succeeded(id);
+        self.on_step_succeeded(id);
     }
 
     /// Removes the disrupted taint and everything written with it, or what remains of it.
-    pub(super) fn untaint(&mut self, id: &ClaimId, now: Timestamp) {
+    pub(super) fn send_untaint(&mut self, id: &ClaimId, now: Timestamp) {
         let Some(claim) = self.claim(id) else {
             return;
         };
@@ -488,7 +499,7 @@ impl Engine {
             return;
         }
         let patch = untaint_patch(node);
-        self.step(id, ClaimStep::Untaint, Command::PatchNode(patch), now);
+        self.send_step(id, ClaimStep::Untaint, Command::PatchNode(patch), now);
     }
 }
 

@@ -43,7 +43,7 @@ const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 impl Engine {
     /// Returns whether early binding is on.
     fn is_early(&self) -> bool {
-        self.state.cluster.binding == Binding::Early && !self.early_off && self.manages()
+        self.state.cluster.binding == Binding::Early && !self.early_off && self.is_managing()
     }
 
     /// Applies a changed configuration.
@@ -57,7 +57,7 @@ impl Engine {
 
     /// Creates the Node of a launched claim, or binds pods to it.
     pub(super) fn bind_early(&mut self, id: &ClaimId, now: Timestamp) {
-        if !self.is_early() || !self.is_ready() || self.fault(now).is_some() {
+        if !self.is_early() || !self.is_ready() || self.sync_fault(now).is_some() {
             return;
         }
         let claim = self.claim(id);
@@ -69,11 +69,11 @@ impl Engine {
         match self.node_of(claim) {
             Some(node) if node.is_awaited() => self.bind_pods(id, &node.name.clone(), now),
             Some(_) => {}
-            None => self.make_node(id, now),
+            None => self.create_node(id, now),
         }
     }
 
-    fn make_node(&mut self, id: &ClaimId, now: Timestamp) {
+    fn create_node(&mut self, id: &ClaimId, now: Timestamp) {
         let progress = self.works.entry(id.clone()).or_default();
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
@@ -84,7 +84,7 @@ impl Engine {
         }
         let Some(expected) = claim.expected_node().cloned() else {
             if !std::mem::replace(&mut progress.early.told, true) && !claim.pods.is_empty() {
-                self.report(Report::NotEarly {
+                self.push_report(Report::NotEarly {
                     claim: id.clone(),
                     why: "the name of its node is not known".to_owned(),
                 });
@@ -93,22 +93,22 @@ impl Engine {
         };
         // Names are reused: the Node of a terminated instance may still exist.
         let taken = self.state.objects.nodes.contains_key(&expected.name);
-        if taken || self.bindable(claim).is_empty() {
+        if taken || self.bindable_pods(claim).is_empty() {
             return;
         }
         let Some(node) = self.new_node(claim, expected) else {
             return;
         };
         let command = Command::CreateNode(Box::new(node));
-        self.step(id, ClaimStep::MakeNode, command, now);
+        self.send_step(id, ClaimStep::MakeNode, command, now);
     }
 
-    fn bindable<'s>(&'s self, claim: &'s NodeClaim) -> Vec<&'s Pod> {
+    fn bindable_pods<'s>(&'s self, claim: &'s NodeClaim) -> Vec<&'s Pod> {
         let node = claim.expected_node();
         let labels = node.map(|node| self.labels_to_come(claim, node));
         let taints = self.taints_of(claim);
         self.state
-            .bindable(claim, &labels.unwrap_or_default(), &taints)
+            .bindable_pods(claim, &labels.unwrap_or_default(), &taints)
     }
 
     /// Returns the taints that a claim's node has after its startup.
@@ -137,7 +137,7 @@ impl Engine {
         }
         let mut taints = self.taints_of(claim);
         taints.push(Taint::new(TAINT_UNREGISTERED, Effect::NoSchedule));
-        if self.is_seen_to_by_eks(claim) {
+        if self.has_cloud_provider_taint(claim) {
             taints.push(Taint {
                 value: "true".to_owned(),
                 ..Taint::new(UNINITIALIZED, Effect::NoSchedule)
@@ -149,8 +149,8 @@ impl Engine {
             labels,
             annotations,
             taints,
-            capacity: plain(&instance_type.capacity),
-            allocatable: plain(&instance_type.allocatable),
+            capacity: without_extended(&instance_type.capacity),
+            allocatable: without_extended(&instance_type.allocatable),
         })
     }
 
@@ -171,7 +171,7 @@ impl Engine {
     }
 
     /// Returns whether the kubelet of a claim registers with the cloud provider taint, as on EKS.
-    fn is_seen_to_by_eks(&self, claim: &NodeClaim) -> bool {
+    fn has_cloud_provider_taint(&self, claim: &NodeClaim) -> bool {
         let mut classes = self.state.cluster.node_classes.iter();
         let class = classes.find(|class| Some(&class.name) == claim.record.node_class.as_ref());
         class.is_some_and(|class| {
@@ -180,7 +180,12 @@ impl Engine {
     }
 
     /// Handles the result of the Node's creation.
-    pub(super) fn node_made(&mut self, id: &ClaimId, result: &CommandResult, now: Timestamp) {
+    pub(super) fn on_node_creation_result(
+        &mut self,
+        id: &ClaimId,
+        result: &CommandResult,
+        now: Timestamp,
+    ) {
         let kind = result.failure();
         if kind == Some(FailureKind::Denied) {
             self.give_up_early("Nodes may not be made", now);
@@ -189,7 +194,7 @@ impl Engine {
             kind,
             Some(FailureKind::Throttled | FailureKind::Unknown | FailureKind::Withdrawn)
         ) {
-            self.failed(id, now);
+            self.on_step_failed(id, now);
             return;
         }
         // If a Node of this name exists, the watch shows its owner.
@@ -199,7 +204,7 @@ impl Engine {
         if let Some(node) = node.filter(|_| kind.is_none() && self.is_early()) {
             self.bind_pods(id, &node, now);
         }
-        self.succeeded(id);
+        self.on_step_succeeded(id);
     }
 
     fn bind_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
@@ -207,27 +212,27 @@ impl Engine {
             return;
         };
         // A binding cannot be undone.
-        if !self.is_ready() || self.fault(now).is_some() || claim.leaving.is_some() {
+        if !self.is_ready() || self.sync_fault(now).is_some() || claim.leaving.is_some() {
             return;
         }
-        let pods = self.bindable(claim).into_iter();
+        let pods = self.bindable_pods(claim).into_iter();
         let pods: Vec<(PodKey, String)> =
             pods.map(|pod| (pod.key.clone(), pod.uid.clone())).collect();
         for (pod, uid) in pods {
             let binds = &mut self.progress_of(id).early.binds;
             let attempt = binds.entry(pod.clone()).or_default();
-            if attempt.begin(&uid, now) {
+            if attempt.try_begin(&uid, now) {
                 let purpose = CommandPurpose::Bind(id.clone(), pod.clone());
                 let node = node.clone();
-                self.issue(Command::Bind { pod, uid, node }, purpose, now);
-            } else if let Some(at) = attempt.waits() {
+                self.queue_command(Command::Bind { pod, uid, node }, purpose, now);
+            } else if let Some(at) = attempt.next_attempt() {
                 self.wake_at(at, "a pod is to be bound");
             }
         }
     }
 
     /// Handles the result of a binding. A pod that a different client has bound is ignored.
-    pub(super) fn bound(
+    pub(super) fn on_bind_result(
         &mut self,
         id: &ClaimId,
         pod: &PodKey,
@@ -242,7 +247,7 @@ impl Engine {
         early.bound += usize::from(*result == CommandResult::Done);
         self.early_binds |= *result == CommandResult::Done;
         if let Some(bind) = early.binds.get_mut(pod) {
-            bind.end(result, &mut self.rng, now);
+            bind.on_result(result, &mut self.rng, now);
         }
         if early.binds.values().all(|bind| !bind.in_flight) {
             let pods = std::mem::take(&mut early.bound);
@@ -259,7 +264,7 @@ impl Engine {
         let claim = self.claim(id).filter(|_| pods > 0);
         let known = claim.and_then(|claim| Some((claim, claim.expected_node()?)));
         if let Some((claim, node)) = known {
-            self.report(Report::BoundEarly {
+            self.push_report(Report::BoundEarly {
                 claim: id.clone(),
                 node: node.name.clone(),
                 pods,
@@ -277,10 +282,10 @@ impl Engine {
 
     /// A Node with an unexpected name has registered for an instance. No more pods are bound to the
     /// expected name.
-    pub(super) fn misnamed(&mut self, id: &ClaimId, now: Timestamp) {
+    pub(super) fn on_unexpected_node_name(&mut self, id: &ClaimId, now: Timestamp) {
         let why = "its node has another name than was said".to_owned();
         let claim = id.clone();
-        self.report(Report::NotEarly { claim, why });
+        self.push_report(Report::NotEarly { claim, why });
         self.give_up_early("nodes have other names than was said", now);
     }
 
@@ -308,18 +313,18 @@ impl Engine {
         let mut remain = false;
         for (pod, uid) in pods {
             let attempt = self.unbinding.entry(pod.clone()).or_default();
-            if attempt.begin(&uid, now) {
+            if attempt.try_begin(&uid, now) {
                 let purpose = CommandPurpose::Unbind(pod.clone());
                 let delete = Command::DeletePod {
                     pod,
                     uid,
                     grace_seconds: 0,
                 };
-                self.issue(delete, purpose, now);
+                self.queue_command(delete, purpose, now);
                 remain = true;
             } else if !attempt.over {
                 remain = true;
-                let next = attempt.waits();
+                let next = attempt.next_attempt();
                 self.wake_at(next, "a pod is to be deleted");
             }
         }
@@ -327,9 +332,14 @@ impl Engine {
     }
 
     /// Handles the deletion of a pod whose node never registered.
-    pub(super) fn unbound(&mut self, pod: &PodKey, result: &CommandResult, now: Timestamp) {
+    pub(super) fn on_unbind_result(
+        &mut self,
+        pod: &PodKey,
+        result: &CommandResult,
+        now: Timestamp,
+    ) {
         if let Some(attempt) = self.unbinding.get_mut(pod) {
-            attempt.end(result, &mut self.rng, now);
+            attempt.on_result(result, &mut self.rng, now);
             attempt.over |= attempt.tries >= DELETES_MAX;
         }
     }
@@ -337,7 +347,7 @@ impl Engine {
 
 impl PodAttempt {
     /// Starts an attempt for the pod with this UID, if one is due. Returns whether it did.
-    fn begin(&mut self, uid: &str, now: Timestamp) -> bool {
+    fn try_begin(&mut self, uid: &str, now: Timestamp) -> bool {
         if self.uid != uid {
             *self = Self {
                 uid: uid.to_owned(),
@@ -349,24 +359,26 @@ impl PodAttempt {
         due
     }
 
-    fn end(&mut self, result: &CommandResult, rng: &mut fastrand::Rng, now: Timestamp) {
+    fn on_result(&mut self, result: &CommandResult, rng: &mut fastrand::Rng, now: Timestamp) {
         use FailureKind::{Throttled, Unknown, Withdrawn};
         self.in_flight = false;
         self.tries += 1;
         match result.failure() {
-            Some(Throttled | Unknown | Withdrawn) => self.retry.failed(now, rng),
+            Some(Throttled | Unknown | Withdrawn) => self.retry.record_failure(now, rng),
             _ => self.over = true,
         }
     }
 
     /// Returns when the next attempt is allowed.
-    fn waits(&self) -> Option<Timestamp> {
-        self.retry.next().filter(|_| !self.in_flight && !self.over)
+    fn next_attempt(&self) -> Option<Timestamp> {
+        self.retry
+            .next_attempt()
+            .filter(|_| !self.in_flight && !self.over)
     }
 }
 
 /// Returns the resources without those that devices and their plugins add.
-fn plain(resources: &Resources) -> Resources {
+fn without_extended(resources: &Resources) -> Resources {
     Resources {
         extended: Default::default(),
         ..resources.clone()

@@ -47,7 +47,7 @@ impl Interruption {
     }
 
     /// Returns the disruption reason.
-    pub fn reason(self) -> Reason {
+    pub fn disruption_reason(self) -> Reason {
         match self {
             Self::Failed => Reason::Unhealthy,
             _ => Reason::Interrupted,

@@ -18,7 +18,7 @@ use crate::model::fleet::{
 };
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::UnavailableKey;
-use crate::model::pool::{Limits, Reason, names};
+use crate::model::pool::{Limits, Reason, applies_to_reason};
 use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::HOLD;
 
@@ -56,7 +56,10 @@ impl Engine {
     /// Records the new state of the fleet. If it has more remaining capacity, unschedulable pods
     /// are planned again.
     pub(super) fn fleet_changed(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
-        if view.as_ref().is_some_and(|view| self.is_old(view)) {
+        if view
+            .as_ref()
+            .is_some_and(|view| self.is_outdated_view(view))
+        {
             return;
         }
         let more = match (&self.state.fleet, &view) {
@@ -67,21 +70,21 @@ impl Engine {
         if self.state.fleet.is_none() || view.is_none() {
             self.sharing = FleetSync::default();
         }
-        self.know(view, now);
+        self.set_fleet_view(view, now);
         if more {
             self.sharing.denials = Backoff::default();
             let soon = now.checked_add(ROOM).unwrap_or(now);
-            self.batch.try_again(soon);
+            self.batch.plan_again_at(soon);
         }
     }
 
     /// Returns whether the known view is newer than this one.
-    fn is_old(&self, view: &FleetView) -> bool {
+    fn is_outdated_view(&self, view: &FleetView) -> bool {
         let known = self.state.fleet.as_ref();
         known.is_some_and(|known| view.number < known.number)
     }
 
-    fn know(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
+    fn set_fleet_view(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
         let closed = view.as_ref().and_then(|view| view.closed.as_ref());
         let since = self.sharing.closed.unwrap_or(now);
         self.sharing.closed = closed.map(|_| since);
@@ -89,20 +92,20 @@ impl Engine {
     }
 
     /// Records offerings that were refused in other clusters.
-    pub(super) fn held_down(
+    pub(super) fn mark_unavailable_offerings(
         &mut self,
         offerings: Vec<UnavailableKey>,
         until: Timestamp,
         now: Timestamp,
     ) {
         for key in offerings {
-            self.state.holds.hold(key, until, now);
+            self.state.holds.mark_unavailable(key, until, now);
         }
     }
 
     /// Puts the refused offerings of a node class in back-off. Reports those to other clusters that
     /// would be refused there as well.
-    pub(super) fn refused(
+    pub(super) fn on_offerings_refused(
         &mut self,
         class: Option<&NodeClassName>,
         refusals: &[OfferingRefusal],
@@ -112,12 +115,12 @@ impl Engine {
         for OfferingRefusal { offering, kind } in refusals {
             if *kind == RefusalKind::SpotDenied {
                 let capacity_type = offering.capacity_type;
-                let until = self.state.holds.refuse_way(capacity_type, now);
+                let until = self.state.holds.record_refused_way(capacity_type, now);
                 let keys = by_end.entry(until).or_default();
                 keys.insert(UnavailableKey::Way(capacity_type));
             }
             let class = class.filter(|_| !kind.is_general());
-            let until = self.state.holds.refuse(class, offering, now);
+            let until = self.state.holds.record_refusal(class, offering, now);
             if kind.is_general() {
                 by_end
                     .entry(until)
@@ -129,21 +132,25 @@ impl Engine {
             for (until, offerings) in by_end {
                 let what = offerings.into_iter().collect();
                 let command = Command::MarkUnavailable { what, until };
-                self.issue(command, CommandPurpose::MarkUnavailable, now);
+                self.queue_command(command, CommandPurpose::MarkUnavailable, now);
             }
         }
     }
 
     /// Reports changed usage of claims to the fleet. It does so even if the cluster state is out of
     /// sync, because the provider confirms what exists and nothing is changed.
-    pub(super) fn account(&mut self, now: Timestamp) {
+    pub(super) fn report_usage(&mut self, now: Timestamp) {
         if self.state.fleet.is_none() || !self.state.ledger.is_settled() || self.sharing.telling {
             return;
         }
-        if self.waits_until(self.sharing.retry.next(), "the fleet is to be told", now) {
+        if self.waits_until(
+            self.sharing.retry.next_attempt(),
+            "the fleet is to be told",
+            now,
+        ) {
             return;
         }
-        let held = self.holdings();
+        let held = self.usage_by_claim();
         let whole = self.sharing.told.is_none();
         let known = self.sharing.told.take().unwrap_or_default();
         let mut claims: Vec<(ClaimId, Option<ClaimUsage>)> = Vec::new();
@@ -158,28 +165,29 @@ impl Engine {
         if whole || !claims.is_empty() {
             self.sharing.telling = true;
             let command = Command::ReportUsage { whole, claims };
-            self.issue(command, CommandPurpose::ReportUsage, now);
+            self.queue_command(command, CommandPurpose::ReportUsage, now);
         }
     }
 
     /// Returns the usage of all claims that may exist or that were requested from the fleet.
-    fn holdings(&self) -> BTreeMap<ClaimId, ClaimUsage> {
+    fn usage_by_claim(&self) -> BTreeMap<ClaimId, ClaimUsage> {
         let claims = self.state.ledger.claims.values().filter(|claim| {
             // Nodes of other owners that are only observed do not count against shared limits.
             if claim.foreign {
                 return false;
             }
             let progress = self.works.get(&claim.record.id);
-            claim.phase != ClaimPhase::Planned || progress.is_some_and(ClaimProgress::is_asked_for)
+            claim.phase != ClaimPhase::Planned
+                || progress.is_some_and(ClaimProgress::is_grant_requested)
         });
         claims
-            .map(|claim| (claim.record.id.clone(), self.holding_of(claim)))
+            .map(|claim| (claim.record.id.clone(), self.usage_of(claim)))
             .collect()
     }
 
-    fn holding_of(&self, claim: &NodeClaim) -> ClaimUsage {
+    fn usage_of(&self, claim: &NodeClaim) -> ClaimUsage {
         let reservations = self.state.catalog.reservations();
-        let reservation = claim.reservation().and_then(|id| reservations.get(id));
+        let reservation = claim.reservation_id().and_then(|id| reservations.get(id));
         ClaimUsage {
             capacity: self.state.capacity_of(claim),
             reservation: reservation.map(|reservation| SharedReservation {
@@ -191,12 +199,12 @@ impl Engine {
 
     /// Requests the usage of a planned claim from the fleet. Returns whether its launch has to
     /// wait.
-    pub(super) fn ask(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+    pub(super) fn request_grant(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = self.claim(id) else {
             return false;
         };
         let granted = self.works.get(id).is_some_and(|progress| progress.granted);
-        let holding = self.holding_of(claim);
+        let holding = self.usage_of(claim);
         // A claim that may be launched already counts, regardless of its grant.
         let fleet = self.state.fleet.as_ref();
         let shares = fleet.is_some_and(|fleet| fleet.is_limited() || holding.reservation.is_some());
@@ -204,19 +212,19 @@ impl Engine {
             return false;
         }
         // A cluster that has not reported its usage gets no grants.
-        let may = self.manages() && self.sharing.heard;
+        let may = self.is_managing() && self.sharing.heard;
         let Some(reported) = self.sharing.told.as_mut().filter(|_| may) else {
             return true;
         };
         let claim = id.clone();
         reported.insert(claim.clone(), holding.clone());
         let ask = Box::new(GrantRequest { claim, holding });
-        self.step(id, ClaimStep::RequestGrant, Command::RequestGrant(ask), now);
+        self.send_step(id, ClaimStep::RequestGrant, Command::RequestGrant(ask), now);
         true
     }
 
     /// Handles a grant for a claim.
-    pub(super) fn granted(&mut self, id: &ClaimId, now: Timestamp) {
+    pub(super) fn on_granted(&mut self, id: &ClaimId, now: Timestamp) {
         self.sharing.denials = Backoff::default();
         if let Some(progress) = self.works.get_mut(id) {
             progress.granted = true;
@@ -226,7 +234,7 @@ impl Engine {
     }
 
     /// Drops a denied claim. Its pods are planned again with the remaining capacity.
-    pub(super) fn denied(
+    pub(super) fn on_denied(
         &mut self,
         id: &ClaimId,
         why: String,
@@ -238,7 +246,8 @@ impl Engine {
         let closed = self.sharing.closed;
         let silent = closed.is_some_and(|since| now.duration_since(since) >= CLOSED_MAX);
         let claim = self.claim(id);
-        let reserved = claim.filter(|claim| claim.reservation().is_some() && (used_up || silent));
+        let reserved =
+            claim.filter(|claim| claim.reservation_id().is_some() && (used_up || silent));
         // Other clusters use the reservation, or may do so, regardless of the catalog. The pods are
         // planned with the next cheapest offering immediately.
         let held = reserved
@@ -247,21 +256,21 @@ impl Engine {
         let goes_on = !held.is_empty();
         for offering in held {
             let until = now.checked_add(HOLD).unwrap_or(now);
-            self.state.holds.hold(offering, until, now);
+            self.state.holds.mark_unavailable(offering, until, now);
         }
         let claim = id.clone();
-        self.report(Report::ClaimDenied { claim, why });
+        self.push_report(Report::ClaimDenied { claim, why });
         self.forget_claim(id);
         // Claims of one plan that are denied together count once.
         if !goes_on && self.sharing.denials.is_due(now) {
-            self.sharing.denials.failed(now, &mut self.rng);
+            self.sharing.denials.record_failure(now, &mut self.rng);
         }
     }
 
     /// Records the view of the fleet that a result contains.
     pub(super) fn apply_fleet_view(&mut self, view: Arc<FleetView>, now: Timestamp) {
-        if self.state.fleet.is_some() && !self.is_old(&view) {
-            self.know(Some(view), now);
+        if self.state.fleet.is_some() && !self.is_outdated_view(&view) {
+            self.set_fleet_view(Some(view), now);
         }
     }
 
@@ -273,7 +282,7 @@ impl Engine {
         if budgets.count() == 0 || self.sharing.reporting_disruptions {
             return;
         }
-        let retry = self.sharing.report_disruptions_again.next();
+        let retry = self.sharing.report_disruptions_again.next_attempt();
         if self.waits_until(retry, "the fleet is to be told", now) {
             return;
         }
@@ -282,7 +291,7 @@ impl Engine {
             self.sharing.reporting_disruptions = true;
             self.sharing.disruption_usage = Some(disruption_usage.clone());
             let command = Command::ReportDisruptions(Box::new(disruption_usage));
-            self.issue(command, CommandPurpose::ReportDisruptions, now);
+            self.queue_command(command, CommandPurpose::ReportDisruptions, now);
         }
     }
 
@@ -295,7 +304,7 @@ impl Engine {
         disruption_view
             .candidates
             .retain(|candidate| candidate.claim.is_none_or(|claim| !claim.foreign));
-        let (nodes, disrupted) = Budgets::new(&disruption_view, now).counted();
+        let (nodes, disrupted) = Budgets::new(&disruption_view, now).total_and_disrupted();
         let being_disrupted: usize = disruption_view.leaving.values().sum();
         let unready = disrupted.saturating_sub(being_disrupted);
         let (mut leaving, mut let_go) = (BTreeSet::new(), BTreeMap::new());
@@ -340,7 +349,7 @@ impl Engine {
             self.sharing.disruption_usage = None;
             self.sharing
                 .report_disruptions_again
-                .failed(now, &mut self.rng);
+                .record_failure(now, &mut self.rng);
         }
     }
 
@@ -353,32 +362,32 @@ impl Engine {
     ) -> bool {
         let granted = self.drain_of(id).is_some_and(|drain| drain.granted);
         let mut budgets = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
-        if granted || !budgets.any(|budget| names(&budget.reasons, reason)) {
+        if granted || !budgets.any(|budget| applies_to_reason(&budget.reasons, reason)) {
             return false;
         }
         // A cluster that has not reported its usage gets no permission.
         if self.sharing.disruption_usage.is_some() && !self.sharing.reporting_disruptions {
             let claim = id.clone();
             let ask = Command::RequestDisruption { claim, reason };
-            self.step(id, ClaimStep::RequestDisruption, ask, now);
+            self.send_step(id, ClaimStep::RequestDisruption, ask, now);
         }
         true
     }
 
     /// Returns when claims may be planned again after a denial.
     pub(super) fn denied_until(&self, now: Timestamp) -> Option<Timestamp> {
-        self.sharing.denials.next().filter(|at| *at > now)
+        self.sharing.denials.next_attempt().filter(|at| *at > now)
     }
 
     /// Handles the result of a usage report. After a failure, all claims are reported again.
-    pub(super) fn accounted(&mut self, result: &CommandResult, now: Timestamp) {
+    pub(super) fn on_usage_reported(&mut self, result: &CommandResult, now: Timestamp) {
         self.sharing.telling = false;
         self.sharing.heard = *result == CommandResult::Done;
         if self.sharing.heard {
             self.sharing.retry = Backoff::default();
         } else {
             self.sharing.told = None;
-            self.sharing.retry.failed(now, &mut self.rng);
+            self.sharing.retry.record_failure(now, &mut self.rng);
         }
     }
 }
@@ -389,11 +398,11 @@ fn has_more(old: &FleetView, new: &FleetView) -> bool {
     let mut names = before.capacity.iter().map(|(name, _)| name);
     (old.closed.is_some() && new.closed.is_none())
         || now.nodes.unwrap_or(u32::MAX) > before.nodes.unwrap_or(u32::MAX)
-        || names.any(|name| amount_of(now, name) > amount_of(before, name))
+        || names.any(|name| limit_of(now, name) > limit_of(before, name))
 }
 
 /// Returns the limit of a resource, or the highest amount if it is not limited.
-fn amount_of(limits: &Limits, name: &str) -> i64 {
+fn limit_of(limits: &Limits, name: &str) -> i64 {
     let found = limits.capacity.iter().find(|(other, _)| other == name);
     found.map_or(i64::MAX, |(_, amount)| *amount)
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::in_flight::CommandPurpose;
-use crate::engine::registration::released;
+use crate::engine::registration::finalizer_removal_patch;
 use crate::engine::report::Report;
 use crate::model::id::NodeName;
 use crate::model::labels::CLAIM;
@@ -52,23 +52,28 @@ impl Engine {
             } else {
                 ORPHAN_AGE
             };
-            let due = self.deadline(since, age);
+            let due = self.condition_deadline(since, age);
             if self.waits_until(due, "a node has no instance", now) {
                 continue;
             }
             let orphan = self.orphans.get_mut(&node);
             if orphan.is_some_and(|orphan| !std::mem::replace(&mut orphan.is_told, true)) {
-                self.report(Report::Orphan { node: node.clone() });
+                self.push_report(Report::Orphan { node: node.clone() });
             }
-            if self.manages()
+            if self.is_managing()
                 && !self.is_removing(&node)
                 && !(for_sure && self.unbind_pods(&node, now))
             {
                 let purpose = CommandPurpose::Orphan(node.clone());
-                let finalized = self.state.objects.nodes.get(&node).and_then(released);
+                let finalized = self
+                    .state
+                    .objects
+                    .nodes
+                    .get(&node)
+                    .and_then(finalizer_removal_patch);
                 let command =
                     finalized.map_or_else(|| Command::DeleteNode { node, uid }, Command::PatchNode);
-                self.issue(command, purpose, now);
+                self.queue_command(command, purpose, now);
             }
         }
     }

@@ -188,13 +188,13 @@ pub(super) struct LogBackoff {
 impl LogBackoff {
     /// Returns when to report next, for a condition that began at `since` and is first reported
     /// after `first`.
-    pub(super) fn next(&self, since: Timestamp, first: SignedDuration) -> Timestamp {
+    pub(super) fn next_report_at(&self, since: Timestamp, first: SignedDuration) -> Timestamp {
         let next = self.next.or(since.checked_add(first).ok());
         next.unwrap_or(Timestamp::MAX)
     }
 
     /// Records that it was reported.
-    pub(super) fn told(&mut self, now: Timestamp, first: SignedDuration) {
+    pub(super) fn record_report(&mut self, now: Timestamp, first: SignedDuration) {
         self.times = self.times.saturating_add(1);
         let wait = first * 2_i32.pow(self.times.min(TOLD_DOUBLED_MAX));
         self.next = now.checked_add(wait).ok();
@@ -319,7 +319,7 @@ pub(super) struct OpeningGroup {
 
 impl ClaimProgress {
     /// Returns whether the usage of the claim was requested from the fleet or is granted.
-    pub(super) fn is_asked_for(&self) -> bool {
+    pub(super) fn is_grant_requested(&self) -> bool {
         self.granted || matches!(self.step, Some((_, ClaimStep::RequestGrant)))
     }
 }
@@ -350,7 +350,7 @@ pub(super) enum ClaimStep {
 
 impl ClaimStep {
     /// Returns whether success requires no action before the next step.
-    pub(super) fn is_plain(self) -> bool {
+    pub(super) fn needs_no_action(self) -> bool {
         matches!(
             self,
             Self::Register
@@ -415,7 +415,7 @@ pub(super) struct Looking {
 
 impl Looking {
     /// Returns the number of listings of a kind.
-    pub(super) fn listings(&self, kind: ObjectKind) -> u64 {
+    pub(super) fn listing_count(&self, kind: ObjectKind) -> u64 {
         self.resets.get(&kind).copied().unwrap_or(0)
     }
 }

@@ -12,7 +12,7 @@ use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
 use crate::engine::in_flight::{ClaimStep, CommandPurpose};
 use crate::model::claim::{
     ClaimPhase, ClaimRecord, TAG_EXPIRE, TAG_EXPIRE_HARD, TAG_GRACE, TAG_NODE_CLASS_HASH,
-    TAG_POOL_HASH, seconds,
+    TAG_POOL_HASH, seconds_tag,
 };
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId, PoolName};
@@ -36,7 +36,7 @@ struct TemplateState {
 }
 
 impl TemplateState {
-    fn of(cluster: &Cluster, pool: &Pool) -> Self {
+    fn for_pool(cluster: &Cluster, pool: &Pool) -> Self {
         let (pool_hash, node_class_hash) = hashes_in(cluster, pool);
         Self {
             pool_hash,
@@ -45,7 +45,7 @@ impl TemplateState {
     }
 
     /// Returns all tags for the instances.
-    fn tags(&self, cluster: &Cluster, pool: &Pool, record: &ClaimRecord) -> Labels {
+    fn tags_for(&self, cluster: &Cluster, pool: &Pool, record: &ClaimRecord) -> Labels {
         let record = ClaimRecord {
             expire_after: pool.expire_after,
             expire_hard_after: pool.expire_hard_after,
@@ -56,11 +56,14 @@ impl TemplateState {
         };
         let mut tags = cluster.tags_of(pool.node_class.as_ref());
         let stamped = [TAG_EXPIRE, TAG_GRACE, TAG_POOL_HASH, TAG_NODE_CLASS_HASH];
-        let record_tags = record.tags().into_iter();
+        let record_tags = record.to_tags().into_iter();
         tags.extend(record_tags.filter(|(key, _)| stamped.contains(&key.as_str())));
         // A launch omits the tag if nodes never expire. An existing instance needs its value
         // changed.
-        tags.insert(TAG_EXPIRE_HARD.to_owned(), seconds(pool.expire_hard_after));
+        tags.insert(
+            TAG_EXPIRE_HARD.to_owned(),
+            seconds_tag(pool.expire_hard_after),
+        );
         tags
     }
 
@@ -73,12 +76,12 @@ impl TemplateState {
         pairs.iter().any(|(new, old)| new != old)
             && !pairs.iter().any(|(new, old)| {
                 let new = new.parse::<Hashes>();
-                new.is_ok_and(|new| new.since(old) == Change::Drifted)
+                new.is_ok_and(|new| new.change_since(old) == Change::Drifted)
             })
     }
 
     /// Returns whether a Node matches its pool.
-    fn is_on(&self, node: &Node) -> bool {
+    fn matches_node(&self, node: &Node) -> bool {
         node.annotations.get(POOL_HASH) == Some(&self.pool_hash)
             && node.annotations.get(NODE_CLASS_HASH) == Some(&self.node_class_hash)
     }
@@ -88,7 +91,7 @@ impl Engine {
     /// Updates the Node first and then the tags of the instance. The hashes in the tags are
     /// decisive, so that an interrupted update is repeated.
     pub(super) fn update_in_place(&mut self, now: Timestamp) {
-        if !self.manages() || self.weighed().is_none() {
+        if !self.is_managing() || self.pending_approval().is_none() {
             return;
         }
         let mut stamps: BTreeMap<&PoolName, TemplateState> = BTreeMap::new();
@@ -102,7 +105,7 @@ impl Engine {
             };
             let template = stamps
                 .entry(&pool.name)
-                .or_insert_with(|| TemplateState::of(&self.state.cluster, pool));
+                .or_insert_with(|| TemplateState::for_pool(&self.state.cluster, pool));
             if !template.is_due(&claim.record) {
                 continue;
             }
@@ -119,12 +122,12 @@ impl Engine {
             let (Some(node), Some(instance)) = (node, &claim.instance) else {
                 continue;
             };
-            if template.is_on(node) {
-                let claim_tags = template.tags(&self.state.cluster, pool, &claim.record);
+            if template.matches_node(node) {
+                let claim_tags = template.tags_for(&self.state.cluster, pool, &claim.record);
                 let tagged = tags.entry(claim_tags).or_default();
                 tagged.push((id.clone(), instance.id.clone()));
             } else {
-                patches.push((id.clone(), patch(claim, node, pool, template)));
+                patches.push((id.clone(), template_patch(claim, node, pool, template)));
             }
         }
         let under_way = self
@@ -134,11 +137,11 @@ impl Engine {
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         for (id, patch) in patches.into_iter().take(free) {
-            self.step(&id, ClaimStep::Stamp, Command::PatchNode(patch), now);
+            self.send_step(&id, ClaimStep::Stamp, Command::PatchNode(patch), now);
         }
         for (tags, instances) in tags {
             for chunk in instances.chunks(TAGGED_MAX) {
-                self.tag(chunk, &tags, now);
+                self.tag_instances(chunk, &tags, now);
             }
         }
     }
@@ -146,8 +149,8 @@ impl Engine {
     /// Returns the patch that makes a claim's Node match its pool.
     pub(super) fn node_patch_for(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str())?;
-        let template = TemplateState::of(&self.state.cluster, pool);
-        Some(patch(claim, node, pool, &template))
+        let template = TemplateState::for_pool(&self.state.cluster, pool);
+        Some(template_patch(claim, node, pool, &template))
     }
 
     fn may_stamp(&self, id: &ClaimId, now: Timestamp) -> bool {
@@ -157,7 +160,12 @@ impl Engine {
         })
     }
 
-    fn tag(&mut self, instances: &[(ClaimId, InstanceId)], tags: &Labels, now: Timestamp) {
+    fn tag_instances(
+        &mut self,
+        instances: &[(ClaimId, InstanceId)],
+        tags: &Labels,
+        now: Timestamp,
+    ) {
         let claims: Vec<ClaimId> = instances.iter().map(|(id, _)| id.clone()).collect();
         for id in &claims {
             self.progress_of(id).tagging = true;
@@ -169,12 +177,12 @@ impl Engine {
                 .collect(),
             tags: tags.clone(),
         };
-        self.issue(command, CommandPurpose::Tag(claims, tags.clone()), now);
+        self.queue_command(command, CommandPurpose::Tag(claims, tags.clone()), now);
     }
 
     /// Records the new tags in the claims. A provider that keeps only the tags of a launch is not
     /// called again before the next start.
-    pub(super) fn tagged(
+    pub(super) fn on_tag_result(
         &mut self,
         claims: &[ClaimId],
         tags: &Labels,
@@ -190,14 +198,14 @@ impl Engine {
             };
             progress.tagging = false;
             if !done {
-                progress.tag_again.failed(now, &mut self.rng);
+                progress.tag_again.record_failure(now, &mut self.rng);
                 continue;
             }
             progress.tag_again = Default::default();
             let Some(claim) = self.state.ledger.claims.get_mut(id) else {
                 continue;
             };
-            let mut merged = claim.record.tags();
+            let mut merged = claim.record.to_tags();
             merged.extend(tags.clone());
             let record = ClaimRecord::from_tags(&merged, &cluster.installation, &cluster.name);
             if let Ok(record) = record {
@@ -210,7 +218,12 @@ impl Engine {
 /// Returns the patch that sets the labels, annotations and taints of the pool, and the hashes.
 /// Values removed from the pool are kept, because other clients may use them. A taint that evicts
 /// pods is set only on new nodes.
-fn patch(claim: &NodeClaim, node: &Node, pool: &Pool, template: &TemplateState) -> NodePatch {
+fn template_patch(
+    claim: &NodeClaim,
+    node: &Node,
+    pool: &Pool,
+    template: &TemplateState,
+) -> NodePatch {
     let mut annotations = pool.annotations.clone();
     annotations.insert(POOL_HASH.to_owned(), template.pool_hash.clone());
     annotations.insert(NODE_CLASS_HASH.to_owned(), template.node_class_hash.clone());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disruption::repair::safeguard;
+use crate::disruption::repair::repair_safeguard;
 use crate::engine::Engine;
 use crate::engine::command::{OfferingRefusal, RefusalKind};
 use crate::engine::event::Interruption;
@@ -59,7 +59,7 @@ pub(super) struct UnhealthyInstance {
 impl Engine {
     /// Records a notice. Notices are repeated, and an instance may have several: the most urgent
     /// one counts.
-    pub(super) fn notice(
+    pub(super) fn record_notice(
         &mut self,
         instance: InstanceId,
         interruption: Interruption,
@@ -89,14 +89,14 @@ impl Engine {
 
     /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice for it. Source:
     /// spec/aws.md §5.11 and §10, 89.
-    pub(super) fn leave_blocks(&mut self, now: Timestamp) {
+    pub(super) fn disrupt_ending_blocks(&mut self, now: Timestamp) {
         let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;
         let claims = self.state.ledger.claims.iter();
         for (id, claim) in claims.filter(|(_, claim)| claim.instance.is_some()) {
             let catalog = self.state.catalog_of(&claim.record.pool);
             let block = claim
-                .reservation()
+                .reservation_id()
                 .and_then(|reservation| catalog.reservations().get(reservation));
             let block = block.filter(|block| block.kind == ReservationKind::CapacityBlock);
             let Some(closes) = block.and_then(|block| block.ends?.checked_sub(BLOCK_CLOSES).ok())
@@ -110,7 +110,7 @@ impl Engine {
             }
         }
         for id in due {
-            self.let_go(&id, Reason::Interrupted, now);
+            self.disrupt_now(&id, Reason::Interrupted, now);
         }
         self.wake_at(next, "a Capacity Block ends");
     }
@@ -174,7 +174,7 @@ impl Engine {
                 continue;
             }
             if !ignored {
-                self.let_go(&id, notice.what.reason(), now);
+                self.disrupt_now(&id, notice.what.disruption_reason(), now);
             }
         }
         // A notice may arrive before the listing that shows its instance.
@@ -223,15 +223,15 @@ impl Engine {
             {
                 self.report_interruption(&id, &instance, Interruption::Failed, false, now);
             }
-            let stays =
-                pool.and_then(|(broken, total)| safeguard(broken, total, FAILING_MIN, leaving));
+            let stays = pool
+                .and_then(|(broken, total)| repair_safeguard(broken, total, FAILING_MIN, leaving));
             let Some(unhealthy) = self.failing.get_mut(&instance) else {
                 continue;
             };
             unhealthy.told = true;
             match stays {
                 Some(why) if !std::mem::replace(&mut unhealthy.braked, true) => {
-                    self.report(Report::Kept {
+                    self.push_report(Report::Kept {
                         claim: id,
                         reason: Reason::Unhealthy,
                         why: why.to_string(),
@@ -239,7 +239,7 @@ impl Engine {
                 }
                 None if pool.is_none() || self.is_ready() => {
                     leaving += usize::from(pool.is_some());
-                    self.let_go(&id, Reason::Unhealthy, now);
+                    self.disrupt_now(&id, Reason::Unhealthy, now);
                 }
                 _ => {}
             }
@@ -261,7 +261,7 @@ impl Engine {
     }
 
     /// Disrupts nodes whose pods have places elsewhere or that have waited long enough.
-    pub(super) fn leave_replaced(&mut self, now: Timestamp) {
+    pub(super) fn disrupt_replaced_nodes(&mut self, now: Timestamp) {
         let claims = self.state.ledger.claims.values();
         let replaced = claims.filter(|claim| claim.leaving.is_none());
         let replaced = replaced.filter_map(|claim| {
@@ -282,7 +282,7 @@ impl Engine {
             }
         }
         for id in due {
-            self.let_go(&id, Reason::Interrupted, now);
+            self.disrupt_now(&id, Reason::Interrupted, now);
         }
         self.wake_at(next, "a node is to leave whether or not it is replaced");
     }
@@ -308,7 +308,7 @@ impl Engine {
         };
         let offering = offering_of(claim).cloned();
         let node = claim.node.clone();
-        self.report(Report::Interrupted {
+        self.push_report(Report::Interrupted {
             claim: id.clone(),
             node,
             instance: instance.clone(),
@@ -318,17 +318,17 @@ impl Engine {
         let is_reclaimed = matches!(interruption, Interruption::Spot | Interruption::Reservation);
         if let Some(offering) = offering.filter(|_| is_reclaimed) {
             let kind = RefusalKind::InsufficientCapacity;
-            self.refused(None, &[OfferingRefusal { offering, kind }], now);
+            self.on_offerings_refused(None, &[OfferingRefusal { offering, kind }], now);
         }
     }
 
-    fn let_go(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+    fn disrupt_now(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get_mut(id);
         match claim.and_then(|claim| claim.leaving.as_mut()) {
             // If status checks fail, the deadline is now, regardless of other notices.
             Some(Reason::Unhealthy) => {}
             Some(leaving) => *leaving = reason,
-            None => self.retire(id, reason, now),
+            None => self.disrupt_node(id, reason, now),
         }
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct LeaseSync {
 
 impl LeaseSync {
     /// Records these blocked disruptions as reported. Returns the new ones.
-    pub(super) fn news(
+    pub(super) fn new_blocked_disruptions(
         &mut self,
         blocked: BTreeMap<(PoolName, Reason, &'static str), String>,
         is_weighed: bool,
@@ -69,7 +69,7 @@ impl LeaseSync {
 impl Engine {
     /// Returns the pools with blocked disruptions, their reasons and what blocks them: the current
     /// `Report::Shut` reports.
-    pub fn held_back(&self) -> impl Iterator<Item = &(PoolName, Reason, &'static str)> {
+    pub fn blocked_disruptions(&self) -> impl Iterator<Item = &(PoolName, Reason, &'static str)> {
         self.noting.shut.iter()
     }
 }
@@ -79,7 +79,7 @@ pub(super) const UNREAD: &str = "the cluster's Lease has not been read yet";
 
 impl Engine {
     /// Reads the Lease if it is due.
-    pub(super) fn read_notes(&mut self, now: Timestamp) {
+    pub(super) fn read_lease(&mut self, now: Timestamp) {
         if let Some(read) = self.noting.read
             && now.duration_since(read) > UNREAD_MAX
         {
@@ -94,43 +94,43 @@ impl Engine {
             return;
         }
         if self.waits_until(
-            self.noting.retry.next(),
+            self.noting.retry.next_attempt(),
             "the cluster's Lease is to be read",
             now,
         ) {
             return;
         }
         self.noting.busy = true;
-        self.issue(Command::ReadLease, CommandPurpose::ReadLease, now);
+        self.queue_command(Command::ReadLease, CommandPurpose::ReadLease, now);
     }
 
     /// Records the content of the Lease, or why it is unknown.
-    pub(super) fn lease_read(&mut self, result: CommandResult, now: Timestamp) {
+    pub(super) fn on_lease_read(&mut self, result: CommandResult, now: Timestamp) {
         self.noting.busy = false;
         match result {
             CommandResult::Lease(lease) => {
                 self.noting.retry = Backoff::default();
-                self.take_lease(lease.as_ref(), now);
+                self.apply_lease(lease.as_ref(), now);
             }
             CommandResult::Failed { text, .. } => {
-                self.noting.retry.failed(now, &mut self.rng);
+                self.noting.retry.record_failure(now, &mut self.rng);
                 if self.noting.read.is_none() {
                     self.state.notes.fault = Some(format!("{UNREAD}: {text}"));
                 }
             }
-            _ => self.noting.retry.failed(now, &mut self.rng),
+            _ => self.noting.retry.record_failure(now, &mut self.rng),
         }
     }
 
-    fn take_lease(&mut self, lease: Option<&AnnotatedLease>, now: Timestamp) {
+    fn apply_lease(&mut self, lease: Option<&AnnotatedLease>, now: Timestamp) {
         (self.noting.read, self.noting.stale) = (Some(now), false);
-        self.state.notes = LeaseAnnotations::read(lease, &self.state.notes);
+        self.state.notes = LeaseAnnotations::from_lease(lease, &self.state.notes);
         let garbled = self.state.notes.garbled.clone();
         if self.noting.garbled != garbled {
             self.noting.garbled.clone_from(&garbled);
             if let Some(text) = garbled {
                 let (command, kind) = ("read_lease", FailureKind::Invalid);
-                self.report(Report::Failed {
+                self.push_report(Report::Failed {
                     command,
                     kind,
                     text,
@@ -143,20 +143,20 @@ impl Engine {
 
     /// Reports new and ended pauses.
     fn report_pauses(&mut self, now: Timestamp) {
-        let paused = self.state.notes.paused(now);
+        let paused = self.state.notes.paused_pools(now);
         let known = std::mem::replace(&mut self.noting.paused, paused.clone());
         for pool in known.difference(&paused).cloned() {
-            self.report(Report::Resumed { pool });
+            self.push_report(Report::Resumed { pool });
         }
         for pool in paused.difference(&known).cloned() {
             let pause = self.state.notes.pauses.get(&pool).cloned();
             if let Some(pause) = pause {
                 let (until, why) = (pause.until, pause.reason);
-                self.report(Report::Paused { pool, until, why });
+                self.push_report(Report::Paused { pool, until, why });
             }
         }
         let pauses = self.state.notes.pauses.values();
-        let active = pauses.filter(|pause| pause.holds(now));
+        let active = pauses.filter(|pause| pause.is_active(now));
         self.wake_at(
             active.filter_map(|pause| pause.until).min(),
             "a pause is over",
@@ -173,7 +173,7 @@ impl Engine {
         let Some(claim) = self.claim(id) else {
             return false;
         };
-        if claim.has_to_leave(now) {
+        if claim.must_be_disrupted(now) {
             self.progress_of(id).drain.cleared = true;
             return true;
         }
@@ -181,7 +181,7 @@ impl Engine {
         let paused = self.state.notes.pause_of(&pool, now);
         if let Some((_, pause)) = paused {
             let why = format!("paused: {}", pause.reason);
-            self.keep(id, why, now);
+            self.cancel_disruption(id, why, now);
             return false;
         }
         let until = claim.since.checked_add(WRITE_MAX).unwrap_or(now);
@@ -195,7 +195,7 @@ impl Engine {
             return false;
         }
         let counted = self
-            .rated(&pool)
+            .budgets_for(&pool)
             .any(|budget| budget.rate_for(reason).is_some());
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         (drain.cleared, drain.to_note) = (!counted, counted);
@@ -203,7 +203,7 @@ impl Engine {
     }
 
     /// Returns all budgets that count nodes of a pool.
-    fn rated(&self, pool: &PoolName) -> impl Iterator<Item = &Budget> {
+    fn budgets_for(&self, pool: &PoolName) -> impl Iterator<Item = &Budget> {
         let cluster = &self.state.cluster;
         let pools = cluster.pool(pool.as_str()).into_iter();
         let pool_budgets = pools.flat_map(|pool| &pool.disruption.budgets);
@@ -226,14 +226,14 @@ impl Engine {
     }
 
     /// Records the disruptions that wait for it.
-    pub(super) fn note_let_go(&mut self, now: Timestamp) {
+    pub(super) fn record_disruptions(&mut self, now: Timestamp) {
         let ids = self.state.ledger.claims.keys();
-        let waiting: Vec<ClaimId> = ids.filter(|id| self.is_unnoted(id)).cloned().collect();
+        let waiting: Vec<ClaimId> = ids.filter(|id| self.awaits_record(id)).cloned().collect();
         if waiting.is_empty() {
             return;
         }
         let (mut more, mut stay) = (BTreeMap::new(), Vec::new());
-        self.count(waiting, &mut more, &mut stay, now);
+        self.split_by_budget(waiting, &mut more, &mut stay, now);
         for (id, why) in stay {
             self.postpone_drain(&id, why, now);
         }
@@ -262,11 +262,11 @@ impl Engine {
             ],
         };
         let purpose = CommandPurpose::NoteLetGo(more.into_keys().collect());
-        self.issue(Command::PatchLease(patch), purpose, now);
+        self.queue_command(Command::PatchLease(patch), purpose, now);
     }
 
     /// Returns whether a disruption waits for its record.
-    fn is_unnoted(&self, id: &ClaimId) -> bool {
+    fn awaits_record(&self, id: &ClaimId) -> bool {
         let leaving = self.claim(id).and_then(|claim| claim.leaving);
         leaving.is_some_and(Reason::is_budgeted)
             && self
@@ -276,7 +276,7 @@ impl Engine {
 
     /// Returns the waiting disruptions that the current records permit, and why each other one is
     /// postponed.
-    fn count(
+    fn split_by_budget(
         &self,
         waiting: Vec<ClaimId>,
         more: &mut BTreeMap<ClaimId, DisruptionRecord>,
@@ -294,7 +294,7 @@ impl Engine {
                 continue;
             };
             let pool = claim.record.pool.clone();
-            match budgets.take_leaving(&id, &pool, reason) {
+            match budgets.try_acquire_leaving(&id, &pool, reason) {
                 Err(verdict) => stay.push((id, verdict.to_string())),
                 Ok(()) => {
                     let at = now;
@@ -306,7 +306,7 @@ impl Engine {
 
     /// Handles the result of the record. After a failure the Lease is read first, because it may
     /// have changed, and the engine decides again.
-    pub(super) fn let_go_noted(
+    pub(super) fn on_disruptions_recorded(
         &mut self,
         claims: &[ClaimId],
         result: CommandResult,
@@ -316,7 +316,7 @@ impl Engine {
         match result {
             CommandResult::Lease(Some(lease)) => {
                 self.noting.retry = Backoff::default();
-                self.take_lease(Some(&lease), now);
+                self.apply_lease(Some(&lease), now);
                 for id in claims {
                     let kept = self.state.notes.let_go.contains_key(id);
                     if let Some(progress) = self.works.get_mut(id).filter(|_| kept) {
@@ -326,11 +326,11 @@ impl Engine {
             }
             CommandResult::Failed { kind, text } => {
                 self.noting.stale = true;
-                self.noting.retry.failed(now, &mut self.rng);
+                self.noting.retry.record_failure(now, &mut self.rng);
                 if matches!(kind, FailureKind::Denied | FailureKind::Invalid) {
                     for id in claims {
                         let why = format!("it could not be written down: {text}");
-                        if self.is_unnoted(id) {
+                        if self.awaits_record(id) {
                             self.cancel_drain(id, why, now);
                         }
                     }

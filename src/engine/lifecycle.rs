@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::{Command, Launch};
 use crate::engine::in_flight::{ClaimProgress, ClaimStep, CommandPurpose, DrainState};
-use crate::engine::registration::released;
+use crate::engine::registration::finalizer_removal_patch;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::cluster::MinValuesPolicy;
@@ -61,7 +61,7 @@ impl Engine {
         for (id, node) in found {
             let awaited = self.claim(&id).and_then(|claim| self.node_of(claim));
             if awaited.is_some_and(|awaited| awaited.name != node && awaited.is_awaited()) {
-                self.misnamed(&id, now);
+                self.on_unexpected_node_name(&id, now);
             }
             if let Some(claim) = self.state.ledger.claims.get_mut(&id) {
                 claim.node = Some(node);
@@ -72,7 +72,7 @@ impl Engine {
     /// Performs the possible steps of each claim. While the cluster state is out of sync, only
     /// claims whose instances the provider reclaims proceed, because their time is limited.
     pub(super) fn advance_claims(&mut self, now: Timestamp) {
-        self.take_back_ends(now);
+        self.cancel_outdated_terminations(now);
         let whole = self.is_ready();
         let claims = self.state.ledger.claims.iter();
         let ids: Vec<ClaimId> = claims
@@ -86,7 +86,7 @@ impl Engine {
             }
             if let Some(at) = progress
                 .retry
-                .next()
+                .next_attempt()
                 .filter(|_| !progress.retry.is_due(now))
             {
                 self.wake_at(at, "a step is to be tried again");
@@ -96,9 +96,9 @@ impl Engine {
                 continue;
             };
             if self.instance_ended(claim) && claim.phase != ClaimPhase::Terminating {
-                self.end(&id, claim.leaving.unwrap_or(Reason::Orphaned), now);
+                self.terminate_undrained(&id, claim.leaving.unwrap_or(Reason::Orphaned), now);
             }
-            self.advance(&id, now);
+            self.advance_claim(&id, now);
         }
         self.works
             .retain(|id, _| self.state.ledger.claims.contains_key(id));
@@ -112,25 +112,31 @@ impl Engine {
             || (claim.instance_is_gone() && self.node_of(claim).is_none_or(|node| !node.ready))
     }
 
-    fn advance(&mut self, id: &ClaimId, now: Timestamp) {
+    fn advance_claim(&mut self, id: &ClaimId, now: Timestamp) {
         let Some(claim) = self.claim(id) else {
             return;
         };
         match claim.phase {
-            ClaimPhase::Planned | ClaimPhase::Launching => self.launch(id, now),
-            ClaimPhase::Launched => self.register(id, now),
-            ClaimPhase::Registered => self.initialize(id, now),
-            ClaimPhase::Initialized => self.guard(id, now),
-            ClaimPhase::Draining if self.manages() => self.drain(id, now),
-            ClaimPhase::Terminating if self.manages() => self.terminate(id, now),
+            ClaimPhase::Planned | ClaimPhase::Launching => self.launch_claim(id, now),
+            ClaimPhase::Launched => self.check_registration(id, now),
+            ClaimPhase::Registered => self.check_initialization(id, now),
+            ClaimPhase::Initialized => self.check_initialized_node(id, now),
+            ClaimPhase::Draining if self.is_managing() => self.drain(id, now),
+            ClaimPhase::Terminating if self.is_managing() => self.terminate_instance(id, now),
             // A claim that is gone is forgotten in the same step.
             ClaimPhase::Draining | ClaimPhase::Terminating | ClaimPhase::Gone => {}
         }
     }
 
     /// Sends the command of a claim's step.
-    pub(super) fn step(&mut self, id: &ClaimId, step: ClaimStep, command: Command, now: Timestamp) {
-        if !self.manages() {
+    pub(super) fn send_step(
+        &mut self,
+        id: &ClaimId,
+        step: ClaimStep,
+        command: Command,
+        now: Timestamp,
+    ) {
+        if !self.is_managing() {
             return;
         }
         let purpose = CommandPurpose::Step(id.clone());
@@ -138,14 +144,14 @@ impl Engine {
             Command::PatchNode(patch) => Some(patch.version.clone()),
             _ => None,
         };
-        let command = self.issue(command, purpose, now);
+        let command = self.queue_command(command, purpose, now);
         let progress = self.works.entry(id.clone()).or_default();
         progress.step = Some((command, step));
         progress.patched = patched.or(progress.patched.take());
     }
 
     /// Moves a claim to a phase.
-    pub(super) fn enter(&mut self, id: &ClaimId, phase: ClaimPhase, now: Timestamp) {
+    pub(super) fn enter_phase(&mut self, id: &ClaimId, phase: ClaimPhase, now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return;
         };
@@ -159,14 +165,14 @@ impl Engine {
         let asked = progress.asked.filter(|_| phase == ClaimPhase::Gone);
         if let Some((node, asked)) = node.clone().zip(asked) {
             let (took, age) = (now.duration_since(asked), now.duration_since(born));
-            self.report(Report::Ended {
+            self.push_report(Report::Ended {
                 node,
                 pool: pool.clone(),
                 took,
                 age,
             });
         }
-        self.report(Report::ClaimPhase {
+        self.push_report(Report::ClaimPhase {
             claim: id.clone(),
             pool,
             node,
@@ -174,12 +180,12 @@ impl Engine {
             found,
         });
         match phase {
-            ClaimPhase::Registered => self.note_registered(id, now),
+            ClaimPhase::Registered => self.on_registered(id, now),
             ClaimPhase::Initialized => self.report_missing_capacity(id),
             _ => {}
         }
         // Many claims may change together.
-        self.wake_at(self.settled(now), "a claim moved on");
+        self.wake_at(self.next_pass_at(now), "a claim moved on");
     }
 
     /// Forgets a claim that failed or whose instance is gone.
@@ -190,14 +196,18 @@ impl Engine {
 
     /// Returns the deadline of a condition first seen at `since`. Time during which decisions were
     /// suspended does not count.
-    pub(super) fn deadline(&self, since: Timestamp, timeout: SignedDuration) -> Timestamp {
+    pub(super) fn condition_deadline(
+        &self,
+        since: Timestamp,
+        timeout: SignedDuration,
+    ) -> Timestamp {
         let from = self.looking.thawed.map_or(since, |at| at.max(since));
         from.checked_add(timeout).unwrap_or(Timestamp::MAX)
     }
 
     /// Returns the deadline of a claim's phase. After a restart each phase has its whole timeout
     /// again.
-    pub(super) fn overdue(&self, claim: &NodeClaim, timeout: SignedDuration) -> Timestamp {
+    pub(super) fn phase_deadline(&self, claim: &NodeClaim, timeout: SignedDuration) -> Timestamp {
         let from = self
             .state
             .started
@@ -214,12 +224,12 @@ impl Engine {
         )
     }
 
-    fn launch(&mut self, id: &ClaimId, now: Timestamp) {
+    fn launch_claim(&mut self, id: &ClaimId, now: Timestamp) {
         let Some(claim) = self.claim(id) else {
             return;
         };
         if claim.instance.is_some() {
-            self.enter(id, ClaimPhase::Launched, now);
+            self.enter_phase(id, ClaimPhase::Launched, now);
             return;
         }
         let timeout = self.pool_of(claim).launch_timeout;
@@ -228,9 +238,9 @@ impl Engine {
         let grace = progress
             .filter(|progress| progress.unsure)
             .map(|_| UNSURE_MAX);
-        let deadline = self.overdue(claim, timeout + grace.unwrap_or_default());
+        let deadline = self.phase_deadline(claim, timeout + grace.unwrap_or_default());
         if deadline <= now {
-            self.report(Report::Retire {
+            self.push_report(Report::Retire {
                 claim: id.clone(),
                 pool: claim.record.pool.clone(),
                 node: None,
@@ -244,7 +254,7 @@ impl Engine {
         let is_begun =
             progress.is_some_and(|progress| progress.launch.is_some() || progress.granted);
         self.wake_at(deadline, "a launch is overdue");
-        if !is_begun && !self.narrow(id, now) || self.ask(id, now) {
+        if !is_begun && !self.narrow_offerings(id, now) || self.request_grant(id, now) {
             return;
         }
         let Some(claim) = self.claim(id) else {
@@ -263,7 +273,7 @@ impl Engine {
             claim.devices = Some(launch.devices.clone());
         }
         self.progress_of(id).launch = Some(launch.clone());
-        self.step(id, ClaimStep::Launch, Command::Launch(launch), now);
+        self.send_step(id, ClaimStep::Launch, Command::Launch(launch), now);
     }
 
     /// Returns the launch of a claim.
@@ -329,7 +339,7 @@ impl Engine {
 
     /// Terminates the instance of a claim without a drain, because no pods run on it or none can be
     /// evicted. The safeguard may block it.
-    pub(super) fn end(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+    pub(super) fn terminate_undrained(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.claim(id);
         let ambiguous = claim.is_some_and(|claim| self.is_ambiguous(claim, reason));
         if ambiguous || !self.may_end_undrained(id, now) {
@@ -342,7 +352,7 @@ impl Engine {
             claim.leaving = Some(reason);
             let node = claim.node.clone();
             let pool = claim.record.pool.clone();
-            self.report(Report::Retire {
+            self.push_report(Report::Retire {
                 claim: id.clone(),
                 pool,
                 node,
@@ -352,10 +362,10 @@ impl Engine {
             });
             self.progress_of(id).asked = Some(now);
         }
-        self.enter(id, ClaimPhase::Terminating, now);
+        self.enter_phase(id, ClaimPhase::Terminating, now);
     }
 
-    fn terminate(&mut self, id: &ClaimId, now: Timestamp) {
+    fn terminate_instance(&mut self, id: &ClaimId, now: Timestamp) {
         let Some(claim) = self.claim(id) else {
             return;
         };
@@ -363,10 +373,10 @@ impl Engine {
             self.forget_claim(id);
             return;
         };
-        let runs = runs(claim);
-        if runs && !self.may_end(claim, now) {
+        let runs = is_running(claim);
+        if runs && !self.may_terminate(claim, now) {
             self.progress_of(id).drain.confirmed = None;
-            self.enter(id, ClaimPhase::Draining, now);
+            self.enter_phase(id, ClaimPhase::Draining, now);
             return;
         }
         let reason = claim.leaving.unwrap_or(Reason::Orphaned);
@@ -389,7 +399,7 @@ impl Engine {
                 claim: id.clone(),
                 instance: instance.id,
             };
-            self.step(id, ClaimStep::Terminate, command, now);
+            self.send_step(id, ClaimStep::Terminate, command, now);
             return;
         }
         // The Node is deleted only after the provider has confirmed that the instance is gone.
@@ -397,10 +407,10 @@ impl Engine {
             return;
         }
         let known = self.node_of(claim);
-        if let Some(patch) = known.and_then(released) {
+        if let Some(patch) = known.and_then(finalizer_removal_patch) {
             // The Node waited for this confirmation.
             if known.is_some_and(|node| !self.is_stale(id, node)) {
-                self.step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
+                self.send_step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
             }
             return;
         }
@@ -412,7 +422,7 @@ impl Engine {
                 if let Some(progress) = self.works.get_mut(id) {
                     progress.removed = Some(uid.clone());
                 }
-                self.step(
+                self.send_step(
                     id,
                     ClaimStep::DeleteNode,
                     Command::DeleteNode { node, uid },
@@ -422,7 +432,7 @@ impl Engine {
             Some(_) => {}
             None => {
                 self.state.recent.ended = Some(now);
-                self.enter(id, ClaimPhase::Gone, now);
+                self.enter_phase(id, ClaimPhase::Gone, now);
                 self.forget_claim(id);
             }
         }
@@ -441,7 +451,8 @@ impl Engine {
     fn was_drained(&self, id: &ClaimId, now: Timestamp) -> bool {
         let confirmed = self.drain_of(id).and_then(|drain| drain.confirmed);
         let reason = self.claim(id).and_then(|claim| claim.leaving);
-        confirmed.is_some() || (self.is_over(id, now) && !reason.is_some_and(Reason::ends_at_once))
+        confirmed.is_some()
+            || (self.is_deadline_over(id, now) && !reason.is_some_and(Reason::terminates_undrained))
     }
 
     /// Reports an instance that does not terminate for a long time.
@@ -454,13 +465,13 @@ impl Engine {
         let progress = self.works.entry(id.clone()).or_default();
         let since = *progress.told_to_end.get_or_insert(now);
         let lingers = &mut progress.lingers;
-        let next = lingers.next(since, LINGERS_AFTER);
+        let next = lingers.next_report_at(since, LINGERS_AFTER);
         if next > now {
             self.wake_at(next, "an instance is to have ended");
             return;
         }
-        lingers.told(now, LINGERS_AFTER);
-        self.report(Report::Lingers {
+        lingers.record_report(now, LINGERS_AFTER);
+        self.push_report(Report::Lingers {
             claim: id.clone(),
             instance,
             since: now.duration_since(since),
@@ -481,40 +492,46 @@ impl Engine {
         node.may_run_pods()
             || self.is_stale(id, node)
             || match node.is_awaited() {
-                true => !self.is_ready() || self.fault(now).is_some(),
+                true => !self.is_ready() || self.sync_fault(now).is_some(),
                 false => self.has_pods(&node.name),
             }
     }
 
     /// Returns whether an instance may be terminated now: its node was never untainted, or the
     /// drain was confirmed a moment ago and the taint still exists.
-    fn may_end(&self, claim: &NodeClaim, now: Timestamp) -> bool {
+    fn may_terminate(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         self.node_of(claim)
             .filter(|node| self.may_run_pods(&claim.record.id, node, now))
             .is_none_or(Node::has_disrupted_taint)
-            && self.confirmation(claim, now).is_none_or(|confirmed| {
-                confirmed.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX)
-            })
+            && self
+                .required_confirmation(claim, now)
+                .is_none_or(|confirmed| {
+                    confirmed.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX)
+                })
     }
 
     /// Returns when the drain was confirmed, if the termination of the instance requires that. The
     /// outer `None` means that it does not: no pods can run on its node, or its deadline has
     /// passed. The deadline of an unhealthy node passes immediately, because its kubelet does not
     /// respond.
-    fn confirmation(&self, claim: &NodeClaim, now: Timestamp) -> Option<Option<Timestamp>> {
+    fn required_confirmation(
+        &self,
+        claim: &NodeClaim,
+        now: Timestamp,
+    ) -> Option<Option<Timestamp>> {
         let id = &claim.record.id;
         let node = self.node_of(claim)?;
-        let relies = self.may_run_pods(id, node, now) && !self.is_over(id, now);
+        let relies = self.may_run_pods(id, node, now) && !self.is_deadline_over(id, now);
         relies.then(|| self.drain_of(id).and_then(|drain| drain.confirmed))
     }
 
     /// Returns until when a command may be sent, because decisions become outdated. A termination
     /// must be sent before the confirmation of its drain is too old.
-    pub fn not_after(&self, command: &Command, now: Timestamp) -> Timestamp {
+    pub fn send_deadline(&self, command: &Command, now: Timestamp) -> Timestamp {
         let (from, span) = match command {
             Command::Terminate { claim, .. } => {
                 let claim = self.claim(claim);
-                let relied_on = claim.and_then(|claim| self.confirmation(claim, now));
+                let relied_on = claim.and_then(|claim| self.required_confirmation(claim, now));
                 (relied_on.flatten().unwrap_or(now), CONFIRMED_MAX)
             }
             _ => (now, SENT_MAX),
@@ -524,13 +541,13 @@ impl Engine {
 
     /// Cancels queued terminations that are no longer permitted: a different client removed the
     /// taint, or the confirmation is too old.
-    fn take_back_ends(&mut self, now: Timestamp) {
+    fn cancel_outdated_terminations(&mut self, now: Timestamp) {
         let queued = self.commands.iter();
         let terminated = queued.filter_map(|issued| terminated_claim(&issued.command));
         let barred: BTreeSet<ClaimId> = terminated
             .filter(|id| {
                 let claim = self.claim(id);
-                claim.is_some_and(|claim| runs(claim) && !self.may_end(claim, now))
+                claim.is_some_and(|claim| is_running(claim) && !self.may_terminate(claim, now))
             })
             .cloned()
             .collect();
@@ -554,6 +571,6 @@ fn terminated_claim(command: &Command) -> Option<&ClaimId> {
 }
 
 /// Returns whether a claim's instance runs, according to listings and results.
-fn runs(claim: &NodeClaim) -> bool {
+fn is_running(claim: &NodeClaim) -> bool {
     claim.live_instance().is_some() && !claim.instance_is_gone()
 }

@@ -100,7 +100,7 @@ impl Engine {
             nomination.shown |= nomination.here;
             nomination.out || pod.is_some_and(Pod::is_waiting)
         });
-        if !self.gives_hints() {
+        if !self.is_nominating() {
             self.groups.clear();
             return;
         }
@@ -113,7 +113,7 @@ impl Engine {
             seen.filter(|at| *at > now).min(),
             "what pods were told is to be seen",
         );
-        let (groups, mut changes) = self.to_tell(now);
+        let (groups, mut changes) = self.pending_changes(now);
         self.groups = groups;
         changes.tells.sort_unstable_by(|one, other| {
             (one.version, &one.pod).cmp(&(other.version, &other.pod))
@@ -121,10 +121,10 @@ impl Engine {
         for tell in changes.tells {
             let progress = self.works.entry(tell.claim.clone()).or_default();
             progress.hinting.get_or_insert(now);
-            self.tell(tell, now);
+            self.send_nomination(tell, now);
         }
         for pod in changes.stale {
-            self.take_back(pod, now);
+            self.clear_nomination(pod, now);
         }
         for (claim, pod) in changes.refused {
             if let Some(claim) = self.state.ledger.claims.get_mut(&claim) {
@@ -137,11 +137,11 @@ impl Engine {
     /// Returns the key of the nodes that are untainted with this one: their plan and wave.
     fn group_of(&self, claim: &NodeClaim) -> GroupKey {
         let id = claim.record.command_id.clone();
-        (id, self.waves.since(&claim.record.id))
+        (id, self.waves.wave_start(&claim.record.id))
     }
 
     /// Returns the groups of tainted nodes, and the nominations to send and to remove.
-    fn to_tell(&self, now: Timestamp) -> (BTreeMap<GroupKey, OpeningGroup>, News) {
+    fn pending_changes(&self, now: Timestamp) -> (BTreeMap<GroupKey, OpeningGroup>, News) {
         let mut groups: BTreeMap<GroupKey, OpeningGroup> = BTreeMap::new();
         let mut wanted: HashSet<&PodKey> = HashSet::new();
         let mut ready = Vec::new();
@@ -152,7 +152,9 @@ impl Engine {
             let node = self.node_of(claim);
             // Nominations wait until the node's replacement pods exist.
             let well = node.filter(|node| node.ready && !self.is_held(claim, now));
-            let needs = well.map_or(Vec::new(), |node| self.needs(&pods, &node.name, now));
+            let needs = well.map_or(Vec::new(), |node| {
+                self.needed_actions(&pods, &node.name, now)
+            });
             let closed = claim.phase < ClaimPhase::Initialized
                 && node.is_none_or(Node::has_unregistered_taint);
             if closed {
@@ -182,11 +184,11 @@ impl Engine {
         for (claim, node, closed, needs) in ready {
             let group = groups.get(&self.group_of(claim)).filter(|_| closed);
             // While other pods are nominated, the scheduler may retry this pod once more.
-            let again = group.is_none_or(|group| !group.is_telling(now));
+            let again = group.is_none_or(|group| !group.is_nominating(now));
             for (pod, need) in needs {
                 let (key, id) = (pod.key.clone(), claim.record.id.clone());
                 let refused = self.hints.get(&key).filter(|nomination| {
-                    !closed && nomination.node == node.name && !over_hosts(pod)
+                    !closed && nomination.node == node.name && !is_spread_over_hosts(pod)
                 });
                 let since = refused.and_then(Nomination::refused_since);
                 let ends = since.and_then(|at| at.checked_add(REFUSED_MAX).ok());
@@ -207,12 +209,12 @@ impl Engine {
                 }
             }
         }
-        changes.stale = self.stale(&wanted, now);
+        changes.stale = self.outdated_nominations(&wanted, now);
         (groups, changes)
     }
 
     /// Returns the pods whose nomination is outdated.
-    fn stale(&self, wanted: &HashSet<&PodKey>, now: Timestamp) -> Vec<PodKey> {
+    fn outdated_nominations(&self, wanted: &HashSet<&PodKey>, now: Timestamp) -> Vec<PodKey> {
         let stale = self.hints.iter().filter(|(key, nomination)| {
             let free = !nomination.out && now.duration_since(nomination.at) >= SHOWN_MAX;
             let is_outdated =
@@ -233,24 +235,30 @@ impl Engine {
     /// The scheduler counts nominated pods as running on a node when it checks topology spread. If
     /// more of them were nominated than the skew permits, no pod would fit. The other pods are
     /// nominated after these are bound.
-    fn needs<'p>(&self, pods: &[&'p Pod], node: &NodeName, now: Timestamp) -> Vec<(&'p Pod, Need)> {
+    fn needed_actions<'p>(
+        &self,
+        pods: &[&'p Pod],
+        node: &NodeName,
+        now: Timestamp,
+    ) -> Vec<(&'p Pod, Need)> {
         let mut needs: Vec<(&Pod, Need)> = pods
             .iter()
-            .map(|pod| (*pod, self.need(pod, node, now)))
+            .map(|pod| (*pod, self.needed_action(pod, node, now)))
             .collect();
         needs.sort_by_key(|(pod, _)| pod.version);
         let mut alike: BTreeMap<(&str, &Labels), u32> = BTreeMap::new();
         for (pod, need) in &needs {
-            if matches!(need, Need::Nothing | Need::Answer { .. }) && ahead_max(pod).is_some() {
-                *alike.entry(likeness(pod)).or_insert(0) += 1;
+            if matches!(need, Need::Nothing | Need::Answer { .. }) && max_nominated(pod).is_some() {
+                *alike.entry(similarity_key(pod)).or_insert(0) += 1;
             }
         }
         for (pod, need) in &mut needs {
-            let Some(max) = ahead_max(pod).filter(|_| matches!(need, Need::First | Need::Again))
+            let Some(max) =
+                max_nominated(pod).filter(|_| matches!(need, Need::First | Need::Again))
             else {
                 continue;
             };
-            let nominated = alike.entry(likeness(pod)).or_insert(0);
+            let nominated = alike.entry(similarity_key(pod)).or_insert(0);
             if *nominated < max {
                 *nominated += 1;
             } else {
@@ -260,13 +268,13 @@ impl Engine {
         needs
     }
 
-    fn need(&self, pod: &Pod, node: &NodeName, now: Timestamp) -> Need {
+    fn needed_action(&self, pod: &Pod, node: &NodeName, now: Timestamp) -> Need {
         let nomination = self
             .hints
             .get(&pod.key)
             .filter(|nomination| nomination.node == *node);
         match nomination {
-            Some(nomination) if nomination.out => nomination.answer(),
+            Some(nomination) if nomination.out => nomination.awaited_action(),
             // A nomination by a different client must not be changed.
             _ if pod.nominated_node.is_some() => Need::Nothing,
             None => Need::First,
@@ -277,11 +285,11 @@ impl Engine {
                 Need::Again
             }
             // The scheduler sees the nomination no sooner than this watch does.
-            Some(nomination) => nomination.answer(),
+            Some(nomination) => nomination.awaited_action(),
         }
     }
 
-    fn tell(&mut self, tell: PendingNomination, now: Timestamp) {
+    fn send_nomination(&mut self, tell: PendingNomination, now: Timestamp) {
         let PendingNomination { pod, uid, node, .. } = tell;
         let known = self
             .hints
@@ -305,10 +313,10 @@ impl Engine {
         };
         self.hints.insert(pod.clone(), nomination);
         let purpose = CommandPurpose::Nominate(pod.clone());
-        self.issue(Command::Nominate { pod, uid, node }, purpose, now);
+        self.queue_command(Command::Nominate { pod, uid, node }, purpose, now);
     }
 
-    fn take_back(&mut self, pod: PodKey, now: Timestamp) {
+    fn clear_nomination(&mut self, pod: PodKey, now: Timestamp) {
         let Some(nomination) = self.hints.get_mut(&pod) else {
             return;
         };
@@ -316,17 +324,22 @@ impl Engine {
         nomination.tells += 1;
         let (uid, node) = (nomination.uid.clone(), nomination.node.clone());
         let purpose = CommandPurpose::ClearNomination(pod.clone());
-        self.issue(Command::ClearNomination { pod, uid, node }, purpose, now);
+        self.queue_command(Command::ClearNomination { pod, uid, node }, purpose, now);
     }
 
     /// Handles the result of a nomination.
-    pub(super) fn hinted(&mut self, pod: &PodKey, result: &CommandResult, now: Timestamp) {
+    pub(super) fn on_nomination_result(
+        &mut self,
+        pod: &PodKey,
+        result: &CommandResult,
+        now: Timestamp,
+    ) {
         if let Some(nomination) = self.hints.get_mut(pod) {
             (nomination.out, nomination.at) = (false, now);
         }
         match result.failure() {
-            Some(FailureKind::Denied) if !self.hints_denied.holds() => {
-                self.hints_denied.set(now);
+            Some(FailureKind::Denied) if !self.hints_denied.is_denied() => {
+                self.hints_denied.deny_at(now);
                 let why = "nominations are not permitted";
                 self.cancel_queued(
                     why,
@@ -358,18 +371,18 @@ impl Engine {
     }
 
     /// Returns whether the node remains tainted until its pods are nominated.
-    pub(super) fn wants_hints(&self, claim: &NodeClaim) -> bool {
-        self.gives_hints() && self.state.pods_of(claim).next().is_some()
+    pub(super) fn waits_for_nominations(&self, claim: &NodeClaim) -> bool {
+        self.is_nominating() && self.state.pods_of(claim).next().is_some()
     }
 
     /// Returns whether a tainted node may be untainted: its pods are nominated, so that the
     /// scheduler reserves its capacity, and so are the pods of the other nodes of its plan.
-    pub(super) fn may_open(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+    pub(super) fn may_untaint(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some((claim, node)) = self.claim_and_node(id) else {
             return false;
         };
         let held = self.is_held(claim, now);
-        if !held && !self.wants_hints(claim) {
+        if !held && !self.waits_for_nominations(claim) {
             return true;
         }
         if !node.ready {
@@ -386,12 +399,12 @@ impl Engine {
             return false;
         }
         let group = self.groups.get(&self.group_of(claim));
-        if let Some(at) = group.and_then(|group| group.until(now)) {
+        if let Some(at) = group.and_then(|group| group.wait_until(now)) {
             self.wake_at(at, "nodes of one plan open together");
             return false;
         }
         let pods: Vec<&Pod> = self.state.pods_of(claim).collect();
-        let needs = self.needs(&pods, &node.name, now);
+        let needs = self.needed_actions(&pods, &node.name, now);
         // A nomination removed now does not keep the node tainted while the other nodes are
         // untainted.
         if !needs.iter().any(|(_, need)| need.is_first()) {
@@ -407,19 +420,19 @@ impl Engine {
 }
 
 /// Returns the namespace and labels of a pod. Pods with the same ones are similar.
-fn likeness(pod: &Pod) -> (&str, &Labels) {
+fn similarity_key(pod: &Pod) -> (&str, &Labels) {
     (&pod.key.namespace, &pod.labels)
 }
 
 /// Returns whether a pod has a hard topology spread over hosts.
-fn over_hosts(pod: &Pod) -> bool {
+fn is_spread_over_hosts(pod: &Pod) -> bool {
     let mut hard = pod.spread.iter().filter(|spread| spread.is_hard);
     hard.any(|spread| spread.topology_key == HOSTNAME)
 }
 
 /// Returns the number of similar pods, including this one, that may be nominated for one node.
 /// `None` if the pod has no hard topology spread.
-fn ahead_max(pod: &Pod) -> Option<u32> {
+fn max_nominated(pod: &Pod) -> Option<u32> {
     let hard = pod.spread.iter().filter(|spread| spread.is_hard);
     hard.map(|spread| spread.max_skew.max(1)).min()
 }
@@ -432,7 +445,7 @@ impl Need {
 }
 
 impl Nomination {
-    fn answer(&self) -> Need {
+    fn awaited_action(&self) -> Need {
         Need::Answer {
             again: self.tells > 1,
         }
@@ -447,18 +460,18 @@ impl Nomination {
 
 impl OpeningGroup {
     /// Returns whether the group waits for nodes or for first nominations.
-    fn is_telling(&self, now: Timestamp) -> bool {
+    fn is_nominating(&self, now: Timestamp) -> bool {
         let without_removals = Self {
             bereft: false,
             ..*self
         };
-        without_removals.until(now).is_some()
+        without_removals.wait_until(now).is_some()
     }
 
     /// Returns until when ready nodes wait for the other nodes of the group. `None` if they do not
     /// wait. If nodes were untainted one by one, the scheduler would bind pods to nodes that were
     /// planned for other pods.
-    fn until(&self, now: Timestamp) -> Option<Timestamp> {
+    fn wait_until(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = [
             (self.coming, self.since, TOGETHER_MAX),
             (self.telling, self.since, HINTS_MAX),

@@ -21,7 +21,7 @@ impl Engine {
     /// The claim was planned for its first offering, which is the cheapest. If a different launch
     /// tries this offering, the claim waits. If it is unavailable, the pods of the claim are
     /// planned again.
-    pub(super) fn narrow(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+    pub(super) fn narrow_offerings(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = self.claim(id) else {
             return false;
         };
@@ -35,7 +35,7 @@ impl Engine {
             .map(|offering| {
                 self.state
                     .holds
-                    .access(class.as_ref(), offering, now, |other| {
+                    .access_for(class.as_ref(), offering, now, |other| {
                         other != id && self.is_trying(other)
                     })
             })
@@ -44,7 +44,7 @@ impl Engine {
             None => return true,
             Some(Access::Held) => {
                 let (claim, next) = (id.clone(), None);
-                self.report(Report::ClaimRenewed { claim, next });
+                self.push_report(Report::ClaimRenewed { claim, next });
                 self.forget_claim(id);
                 return false;
             }
@@ -70,7 +70,9 @@ impl Engine {
             })
         });
         for offering in to_buy(&claim.offerings, is_varied) {
-            self.state.holds.asked(class.as_ref(), offering, id, now);
+            self.state
+                .holds
+                .record_request(class.as_ref(), offering, id, now);
         }
         true
     }
@@ -79,7 +81,10 @@ impl Engine {
     /// fleet.
     fn is_trying(&self, id: &ClaimId) -> bool {
         self.claim(id).is_some_and(|claim| match claim.phase {
-            ClaimPhase::Planned => self.works.get(id).is_some_and(ClaimProgress::is_asked_for),
+            ClaimPhase::Planned => self
+                .works
+                .get(id)
+                .is_some_and(ClaimProgress::is_grant_requested),
             phase => phase == ClaimPhase::Launching,
         })
     }

@@ -19,20 +19,20 @@ pub(super) struct Placements {
 
 impl Placements {
     /// Records a full plan of all pending pods.
-    pub(super) fn planned(&mut self, plan: &Plan) {
+    pub(super) fn record_plan(&mut self, plan: &Plan) {
         self.planned.clear();
-        self.add(plan);
+        self.add_places(plan);
     }
 
     /// Adds a plan of some pods to the last full plan.
-    pub(super) fn planned_too(&mut self, plan: &Plan) {
-        let planned = plan.pods();
+    pub(super) fn add_partial_plan(&mut self, plan: &Plan) {
+        let planned = plan.scheduled_pods();
         let before = self.planned.values_mut();
         before.for_each(|pods| pods.retain(|pod| !planned.contains(pod)));
-        self.add(plan);
+        self.add_places(plan);
     }
 
-    fn add(&mut self, plan: &Plan) {
+    fn add_places(&mut self, plan: &Plan) {
         for (host, pods) in &plan.placed {
             if let NodeRef::Node(node) = host {
                 let planned = self.planned.entry(node.clone()).or_default();
@@ -48,7 +48,7 @@ impl Placements {
     }
 
     /// Discards computed results, because the cluster may have changed.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn discard_computed(&mut self) {
         self.housed = None;
     }
 }
@@ -63,9 +63,11 @@ impl Engine {
             return true;
         }
         if self.places.housed.is_none() {
-            let housed =
-                self.state
-                    .housed(&self.places.planned, |state| self.is_prepared(state), now);
+            let housed = self.state.pods_with_places(
+                &self.places.planned,
+                |state| self.is_prepared(state),
+                now,
+            );
             self.places.housed = Some(housed.into_iter().cloned().collect());
         }
         let housed = self.places.housed.as_ref();

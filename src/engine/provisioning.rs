@@ -34,7 +34,7 @@ const CLAIM_ID_LENGTH: usize = 13;
 
 impl Engine {
     /// Disrupts nodes that are due.
-    pub(super) fn sweep(&mut self, now: Timestamp) {
+    pub(super) fn disrupt_due_nodes(&mut self, now: Timestamp) {
         self.sweep_due = None;
         if self.state.ledger.claims.is_empty() {
             return;
@@ -44,9 +44,9 @@ impl Engine {
             return;
         }
         self.next_sweep = now.checked_add(SWEEP_APART).ok();
-        self.weigh_change(now);
+        self.check_changed_configuration(now);
         let disruption_view = self.state.disruption_view(now);
-        let mut plan = plan::sweep(&disruption_view, now);
+        let mut plan = plan::select_disruptions(&disruption_view, now);
         let reported = std::mem::replace(&mut self.misreads, disruption_view.misreads);
         let news = self.misreads.difference(&reported).cloned();
         self.reports.extend(news.map(Report::Misread));
@@ -64,7 +64,7 @@ impl Engine {
         if empty && self.state.buffers().next().is_some() {
             // The last plan may be out of date.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;
-            plan = plan::sweep(&self.state.disruption_view(now), now);
+            plan = plan::select_disruptions(&self.state.disruption_view(now), now);
         }
         if let Some(due) = plan::next_due(&plan.kept) {
             self.wake_at(due, "a node may be empty, or broken, for long enough");
@@ -72,9 +72,9 @@ impl Engine {
         self.wake_at(self.next_age(now), "a node is as old as it may be");
         self.report_blocked_disruptions(&plan, false);
         self.report_eligible(&plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
-        self.stays.swept(&mut plan);
+        self.stays.record_sweep(&mut plan);
         for claim in plan.cancel {
-            self.retire(&claim, Reason::Surplus, now);
+            self.disrupt_node(&claim, Reason::Surplus, now);
         }
         for retire in plan.retire {
             let Some(claim) = retire.claim.clone() else {
@@ -90,20 +90,24 @@ impl Engine {
                 .filter(|_| !self.observed_leaving.contains(&claim))
             {
                 let node = retire.node.clone();
-                self.report(Report::Drifted { node, why });
+                self.push_report(Report::Drifted { node, why });
             }
-            if self.manages() {
-                self.retire(&claim, retire.reason, now);
+            if self.is_managing() {
+                self.disrupt_node(&claim, retire.reason, now);
             } else {
-                self.would_retire(claim, retire);
+                self.report_possible_disruption(claim, retire);
             }
         }
     }
 
     /// In observe mode, reports once that a node would be disrupted.
-    pub(super) fn would_retire(&mut self, claim: ClaimId, termination: PlannedTermination) {
+    pub(super) fn report_possible_disruption(
+        &mut self,
+        claim: ClaimId,
+        termination: PlannedTermination,
+    ) {
         if self.observed_leaving.insert(claim.clone()) {
-            self.report(Report::Retire {
+            self.push_report(Report::Retire {
                 pool: self.state.ledger.pool_of(&claim),
                 claim,
                 node: Some(termination.node),
@@ -117,10 +121,10 @@ impl Engine {
     /// Reports the number of nodes eligible for each of these reasons.
     pub(super) fn report_eligible(&mut self, plan: &Plan, reasons: &[Reason]) {
         for reason in reasons {
-            let nodes = plan.eligible(*reason);
+            let nodes = plan.eligible_nodes(*reason);
             if self.eligible.insert(*reason, nodes).unwrap_or(0) != nodes {
                 let reason = *reason;
-                self.report(Report::Eligible { reason, nodes });
+                self.push_report(Report::Eligible { reason, nodes });
             }
         }
     }
@@ -128,7 +132,7 @@ impl Engine {
     /// Returns when the next node reaches its maximum age.
     fn next_age(&self, now: Timestamp) -> Option<Timestamp> {
         let claims = self.state.ledger.claims.values();
-        let aged = claims.filter_map(|claim| expiry::due_at(&claim.record));
+        let aged = claims.filter_map(|claim| expiry::claim_expiry(&claim.record));
         aged.filter(|at| *at > now).min()
     }
 
@@ -140,10 +144,10 @@ impl Engine {
         for kept in plan
             .kept
             .iter()
-            .filter(|kept| kept.verdict.is_told(kept.reason))
+            .filter(|kept| kept.verdict.is_reported(kept.reason))
         {
             let node = self.state.objects.nodes.get(&kept.node);
-            let Some(pool) = node.and_then(|node| node.pool()) else {
+            let Some(pool) = node.and_then(|node| node.pool_name()) else {
                 continue;
             };
             let key = (pool, kept.reason, kept.verdict.code());
@@ -152,8 +156,8 @@ impl Engine {
                 _ => kept.verdict.to_string(),
             });
         }
-        for (pool, reason, why) in self.noting.news(blocked, is_weighed) {
-            self.report(Report::Shut { pool, reason, why });
+        for (pool, reason, why) in self.noting.new_blocked_disruptions(blocked, is_weighed) {
+            self.push_report(Report::Shut { pool, reason, why });
         }
     }
 
@@ -166,23 +170,23 @@ impl Engine {
 
     /// Plans capacity for pending pods after their batch window, and for static pools that lack
     /// nodes.
-    pub(super) fn provision(&mut self, now: Timestamp) {
-        let waiting = self.state.waiting(now);
+    pub(super) fn provision_pods(&mut self, now: Timestamp) {
+        let waiting = self.state.waiting_pods(now);
         let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
-        self.batch.observe(&waiting, now);
+        self.batch.observe_pending(&waiting, now);
         self.batch.set_closes(self.batch_closes(now));
-        let release = self.state.next_release(now);
+        let release = self.state.next_nomination_end(now);
         self.wake_at(release, "pods are expected on a node no more");
-        let lacking = self.state.lacking();
-        let numbers = self.numbers.due(&lacking);
-        let pods = self.batch.due(&self.state.cluster.batching);
+        let lacking = self.state.missing_static_nodes();
+        let numbers = self.numbers.next_plan_at(&lacking);
+        let pods = self.batch.next_plan_at(&self.state.cluster.batching);
         if pods.is_none() && !std::mem::take(&mut self.told).is_empty() {
-            self.report(Report::AllAnswered);
+            self.push_report(Report::AllAnswered);
         }
         // Pending pods are planned first, and soon.
-        let room = self.numbers.room_due(&self.state);
+        let room = self.numbers.next_buffer_plan_at(&self.state);
         let Some(due) = pods.or(room).into_iter().chain(numbers).min() else {
-            let ended = self.numbers.over();
+            let ended = self.numbers.end_all_shortfalls();
             self.reports.extend(ended.into_iter().map(Report::Enough));
             return;
         };
@@ -197,39 +201,40 @@ impl Engine {
         let (pending, mut plan, waits) = self.plan_round(whole, now);
         if self.keep_needed_nodes(&plan, now) {
             // The other pods have no place before the next plan.
-            self.batch.try_again(now);
+            self.batch.plan_again_at(now);
             self.wake_at(now, "pods keep their nodes");
             return;
         }
         if whole {
             self.report_decision_time(now);
         }
-        if !self.manages() && !self.numbers.is_news(&lacking) {
+        if !self.is_managing() && !self.numbers.has_changed(&lacking) {
             plan.launches.retain(|launch| !launch.pods.is_empty());
         }
         let changed = whole && self.report_unplaced(&plan);
         self.report_round(pending, changed, whole, &plan);
-        if self.manages() {
+        if self.is_managing() {
             self.attribute_losses(&plan, now);
         }
         if whole {
             self.state.held.clone_from(&plan.held);
-            self.places.planned(&plan);
-            self.buffer_statuses.planned(std::mem::take(&mut plan.room));
-            self.numbers.kept_free(&self.state, now);
+            self.places.record_plan(&plan);
+            self.buffer_statuses
+                .record_plan(std::mem::take(&mut plan.room));
+            self.numbers.record_buffer_plan(&self.state, now);
         }
-        self.carry_out(plan, "provisioned", now);
+        self.carry_out_plan(plan, "provisioned", now);
         // The following plan reports why the remaining pods are unschedulable.
         if waits {
-            self.batch.try_again(now);
+            self.batch.plan_again_at(now);
         }
-        let lacking = self.state.lacking();
-        self.numbers.planned(lacking.clone(), now);
-        let next_pods = self.batch.due(&self.state.cluster.batching);
-        let next_pods = next_pods.or(self.numbers.room_due(&self.state));
+        let lacking = self.state.missing_static_nodes();
+        self.numbers.record_plan(lacking.clone(), now);
+        let next_pods = self.batch.next_plan_at(&self.state.cluster.batching);
+        let next_pods = next_pods.or(self.numbers.next_buffer_plan_at(&self.state));
         if let Some(next) = next_pods
             .into_iter()
-            .chain(self.numbers.due(&lacking))
+            .chain(self.numbers.next_plan_at(&lacking))
             .min()
         {
             self.wake_at(
@@ -254,7 +259,7 @@ impl Engine {
     /// Plans static pools, and also pending pods if `whole`. Returns the number of these pods, the
     /// plan, and whether launches were dropped because of a test node.
     fn plan_round(&mut self, whole: bool, now: Timestamp) -> (usize, Plan, bool) {
-        let tried = self.open_untried();
+        let tried = self.include_test_zones();
         let mut snapshot = self.state.snapshot(now);
         if !whole {
             snapshot.pending.clear();
@@ -262,24 +267,24 @@ impl Engine {
         }
         let pending = snapshot.pending.len();
         let mut plan = plan::provision(&snapshot, now);
-        self.close_untried(now);
-        let waits = self.try_one_each(&mut plan, &tried);
+        self.exclude_untried_zones(now);
+        let waits = self.keep_one_test_launch(&mut plan, &tried);
         (pending, plan, waits)
     }
 
     /// Records that all pending pods were planned.
     fn report_decision_time(&mut self, now: Timestamp) {
-        let waited = self.batch.planned(now);
+        let waited = self.batch.record_plan(now);
         if !waited.is_empty() {
-            self.report(Report::Decided(waited));
+            self.push_report(Report::Decided(waited));
         }
     }
 
     /// Compares a changed pod with its known state, before the change is applied.
-    pub(super) fn about_to_see(&mut self, pod: &Pod, now: Timestamp) {
+    pub(super) fn before_pod_change(&mut self, pod: &Pod, now: Timestamp) {
         self.observe_pod(pod, now);
         self.report_pod_start(pod, now);
-        self.state.arrived(pod);
+        self.state.on_pod_observed(pod);
     }
 
     /// Reports the startup time of a pod, if this change shows it running.
@@ -291,7 +296,7 @@ impl Engine {
             .created
             .filter(|_| waited && pod.phase == PodPhase::Running);
         if let Some(at) = made {
-            self.report(Report::PodStarted(now.duration_since(at)));
+            self.push_report(Report::PodStarted(now.duration_since(at)));
         }
     }
 
@@ -303,7 +308,7 @@ impl Engine {
             let UnschedulablePod { pod, reasons } = unplaced;
             if self.told.get(pod) != Some(reasons) {
                 changed = true;
-                self.report(Report::Unplaced(unplaced.clone()));
+                self.push_report(Report::Unplaced(unplaced.clone()));
             }
             reported.insert(pod.clone(), reasons.clone());
         }
@@ -314,11 +319,11 @@ impl Engine {
     }
 
     fn report_round(&mut self, pending: usize, changed: bool, whole: bool, plan: &Plan) {
-        let (short, ended) = self.numbers.news(&plan.short, whole);
+        let (short, ended) = self.numbers.update_shortfalls(&plan.short, whole);
         self.reports.extend(short.into_iter().map(Report::Short));
         self.reports.extend(ended.into_iter().map(Report::Enough));
         for finding in &plan.findings {
-            self.report(Report::Failed {
+            self.push_report(Report::Failed {
                 command: "plan",
                 kind: crate::engine::command::FailureKind::Invalid,
                 text: finding.clone(),
@@ -328,10 +333,10 @@ impl Engine {
             let price: f64 = plan
                 .launches
                 .iter()
-                .filter_map(cheapest)
+                .filter_map(cheapest_offering)
                 .map(|(_, price)| price.usd_per_h())
                 .sum();
-            self.report(Report::Planned {
+            self.push_report(Report::Planned {
                 pending,
                 placed: plan.placed.iter().map(|(_, pods)| pods.len()).sum(),
                 claims: plan.launches.len(),
@@ -341,16 +346,16 @@ impl Engine {
         }
     }
 
-    pub(super) fn carry_out(&mut self, plan: Plan, reason: &str, now: Timestamp) {
+    pub(super) fn carry_out_plan(&mut self, plan: Plan, reason: &str, now: Timestamp) {
         let until = now.checked_add(NOMINATED).unwrap_or(now);
         // Places in earlier plans are no longer valid.
-        let planned = plan.pods();
+        let planned = plan.scheduled_pods();
         let claims = self.state.ledger.claims.values_mut();
         claims.for_each(|claim| claim.pods.retain(|pod| !planned.contains(pod)));
         for (host, pods) in plan.placed {
             match host {
                 NodeRef::Node(node) => {
-                    self.promise(&node, pods, now);
+                    self.record_planned_pods(&node, pods, now);
                     self.state.nominate(node, until);
                 }
                 NodeRef::Claim(id) => {
@@ -360,7 +365,7 @@ impl Engine {
                 }
             }
         }
-        let command_id = self.fresh_id();
+        let command_id = self.new_random_id();
         for launch in plan.launches {
             self.plan_claim(launch, reason, &command_id, now);
         }
@@ -371,10 +376,10 @@ impl Engine {
     /// claim: all its pods are nominated. On an untainted node only pods that run elsewhere are
     /// recorded. The others are bound immediately or not at all, and must not be planned again
     /// repeatedly.
-    fn promise(&mut self, node: &NodeName, pods: Vec<PodKey>, now: Timestamp) {
+    fn record_planned_pods(&mut self, node: &NodeName, pods: Vec<PodKey>, now: Timestamp) {
         let reschedulable = pods.iter().filter(|key| {
             let pod = self.state.objects.pods.get(*key);
-            pod.is_some_and(|pod| self.state.is_mover(pod, now))
+            pod.is_some_and(|pod| self.state.is_reschedulable(pod, now))
         });
         let reschedulable: Vec<PodKey> = reschedulable.cloned().collect();
         let mut claims = self.state.ledger.claims.values_mut();
@@ -395,18 +400,18 @@ impl Engine {
         let Some(pool) = self.state.cluster.pool(launch.pool.as_str()) else {
             return;
         };
-        let Some((offering, price)) = cheapest(&launch).cloned() else {
+        let Some((offering, price)) = cheapest_offering(&launch).cloned() else {
             return;
         };
         let mut record = record_in(&self.state.cluster, pool, "", now, reason, command_id);
-        record.origin = self.state.origin();
-        let id = ClaimId::from(self.fresh_id());
+        record.origin = self.state.claim_origin();
+        let id = ClaimId::from(self.new_random_id());
         // In observe mode nothing is launched, so the same pods are planned repeatedly. They are
         // reported once.
         let pods = launch.pods.iter();
         let fresh =
             launch.pods.is_empty() || pods.clone().any(|pod| !self.observed_pods.contains(pod));
-        if !self.manages() {
+        if !self.is_managing() {
             self.observed_pods.extend(pods.cloned());
         }
         // Virtual pods of buffers do not exist.
@@ -419,10 +424,10 @@ impl Engine {
             offerings: launch.offerings.len(),
             pods: launch.pods.clone(),
         };
-        if fresh || self.manages() {
-            self.report(report);
+        if fresh || self.is_managing() {
+            self.push_report(report);
         }
-        if !self.manages() {
+        if !self.is_managing() {
             return;
         }
         let mut claim = NodeClaim::new(ClaimRecord { id, ..record }, ClaimPhase::Planned, now);
@@ -434,7 +439,7 @@ impl Engine {
     }
 
     /// Returns an ID that no claim has used.
-    pub(super) fn fresh_id(&mut self) -> String {
+    pub(super) fn new_random_id(&mut self) -> String {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         (0..CLAIM_ID_LENGTH)
             .map(|_| char::from(ALPHABET[self.rng.usize(0..32)]))
@@ -442,6 +447,6 @@ impl Engine {
     }
 }
 
-fn cheapest(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {
+fn cheapest_offering(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {
     claim.offerings.first()
 }

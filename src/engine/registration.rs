@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
-use crate::engine::drain::deadline::unfinished;
+use crate::engine::drain::deadline::unfinished_disruption;
 use crate::engine::in_flight::ClaimStep;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
@@ -38,16 +38,16 @@ const PODS_LEFT_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 
 impl Engine {
-    pub(super) fn register(&mut self, id: &ClaimId, now: Timestamp) {
+    pub(super) fn check_registration(&mut self, id: &ClaimId, now: Timestamp) {
         let Some(claim) = self.claim(id) else {
             return;
         };
         let node = self.node_of(claim);
         if node.is_some_and(Node::is_registered) {
-            self.enter(id, ClaimPhase::Registered, now);
+            self.enter_phase(id, ClaimPhase::Registered, now);
             return;
         }
-        let deadline = self.overdue(claim, self.pool_of(claim).registration_timeout);
+        let deadline = self.phase_deadline(claim, self.pool_of(claim).registration_timeout);
         if deadline > now {
             if node.is_none_or(Node::is_awaited) {
                 self.wake_at(deadline, "a registration is overdue");
@@ -59,8 +59,8 @@ impl Engine {
             let unplaced = self.awaits_partition(claim);
             // A node that is ready is registered and untainted in one step.
             let held = self.is_held(claim, now);
-            let stays_tainted = held || self.wants_hints(claim);
-            let closed = stays_tainted && (!ready || !self.may_open(id, now));
+            let stays_tainted = held || self.waits_for_nominations(claim);
+            let closed = stays_tainted && (!ready || !self.may_untaint(id, now));
             let waits = unplaced || (ready && closed && !held);
             self.wake_at(deadline, "a registration is overdue");
             if !waits {
@@ -70,15 +70,15 @@ impl Engine {
         }
         let runs = node.is_some_and(Node::may_run_pods);
         let is_there = node.is_some();
-        self.note_unregistered(id, now);
+        self.on_not_registered(id, now);
         if runs {
-            self.retire(id, Reason::TimedOut, now);
+            self.disrupt_node(id, Reason::TimedOut, now);
             return;
         }
         // Nothing runs on an existing Node that did not register: its taint is NoExecute, or its
         // kubelet never registered.
         if is_there || self.is_confirmed_missing(id, now) {
-            self.end(id, Reason::TimedOut, now);
+            self.terminate_undrained(id, Reason::TimedOut, now);
         }
     }
 
@@ -101,7 +101,7 @@ impl Engine {
     /// Returns whether nodes were listed again since a claim's Node was first missing. The Node may
     /// exist although the watch does not show it.
     fn is_confirmed_missing(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let resets = self.looking.listings(ObjectKind::Node);
+        let resets = self.looking.listing_count(ObjectKind::Node);
         let overdue = self.progress_of(id).overdue;
         if overdue.is_some_and(|(_, before)| resets > before) {
             return true;
@@ -112,7 +112,7 @@ impl Engine {
             return false;
         }
         self.progress_of(id).overdue = Some((now, resets));
-        self.rewatch(ObjectKind::Node, now);
+        self.restart_watch(ObjectKind::Node, now);
         let next = now.checked_add(LOOK_AGAIN).unwrap_or(now);
         self.wake_at(next, "nodes are to be listed once more");
         false
@@ -123,14 +123,14 @@ impl Engine {
         let Some((claim, node)) = known.filter(|(_, node)| !self.is_stale(id, node)) else {
             return;
         };
-        let patch = self.registration(claim, node, closed, now);
+        let patch = self.registration_patch(claim, node, closed, now);
         let unguarded = !node.is_registered() && !node.has_unregistered_taint();
         let node = node.name.clone();
         let reported = &mut self.works.entry(id.clone()).or_default().told_unguarded;
         if unguarded && !std::mem::replace(reported, true) {
-            self.report(Report::Unguarded { node });
+            self.push_report(Report::Unguarded { node });
         }
-        self.step(id, ClaimStep::Register, Command::PatchNode(patch), now);
+        self.send_step(id, ClaimStep::Register, Command::PatchNode(patch), now);
     }
 
     /// Returns the labels that follow from the launched instance and that the Node does not have
@@ -163,14 +163,19 @@ impl Engine {
         labels.extend(partition.map(|partition| (PLACEMENT_GROUP_PARTITION.to_owned(), partition)));
         let reservation = key.reservation.as_deref();
         let reservation = reservation.and_then(|id| catalog.reservations().get(id));
-        labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
+        labels.extend(
+            reservation
+                .map(Reservation::node_labels)
+                .into_iter()
+                .flatten(),
+        );
         labels.retain(|key, _| !node.labels.contains_key(key));
         labels
     }
 
     /// Returns the one patch that registers a node: labels, annotations and taints. It removes the
     /// unregistered taint, unless the node remains tainted for now.
-    fn registration(
+    fn registration_patch(
         &self,
         claim: &NodeClaim,
         node: &Node,
@@ -204,7 +209,7 @@ impl Engine {
                 }
             }
         }
-        if self.has_started(claim, node, &taints) {
+        if self.is_started(claim, node, &taints) {
             labels.insert(INITIALIZED.to_owned(), "true".to_owned());
             annotations.insert(INITIALIZED_AT.to_owned(), now.to_string());
         }
@@ -236,28 +241,28 @@ impl Engine {
         Some(other_finalizers(node).chain(finalizer).collect())
     }
 
-    pub(super) fn initialize(&mut self, id: &ClaimId, now: Timestamp) {
-        if !self.stands(id, now) {
+    pub(super) fn check_initialization(&mut self, id: &ClaimId, now: Timestamp) {
+        if !self.is_node_unchanged(id, now) {
             return;
         }
         let Some((claim, node)) = self.claim_and_node(id) else {
             return;
         };
         if node.is_initialized() {
-            self.enter(id, ClaimPhase::Initialized, now);
+            self.enter_phase(id, ClaimPhase::Initialized, now);
             return;
         }
-        let deadline = self.overdue(claim, self.pool_of(claim).initialization_timeout);
+        let deadline = self.phase_deadline(claim, self.pool_of(claim).initialization_timeout);
         if deadline <= now {
-            self.retire(id, Reason::TimedOut, now);
+            self.disrupt_node(id, Reason::TimedOut, now);
             return;
         }
         if node.has_unregistered_taint() {
             self.wake_at(deadline, "an initialization is overdue");
-            if self.may_open(id, now)
-                && let Some(patch) = self.opening(id, now)
+            if self.may_untaint(id, now)
+                && let Some(patch) = self.untaint_patch_of(id, now)
             {
-                self.step(id, ClaimStep::Open, Command::PatchNode(patch), now);
+                self.send_step(id, ClaimStep::Open, Command::PatchNode(patch), now);
             }
             return;
         }
@@ -266,23 +271,23 @@ impl Engine {
             annotations: vec![(INITIALIZED_AT.to_owned(), Some(now.to_string()))],
             ..NodePatch::for_node(node)
         };
-        let started = self.has_started(claim, node, &node.taints) && !self.is_stale(id, node);
+        let started = self.is_started(claim, node, &node.taints) && !self.is_stale(id, node);
         self.wake_at(deadline, "an initialization is overdue");
         if started {
-            self.step(id, ClaimStep::Initialize, Command::PatchNode(patch), now);
+            self.send_step(id, ClaimStep::Initialize, Command::PatchNode(patch), now);
         }
     }
 
     /// Returns the patch that untaints a node. It also marks the node as initialized if nothing
     /// else is missing.
-    fn opening(&self, id: &ClaimId, now: Timestamp) -> Option<NodePatch> {
+    fn untaint_patch_of(&self, id: &ClaimId, now: Timestamp) -> Option<NodePatch> {
         let claim = self.claim(id)?;
         let node = self
             .node_of(claim)
             .filter(|node| !self.is_stale(id, node))?;
         let mut taints = node.taints.clone();
         taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
-        let started = self.has_started(claim, node, &taints);
+        let started = self.is_started(claim, node, &taints);
         let label = (INITIALIZED.to_owned(), Some("true".to_owned()));
         let annotation = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
         Some(NodePatch {
@@ -295,7 +300,7 @@ impl Engine {
 
     /// Returns whether a node is initialized: it is ready, has no temporary taints and has every
     /// extended resource that its pods request. Source: spec/disruption.md §3.7.
-    pub(super) fn has_started(&self, claim: &NodeClaim, node: &Node, taints: &[Taint]) -> bool {
+    pub(super) fn is_started(&self, claim: &NodeClaim, node: &Node, taints: &[Taint]) -> bool {
         let startup = &claim.record.startup_taints;
         let pods = claim.pods.iter();
         let mut pods = pods.filter_map(|key| self.state.objects.pods.get(key));
@@ -317,8 +322,8 @@ impl Engine {
         pods.any(|pod| pod.occupies_node() && pod.requests.get(resource) > 0)
     }
 
-    pub(super) fn guard(&mut self, id: &ClaimId, now: Timestamp) {
-        if !self.stands(id, now) {
+    pub(super) fn check_initialized_node(&mut self, id: &ClaimId, now: Timestamp) {
+        if !self.is_node_unchanged(id, now) {
             return;
         }
         let known = self.claim_and_node(id);
@@ -329,30 +334,30 @@ impl Engine {
         };
         let finalizers = self.finalizers_of(node);
         // A disruption that this process cancelled is not resumed.
-        let unfinished = unfinished(node).filter(|_| claim.withdrawn.is_none());
+        let unfinished = unfinished_disruption(node).filter(|_| claim.withdrawn.is_none());
         if let Some(reason) = unfinished {
             // An earlier process evicted pods, or may have.
-            self.resume(id, reason, now);
+            self.resume_disruption(id, reason, now);
         } else if node.is_marked() {
             // The taint is from an earlier process. The engine decides again whether to disrupt the
             // node.
-            self.untaint(id, now);
-        } else if let Some(patch) = self.takeover(claim, node) {
-            self.step(id, ClaimStep::TakeOver, Command::PatchNode(patch), now);
-        } else if let Some(patch) = demotion(claim, node) {
-            self.step(id, ClaimStep::Demote, Command::PatchNode(patch), now);
+            self.send_untaint(id, now);
+        } else if let Some(patch) = self.takeover_patch(claim, node) {
+            self.send_step(id, ClaimStep::TakeOver, Command::PatchNode(patch), now);
+        } else if let Some(patch) = demotion_patch(claim, node) {
+            self.send_step(id, ClaimStep::Demote, Command::PatchNode(patch), now);
         } else if finalizers.is_some() {
             let patch = NodePatch {
                 finalizers,
                 ..NodePatch::for_node(node)
             };
-            self.step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
+            self.send_step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
         }
     }
 
     /// Returns whether a registered claim's Node still exists unchanged. If its kubelet has
     /// registered again, the claim returns to an earlier phase.
-    fn stands(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+    fn is_node_unchanged(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         if self.node_vanished(id, now) {
             return false;
         }
@@ -361,18 +366,18 @@ impl Engine {
         if let Some(node) = node.filter(|node| node.deleting.is_some() && node.has_finalizer()) {
             let shared = claim.is_some_and(|claim| self.is_ambiguous(claim, Reason::Deleted));
             // If a second Node has the same providerID, only this object is deleted.
-            match released(node).filter(|_| shared) {
+            match finalizer_removal_patch(node).filter(|_| shared) {
                 Some(patch) if !self.is_stale(id, node) => {
-                    self.step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
+                    self.send_step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
                 }
                 Some(_) => {}
-                None => self.retire(id, Reason::Deleted, now),
+                None => self.disrupt_node(id, Reason::Deleted, now),
             }
             return false;
         }
         let has_reset = node.is_some_and(|node| !node.is_registered() && !self.is_stale(id, node));
         if has_reset {
-            self.enter(id, ClaimPhase::Launched, now);
+            self.enter_phase(id, ClaimPhase::Launched, now);
         }
         !has_reset
     }
@@ -405,14 +410,14 @@ impl Engine {
         let bound = claim.node.clone().filter(|name| self.has_pods(name));
         let progress = self.works.entry(id.clone()).or_default();
         let since = *progress.node_missed.get_or_insert(now);
-        let due = self.deadline(since, NODE_MISSED_MAX);
+        let due = self.condition_deadline(since, NODE_MISSED_MAX);
         let evicts = bound
             .as_ref()
             .is_some_and(|name| self.evict_of_vanished(id, name, since, now));
         if due > now {
             self.wake_at(due, "a node has vanished");
         } else if evicts {
-            let next_check = self.deadline(now, PODS_LEFT_AGAIN);
+            let next_check = self.condition_deadline(now, PODS_LEFT_AGAIN);
             self.wake_at(
                 next_check,
                 "the pods of a node that was deleted are evicted",
@@ -420,10 +425,10 @@ impl Engine {
         } else if bound.is_some_and(|name| !self.looking.gone_nodes.contains(&name)) {
             // The Node may exist although the listing lacks it, because pods are bound to it. A
             // probe checks it.
-            let next_check = self.deadline(now, PODS_LEFT_AGAIN);
+            let next_check = self.condition_deadline(now, PODS_LEFT_AGAIN);
             self.wake_at(next_check, "pods are bound to a node that has vanished");
         } else if self.is_ready() && self.is_confirmed_missing(id, now) {
-            self.end(id, Reason::Orphaned, now);
+            self.terminate_undrained(id, Reason::Orphaned, now);
         }
         true
     }
@@ -442,8 +447,8 @@ impl Engine {
         now: Timestamp,
     ) -> bool {
         let (from, until) = (
-            self.deadline(since, EVICTS_AFTER),
-            self.deadline(since, EVICTS_MAX),
+            self.condition_deadline(since, EVICTS_AFTER),
+            self.condition_deadline(since, EVICTS_MAX),
         );
         if self.waits_until(
             from,
@@ -452,12 +457,14 @@ impl Engine {
         ) {
             return false;
         }
-        let accepted = self.claim(id).is_some_and(|claim| self.is_accepted(claim));
+        let accepted = self
+            .claim(id)
+            .is_some_and(|claim| self.is_termination_approved(claim));
         let is_deleted = self.looking.gone_nodes.contains(node);
-        let may = is_deleted && self.manages() && self.is_ready() && until > now;
+        let may = is_deleted && self.is_managing() && self.is_ready() && until > now;
         may && (accepted || self.is_within_safeguard(id, now))
             && self.is_confirmed_missing(id, now)
-            && self.move_pods(id, node, now)
+            && self.evict_pods(id, node, now)
     }
 
     /// Returns whether pods that have not ended are bound to a node, without daemons and mirror
@@ -477,7 +484,7 @@ fn other_finalizers(node: &Node) -> impl Iterator<Item = String> {
 }
 
 /// Returns the patch that removes Outrigger's finalizer from a Node, if it has it.
-pub(super) fn released(node: &Node) -> Option<NodePatch> {
+pub(super) fn finalizer_removal_patch(node: &Node) -> Option<NodePatch> {
     node.has_finalizer().then(|| NodePatch {
         finalizers: Some(other_finalizers(node).collect()),
         ..NodePatch::for_node(node)
@@ -486,7 +493,7 @@ pub(super) fn released(node: &Node) -> Option<NodePatch> {
 
 /// Returns the patch for a node whose capacity reservation has ended. Its instance continues as an
 /// on-demand instance. Source: spec/aws.md §5.11 and §10, 88.
-fn demotion(claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
+fn demotion_patch(claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
     let bought = claim.instance.as_ref()?.offering.capacity_type;
     if bought != CapacityType::OnDemand {
         return None;

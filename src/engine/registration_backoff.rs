@@ -63,7 +63,7 @@ struct Wait {
 }
 
 impl Wait {
-    fn none(now: Timestamp) -> Self {
+    fn new_without_wait(now: Timestamp) -> Self {
         Self {
             failures: 0,
             since: Timestamp::MIN,
@@ -74,7 +74,7 @@ impl Wait {
     /// Counts a node that did not register. Returns whether it is a new failure: a node that was
     /// launched before the last failure belongs to that failure. The first `free` failures cause no
     /// wait.
-    fn grow(
+    fn record_failure(
         &mut self,
         launched: Timestamp,
         free: u32,
@@ -97,12 +97,12 @@ impl Wait {
 
 impl Engine {
     /// Handles a node that did not register in time.
-    pub(super) fn note_unregistered(&mut self, id: &ClaimId, now: Timestamp) {
+    pub(super) fn on_not_registered(&mut self, id: &ClaimId, now: Timestamp) {
         let progress = self.works.entry(id.clone()).or_default();
-        if std::mem::replace(&mut progress.unregistered, true) || !self.manages() {
+        if std::mem::replace(&mut progress.unregistered, true) || !self.is_managing() {
             return;
         }
-        let Some((pool, zone, claim)) = self.site_of(id) else {
+        let Some((pool, zone, claim)) = self.pool_and_zone_of(id) else {
             return;
         };
         let record = &claim.record;
@@ -130,7 +130,7 @@ impl Engine {
         let failing = failing.or_insert_with(|| Failing {
             hashes,
             launched,
-            all: Wait::none(now),
+            all: Wait::new_without_wait(now),
             zones: BTreeMap::new(),
             proven: BTreeSet::new(),
             types: BTreeMap::new(),
@@ -140,14 +140,14 @@ impl Engine {
             *failing.types.entry(name).or_insert(0) += 1;
         }
         // Another zone is tried immediately.
-        failing.all.grow(launched, 1, first, now);
+        failing.all.record_failure(launched, 1, first, now);
         let wait = failing.zones.entry(zone.clone());
-        let wait = wait.or_insert_with(|| Wait::none(now));
-        if !wait.grow(launched, 0, first, now) {
+        let wait = wait.or_insert_with(|| Wait::new_without_wait(now));
+        if !wait.record_failure(launched, 0, first, now) {
             return;
         }
         let (failures, until) = (wait.failures, wait.until);
-        self.report(Report::Unregistered {
+        self.push_report(Report::Unregistered {
             pool,
             zone,
             failures,
@@ -156,8 +156,8 @@ impl Engine {
     }
 
     /// Handles the registration of a node.
-    pub(super) fn note_registered(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some((pool, zone, claim)) = self.site_of(id) else {
+    pub(super) fn on_registered(&mut self, id: &ClaimId, now: Timestamp) {
+        let Some((pool, zone, claim)) = self.pool_and_zone_of(id) else {
             return;
         };
         let launched = claim.record.created;
@@ -174,18 +174,18 @@ impl Engine {
         }
         let is_news = failing.proven.insert(zone.clone());
         if failing.zones.remove(&zone).is_some() {
-            self.end_wait(pool, zone, now);
+            self.end_launch_backoff(pool, zone, now);
         } else if is_news {
             self.plan_again(now);
         }
     }
 
     /// Ends the launch back-off in a zone. The waiting pods are planned.
-    fn end_wait(&mut self, pool: PoolName, zone: Zone, now: Timestamp) {
+    fn end_launch_backoff(&mut self, pool: PoolName, zone: Zone, now: Timestamp) {
         let failing = &mut self.unregistered.failing;
         failing.retain(|_, failing| !failing.zones.is_empty());
         let remaining = failing.values().map(|failing| failing.zones.len()).sum();
-        self.report(Report::Registers {
+        self.push_report(Report::Registers {
             pool,
             zone,
             left: remaining,
@@ -194,8 +194,8 @@ impl Engine {
     }
 
     fn plan_again(&mut self, now: Timestamp) {
-        self.batch.try_again(now);
-        self.numbers.forget();
+        self.batch.plan_again_at(now);
+        self.numbers.forget_results();
         self.wake_at(now, "nodes register again");
     }
 
@@ -206,14 +206,14 @@ impl Engine {
             .map(|pool| hashes_in(cluster, pool))
     }
 
-    fn site_of(&self, id: &ClaimId) -> Option<(PoolName, Zone, &NodeClaim)> {
+    fn pool_and_zone_of(&self, id: &ClaimId) -> Option<(PoolName, Zone, &NodeClaim)> {
         let claim = self.claim(id)?;
         let zone = claim.instance.as_ref()?.offering.zone.clone();
         Some((claim.record.pool.clone(), zone, claim))
     }
 
     /// Excludes zones with a launch back-off from plans, and zones with an unfinished test.
-    pub(super) fn shut_zones(&mut self, now: Timestamp) {
+    pub(super) fn exclude_failing_zones(&mut self, now: Timestamp) {
         self.forget_waits(now);
         let waits = self.unregistered.failing.values();
         let waits = waits.flat_map(|failing| failing.zones.values().chain([&failing.all]));
@@ -222,15 +222,15 @@ impl Engine {
             self.wake_at(next, "a node is tried where none registers");
         }
         let before = std::mem::take(&mut self.state.holds.untried);
-        self.close_untried(now);
+        self.exclude_untried_zones(now);
         if self.state.holds.untried != before {
-            self.batch.try_again(now);
-            self.numbers.forget();
+            self.batch.plan_again_at(now);
+            self.numbers.forget_results();
         }
     }
 
     /// Excludes those zones from the following plans.
-    pub(super) fn close_untried(&mut self, now: Timestamp) {
+    pub(super) fn exclude_untried_zones(&mut self, now: Timestamp) {
         let failing = &self.unregistered.failing;
         self.state.holds.untried = failing
             .iter()
@@ -241,7 +241,7 @@ impl Engine {
                     .collect();
                 let proven = failing.proven.clone();
                 let all_until = Some(failing.all.until).filter(|at| *at > now && proven.is_empty());
-                let tried = self.is_tried(pool, &failing.proven, now);
+                let tried = self.test_node_deadline(pool, &failing.proven, now);
                 let untried = Untried {
                     until,
                     all_until,
@@ -258,7 +258,9 @@ impl Engine {
         let mut expired = Vec::new();
         for (pool, failing) in &self.unregistered.failing {
             let is_same = self.hashes_of(pool).as_ref() == Some(&failing.hashes);
-            let is_tried = self.is_tried(pool, &failing.proven, now).is_some();
+            let is_tried = self
+                .test_node_deadline(pool, &failing.proven, now)
+                .is_some();
             let zones = failing.zones.iter().filter(|(_, wait)| {
                 let until = wait.until.max(failing.all.until).checked_add(MEMORY);
                 !is_same || (!is_tried && until.is_ok_and(|at| at <= now))
@@ -269,7 +271,7 @@ impl Engine {
             if let Some(failing) = self.unregistered.failing.get_mut(&pool) {
                 failing.zones.remove(&zone);
             }
-            self.end_wait(pool, zone, now);
+            self.end_launch_backoff(pool, zone, now);
         }
         let cluster = &self.state.cluster;
         let registered = &mut self.unregistered.registered;
@@ -278,7 +280,7 @@ impl Engine {
 
     /// Returns when the registration of a test node in a zone of the pool, except these zones,
     /// times out. `None` if there is no test node.
-    fn is_tried(
+    fn test_node_deadline(
         &self,
         pool: &PoolName,
         proven: &BTreeSet<Zone>,
@@ -294,13 +296,13 @@ impl Engine {
         });
         // The result of an overdue node is known, even if its termination is blocked.
         tried
-            .map(|claim| self.overdue(claim, self.pool_of(claim).registration_timeout))
+            .map(|claim| self.phase_deadline(claim, self.pool_of(claim).registration_timeout))
             .filter(|deadline| *deadline > now)
             .max()
     }
 
     /// Includes the zones in which a test node may be launched. Returns their pools.
-    pub(super) fn open_untried(&mut self) -> BTreeSet<PoolName> {
+    pub(super) fn include_test_zones(&mut self) -> BTreeSet<PoolName> {
         let untried = self.state.holds.untried.iter_mut();
         let free = untried.filter(|(_, untried)| untried.tried.is_none());
         free.map(|(pool, untried)| {
@@ -313,7 +315,7 @@ impl Engine {
     /// Keeps one launch per pool in zones with a due test node: first the instance type with the
     /// fewest failures, then the launch with the most pods. Pods that can run in a different zone
     /// are planned there, and the other pods wait. Returns whether any launch was dropped.
-    pub(super) fn try_one_each(&self, plan: &mut Plan, pools: &BTreeSet<PoolName>) -> bool {
+    pub(super) fn keep_one_test_launch(&self, plan: &mut Plan, pools: &BTreeSet<PoolName>) -> bool {
         let failing = &self.unregistered.failing;
         let mut untried: BTreeMap<PoolName, Vec<(u32, Reverse<usize>, usize)>> = BTreeMap::new();
         for (index, launch) in plan.launches.iter_mut().enumerate() {

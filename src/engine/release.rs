@@ -3,7 +3,7 @@
 
 use crate::engine::command::NodePatch;
 use crate::engine::drain::untaint_patch;
-use crate::engine::registration::released;
+use crate::engine::registration::finalizer_removal_patch;
 use crate::model::labels::{MANAGED_BY, TAINT_UNREGISTERED};
 use crate::model::node::Node;
 
@@ -13,7 +13,7 @@ pub fn release(node: &Node, installation: &str) -> Option<NodePatch> {
     let managed_by = node.labels.get(MANAGED_BY);
     let ours = managed_by.is_some_and(|manager| manager == installation);
     let closed = node.is_marked() || node.has_unregistered_taint();
-    let finalizers = released(node).and_then(|patch| patch.finalizers);
+    let finalizers = finalizer_removal_patch(node).and_then(|patch| patch.finalizers);
     if !ours || !(closed || finalizers.is_some()) {
         return None;
     }

@@ -115,7 +115,7 @@ impl ReplacementPods {
 
     /// Handles a new pod, which may replace an evicted pod. It inherits that pod's place if the two
     /// are alike.
-    fn come(&mut self, pod: &Pod, now: Timestamp) {
+    fn match_replacement(&mut self, pod: &Pod, now: Timestamp) {
         let owner = pod.owner.as_ref();
         let Some(departed) = owner.and_then(|owner| self.departed.get_mut(&owner.uid)) else {
             return;
@@ -138,13 +138,13 @@ impl ReplacementPods {
         let is_like = evicted.pod.is_like(pod);
         self.replacements.insert(pod.key.clone(), evicted);
         if is_late || !is_like {
-            self.place(&pod.key);
+            self.take_place(&pod.key);
         }
     }
 
     /// Takes the claim that was planned for the pod that this one replaces, and that pod. It
     /// returns them only once.
-    fn place(&mut self, pod: &PodKey) -> Option<(ClaimId, PodKey)> {
+    fn take_place(&mut self, pod: &PodKey) -> Option<(ClaimId, PodKey)> {
         let replacement = self.replacements.get_mut(pod)?;
         let claim = replacement.place.take()?;
         if let Some(awaited) = self.awaited.get_mut(&claim) {
@@ -155,8 +155,8 @@ impl ReplacementPods {
 
     /// Forgets a replacement pod that needs no further handling. Returns the pool of the evicted
     /// pod's node.
-    pub(super) fn settle(&mut self, pod: &PodKey) -> Option<PoolName> {
-        self.place(pod);
+    pub(super) fn forget_replacement(&mut self, pod: &PodKey) -> Option<PoolName> {
+        self.take_place(pod);
         self.replacements
             .remove(pod)
             .map(|replacement| replacement.pool)
@@ -166,7 +166,7 @@ impl ReplacementPods {
     /// moved pod, or such a replacement has taken its place.
     pub(super) fn attribute_cost(&mut self, pod: &PodKey) -> Option<PoolName> {
         let displaced = self.ousted.remove(pod).map(|(pool, _)| pool);
-        self.settle(pod).or(displaced)
+        self.forget_replacement(pod).or(displaced)
     }
 
     /// Forgets old entries.
@@ -199,14 +199,16 @@ impl Engine {
             return;
         }
         if known.is_none_or(|known| known.uid != pod.uid) {
-            self.replacements.come(pod, now);
+            self.replacements.match_replacement(pod, now);
         }
         if pod.node.is_some()
-            && let Some(pool) = self.replacements.settle(&pod.key)
+            && let Some(pool) = self.replacements.forget_replacement(&pod.key)
         {
-            self.displace(pod, &pool, now);
+            self.record_displaced_pods(pod, &pool, now);
         }
-        let place = pod.is_waiting().then(|| self.replacements.place(&pod.key));
+        let place = pod
+            .is_waiting()
+            .then(|| self.replacements.take_place(&pod.key));
         let Some((claim, evicted)) = place.flatten() else {
             return;
         };
@@ -219,7 +221,7 @@ impl Engine {
 
     /// Handles the binding of a replacement pod. If it was not planned for this node, the pods
     /// planned there may find no capacity.
-    fn displace(&mut self, pod: &Pod, pool: &PoolName, now: Timestamp) {
+    fn record_displaced_pods(&mut self, pod: &Pod, pool: &PoolName, now: Timestamp) {
         let claim = self.state.claim_under(pod);
         let Some(claim) = claim.filter(|claim| !claim.pods.contains(&pod.key)) else {
             return;
@@ -230,7 +232,7 @@ impl Engine {
     }
 
     /// Handles the deletion of a pod.
-    pub(super) fn gone(&mut self, pod: &PodKey, now: Timestamp) {
+    pub(super) fn on_pod_deleted(&mut self, pod: &PodKey, now: Timestamp) {
         let known = self.state.objects.pods.get(pod);
         // Most pods were seen terminating before.
         let known = known.filter(|known| known.deleting.is_none());
@@ -242,7 +244,7 @@ impl Engine {
     /// Records an evicted pod, whose replacement inherits its place. The state still holds the pod
     /// before its change.
     fn transfer_placement(&mut self, pod: &Pod, now: Timestamp) {
-        self.replacements.settle(&pod.key);
+        self.replacements.forget_replacement(&pod.key);
         let known = self.state.objects.pods.get(&pod.key);
         let known = known.filter(|known| known.deleting.is_none());
         let Some((owner, known)) = known.and_then(|known| Some((known.owner.as_ref()?, known)))
@@ -278,7 +280,7 @@ impl Engine {
         if !self.may_be_held(claim, now) {
             return false;
         }
-        let since = self.waves.since(&claim.record.id);
+        let since = self.waves.wave_start(&claim.record.id);
         let has_timed_out = since.is_some_and(|at| now.duration_since(at) >= LEAVING_MAX);
         let pods = &self.state.objects.pods;
         let mut leaves = false;
@@ -287,7 +289,7 @@ impl Engine {
             if created.is_some_and(|at| now.duration_since(at) >= WAITS_MAX) {
                 return false;
             }
-            leaves |= !pod.is_waiting() && self.state.is_mover(pod, now);
+            leaves |= !pod.is_waiting() && self.state.is_reschedulable(pod, now);
         }
         if leaves {
             !has_timed_out
@@ -300,12 +302,12 @@ impl Engine {
     fn may_be_held(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let is_young =
             claim.phase < ClaimPhase::Registered || now.duration_since(claim.since) < HELD_MAX;
-        is_young && self.opens_late(claim)
+        is_young && self.is_untainted_late(claim)
     }
 
     /// Returns whether a node is untainted only after the pods that it was planned for exist.
-    fn opens_late(&self, claim: &NodeClaim) -> bool {
-        let is_told = self.gives_hints() && self.state.cluster.binding != Binding::Early;
+    fn is_untainted_late(&self, claim: &NodeClaim) -> bool {
+        let is_told = self.is_nominating() && self.state.cluster.binding != Binding::Early;
         claim.phase < ClaimPhase::Initialized && is_told && is_for_reschedulable(claim)
     }
 
@@ -315,13 +317,13 @@ impl Engine {
         if claim.phase == ClaimPhase::Initialized {
             return true;
         }
-        if claim.phase != ClaimPhase::Registered || !self.opens_late(claim) {
+        if claim.phase != ClaimPhase::Registered || !self.is_untainted_late(claim) {
             return false;
         }
         self.state.node_of(claim).is_some_and(|node| {
             let mut taints = node.taints.clone();
             taints.retain(|taint: &Taint| taint.key != TAINT_UNREGISTERED);
-            self.has_started(claim, node, &taints)
+            self.is_started(claim, node, &taints)
         })
     }
 

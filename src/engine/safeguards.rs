@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::disruption::budgets::Budgets;
-use crate::disruption::config_impact::due;
+use crate::disruption::config_impact::newly_due;
 use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
@@ -41,7 +41,7 @@ impl Engine {
 
     /// Returns the pending approval of the configuration, if any. `None` until the configuration
     /// was checked.
-    pub fn weighed(&self) -> Option<Option<&PendingApproval>> {
+    pub fn pending_approval(&self) -> Option<Option<&PendingApproval>> {
         (!self.safeguard.changed).then_some(self.state.unaccepted.as_ref())
     }
 
@@ -51,31 +51,31 @@ impl Engine {
         let accepted = &self.state.notes.accepted;
         let unaccepted = &mut self.state.unaccepted;
         if let Some(held) = unaccepted.take_if(|approval| accepted.contains(&approval.id)) {
-            self.unhold(held);
+            self.release_held_nodes(held);
         }
     }
 
     /// Holds the disruptions of a changed configuration if there are too many. Earlier disruptions
     /// that were not held continue. After a restart there is no earlier configuration.
-    pub(super) fn weigh_change(&mut self, now: Timestamp) {
+    pub(super) fn check_changed_configuration(&mut self, now: Timestamp) {
         if !std::mem::take(&mut self.safeguard.changed) {
             return;
         }
         self.safeguard.weighed = true;
         let (before, held) = (self.safeguard.before.take(), self.state.unaccepted.take());
-        self.state.unaccepted = self.too_much(before.as_deref(), held.as_ref(), now);
+        self.state.unaccepted = self.excessive_disruptions(before.as_deref(), held.as_ref(), now);
         match (&self.state.unaccepted, held) {
             (Some(approval), held) if held.as_ref() != Some(approval) => {
                 let approval = approval.clone();
-                self.report(Report::Held(approval));
+                self.push_report(Report::Held(approval));
             }
-            (None, Some(held)) => self.unhold(held),
+            (None, Some(held)) => self.release_held_nodes(held),
             _ => {}
         }
     }
 
     /// Returns the disruptions of the configuration to hold, if there are too many.
-    fn too_much(
+    fn excessive_disruptions(
         &self,
         before: Option<&Cluster>,
         held: Option<&PendingApproval>,
@@ -88,24 +88,24 @@ impl Engine {
         }
         let disruption_view = self.state.disruption_view(now);
         let total = disruption_view.candidates.len() + disruption_view.going.len();
-        let mut nodes = due(&disruption_view, now);
+        let mut nodes = newly_due(&disruption_view, now);
         if let Some(cluster) = before {
             let earlier = DisruptionView {
                 cluster,
                 ..disruption_view
             };
-            let allowed = due(&earlier, now);
+            let allowed = newly_due(&earlier, now);
             nodes.retain(|node| {
                 held.is_some_and(|approval| approval.nodes.contains(node))
                     || !allowed.contains(node)
             });
         }
-        (nodes.len() > limit.of(total)).then_some(PendingApproval { id, nodes, total })
+        (nodes.len() > limit.nodes_of(total)).then_some(PendingApproval { id, nodes, total })
     }
 
-    fn unhold(&mut self, approval: PendingApproval) {
+    fn release_held_nodes(&mut self, approval: PendingApproval) {
         let nodes = approval.nodes.len();
-        self.report(Report::Unheld {
+        self.push_report(Report::Unheld {
             id: approval.id,
             nodes,
         });
@@ -118,7 +118,7 @@ impl Engine {
             let reason = claim.leaving.filter(|reason| reason.is_budgeted())?;
             let waits = claim.phase == ClaimPhase::Draining
                 && self.is_untainted(id, claim)
-                && !claim.has_to_leave(now);
+                && !claim.must_be_disrupted(now);
             waits.then(|| (id.clone(), claim.record.pool.clone(), reason))
         });
         let leaving: Vec<(ClaimId, PoolName, Reason)> = leaving.collect();
@@ -129,8 +129,8 @@ impl Engine {
         let mut budgets = Budgets::new(&disruption_view, now);
         let mut postponed = Vec::new();
         for (id, pool, reason) in leaving {
-            if let Some(verdict) = budgets.overrun(&pool, reason) {
-                budgets.spare(&pool);
+            if let Some(verdict) = budgets.exceeded_budget(&pool, reason) {
+                budgets.on_disruption_cancelled(&pool);
                 postponed.push((id, verdict.to_string()));
             }
         }
@@ -156,19 +156,19 @@ impl Engine {
         let was_ailing = std::mem::replace(&mut self.safeguard.ailing, ailing.is_some());
         let Some(health) = ailing else {
             if was_ailing {
-                self.report(Report::Well(self.state.disruption_view(now).health));
+                self.push_report(Report::Well(self.state.disruption_view(now).health));
             }
             return;
         };
         if was_ailing {
             return;
         }
-        self.report(Report::Ailing(health));
+        self.push_report(Report::Ailing(health));
         let claims = self.state.ledger.claims.iter();
         let cancelled: Vec<ClaimId> = claims
             .filter(|(id, claim)| {
                 claim.phase == ClaimPhase::Draining
-                    && claim.leaving.is_some_and(Reason::waits_for_places)
+                    && claim.leaving.is_some_and(Reason::waits_for_placements)
                     && !self.may_evict(id)
             })
             .map(|(id, _)| id.clone())
@@ -176,7 +176,7 @@ impl Engine {
         for id in cancelled {
             let NodeHealth { unready, total } = health;
             let why = format!("{unready} of {total} nodes in the cluster are not ready");
-            self.keep(&id, why, now);
+            self.cancel_disruption(&id, why, now);
         }
     }
 }

@@ -27,34 +27,38 @@ pub(super) struct StaticSchedule {
 
 impl StaticSchedule {
     /// Returns when to plan the missing nodes. `None` if none are missing.
-    pub(super) fn due(&self, lacking: &BTreeMap<PoolName, usize>) -> Option<Timestamp> {
+    pub(super) fn next_plan_at(&self, lacking: &BTreeMap<PoolName, usize>) -> Option<Timestamp> {
         if lacking.is_empty() {
             return None;
         }
-        let wait = if self.is_news(lacking) { APART } else { AGAIN };
+        let wait = if self.has_changed(lacking) {
+            APART
+        } else {
+            AGAIN
+        };
         let due = self.last.and_then(|at| at.checked_add(wait).ok());
         Some(due.unwrap_or(Timestamp::MIN))
     }
 
     /// Returns whether the missing nodes have changed since the last plan.
-    pub(super) fn is_news(&self, lacking: &BTreeMap<PoolName, usize>) -> bool {
+    pub(super) fn has_changed(&self, lacking: &BTreeMap<PoolName, usize>) -> bool {
         self.lacking != *lacking
     }
 
     /// Records a plan and the nodes that are still missing.
-    pub(super) fn planned(&mut self, lacking: BTreeMap<PoolName, usize>, now: Timestamp) {
+    pub(super) fn record_plan(&mut self, lacking: BTreeMap<PoolName, usize>, now: Timestamp) {
         self.lacking = lacking;
         self.last = Some(now);
     }
 
     /// Forgets the last results, because the available capacity may have changed.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn forget_results(&mut self) {
         self.lacking.clear();
         self.room = None;
     }
 
     /// Returns when to plan the buffers. `None` if there are none.
-    pub(super) fn room_due(&self, state: &State) -> Option<Timestamp> {
+    pub(super) fn next_buffer_plan_at(&self, state: &State) -> Option<Timestamp> {
         // After the last buffer is deleted, one more plan releases its capacity.
         let any = state.buffers().next().is_some() || !state.held.is_empty();
         any.then(|| self.room.unwrap_or(Timestamp::MIN))
@@ -62,7 +66,7 @@ impl StaticSchedule {
 
     /// Records a plan for buffers. Open buffers are planned again after a while, and all buffers
     /// when a window opens or closes.
-    pub(super) fn kept_free(&mut self, state: &State, now: Timestamp) {
+    pub(super) fn record_buffer_plan(&mut self, state: &State, now: Timestamp) {
         let open = state.buffers().any(|buffer| buffer.is_open(now));
         let again = now.checked_add(AGAIN).ok().filter(|_| open);
         let windows = state.buffers().filter_map(|buffer| buffer.next_change(now));
@@ -71,7 +75,7 @@ impl StaticSchedule {
 
     /// Returns new or changed shortfalls, and the ended ones. `room` is true if buffers were
     /// planned too.
-    pub(super) fn news(
+    pub(super) fn update_shortfalls(
         &mut self,
         short: &[Shortfall],
         room: bool,
@@ -100,7 +104,7 @@ impl StaticSchedule {
     }
 
     /// Reports the end of every shortfall once no static capacity is required any more.
-    pub(super) fn over(&mut self) -> Vec<StaticDemand> {
+    pub(super) fn end_all_shortfalls(&mut self) -> Vec<StaticDemand> {
         std::mem::take(&mut self.told).into_keys().collect()
     }
 }

@@ -36,27 +36,27 @@ const RECENT_MAX: SignedDuration = SignedDuration::from_secs(15);
 
 impl Engine {
     /// Suspends or resumes decisions, and requests missing listings.
-    pub(super) fn look(&mut self, now: Timestamp) {
+    pub(super) fn check_sync(&mut self, now: Timestamp) {
         self.list_instances(now);
         self.check_unknown_nodes(now);
-        self.probe(now);
-        self.watch_anew(now);
+        self.probe_missing_objects(now);
+        self.restart_doubted_watches(now);
         self.check_identity(now);
-        let fault = self.fault(now);
+        let fault = self.sync_fault(now);
         match fault {
             Some(why) => {
                 self.looking.whole_since = None;
                 if self.looking.ready && self.looking.frozen.is_none() {
-                    self.report(Report::Frozen(why));
+                    self.push_report(Report::Frozen(why));
                     self.looking.frozen = Some(now);
                     self.cancel_queued(
                         "cluster state is out of sync",
-                        |command| !command.is_look(),
+                        |command| !command.is_read_only(),
                         now,
                     );
                 }
             }
-            None => self.whole(now),
+            None => self.on_state_complete(now),
         }
         let silence_max = self.state.cluster.api.silence_max();
         let stale_at = self.state.views.next_stale(now, silence_max);
@@ -64,7 +64,7 @@ impl Engine {
     }
 
     /// Returns why the cluster state is incomplete, if it is.
-    pub(super) fn fault(&self, now: Timestamp) -> Option<String> {
+    pub(super) fn sync_fault(&self, now: Timestamp) -> Option<String> {
         let listed = self.state.ledger.listed_at();
         let stale = listed.is_none_or(|at| now.duration_since(at) > LISTING_AGE_MAX);
         let cluster = &self.state.cluster;
@@ -73,7 +73,7 @@ impl Engine {
         let clock_skew = self.looking.clock_skew.as_ref().map(ToString::to_string);
         clock_skew
             .or(mismatch)
-            .or_else(|| views.fault(cluster.kinds(), now, cluster.api.silence_max()))
+            .or_else(|| views.sync_fault(cluster.watched_kinds(), now, cluster.api.silence_max()))
             .or_else(|| self.looking.listing_fault.clone())
             .or_else(|| {
                 (!self.state.ledger.is_settled())
@@ -88,10 +88,10 @@ impl Engine {
 
     /// Returns a message about information that plans need and that is missing. `None` if nothing
     /// is missing.
-    pub fn missing(&self, now: Timestamp) -> Option<String> {
+    pub fn missing_information(&self, now: Timestamp) -> Option<String> {
         if !self.is_ready() {
             let unlisted = self.looking.listing_failed.clone();
-            let fault = unlisted.or_else(|| self.fault(now));
+            let fault = unlisted.or_else(|| self.sync_fault(now));
             return Some(
                 fault.unwrap_or_else(|| "cluster state was out of sync until now".to_owned()),
             );
@@ -104,12 +104,12 @@ impl Engine {
         self.state.notes.fault.clone().or(unasked).or(unread)
     }
 
-    fn whole(&mut self, now: Timestamp) {
+    fn on_state_complete(&mut self, now: Timestamp) {
         if !self.looking.ready {
             self.looking.ready = true;
             self.looking.thawed = Some(now);
             self.state.started = Some(now);
-            self.report(Report::Ready);
+            self.push_report(Report::Ready);
             return;
         }
         let Some(frozen) = self.looking.frozen else {
@@ -124,8 +124,8 @@ impl Engine {
             if now.duration_since(frozen) > SHORT_GAP {
                 self.looking.gap = Some(now);
             }
-            self.state.ledger.skip(frozen, now);
-            self.report(Report::Thawed);
+            self.state.ledger.skip_suspended_time(frozen, now);
+            self.push_report(Report::Thawed);
         } else {
             self.wake_at(thaw, "the view has been whole for a while");
         }
@@ -157,7 +157,7 @@ impl Engine {
         if due <= now {
             self.looking.listing = true;
             self.looking.listing_asked = Some(now);
-            self.issue(Command::ListInstances, CommandPurpose::Listing, now);
+            self.queue_command(Command::ListInstances, CommandPurpose::Listing, now);
         } else {
             self.wake_at(due, "instances are to be listed");
         }
@@ -192,7 +192,7 @@ impl Engine {
     /// Returns whether the cluster state is recent enough to evict pods that rely on capacity
     /// elsewhere. A stalled watch is tolerated longer for everything that disrupts no pod. If it is
     /// not recent, the next activity of the watch starts a pass.
-    pub(super) fn sees_places(&mut self, now: Timestamp) -> bool {
+    pub(super) fn are_watches_recent(&mut self, now: Timestamp) -> bool {
         let recent = [ObjectKind::Pod, ObjectKind::Node]
             .into_iter()
             .all(|kind| self.state.views.is_recent(kind, now, RECENT_MAX));
@@ -200,7 +200,7 @@ impl Engine {
         recent
     }
 
-    fn probe(&mut self, now: Timestamp) {
+    fn probe_missing_objects(&mut self, now: Timestamp) {
         for kind in [ObjectKind::Pod, ObjectKind::Node] {
             let Some(objects) = self.looking.doubts.get(&kind) else {
                 continue;
@@ -211,53 +211,58 @@ impl Engine {
             if is_asked {
                 continue;
             }
-            if let Some(at) = retry.next().filter(|at| *at > now) {
+            if let Some(at) = retry.next_attempt().filter(|at| *at > now) {
                 self.wake_at(at, "a doubted listing is to be probed");
                 continue;
             }
             let stride = objects.len().div_ceil(PROBES_MAX).max(1);
             let sample: Vec<_> = objects.iter().step_by(stride).cloned().collect();
-            let listings = self.looking.listings(kind);
+            let listings = self.looking.listing_count(kind);
             self.looking.probes.insert(kind, (listings, sample.clone()));
             let probe = Command::Probe {
                 kind,
                 objects: sample,
             };
-            self.issue(probe, CommandPurpose::Probe(kind), now);
+            self.queue_command(probe, CommandPurpose::Probe(kind), now);
         }
     }
 
     /// Restarts an incomplete watch. The request is repeated until a listing arrives, because it
     /// may be lost.
-    fn watch_anew(&mut self, now: Timestamp) {
+    fn restart_doubted_watches(&mut self, now: Timestamp) {
         for kind in [ObjectKind::Pod, ObjectKind::Node] {
             let mut flights = self.flights.values();
             let is_asked = flights.any(|purpose| purpose.kind == CommandPurpose::Rewatch(kind));
             let is_probed = self.looking.doubts.contains_key(&kind);
-            if is_asked || is_probed || !self.state.views.is_doubted(kind) {
+            if is_asked || is_probed || !self.state.views.is_incomplete(kind) {
                 continue;
             }
             let retry = self.looking.probing.entry(kind).or_default();
-            if let Some(at) = retry.next().filter(|at| *at > now) {
+            if let Some(at) = retry.next_attempt().filter(|at| *at > now) {
                 self.wake_at(at, "a doubted watch is to start anew");
                 continue;
             }
-            retry.failed(now, &mut self.rng);
-            self.rewatch(kind, now);
+            retry.record_failure(now, &mut self.rng);
+            self.restart_watch(kind, now);
         }
     }
 
     /// Requests a new listing of a kind.
-    pub(super) fn rewatch(&mut self, kind: ObjectKind, now: Timestamp) {
+    pub(super) fn restart_watch(&mut self, kind: ObjectKind, now: Timestamp) {
         let command = Command::Rewatch { kind };
-        self.issue(command, CommandPurpose::Rewatch(kind), now);
+        self.queue_command(command, CommandPurpose::Rewatch(kind), now);
     }
 
     /// Handles a probe. If the objects exist, the watch is restarted; if not, the listing is
     /// accepted.
-    pub(super) fn probed(&mut self, kind: ObjectKind, alive: Option<usize>, now: Timestamp) {
+    pub(super) fn on_probe_result(
+        &mut self,
+        kind: ObjectKind,
+        alive: Option<usize>,
+        now: Timestamp,
+    ) {
         let asked = self.looking.probes.remove(&kind);
-        let asked = asked.filter(|(listings, _)| *listings == self.looking.listings(kind));
+        let asked = asked.filter(|(listings, _)| *listings == self.looking.listing_count(kind));
         match (alive, asked) {
             // A later listing may lack other objects: the next probe checks those.
             (Some(0), None) => {}
@@ -268,15 +273,15 @@ impl Engine {
                     self.looking.gone_nodes.extend(names);
                 }
                 self.looking.probing.remove(&kind);
-                self.state.views.believe(kind);
+                self.state.views.mark_complete(kind);
             }
             (alive, _) => {
                 if alive.is_some() {
-                    self.state.views.doubt(kind);
-                    self.rewatch(kind, now);
+                    self.state.views.mark_incomplete(kind);
+                    self.restart_watch(kind, now);
                 }
                 let retry = self.looking.probing.entry(kind).or_default();
-                retry.failed(now, &mut self.rng);
+                retry.record_failure(now, &mut self.rng);
             }
         }
     }

@@ -54,7 +54,7 @@ pub(super) struct Undrained {
 
 impl Engine {
     /// Records the claims whose Node is ready or has user pods.
-    fn note_used(&mut self) {
+    fn record_used_claims(&mut self) {
         let claims = &self.state.ledger.claims;
         self.undrained.used.retain(|id| claims.contains_key(id));
         let used = claims.iter().filter(|(id, claim)| {
@@ -68,7 +68,7 @@ impl Engine {
 
     /// Records the claims that have no Node although they had one or are old enough to have one.
     pub(super) fn count_missing_nodes(&mut self, now: Timestamp) {
-        self.note_used();
+        self.record_used_claims();
         let (state, known) = (&self.state, &self.undrained);
         let old: Option<BTreeSet<ClaimId>> = (!self.looking.ready).then(|| {
             let old = state.running_claims().filter(|claim| {
@@ -84,7 +84,11 @@ impl Engine {
             let had_node = claim.node.is_some() || old.as_ref().unwrap_or(&known.old).contains(id);
             let instance = claim.instance.as_ref();
             let has_node = instance.is_some_and(|instance| nodes.contains(instance.id.as_str()));
-            if claim.leaving.is_some() || !had_node || has_node || self.is_accepted(claim) {
+            if claim.leaving.is_some()
+                || !had_node
+                || has_node
+                || self.is_termination_approved(claim)
+            {
                 continue;
             }
             let since = known.missing.get(id).copied();
@@ -92,7 +96,7 @@ impl Engine {
         }
         let accepted = known.accepted.iter().filter(|id| {
             let claim = state.ledger.claims.get(*id);
-            claim.is_some_and(|claim| !self.is_well(claim))
+            claim.is_some_and(|claim| !self.has_ready_node(claim))
         });
         let accepted = accepted.cloned().collect();
         let claims = &self.state.ledger.claims;
@@ -120,7 +124,7 @@ impl Engine {
     }
 
     /// Creates an approval request for these claims on this occasion.
-    fn offer(&mut self, claims: BTreeSet<ClaimId>, since: Timestamp) -> HeldEnds {
+    fn offer_approval(&mut self, claims: BTreeSet<ClaimId>, since: Timestamp) -> HeldEnds {
         let since = since.as_nanosecond().to_string();
         let parts = claims.iter().map(ClaimId::as_str).chain([since.as_str()]);
         let offer = HeldEnds {
@@ -151,7 +155,7 @@ impl Engine {
             self.undrained.tolerated = claims;
             return None;
         };
-        let offer = self.offer(claims, since);
+        let offer = self.offer_approval(claims, since);
         Some(Mismatch::NoNodes {
             instances: offer.claims.len(),
             total,
@@ -198,8 +202,8 @@ impl Engine {
             .is_some_and(|progress| progress.undrained);
         if claim.live_instance().is_none()
             || granted
-            || self.never_came(claim)
-            || self.is_accepted(claim)
+            || self.was_never_used(claim)
+            || self.is_termination_approved(claim)
         {
             return true;
         }
@@ -245,7 +249,7 @@ impl Engine {
     /// claim and has watched the cluster since then without a long gap. The Node never registered,
     /// or it was never ready and had only daemon pods. The safeguard does not count such an
     /// instance.
-    fn never_came(&self, claim: &NodeClaim) -> bool {
+    fn was_never_used(&self, claim: &NodeClaim) -> bool {
         let created = claim.record.created;
         let watched = self.state.started.is_some_and(|at| created >= at);
         let node = self.state.node_of(claim);
@@ -260,14 +264,14 @@ impl Engine {
 
     /// Returns whether a user has approved this termination, or this API server for instances with
     /// a different cluster UID. A ready Node proves that the instance belongs to this cluster.
-    pub(super) fn is_accepted(&self, claim: &NodeClaim) -> bool {
+    pub(super) fn is_termination_approved(&self, claim: &NodeClaim) -> bool {
         let approved = self.undrained.accepted.contains(&claim.record.id);
         let other = self.state.is_of_accepted_cluster(claim);
-        (approved || other) && !self.is_well(claim)
+        (approved || other) && !self.has_ready_node(claim)
     }
 
     /// Returns whether a claim has a ready Node.
-    fn is_well(&self, claim: &NodeClaim) -> bool {
+    fn has_ready_node(&self, claim: &NodeClaim) -> bool {
         self.state.node_of(claim).is_some_and(|node| node.ready)
     }
 
@@ -284,8 +288,8 @@ impl Engine {
                 .filter(|id| {
                     self.claim(id).is_some_and(|claim| {
                         claim.live_instance().is_some()
-                            && !self.is_well(claim)
-                            && !self.is_accepted(claim)
+                            && !self.has_ready_node(claim)
+                            && !self.is_termination_approved(claim)
                     })
                 })
                 .cloned(),
@@ -294,7 +298,7 @@ impl Engine {
         refused.extend(unmarked);
         if refused.is_empty() {
             if self.undrained.held.take().is_some() {
-                self.report(Report::EndsReleased);
+                self.push_report(Report::EndsReleased);
             }
             return;
         }
@@ -302,9 +306,9 @@ impl Engine {
         if held.is_some_and(|held| held.claims.is_superset(&refused)) {
             return;
         }
-        let held = self.offer(refused, now);
+        let held = self.offer_approval(refused, now);
         self.undrained.held = Some(held.clone());
-        self.report(Report::EndsHeld(held));
+        self.push_report(Report::EndsHeld(held));
     }
 
     /// Returns the instances whose termination waits for approval.

@@ -40,7 +40,7 @@ impl Member {
     /// Creates a cluster with unknown usage.
     pub(super) fn new(cluster: &Cluster) -> Self {
         Self {
-            market: CapacityScope::of(cluster),
+            market: CapacityScope::from_cluster(cluster),
             speaks: false,
             known: false,
             sum: (Resources::default(), 0),
@@ -54,7 +54,7 @@ impl Member {
 
     /// Sets its configuration.
     pub(super) fn configure(&mut self, cluster: &Cluster, now: Timestamp) {
-        self.market = CapacityScope::of(cluster);
+        self.market = CapacityScope::from_cluster(cluster);
         self.limits.clone_from(&cluster.limits);
         let managed = cluster.mode == ManagementMode::Manage;
         self.managed = managed.then(|| self.managed.unwrap_or(now));
@@ -73,24 +73,24 @@ impl Member {
     }
 
     /// Its usage. Before the first report, the maximum that its own limits allow.
-    pub(super) fn counted(&self) -> (Cow<'_, Resources>, usize) {
+    pub(super) fn counted_usage(&self) -> (Cow<'_, Resources>, usize) {
         if self.known || self.managed.is_none() {
             return (Cow::Borrowed(&self.sum.0), self.sum.1);
         }
         let mut largest = Resources::default();
         for (name, amount) in &self.limits.capacity {
-            largest.put(name, *amount);
+            largest.set_amount(name, *amount);
         }
         (Cow::Owned(largest), self.limits.nodes.unwrap_or(0) as usize)
     }
 
     /// The grant of a claim.
-    pub(super) fn holding(&self, claim: &ClaimId) -> Option<&ClaimUsage> {
+    pub(super) fn grant_of(&self, claim: &ClaimId) -> Option<&ClaimUsage> {
         self.held.get(claim)
     }
 
     /// Sets or removes the grant of a claim.
-    pub(super) fn hold(&mut self, claim: ClaimId, holding: Option<ClaimUsage>) {
+    pub(super) fn set_grant(&mut self, claim: ClaimId, holding: Option<ClaimUsage>) {
         if let Some(holding) = &holding {
             self.sum.0.add(&holding.capacity);
             self.sum.1 += 1;
@@ -106,7 +106,7 @@ impl Member {
     }
 
     /// Its number of instances in a capacity reservation.
-    pub(super) fn taken(&self, reservation: &str) -> usize {
+    pub(super) fn reserved_instances(&self, reservation: &str) -> usize {
         let all = self
             .held
             .values()
@@ -115,7 +115,7 @@ impl Member {
     }
 
     /// Clears its usage.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear_usage(&mut self) {
         self.held.clear();
         self.sum = (Resources::default(), 0);
     }

@@ -27,7 +27,7 @@ pub(crate) fn now() -> Timestamp {
     clippy::disallowed_methods,
     reason = "the one place where the clock is read"
 )]
-pub(crate) fn monotonic() -> tokio::time::Instant {
+pub(crate) fn monotonic_now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
@@ -51,7 +51,7 @@ impl Moment {
     pub(crate) fn now() -> Self {
         let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         Self {
-            steady: monotonic(),
+            steady: monotonic_now(),
             wall: now(),
             boot: Duration::try_from(boot).unwrap_or_default(),
         }
@@ -67,7 +67,7 @@ impl Moment {
     }
 
     /// Time until this moment, by the clock that reaches it first. Zero if any clock has passed it.
-    pub(crate) fn left(self) -> Duration {
+    pub(crate) fn time_left(self) -> Duration {
         let now = Self::now();
         let steady = self.steady.saturating_duration_since(now.steady);
         let wall = Duration::try_from(self.wall.duration_since(now.wall)).unwrap_or_default();
@@ -94,21 +94,21 @@ impl SteadyClock {
 
     /// The time of this clock.
     pub(crate) fn now(&self) -> Timestamp {
-        self.at((self.read)())
+        self.time_at((self.read)())
     }
 
     /// Time until `at`.
-    pub(crate) fn until(&self, at: Timestamp) -> Duration {
+    pub(crate) fn time_until(&self, at: Timestamp) -> Duration {
         Duration::try_from(at.duration_since(self.now())).unwrap_or_default()
     }
 
     /// By how much the wall clock was set since the start.
     pub(crate) fn set_by(&self) -> SignedDuration {
         let now = (self.read)();
-        now.wall.duration_since(self.at(now))
+        now.wall.duration_since(self.time_at(now))
     }
 
-    fn at(&self, now: Moment) -> Timestamp {
+    fn time_at(&self, now: Moment) -> Timestamp {
         let passed = now.boot.saturating_sub(self.start.boot);
         let at = self.start.wall.checked_add(passed);
         at.unwrap_or(Timestamp::MAX)
@@ -121,13 +121,13 @@ impl SteadyClock {
     clippy::disallowed_methods,
     reason = "the one place where entropy is drawn"
 )]
-pub(crate) fn seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     RandomState::new().hash_one(Timestamp::now().as_nanosecond())
 }
 
 /// Cryptographically secure random bytes, from the same source as TLS keys.
 #[cfg(feature = "daemon")]
-pub(crate) fn unguessable(bytes: &mut [u8]) -> Result<(), NoRandomBytes> {
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), NoRandomBytes> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     provider
         .secure_random
@@ -160,7 +160,7 @@ impl Heartbeat {
     }
 
     /// Records activity.
-    pub(crate) fn beat(&self) {
+    pub(crate) fn record_activity(&self) {
         self.millis.store(self.millis(), Ordering::Relaxed);
     }
 
@@ -195,6 +195,6 @@ impl Stopwatch {
 
 /// Time until `at`, by the wall clock.
 #[cfg(feature = "daemon")]
-pub(crate) fn until(at: Timestamp) -> Duration {
+pub(crate) fn time_until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now())).unwrap_or_default()
 }

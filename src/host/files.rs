@@ -88,13 +88,17 @@ impl FilesError {
     }
 
     /// The error as a diagnostic of the configuration.
-    pub(crate) fn problem(&self) -> Diagnostic {
-        Diagnostic::error(ProblemCode::Unreadable, sentence(&text::chain(self))).help(self.help())
+    pub(crate) fn to_diagnostic(&self) -> Diagnostic {
+        Diagnostic::error(
+            ProblemCode::Unreadable,
+            full_sentence(&text::error_chain(self)),
+        )
+        .help(self.help())
     }
 }
 
 /// The error as a full sentence.
-fn sentence(error: &str) -> String {
+fn full_sentence(error: &str) -> String {
     format!("Outrigger {error}.")
 }
 
@@ -121,21 +125,21 @@ pub(crate) struct ParameterUnavailable {
 
 /// Reads all sources and builds one configuration, or returns all errors of the files and in the
 /// files. It contacts no other host.
-pub(crate) fn load(wanted: &ConfigSources) -> Result<Config, Vec<Diagnostic>> {
-    read(wanted).config(&|_| ParameterState::Unasked)
+pub(crate) fn load_config(wanted: &ConfigSources) -> Result<Config, Vec<Diagnostic>> {
+    read_sources(wanted).build_config(&|_| ParameterState::Unasked)
 }
 
 /// Reads all sources.
-pub(crate) fn read(wanted: &ConfigSources) -> LoadedSources {
+pub(crate) fn read_sources(wanted: &ConfigSources) -> LoadedSources {
     let mut sources = ReadFiles::default();
     for path in &wanted.paths {
-        sources.add(path);
+        sources.read_path(path);
     }
     for path in &wanted.variable_files {
         sources.add_values(path);
     }
-    let environment = environment();
-    let secrets = secrets(&environment).unwrap_or_else(|fault| {
+    let environment = process_environment();
+    let secrets = read_secrets(&environment).unwrap_or_else(|fault| {
         sources.faults.push(fault);
         BTreeMap::new()
     });
@@ -144,7 +148,7 @@ pub(crate) fn read(wanted: &ConfigSources) -> LoadedSources {
         environment,
         secrets,
         variables: wanted.variables.clone(),
-        directory: directory(&wanted.paths),
+        directory: base_directory(&wanted.paths),
         named: RefCell::default(),
     }
 }
@@ -171,7 +175,7 @@ impl LoadedSources {
 
     /// Builds a configuration with these parameters, or returns all errors. The result is
     /// deterministic.
-    pub(crate) fn config(
+    pub(crate) fn build_config(
         &self,
         parameter: &ParameterReader<'_>,
     ) -> Result<Config, Vec<Diagnostic>> {
@@ -192,7 +196,7 @@ impl LoadedSources {
             parameter,
         };
         let faults = self.sources.faults.iter();
-        let mut problems: Vec<Diagnostic> = faults.map(FilesError::problem).collect();
+        let mut problems: Vec<Diagnostic> = faults.map(FilesError::to_diagnostic).collect();
         if self.sources.files.is_empty() && !problems.is_empty() {
             return Err(problems);
         }
@@ -212,7 +216,7 @@ impl LoadedSources {
 
 /// Base directory of relative paths: the directory of the first file. It is absolute, because the
 /// paths may be passed to other processes.
-fn directory(paths: &[PathBuf]) -> PathBuf {
+fn base_directory(paths: &[PathBuf]) -> PathBuf {
     let Some(first) = paths.first() else {
         return PathBuf::new();
     };
@@ -238,7 +242,7 @@ struct ReadFiles {
 impl ReadFiles {
     /// Reads a path: a file, or all `*.hcl` and `*.hcl.json` files of a directory, sorted by name.
     /// Files with variable values are read from the same directory.
-    fn add(&mut self, path: &Path) {
+    fn read_path(&mut self, path: &Path) {
         match is_directory(path) {
             Ok(false) => self.add_file(path),
             Ok(true) => self.add_directory(path),
@@ -247,7 +251,7 @@ impl ReadFiles {
     }
 
     fn add_directory(&mut self, directory: &Path) {
-        let paths = match list(directory) {
+        let paths = match config_files(directory) {
             Ok(paths) => paths,
             Err(fault) => return self.faults.push(fault),
         };
@@ -277,7 +281,7 @@ impl ReadFiles {
     }
 }
 
-fn fault(path: &Path) -> impl FnOnce(io::Error) -> FilesError {
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> FilesError {
     move |source| FilesError::Read {
         path: path.to_owned(),
         source,
@@ -285,14 +289,14 @@ fn fault(path: &Path) -> impl FnOnce(io::Error) -> FilesError {
 }
 
 fn is_directory(path: &Path) -> Result<bool, FilesError> {
-    Ok(fs::metadata(path).map_err(fault(path))?.is_dir())
+    Ok(fs::metadata(path).map_err(io_error(path))?.is_dir())
 }
 
 /// Lists a directory: names and paths.
-fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, FilesError> {
-    let all = fs::read_dir(directory).map_err(fault(directory))?;
+fn directory_entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, FilesError> {
+    let all = fs::read_dir(directory).map_err(io_error(directory))?;
     all.map(|entry| {
-        let entry = entry.map_err(fault(directory))?;
+        let entry = entry.map_err(io_error(directory))?;
         Ok((
             entry.file_name().to_string_lossy().into_owned(),
             entry.path(),
@@ -303,9 +307,9 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, FilesError> {
 
 /// The configuration files of a directory, sorted by name. An entry whose metadata cannot be read
 /// is included, so that reading it returns the error.
-fn list(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
+fn config_files(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
     let mut paths = Vec::new();
-    for (name, path) in entries(directory)? {
+    for (name, path) in directory_entries(directory)? {
         if is_source(&name) && !path.is_dir() {
             paths.push(path);
         }
@@ -344,14 +348,14 @@ fn find_native(
         found.push(path.to_owned());
         return Ok(());
     }
-    let files = list(path)?;
+    let files = config_files(path)?;
     found.extend(
         files
             .into_iter()
             .filter(|path| has_extension(path, &["hcl"])),
     );
     if recursive {
-        let mut within = entries(path)?;
+        let mut within = directory_entries(path)?;
         within.sort();
         for (name, path) in within {
             let is_folder = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
@@ -375,7 +379,7 @@ fn is_source(name: &str) -> bool {
 /// A file as a source. Messages show its path as given.
 fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
     let text = read_limited(path)?;
-    let about = fs::metadata(path).map_err(fault(path))?;
+    let about = fs::metadata(path).map_err(io_error(path))?;
     if about.permissions().mode() & WRITABLE_BY_ALL != 0 {
         return Err(FilesError::Writable {
             path: path.to_owned(),
@@ -386,19 +390,19 @@ fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
 
 /// Reads a file that a configuration references.
 pub(crate) fn read_referenced(path: &Path) -> Result<String, FileReadError> {
-    read_limited(path).map_err(|error| FileReadError(text::chain(&error)))
+    read_limited(path).map_err(|error| FileReadError(text::error_chain(&error)))
 }
 
 /// Reads a regular file. Limits its size and does not block.
 pub(crate) fn read_limited(path: &Path) -> Result<String, FilesError> {
     let path_buf = path.to_owned();
-    if !fs::metadata(path).map_err(fault(path))?.is_file() {
+    if !fs::metadata(path).map_err(io_error(path))?.is_file() {
         return Err(FilesError::NotRegular { path: path_buf });
     }
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(fault(path))?;
+    let file = File::open(path).map_err(io_error(path))?;
     let mut limited = file.take(FILE_BYTES + 1);
-    limited.read_to_end(&mut bytes).map_err(fault(path))?;
+    limited.read_to_end(&mut bytes).map_err(io_error(path))?;
     if limited.limit() == 0 {
         return Err(FilesError::TooLong { path: path_buf });
     }
@@ -407,7 +411,7 @@ pub(crate) fn read_limited(path: &Path) -> Result<String, FilesError> {
 
 /// Reads a file of any type and size.
 pub(crate) fn read_text(path: &Path) -> Result<String, FilesError> {
-    let bytes = fs::read(path).map_err(fault(path))?;
+    let bytes = fs::read(path).map_err(io_error(path))?;
     String::from_utf8(bytes).map_err(|_| FilesError::NotText {
         path: path.to_owned(),
     })
@@ -416,7 +420,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, FilesError> {
 /// Replaces the text of a file, or creates the file. A reader always finds the whole old text or
 /// the whole new text, even after a power failure. If the path is a link, this replaces the file
 /// that it points to. If it is a device or a pipe, this writes into it.
-pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let target = match fs::metadata(path) {
         Ok(about) if about.is_file() => fs::canonicalize(path)?,
         Ok(_) => {
@@ -439,14 +443,16 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     clippy::disallowed_methods,
     reason = "configurations may name env() by design"
 )]
-fn environment() -> BTreeMap<String, String> {
+fn process_environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
 /// Secrets by name. systemd passes the files of the directory `secrets` as `secrets_NAME`.
-fn secrets(environment: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, FilesError> {
+fn read_secrets(
+    environment: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, FilesError> {
     match environment.get(CREDENTIALS.0) {
         Some(directory) => secrets_in(Path::new(directory), CREDENTIALS.1),
         None => match secrets_in(Path::new(SECRETS), "") {
@@ -467,7 +473,7 @@ fn is_elsewhere(error: &io::Error) -> bool {
 /// The secrets of a directory, by file name without the prefix.
 fn secrets_in(directory: &Path, prefix: &str) -> Result<BTreeMap<String, String>, FilesError> {
     let mut secrets = BTreeMap::new();
-    for (name, path) in entries(directory)? {
+    for (name, path) in directory_entries(directory)? {
         if let Some(name) = name.strip_prefix(prefix) {
             // A trailing line break is not part of the secret.
             let text = read_limited(&path)?
@@ -485,11 +491,13 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use super::{ConfigSources, FILE_BYTES, FilesError, ReadFiles, load, replace, secrets_in};
+    use super::{
+        ConfigSources, FILE_BYTES, FilesError, ReadFiles, load_config, replace_file, secrets_in,
+    };
 
     fn read(path: &Path) -> ReadFiles {
         let mut sources = ReadFiles::default();
-        sources.add(path);
+        sources.read_path(path);
         sources
     }
 
@@ -544,7 +552,7 @@ mod tests {
             let [fault] = sources.faults.as_slice() else {
                 panic!("one fault: {:?}", sources.faults)
             };
-            let text = fault.problem().render().replace("\n  ", " ");
+            let text = fault.to_diagnostic().render().replace("\n  ", " ");
             assert!(text.contains(expect), "{text}");
             assert!(text.contains(&path.display().to_string()), "{text}");
             assert!(text.contains("= help:"), "{text}");
@@ -577,7 +585,7 @@ mod tests {
             paths: vec![dir.path().to_owned()],
             ..ConfigSources::default()
         };
-        let problems = load(&wanted).expect_err("it has faults");
+        let problems = load_config(&wanted).expect_err("it has faults");
         let codes: Vec<&str> = problems.iter().map(|it| it.code.as_str()).collect();
         assert_eq!(codes, ["unreadable", "unreadable", "unknown-block"]);
     }
@@ -588,23 +596,23 @@ mod tests {
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         std::os::unix::fs::symlink(&file, &link).expect("linked");
         for (path, text) in [(&file, "one"), (&link, "two"), (&file, "3")] {
-            replace(path, text).expect("written");
+            replace_file(path, text).expect("written");
             assert_eq!(fs::read_to_string(&file).expect("it is there"), text);
         }
         assert_eq!(fs::read_link(&link).expect("a link"), file);
         assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 2);
         let device = dir.path().join("device");
         std::os::unix::fs::symlink("/dev/null", &device).expect("linked");
-        replace(&device, "text").expect("written");
+        replace_file(&device, "text").expect("written");
         let about = fs::metadata(&device).expect("it is there");
         assert!(!about.is_file(), "the device is a file now");
-        assert!(replace(&dir.path().join("none/file"), "text").is_err());
+        assert!(replace_file(&dir.path().join("none/file"), "text").is_err());
     }
 
     #[test]
     fn relative_paths_are_told_absolute() {
-        let directory = super::directory(&["config/x.hcl".into()]);
+        let directory = super::base_directory(&["config/x.hcl".into()]);
         assert!(directory.is_absolute() && directory.ends_with("config"));
-        assert!(super::directory(&["x.hcl".into()]).is_absolute());
+        assert!(super::base_directory(&["x.hcl".into()]).is_absolute());
     }
 }

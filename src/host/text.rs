@@ -3,8 +3,8 @@
 
 use std::error::Error;
 
-pub(crate) use crate::text::sanitize::bounded;
-use crate::text::sanitize::plain;
+pub(crate) use crate::text::sanitize::bounded_line;
+use crate::text::sanitize::without_disturbing;
 
 // Messages of API server errors.
 #[cfg(feature = "daemon")]
@@ -15,17 +15,17 @@ const LINE: usize = 2000;
 
 /// Formats text of Outrigger that contains external strings as one line, with a higher length
 /// limit.
-pub(crate) fn line(text: &str) -> String {
-    plain(text).take(LINE).collect()
+pub(crate) fn single_line(text: &str) -> String {
+    without_disturbing(text).take(LINE).collect()
 }
 
 /// Formats an error and its causes. Causes that the error message already contains are left out, as
 /// in errors of kube.
-pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
-    let mut causes = vec![told(error)];
+pub(crate) fn error_causes(error: &(dyn Error + 'static)) -> Vec<String> {
+    let mut causes = vec![error_message(error)];
     let mut cause = error.source();
     while let Some(error) = cause {
-        let message = told(error);
+        let message = error_message(error);
         if !is_repetition(error) && !causes.iter().any(|cause| cause.contains(&message)) {
             causes.push(message);
         }
@@ -35,9 +35,9 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
 }
 
 /// Formats one error. For an API server error, the server's message.
-fn told(error: &(dyn Error + 'static)) -> String {
+fn error_message(error: &(dyn Error + 'static)) -> String {
     #[cfg(feature = "daemon")]
-    if let Some(message) = api_error::said(error) {
+    if let Some(message) = api_error::status_message(error) {
         return message;
     }
     error.to_string()
@@ -56,12 +56,12 @@ fn is_repetition(_: &(dyn Error + 'static)) -> bool {
 }
 
 /// Formats an error and its causes as one short line.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    bounded(&causes(error).join(": "))
+pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
+    bounded_line(&error_causes(error).join(": "))
 }
 
 /// Quotes an argument for a shell.
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn quote_argument(text: &str) -> String {
     if !text.is_empty()
         && text
             .chars()
@@ -74,12 +74,12 @@ pub(crate) fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use super::quote_argument;
 
     #[test]
     fn arguments_are_quoted_where_a_shell_needs_it() {
-        assert_eq!(quoted("a=b/c.hcl"), "a=b/c.hcl");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
+        assert_eq!(quote_argument("a=b/c.hcl"), "a=b/c.hcl");
+        assert_eq!(quote_argument("it's"), "'it'\\''s'");
+        assert_eq!(quote_argument(""), "''");
     }
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 use crate::host::text;
 
 /// Formats an error as one line with the server, advice and code.
-pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {
-    let message = text::chain(error);
-    let Some(cause) = ApiErrorCode::of(error, &message) else {
+pub(crate) fn explain_error(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {
+    let message = text::error_chain(error);
+    let Some(cause) = ApiErrorCode::from_error(error, &message) else {
         return format!("{message} ({server})");
     };
-    cause.told(&message, server, kubeconfig)
+    cause.describe_error(&message, server, kubeconfig)
 }
 
 /// The cause of an API error.
@@ -74,7 +74,7 @@ impl ApiErrorCode {
     }
 
     /// Formats the error as one line, with advice.
-    pub(crate) fn told(self, message: &str, server: &str, kubeconfig: &Path) -> String {
+    pub(crate) fn describe_error(self, message: &str, server: &str, kubeconfig: &Path) -> String {
         let (advice, code) = (self.advice(), self.code());
         let kubeconfig = kubeconfig.display();
         format!("{message} ({server}); {advice} ({kubeconfig}) [{code}]")
@@ -111,7 +111,7 @@ impl ApiErrorCode {
 
     /// Classifies an error message, because intermediate layers wrap causes in their own types.
     /// Returns the code, a description and the fix.
-    pub(crate) fn of_words(message: &str) -> Option<(Self, &'static str, &'static str)> {
+    pub(crate) fn classify_text(message: &str) -> Option<(Self, &'static str, &'static str)> {
         let low = message.to_lowercase();
         let mut all = WORDS.iter();
         let row = all.find(|(_, words, ..)| words.iter().any(|word| low.contains(word)));
@@ -119,7 +119,7 @@ impl ApiErrorCode {
     }
 
     /// Classifies the error of a call.
-    pub(crate) fn of(error: &kube::Error, message: &str) -> Option<Self> {
+    pub(crate) fn from_error(error: &kube::Error, message: &str) -> Option<Self> {
         match error {
             kube::Error::Api(status) => match status.code {
                 401 => Some(Self::Unauthorized),
@@ -129,7 +129,7 @@ impl ApiErrorCode {
             },
             kube::Error::Auth(_) => Some(Self::Credentials),
             kube::Error::SerdeError(_) => Some(Self::Odd),
-            _ => Self::of_words(message).map(|(cause, ..)| cause),
+            _ => Self::classify_text(message).map(|(cause, ..)| cause),
         }
     }
 }
@@ -234,12 +234,12 @@ mod tests {
 
     use kube::core::Status;
 
-    use super::explained;
+    use super::explain_error;
 
     #[test]
     fn an_error_says_where_it_came_from_and_what_to_check() {
         let check = |error: &kube::Error, expect: &str| {
-            let text = explained(error, "https://a:1", Path::new("/k"));
+            let text = explain_error(error, "https://a:1", Path::new("/k"));
             assert!(text.contains(expect), "{text}");
             assert!(text.contains("https://a:1"), "{text}");
         };

@@ -21,7 +21,7 @@ use crate::engine::event::Event;
 use crate::host::text;
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::list::{PAGE, PAGE_TIME};
-use crate::kubernetes_convert::buffer::{Declared, StoredPodTemplate, declared, shape};
+use crate::kubernetes_convert::buffer::{Declared, StoredPodTemplate, buffer_pod, convert_buffer};
 use crate::model::buffer_object::{BufferObject, Unresolved};
 use crate::model::id::ObjectKey;
 use crate::telemetry::report_metrics;
@@ -59,7 +59,7 @@ pub(crate) async fn watch_buffers(
     let mut mute: Option<String> = None;
     loop {
         let mut denied = None;
-        let read = match read(&connection).await {
+        let read = match read_buffers(&connection).await {
             Ok(read) => {
                 absences = 0;
                 Ok(read)
@@ -114,10 +114,12 @@ pub(crate) async fn watch_buffers(
 }
 
 /// The objects for Outrigger by name, and the errors of invalid objects.
-async fn read(connection: &Connection) -> Result<(Vec<BufferObject>, BufferFaults), ReadError> {
+async fn read_buffers(
+    connection: &Connection,
+) -> Result<(Vec<BufferObject>, BufferFaults), ReadError> {
     let (mut buffers, mut faults) = (Vec::new(), BufferFaults::new());
     let mut templates: BTreeMap<ObjectKey, Result<StoredPodTemplate, Unresolved>> = BTreeMap::new();
-    let (api, objects) = list(connection).await?;
+    let (api, objects) = list_buffers(connection).await?;
     for (at, value) in objects.into_iter().enumerate() {
         let metadata = &value["metadata"];
         let name = match metadata["name"].as_str().unwrap_or_default() {
@@ -131,7 +133,7 @@ async fn read(connection: &Connection) -> Result<(Vec<BufferObject>, BufferFault
             mut object,
             template,
         } = match serde_json::from_value(value) {
-            Ok(object) => match declared(api, object) {
+            Ok(object) => match convert_buffer(api, object) {
                 Some(declared) => declared,
                 None => continue,
             },
@@ -143,13 +145,14 @@ async fn read(connection: &Connection) -> Result<(Vec<BufferObject>, BufferFault
         };
         if let (Some(key), Ok(buffer)) = (template, &mut object.buffer) {
             if !templates.contains_key(&key) {
-                let stored = stored(connection, &key).await?;
+                let stored = read_pod_template(connection, &key).await?;
                 templates.insert(key.clone(), stored);
             }
             let stored = templates.get(&key).cloned();
             let shape = stored.map(|template| {
                 template.and_then(|template| {
-                    shape(template).map_err(|error| Unresolved::failed(error.to_string()))
+                    buffer_pod(template)
+                        .map_err(|error| Unresolved::resolution_failed(error.to_string()))
                 })
             });
             match shape {
@@ -171,7 +174,7 @@ async fn read(connection: &Connection) -> Result<(Vec<BufferObject>, BufferFault
 }
 
 /// The newest served version, and one page of its objects.
-async fn list(connection: &Connection) -> Result<(&'static str, Vec<Value>), ReadError> {
+async fn list_buffers(connection: &Connection) -> Result<(&'static str, Vec<Value>), ReadError> {
     #[derive(Deserialize)]
     struct Page {
         items: Vec<Value>,
@@ -180,10 +183,12 @@ async fn list(connection: &Connection) -> Result<(&'static str, Vec<Value>), Rea
         let version = format!("/apis/{GROUP}/{api}");
         let path = format!("{version}/{BUFFERS}");
         let request = Request::new(path).list(&ListParams::default().limit(PAGE))?;
-        match call(connection, request).await {
+        match read_object(connection, request).await {
             Ok(Page { items }) => return Ok((api, items)),
             // RBAC also denies resources that do not exist.
-            Err(ReadError::Lack(Lack::Forbidden)) if has(connection, &version).await? => {
+            Err(ReadError::Lack(Lack::Forbidden))
+                if serves_buffers(connection, &version).await? =>
+            {
                 return Err(ReadError::Lack(Lack::Forbidden));
             }
             Err(ReadError::Lack(_)) => {}
@@ -194,9 +199,9 @@ async fn list(connection: &Connection) -> Result<(&'static str, Vec<Value>), Rea
 }
 
 /// Returns whether an API version serves buffers. Discovery needs no permission.
-async fn has(connection: &Connection, version: &str) -> Result<bool, ReadError> {
+async fn serves_buffers(connection: &Connection, version: &str) -> Result<bool, ReadError> {
     let request = http::Request::get(version).body(Vec::new())?;
-    match call::<APIResourceList>(connection, request).await {
+    match read_object::<APIResourceList>(connection, request).await {
         Ok(served) => Ok(served.resources.iter().any(|it| it.name == BUFFERS)),
         Err(ReadError::Lack(_)) => Ok(false),
         Err(error) => Err(error),
@@ -204,13 +209,13 @@ async fn has(connection: &Connection, version: &str) -> Result<bool, ReadError> 
 }
 
 /// A PodTemplate, or why it cannot be read.
-async fn stored(
+async fn read_pod_template(
     connection: &Connection,
     key: &ObjectKey,
 ) -> Result<Result<StoredPodTemplate, Unresolved>, ReadError> {
     let path = format!("/api/v1/namespaces/{}/podtemplates", key.namespace);
     let request = Request::new(path).get(&key.name, &GetParams::default())?;
-    match call(connection, request).await {
+    match read_object(connection, request).await {
         Ok(template) => Ok(Ok(template)),
         Err(ReadError::Lack(lack)) => Ok(Err(lack.of_template(key))),
         Err(error) => Err(error),
@@ -226,7 +231,7 @@ enum ReadError {
     Request(#[from] request::Error),
     #[error(transparent)]
     Discovery(#[from] http::Error),
-    #[error("{}", text::chain(.0))]
+    #[error("{}", text::error_chain(.0))]
     Api(kube::Error),
     #[error("no response within {} s", PAGE_TIME.as_secs())]
     Late,
@@ -249,17 +254,19 @@ impl Lack {
                 reason: Unresolved::NO_TEMPLATE,
                 message: format!("its PodTemplate {key} does not exist"),
             },
-            Self::Forbidden => Unresolved::failed(format!("its PodTemplate {key} {may_not}")),
+            Self::Forbidden => {
+                Unresolved::resolution_failed(format!("its PodTemplate {key} {may_not}"))
+            }
         }
     }
 }
 
 /// Reads an object.
-async fn call<T: DeserializeOwned>(
+async fn read_object<T: DeserializeOwned>(
     connection: &Connection,
     request: http::Request<Vec<u8>>,
 ) -> Result<T, ReadError> {
-    connection.limiter.turn().await;
+    connection.limiter.wait_for_token().await;
     match timeout(PAGE_TIME, connection.client.request::<T>(request)).await {
         Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => Err(match &error {

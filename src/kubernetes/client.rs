@@ -169,7 +169,8 @@ pub(crate) fn connect_issued(
         .collect();
     let mut config = Config::new(url);
     config.root_cert = Some(authorities.clone());
-    let opened = open(config, Some(bearer), api).map_err(|error| fault(error.to_string()))?;
+    let opened =
+        open_connection(config, Some(bearer), api).map_err(|error| fault(error.to_string()))?;
     let mut print = DefaultHasher::new();
     (&endpoint, &authorities).hash(&mut print);
     Ok(Connection {
@@ -179,7 +180,7 @@ pub(crate) fn connect_issued(
 }
 
 /// Creates a client for a kubeconfig and the files that it references. Sends nothing yet.
-fn open(
+fn open_connection(
     mut config: Config,
     bearer: Option<TokenLayer>,
     api: &ApiSettings,
@@ -188,7 +189,7 @@ fn open(
     config.write_timeout = Some(WRITE);
     // No retries here: the engine retries after a new decision. A refused eviction returns 429.
     config.default_retry = false;
-    lead(&mut config, api.proxy.as_ref());
+    set_proxy(&mut config, api.proxy.as_ref());
     let server = config.cluster_url.to_string();
     let authorities = config.root_cert.clone().unwrap_or_default();
     let (fence, activity, skew) = (
@@ -213,11 +214,11 @@ fn open(
 }
 
 /// Sends requests through a proxy, if one is set for the API.
-fn lead(config: &mut Config, proxy: Option<&Proxy>) {
+fn set_proxy(config: &mut Config, proxy: Option<&Proxy>) {
     let Some(proxy) = proxy else { return };
     let host = config.cluster_url.host().unwrap_or_default();
     // A URL of this form is always valid.
-    config.proxy_url = match proxy.serves(host) {
+    config.proxy_url = match proxy.is_used_for(host) {
         true => proxy.with_credentials().parse().ok(),
         false => None,
     };
@@ -234,14 +235,17 @@ pub(crate) async fn connect(
         mut config,
         mut print,
         context,
-    } = apart(kubeconfig, move || runtime.block_on(load(&requested))).await??;
+    } = read_on_thread(kubeconfig, move || {
+        runtime.block_on(load_kubeconfig(&requested))
+    })
+    .await??;
     let server = config.cluster_url.to_string();
     let user = &mut config.auth_info;
-    let bearer = introduce(path, &server, user).await?;
+    let bearer = add_plugin_credentials(path, &server, user).await?;
     // When the plugin returns a new certificate, a new client is created.
     user.client_certificate_data.hash(&mut print);
     let api = api.clone();
-    let opened = apart(kubeconfig, move || open(config, bearer, &api)).await?;
+    let opened = read_on_thread(kubeconfig, move || open_connection(config, bearer, &api)).await?;
     let opened = opened.map_err(|source| ConnectError::Client {
         path: path.to_owned(),
         context,
@@ -262,11 +266,11 @@ struct Loaded {
     context: String,
 }
 
-async fn load(kubeconfig: &Kubeconfig) -> Result<Loaded, ConnectError> {
+async fn load_kubeconfig(kubeconfig: &Kubeconfig) -> Result<Loaded, ConnectError> {
     let path = kubeconfig.path.as_path();
     let mut print = DefaultHasher::new();
     files::read_text(path)?.hash(&mut print);
-    let file = read(path)?;
+    let file = read_kubeconfig(path)?;
     let context = context_name(&file, kubeconfig);
     let options = KubeConfigOptions {
         context: kubeconfig.context.clone(),
@@ -292,7 +296,7 @@ static READERS: Mutex<Readers> = Mutex::new(BTreeMap::new());
 
 /// Reads files on a separate thread, which cannot be cancelled if a read blocks. A later read of
 /// the same kubeconfig waits for it and starts no second thread.
-async fn apart<T: Send + 'static>(
+async fn read_on_thread<T: Send + 'static>(
     kubeconfig: &Kubeconfig,
     reading: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ConnectError> {
@@ -319,7 +323,7 @@ async fn apart<T: Send + 'static>(
 
 /// Runs the exec plugin if the kubeconfig has no other credentials, as kubectl does. kube would run
 /// it on a thread that cannot be cancelled, and concurrently.
-async fn introduce(
+async fn add_plugin_credentials(
     path: &Path,
     server: &str,
     user: &mut AuthInfo,
@@ -330,7 +334,7 @@ async fn introduce(
         .as_ref()
         .filter(|auth_provider| auth_provider.name != "oidc")
     {
-        let name = text::bounded(&auth_provider.name);
+        let name = text::bounded_line(&auth_provider.name);
         let path = path.to_owned();
         return Err(ConnectError::Gone { path, name });
     }
@@ -341,7 +345,7 @@ async fn introduce(
     let Some(exec) = user.exec.take().filter(|_| !has_credentials) else {
         return Ok(None);
     };
-    let first = exec_credential::credentials(&exec).await;
+    let first = exec_credential::request_credentials(&exec).await;
     let first = first.map_err(|error| ConnectError::Plugin(path.to_owned(), error))?;
     if let Some((certificate, key)) = &first.identity {
         user.client_certificate_data = Some(STANDARD.encode(certificate));
@@ -353,7 +357,7 @@ async fn introduce(
     Ok(Some(TokenLayer::start(server, first, move || {
         let exec = exec.clone();
         async move {
-            let credentials = exec_credential::credentials(&exec).await;
+            let credentials = exec_credential::request_credentials(&exec).await;
             let credentials = credentials.map_err(PluginTokenError::Plugin)?;
             bearer_token(credentials).ok_or(PluginTokenError::NoToken)
         }
@@ -364,7 +368,7 @@ async fn introduce(
 /// Why the exec plugin returns no further token.
 #[derive(Debug, Error)]
 enum PluginTokenError {
-    #[error("exec-plugin: {}", text::chain(.0))]
+    #[error("exec-plugin: {}", text::error_chain(.0))]
     Plugin(PluginError),
     #[error("exec-plugin: it printed no token")]
     NoToken,
@@ -375,7 +379,7 @@ fn bearer_token(credentials: Credentials) -> Option<BearerToken> {
     credentials.token.map(|text| BearerToken { text, until })
 }
 
-fn read(path: &Path) -> Result<File, ConnectError> {
+fn read_kubeconfig(path: &Path) -> Result<File, ConnectError> {
     File::read_from(path).map_err(|source| ConnectError::Read {
         path: path.to_owned(),
         source: Box::new(source),
@@ -394,10 +398,10 @@ fn context_name(file: &File, kubeconfig: &Kubeconfig) -> String {
 
 impl Connection {
     /// The connection limited to one leadership term.
-    pub(crate) fn of_term(&self, term: u64) -> Self {
+    pub(crate) fn limited_to_term(&self, term: u64) -> Self {
         let fence = self.fence.of_term(term);
         Self {
-            client: fence::behind(self.client.clone(), &fence),
+            client: fence::fenced_client(self.client.clone(), &fence),
             fence,
             ..self.clone()
         }
@@ -407,7 +411,7 @@ impl Connection {
 #[cfg(test)]
 impl Connection {
     /// Creates a connection over any service.
-    pub(crate) fn over(client: Client) -> Self {
+    pub(crate) fn from_client(client: Client) -> Self {
         Self {
             client,
             activity: WatchActivity::default(),

@@ -22,7 +22,7 @@ use crate::host::text;
 use crate::kubernetes::capacity_buffers::{BUFFERS, GROUP};
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::lease::{self, by_us, post_by_us};
-use crate::kubernetes::list::{ListError, list};
+use crate::kubernetes::list::{ListError, list_all};
 use crate::kubernetes::watched_items::{ApiKind, Seen};
 use crate::kubernetes_convert::api_types as json_object;
 use crate::kubernetes_convert::{self, buffer};
@@ -42,17 +42,17 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 /// `Invalid`.
 pub(crate) async fn execute(connection: &Connection, command: Command) -> CommandResult {
     let client = &connection.client;
-    connection.limiter.turn().await;
+    connection.limiter.wait_for_token().await;
     let name = command.name();
-    if command.changes()
-        && let Err(fenced) = fence::pass(true)
+    if command.is_change()
+        && let Err(fenced) = fence::check_task(true)
     {
-        return failed(FailureKind::Unknown, &fenced.to_string());
+        return failed_result(FailureKind::Unknown, &fenced.to_string());
     }
     let call = async {
         match command {
             Command::CreateNode(node) => create_node(client, &node).await,
-            Command::Bind { pod, uid, node } => bind(client, &pod, &uid, &node).await,
+            Command::Bind { pod, uid, node } => bind_pod(client, &pod, &uid, &node).await,
             Command::DeletePod {
                 pod,
                 uid,
@@ -62,23 +62,27 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
             Command::Nominate { pod, uid, node } => {
-                return nominate(client, &pod, &uid, None, Some(&node)).await;
+                return set_nomination(client, &pod, &uid, None, Some(&node)).await;
             }
             Command::ClearNomination { pod, uid, node } => {
-                return nominate(client, &pod, &uid, Some(&node), None).await;
+                return set_nomination(client, &pod, &uid, Some(&node), None).await;
             }
-            Command::ListPodsOn { node } => return pods_on(client, &node).await,
-            Command::ListAttachments { node } => return attachments_of(client, &node).await,
+            Command::ListPodsOn { node } => return list_pods_on(client, &node).await,
+            Command::ListAttachments { node } => return list_attachments(client, &node).await,
             Command::Probe {
                 kind: ObjectKind::Pod,
                 objects,
-            } => probe::<json_object::Pod>(connection, &objects).await,
+            } => probe_objects::<json_object::Pod>(connection, &objects).await,
             Command::Probe {
                 kind: ObjectKind::Node,
                 objects,
-            } => probe::<json_object::Node>(connection, &objects).await,
-            Command::ReadLease => lease::read(connection).await.map(CommandResult::Lease),
-            Command::PatchLease(patch) => lease::write(connection, &patch).await.map(lease_now),
+            } => probe_objects::<json_object::Node>(connection, &objects).await,
+            Command::ReadLease => lease::read_annotations(connection)
+                .await
+                .map(CommandResult::Lease),
+            Command::PatchLease(patch) => lease::write_annotations(connection, &patch)
+                .await
+                .map(lease_now),
             Command::PatchBuffer(patch) => patch_buffer(client, &patch).await,
             // Only listings of this kind are verified, and no further permissions are requested.
             Command::Launch(_)
@@ -94,13 +98,13 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
             | Command::ReportDisruptions(_)
             | Command::ReportUsage { .. }
             | Command::MarkUnavailable { .. } => {
-                return failed(FailureKind::Invalid, "no API call");
+                return failed_result(FailureKind::Invalid, "no API call");
             }
         }
-        .unwrap_or_else(|error| sorted(&error))
+        .unwrap_or_else(|error| result_of_error(&error))
     };
     timeout(CALL, call).await.unwrap_or_else(|_| {
-        failed(
+        failed_result(
             FailureKind::Unknown,
             &format!("{name}: no response within {CALL:?}"),
         )
@@ -111,16 +115,16 @@ fn lease_now(lease: AnnotatedLease) -> CommandResult {
     CommandResult::Lease(Some(lease))
 }
 
-fn failed(kind: FailureKind, text: &str) -> CommandResult {
+fn failed_result(kind: FailureKind, text: &str) -> CommandResult {
     CommandResult::Failed {
         kind,
-        text: text::bounded(text),
+        text: text::bounded_line(text),
     }
 }
 
 /// Converts an error to a result. All API errors are classified here.
-fn sorted(error: &kube::Error) -> CommandResult {
-    failed(kind_of(error), &text::chain(error))
+fn result_of_error(error: &kube::Error) -> CommandResult {
+    failed_result(kind_of(error), &text::error_chain(error))
 }
 
 pub(crate) fn kind_of(error: &kube::Error) -> FailureKind {
@@ -160,20 +164,22 @@ async fn patch_node(client: &Client, patch: NodePatch) -> Result<CommandResult, 
         None => Patch::Merge(body),
     };
     let request = url.patch(patch.node.as_str(), &by_us(), &body);
-    send(client, request).await
+    send_patch(client, request).await
 }
 
 /// Sends a patch. The response is not needed, because the watch returns the changed object.
-async fn send(
+async fn send_patch(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, request::Error>,
 ) -> Result<CommandResult, kube::Error> {
-    client.request::<IgnoredAny>(bare(request)?).await?;
+    client
+        .request::<IgnoredAny>(without_object(request)?)
+        .await?;
     Ok(CommandResult::Done)
 }
 
 /// A request whose response omits the object.
-fn bare(
+fn without_object(
     request: Result<http::Request<Vec<u8>>, request::Error>,
 ) -> Result<http::Request<Vec<u8>>, kube::Error> {
     let mut request = request.map_err(kube::Error::BuildRequest)?;
@@ -215,7 +221,7 @@ fn node_patch(patch: &NodePatch) -> Value {
     }
     let mut body = json!({ "metadata": meta });
     if let Some(taints) = &patch.taints {
-        body["spec"] = json!({ "taints": taints.iter().map(taint).collect::<Vec<_>>() });
+        body["spec"] = json!({ "taints": taints.iter().map(taint_to_json).collect::<Vec<_>>() });
     }
     body
 }
@@ -226,11 +232,11 @@ async fn patch_buffer(client: &Client, patch: &BufferPatch) -> Result<CommandRes
     let path = format!("/apis/{GROUP}/{api}/namespaces/{}/{BUFFERS}", key.namespace);
     let body = json!({
         "metadata": { "resourceVersion": patch.version },
-        "status": buffer::status(&patch.status),
+        "status": buffer::status_json(&patch.status),
     });
     let body = Patch::Merge(body);
     let request = Request::new(path).patch_subresource("status", &key.name, &by_us(), &body);
-    let written: WrittenMeta = client.request(bare(request)?).await?;
+    let written: WrittenMeta = client.request(without_object(request)?).await?;
     Ok(CommandResult::Version(written.metadata.resource_version))
 }
 
@@ -245,21 +251,21 @@ async fn create_node(client: &Client, node: &NewNode) -> Result<CommandResult, k
         },
         "spec": {
             "providerID": node.provider_id,
-            "taints": node.taints.iter().map(taint).collect::<Vec<_>>(),
+            "taints": node.taints.iter().map(taint_to_json).collect::<Vec<_>>(),
         },
         "status": {
-            "capacity": quantities(&node.capacity),
-            "allocatable": quantities(&node.allocatable),
+            "capacity": quantities_to_json(&node.capacity),
+            "allocatable": quantities_to_json(&node.allocatable),
         },
     });
     let url = Request::new(Node::url_path(&(), None));
     let body = body.to_string().into_bytes();
-    send(client, url.create(&post_by_us(), body)).await
+    send_patch(client, url.create(&post_by_us(), body)).await
 }
 
 /// Binds a pod as kube-scheduler does. The API server rejects it if the pod has a different UID, is
 /// bound, gated or terminating. It does not check whether the node exists.
-async fn bind(
+async fn bind_pod(
     client: &Client,
     pod: &PodKey,
     uid: &str,
@@ -296,7 +302,7 @@ async fn delete_pod(
 }
 
 /// Quantities in API format.
-pub(crate) fn quantities(resources: &Resources) -> Map<String, Value> {
+pub(crate) fn quantities_to_json(resources: &Resources) -> Map<String, Value> {
     resources
         .iter()
         .map(|(name, amount)| {
@@ -307,7 +313,7 @@ pub(crate) fn quantities(resources: &Resources) -> Map<String, Value> {
 }
 
 /// A taint in API format.
-pub(crate) fn taint(taint: &Taint) -> Value {
+pub(crate) fn taint_to_json(taint: &Taint) -> Value {
     let mut json = json!({ "key": taint.key, "effect": taint.effect.as_str() });
     if !taint.value.is_empty() {
         json["value"] = json!(taint.value);
@@ -337,7 +343,7 @@ async fn delete_node(
 
 /// Sets the nominated node of a pending pod, replacing the current value. The patch fails if the
 /// pod was recreated or its nomination changed.
-async fn nominate(
+async fn set_nomination(
     client: &Client,
     pod: &PodKey,
     uid: &str,
@@ -356,17 +362,17 @@ async fn nominate(
         change,
     ]));
     let Ok(body) = body else {
-        return failed(FailureKind::Invalid, "no patch");
+        return failed_result(FailureKind::Invalid, "no patch");
     };
     let url = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
     let body = Patch::<()>::Json(body);
     let request = url.patch_subresource("status", &pod.name, &by_us(), &body);
-    match send(client, request).await {
+    match send_patch(client, request).await {
         Ok(answer) => answer,
         Err(kube::Error::Api(status)) if status.code == 422 => {
-            failed(FailureKind::Conflict, &status.message)
+            failed_result(FailureKind::Conflict, &status.message)
         }
-        Err(error) => sorted(&error),
+        Err(error) => result_of_error(&error),
     }
 }
 
@@ -379,14 +385,14 @@ async fn evict(client: &Client, pod: &PodKey, uid: String) -> CommandResult {
     match api.evict(&pod.name, &params).await {
         Ok(_) => CommandResult::Done,
         Err(kube::Error::Api(status)) if is_budget(&status) => {
-            CommandResult::EvictRefused(text::bounded(&refusal(&status)))
+            CommandResult::EvictRefused(text::bounded_line(&refusal_message(&status)))
         }
-        Err(error) => sorted(&error),
+        Err(error) => result_of_error(&error),
     }
 }
 
 /// The message of a PodDisruptionBudget that refuses an eviction. The cause names the budget.
-fn refusal(status: &Status) -> String {
+fn refusal_message(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes = causes.map(|cause| cause.message.as_str());
     let words = [status.message.as_str()].into_iter().chain(causes);
@@ -405,34 +411,34 @@ fn is_budget(status: &Status) -> bool {
         || (status.code == 500 && status.message.contains("more than one PodDisruptionBudget"))
 }
 
-async fn pods_on(client: &Client, node: &NodeName) -> CommandResult {
+async fn list_pods_on(client: &Client, node: &NodeName) -> CommandResult {
     let api = Api::<Seen<json_object::Pod>>::all(client.clone());
-    match list(&api, Some(&format!("spec.nodeName={node}"))).await {
+    match list_all(&api, Some(&format!("spec.nodeName={node}"))).await {
         Ok(pods) => CommandResult::Pods(
             pods.into_iter()
-                .map(|item| kubernetes_convert::pod(item.object))
+                .map(|item| kubernetes_convert::convert_pod(item.object))
                 .collect(),
         ),
-        Err(ListError::Api(error)) => sorted(&error),
-        Err(error) => failed(FailureKind::Unknown, &text::chain(&error)),
+        Err(ListError::Api(error)) => result_of_error(&error),
+        Err(error) => failed_result(FailureKind::Unknown, &text::error_chain(&error)),
     }
 }
 
 /// The API server can filter attachments only by name, so all are read.
-async fn attachments_of(client: &Client, node: &NodeName) -> CommandResult {
+async fn list_attachments(client: &Client, node: &NodeName) -> CommandResult {
     let api = Api::<Seen<json_object::VolumeAttachment>>::all(client.clone());
-    match list(&api, None).await {
+    match list_all(&api, None).await {
         Ok(all) => {
             let all = all.into_iter().map(|item| item.object);
-            CommandResult::Attachments(kubernetes_convert::attachments(all, node.as_str()))
+            CommandResult::Attachments(kubernetes_convert::attachments_of_node(all, node.as_str()))
         }
-        Err(ListError::Api(error)) => sorted(&error),
-        Err(error) => failed(FailureKind::Unknown, &text::chain(&error)),
+        Err(ListError::Api(error)) => result_of_error(&error),
+        Err(error) => failed_result(FailureKind::Unknown, &text::error_chain(&error)),
     }
 }
 
 /// Reads each object by name.
-async fn probe<T: ApiKind>(
+async fn probe_objects<T: ApiKind>(
     connection: &Connection,
     objects: &[(ObjectKey, String)],
 ) -> Result<CommandResult, kube::Error> {
@@ -440,7 +446,7 @@ async fn probe<T: ApiKind>(
     for (at, (key, uid)) in objects.iter().enumerate() {
         // The command has consumed a token for the first read.
         if at > 0 {
-            connection.limiter.turn().await;
+            connection.limiter.wait_for_token().await;
         }
         let found_uid = uid_of::<T>(&connection.client, key).await?;
         alive +=
@@ -484,7 +490,7 @@ mod tests {
     use kube::core::Status;
     use serde_json::json;
 
-    use super::{is_budget, is_missing, kind_of, node_patch, refusal};
+    use super::{is_budget, is_missing, kind_of, node_patch, refusal_message};
     use crate::engine::command::{FailureKind, NodePatch};
     use crate::model::taint::{Effect, Taint};
 
@@ -568,7 +574,7 @@ mod tests {
         let refused: Status = serde_json::from_value(refused).expect("a status");
         assert!(is_budget(&refused));
         let words = "Cannot evict The disruption budget web needs 2";
-        assert_eq!(refusal(&refused), words, "which budget is said");
+        assert_eq!(refusal_message(&refused), words, "which budget is said");
         let several = "This pod has more than one PodDisruptionBudget, which the eviction \
                        subresource does not support.";
         assert!(is_budget(&status(500, several)));

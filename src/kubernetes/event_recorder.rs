@@ -65,7 +65,7 @@ impl EventRecorder {
     }
 
     /// Queues an event if there is capacity.
-    pub(crate) fn tell(&self, notice: KubeEvent) {
+    pub(crate) fn queue_event(&self, notice: KubeEvent) {
         // The log contains the same information.
         drop(self.queue.try_send((clock::now(), notice)));
     }
@@ -90,14 +90,14 @@ impl EventWriter {
     async fn write_all(mut self, mut notices: mpsc::Receiver<(Timestamp, KubeEvent)>) {
         let limiter = Limiter::new(RATE.0, RATE.1);
         while let Some((at, notice)) = notices.recv().await {
-            let now = clock::monotonic();
+            let now = clock::monotonic_now();
             self.told.retain(|_, at| now.duration_since(*at) < AGAIN);
             if self.told.contains_key(&notice) {
                 continue;
             }
-            limiter.turn().await;
-            self.connection.limiter.turn().await;
-            self.write(at, &notice).await;
+            limiter.wait_for_token().await;
+            self.connection.limiter.wait_for_token().await;
+            self.write_guarded(at, &notice).await;
             self.told.insert(notice, now);
             if self.refused >= REFUSED_MAX {
                 sleep(AGAIN).await;
@@ -107,13 +107,13 @@ impl EventWriter {
         }
     }
 
-    async fn write(&mut self, at: Timestamp, notice: &KubeEvent) {
-        let writing = timeout(CALL, write(&self.connection.client, at, notice));
+    async fn write_guarded(&mut self, at: Timestamp, notice: &KubeEvent) {
+        let writing = timeout(CALL, create_event(&self.connection.client, at, notice));
         let cluster = &self.cluster;
-        match self.connection.fence.guard(writing).await {
+        match self.connection.fence.run_guarded(writing).await {
             Ok(Ok(Ok(()))) => self.refused = 0,
             Ok(Ok(Err(error))) => {
-                let why = text::chain(&error);
+                let why = text::error_chain(&error);
                 let forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
                 self.refused = if forbidden { self.refused + 1 } else { 0 };
                 if self.refused == REFUSED_MAX {
@@ -133,7 +133,7 @@ impl EventWriter {
     }
 }
 
-async fn write(client: &Client, at: Timestamp, notice: &KubeEvent) -> kube::Result<()> {
+async fn create_event(client: &Client, at: Timestamp, notice: &KubeEvent) -> kube::Result<()> {
     let (kind, namespace, name) = match &notice.about {
         InvolvedObject::Pod(key) => ("Pod", Some(key.namespace.clone()), key.name.clone()),
         InvolvedObject::Node(name) => ("Node", None, name.to_string()),

@@ -77,16 +77,16 @@ struct CredentialStatus {
 static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
 
 /// Waits for a slot, then runs a plugin for at most `LIMIT`.
-pub(super) async fn credentials(exec: &ExecConfig) -> Result<Credentials, PluginError> {
+pub(super) async fn request_credentials(exec: &ExecConfig) -> Result<Credentials, PluginError> {
     // The semaphore is never closed.
     let _turn = TURNS.acquire().await;
-    match timeout(LIMIT, run(exec)).await {
-        Ok(printed) => read(&printed?),
+    match timeout(LIMIT, run_plugin(exec)).await {
+        Ok(printed) => parse_output(&printed?),
         Err(_) => Err(PluginError::Late),
     }
 }
 
-async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
+async fn run_plugin(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     let program = exec.command.as_ref().ok_or(PluginError::NoCommand)?;
     // The plugin may prompt the user at a terminal, for example for a code.
     let is_asking = match exec.interactive_mode {
@@ -124,36 +124,38 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     }
     let mut process = command
         .spawn()
-        .map_err(|error| PluginError::Start(text::bounded(program), error))?;
-    let group = (!is_asking).then(|| ProcessGroup::of(&process));
+        .map_err(|error| PluginError::Start(text::bounded_line(program), error))?;
+    let group = (!is_asking).then(|| ProcessGroup::of_process(&process));
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let (mut printed, mut stderr_start) = (Vec::new(), Vec::new());
     let (reading, status) = {
         let exited = async {
-            let ended = tokio::join!(heard(stdout, PRINTED, &mut printed), process.wait());
+            let ended = tokio::join!(read_start(stdout, PRINTED, &mut printed), process.wait());
             sleep(LAST_WORDS).await;
             ended
         };
-        let (mut exited, mut errors_read) =
-            (pin!(exited), pin!(heard(stderr, SAID, &mut stderr_start)));
+        let (mut exited, mut errors_read) = (
+            pin!(exited),
+            pin!(read_start(stderr, SAID, &mut stderr_start)),
+        );
         tokio::select! {
             ended = &mut exited => ended,
             _ = &mut errors_read => exited.await,
         }
     };
     // Background processes of the plugin, such as an agent, are not killed.
-    group.into_iter().for_each(ProcessGroup::spare);
+    group.into_iter().for_each(ProcessGroup::keep_alive);
     reading.map_err(PluginError::Hear)?;
     let status = status.map_err(PluginError::Hear)?;
     if !status.success() {
-        let words = text::bounded(String::from_utf8_lossy(&stderr_start).trim());
+        let words = text::bounded_line(String::from_utf8_lossy(&stderr_start).trim());
         return Err(PluginError::Failed(status, words));
     }
     Ok(printed)
 }
 
 /// Reads everything, and keeps the beginning.
-async fn heard(
+async fn read_start(
     from: Option<impl AsyncRead + Unpin>,
     limit: u64,
     start: &mut Vec<u8>,
@@ -165,7 +167,7 @@ async fn heard(
     Ok(())
 }
 
-fn read(printed: &[u8]) -> Result<Credentials, PluginError> {
+fn parse_output(printed: &[u8]) -> Result<Credentials, PluginError> {
     let text = str::from_utf8(printed).map_err(|_| PluginError::Odd)?;
     let printed: PluginOutput = serde_saphyr::from_str(text).map_err(|_| PluginError::Odd)?;
     let status = printed.status;
@@ -203,8 +205,8 @@ mod tests {
     }
 
     async fn fails(exec: &ExecConfig) -> String {
-        let ran = credentials(exec).await;
-        text::chain(&ran.err().expect("no credentials"))
+        let ran = request_credentials(exec).await;
+        text::error_chain(&ran.err().expect("no credentials"))
     }
 
     #[tokio::test]
@@ -214,12 +216,12 @@ mod tests {
         let exec = print(&format!(
             "\"token\": \" abc\", \"expirationTimestamp\": \"{until}\""
         ));
-        let found = credentials(&exec).await.expect("a token");
+        let found = request_credentials(&exec).await.expect("a token");
         assert_eq!(found.token.as_deref(), Some("abc"));
         assert_eq!(found.until, Some(until.parse().expect("a time")));
         assert!(found.identity.is_none());
         let exec = print("\"clientCertificateData\": \"c\", \"clientKeyData\": \"k\"");
-        let found = credentials(&exec).await.expect("an identity");
+        let found = request_credentials(&exec).await.expect("an identity");
         assert_eq!(found.identity, Some(("c".to_owned(), "k".to_owned())));
         for odd in [
             "",
@@ -244,7 +246,7 @@ mod tests {
         let variable = [("name", "A"), ("value", "b")];
         let variable = variable.map(|(name, value)| (name.to_owned(), value.to_owned()));
         exec.env = Some(vec![HashMap::from(variable)]);
-        let token = credentials(&exec).await.expect("a token").token;
+        let token = request_credentials(&exec).await.expect("a token").token;
         let token = token.expect("a token");
         assert!(
             token.starts_with("b {apiVersion:client.authentication.k8s.io/v1,"),
@@ -280,7 +282,7 @@ mod tests {
             "sleep 60 >/dev/null & echo $! > {}; echo '{{\"status\": {{\"token\": \"a\"}}}}'",
             pid.display()
         );
-        let result = timeout(Duration::from_secs(10), credentials(&script(&text))).await;
+        let result = timeout(Duration::from_secs(10), request_credentials(&script(&text))).await;
         assert!(result.expect("it is not late").is_ok());
         let pid = std::fs::read_to_string(&pid).expect("it has begun");
         assert!(is_there(pid.trim()));
@@ -300,7 +302,7 @@ mod tests {
         let pids = dir.path().join("pids");
         let text = format!("sleep 60 & echo $$ $! > {}; wait", pids.display());
         let exec = script(&text);
-        let given_up = timeout(Duration::from_secs(2), credentials(&exec)).await;
+        let given_up = timeout(Duration::from_secs(2), request_credentials(&exec)).await;
         assert!(given_up.is_err());
         let pids = std::fs::read_to_string(&pids).expect("it has begun");
         let mut pids: Vec<_> = pids.split_whitespace().collect();

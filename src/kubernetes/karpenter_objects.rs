@@ -34,22 +34,22 @@ struct ObjectKindVersions {
 
 /// All kinds that are read.
 const KINDS: [ObjectKindVersions; 6] = [
-    kind("karpenter.sh", "nodepools", &["v1", "v1beta1"]),
-    kind("karpenter.sh", "nodeoverlays", &["v1alpha1"]),
-    kind(
+    kind_versions("karpenter.sh", "nodepools", &["v1", "v1beta1"]),
+    kind_versions("karpenter.sh", "nodeoverlays", &["v1alpha1"]),
+    kind_versions(
         "karpenter.sh",
         "provisioners",
         &["v1alpha5", "v1alpha4", "v1alpha3"],
     ),
-    kind("karpenter.k8s.aws", "ec2nodeclasses", &["v1", "v1beta1"]),
-    kind("karpenter.k8s.aws", "awsnodetemplates", &["v1alpha1"]),
-    kind(BUFFERS, "capacitybuffers", &["v1beta1", "v1alpha1"]),
+    kind_versions("karpenter.k8s.aws", "ec2nodeclasses", &["v1", "v1beta1"]),
+    kind_versions("karpenter.k8s.aws", "awsnodetemplates", &["v1alpha1"]),
+    kind_versions(BUFFERS, "capacitybuffers", &["v1beta1", "v1alpha1"]),
 ];
 
 /// API groups of objects that may not belong to Karpenter.
 const BUFFERS: &str = "autoscaling.x-k8s.io";
 
-const fn kind(
+const fn kind_versions(
     group: &'static str,
     plural: &'static str,
     versions: &'static [&'static str],
@@ -122,26 +122,28 @@ pub(crate) enum ObjectsError {
 }
 
 /// All objects, as input for an import.
-pub(crate) async fn read(kubeconfig: &Kubeconfig) -> Result<Vec<SourceFile>, ObjectsError> {
+pub(crate) async fn read_all_objects(
+    kubeconfig: &Kubeconfig,
+) -> Result<Vec<SourceFile>, ObjectsError> {
     let connection = connect(kubeconfig, &ApiSettings::default()).await?;
     let server = connection.server.clone();
     let mut visit = ClusterReading {
-        kubectl: kubectl(kubeconfig),
+        kubectl: kubectl_command(kubeconfig),
         connection,
         bytes: 0,
     };
-    match timeout(ALL, visit.all()).await {
+    match timeout(ALL, visit.read_all()).await {
         Ok(read) => read,
         Err(_) => Err(ObjectsError::Endless { server }),
     }
 }
 
 /// The kubectl command for a kubeconfig.
-pub(crate) fn kubectl(kubeconfig: &Kubeconfig) -> String {
-    let path = text::quoted(&kubeconfig.path.to_string_lossy());
+pub(crate) fn kubectl_command(kubeconfig: &Kubeconfig) -> String {
+    let path = text::quote_argument(&kubeconfig.path.to_string_lossy());
     let context = kubeconfig.context.iter();
     let context: String = context
-        .map(|context| format!(" --context {}", text::quoted(context)))
+        .map(|context| format!(" --context {}", text::quote_argument(context)))
         .collect();
     format!("kubectl --kubeconfig {path}{context}")
 }
@@ -162,18 +164,18 @@ struct ClusterReading {
 }
 
 impl ClusterReading {
-    async fn all(&mut self) -> Result<Vec<SourceFile>, ObjectsError> {
+    async fn read_all(&mut self) -> Result<Vec<SourceFile>, ObjectsError> {
         let server = self.connection.server.clone();
         let (mut served, mut forbidden) = (Vec::new(), Vec::new());
         let (mut files, mut count) = (Vec::new(), 0);
         for kind in &KINDS {
-            let Some(version) = self.version(kind).await? else {
+            let Some(version) = self.newest_version(kind).await? else {
                 continue;
             };
             let name = format!("{}.{}", kind.plural, kind.group);
             let path = format!("/apis/{}/{version}/{}", kind.group, kind.plural);
             served.push(name.clone());
-            match self.list(&path).await? {
+            match self.list_pages(&path).await? {
                 None => forbidden.push(name),
                 Some(pages) => {
                     count += pages.iter().map(|page| page.objects).sum::<usize>();
@@ -198,21 +200,21 @@ impl ClusterReading {
             let kinds = served;
             return Err(ObjectsError::Empty { server, kinds });
         }
-        let templates = self.templates(&files).await?;
+        let templates = self.read_templates(&files).await?;
         let mut sources: Vec<SourceFile> = files.into_iter().map(|page| page.file).collect();
         sources.extend(templates);
         Ok(sources)
     }
 
     /// The newest served version of a kind, if any.
-    async fn version(
+    async fn newest_version(
         &mut self,
         kind: &ObjectKindVersions,
     ) -> Result<Option<&'static str>, ObjectsError> {
         for version in kind.versions {
             let path = format!("/apis/{}/{version}", kind.group);
-            let api_group = match self.ask(&path).await? {
-                ListOutcome::There(text) => self.parsed(&path, &text)?,
+            let api_group = match self.read_path(&path).await? {
+                ListOutcome::There(text) => self.parse_body(&path, &text)?,
                 ListOutcome::Absent => continue,
                 ListOutcome::Forbidden => {
                     return Err(self.hidden(path, "--non-resource-url=/apis/*"));
@@ -228,20 +230,20 @@ impl ClusterReading {
     }
 
     /// All objects of a kind, page by page. `None` if listing is denied.
-    async fn list(&mut self, path: &str) -> Result<Option<Vec<Page>>, ObjectsError> {
+    async fn list_pages(&mut self, path: &str) -> Result<Option<Vec<Page>>, ObjectsError> {
         let (mut pages, mut next) = (Vec::new(), String::new());
         for number in 0..PAGES {
             let wanted = match next.is_empty() {
                 true => format!("{path}?limit={PAGE}"),
                 false => format!("{path}?limit={PAGE}&continue={next}"),
             };
-            let text = match self.ask(&wanted).await? {
+            let text = match self.read_path(&wanted).await? {
                 ListOutcome::There(text) => text,
                 ListOutcome::Forbidden => return Ok(None),
                 // It was deleted meanwhile.
                 ListOutcome::Absent => return Ok(Some(pages)),
             };
-            let page = self.parsed(path, &text)?;
+            let page = self.parse_body(path, &text)?;
             let name = match number {
                 0 => format!("{}{path}", self.connection.server),
                 _ => format!("{}{path} (page {})", self.connection.server, number + 1),
@@ -249,19 +251,19 @@ impl ClusterReading {
             pages.push(Page {
                 file: SourceFile::new(name, text),
                 objects: page["items"].as_array().map_or(0, Vec::len),
-                templates: templates(&page),
+                templates: template_references(&page),
             });
             match page["metadata"]["continue"].as_str() {
                 None | Some("") => return Ok(Some(pages)),
                 // The token is URL-safe base64, otherwise it is used as is.
-                Some(token) => next = encoded(token),
+                Some(token) => next = encode_for_url(token),
             }
         }
         Err(self.too_much(path))
     }
 
     /// The PodTemplates that buffers reference. The caller reports missing ones.
-    async fn templates(&mut self, pages: &[Page]) -> Result<Vec<SourceFile>, ObjectsError> {
+    async fn read_templates(&mut self, pages: &[Page]) -> Result<Vec<SourceFile>, ObjectsError> {
         let mut named: Vec<&(String, String)> =
             pages.iter().flat_map(|page| &page.templates).collect();
         named.sort();
@@ -270,10 +272,10 @@ impl ClusterReading {
         for (namespace, name) in named.into_iter().take(TEMPLATES) {
             let path = format!(
                 "/api/v1/namespaces/{}/podtemplates/{}",
-                encoded(namespace),
-                encoded(name)
+                encode_for_url(namespace),
+                encode_for_url(name)
             );
-            match self.ask(&path).await? {
+            match self.read_path(&path).await? {
                 ListOutcome::There(text) => {
                     let name = format!("{}{path}", self.connection.server);
                     files.push(SourceFile::new(name, text));
@@ -288,11 +290,11 @@ impl ClusterReading {
     }
 
     /// Reads a path.
-    async fn ask(&mut self, path: &str) -> Result<ListOutcome, ObjectsError> {
+    async fn read_path(&mut self, path: &str) -> Result<ListOutcome, ObjectsError> {
         let server = self.connection.server.clone();
         let request = Request::get(path).body(Body::empty());
-        let request = request.map_err(|error| self.odd(path, error.to_string()))?;
-        self.connection.limiter.turn().await;
+        let request = request.map_err(|error| self.unexpected_response(path, error.to_string()))?;
+        self.connection.limiter.wait_for_token().await;
         let left = BYTES_MAX.saturating_sub(self.bytes);
         let client = self.connection.client.clone();
         let answer = timeout(ANSWER, async {
@@ -305,7 +307,7 @@ impl ClusterReading {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 return Err(ObjectsError::Unreached {
-                    why: text::chain(&error),
+                    why: text::error_chain(&error),
                     kubectl: self.kubectl.clone(),
                     server,
                 });
@@ -323,27 +325,28 @@ impl ClusterReading {
                 return Err(ObjectsError::Unknown { server, kubectl });
             }
             status if !status.is_success() => {
-                return Err(self.odd(path, format!("it responds with {status}")));
+                return Err(self.unexpected_response(path, format!("it responds with {status}")));
             }
             _ => {}
         }
         let body = body.map_err(
             |error| match error.is::<http_body_util::LengthLimitError>() {
                 true => self.too_much(path),
-                false => self.odd(path, error.to_string()),
+                false => self.unexpected_response(path, error.to_string()),
             },
         )?;
         self.bytes += body.len();
         let text = String::from_utf8(body.to_vec());
         text.map(ListOutcome::There)
-            .map_err(|_| self.odd(path, "not valid UTF-8".to_owned()))
+            .map_err(|_| self.unexpected_response(path, "not valid UTF-8".to_owned()))
     }
 
-    fn parsed(&self, path: &str, text: &str) -> Result<Value, ObjectsError> {
-        serde_json::from_str(text).map_err(|error| self.odd(path, error.to_string()))
+    fn parse_body(&self, path: &str, text: &str) -> Result<Value, ObjectsError> {
+        serde_json::from_str(text)
+            .map_err(|error| self.unexpected_response(path, error.to_string()))
     }
 
-    fn odd(&self, path: &str, why: String) -> ObjectsError {
+    fn unexpected_response(&self, path: &str, why: String) -> ObjectsError {
         ObjectsError::Odd {
             server: self.connection.server.clone(),
             path: path.to_owned(),
@@ -376,7 +379,7 @@ struct Page {
     templates: Vec<(String, String)>,
 }
 
-fn templates(page: &Value) -> Vec<(String, String)> {
+fn template_references(page: &Value) -> Vec<(String, String)> {
     let items = page["items"].as_array().into_iter().flatten();
     let references = items.filter_map(|item| {
         let name = item["spec"]["podTemplateRef"]["name"].as_str()?;
@@ -387,7 +390,7 @@ fn templates(page: &Value) -> Vec<(String, String)> {
 }
 
 /// Encodes a string for a URL.
-fn encoded(text: &str) -> String {
+fn encode_for_url(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_' | b'.' | b'~' => {
@@ -408,11 +411,11 @@ mod tests {
     use kube::client::Body;
     use tower::service_fn;
 
-    use super::{BYTES_MAX, ClusterReading, Connection, ObjectsError, encoded};
+    use super::{BYTES_MAX, ClusterReading, Connection, ObjectsError, encode_for_url};
 
     fn visit(client: Client) -> ClusterReading {
         ClusterReading {
-            connection: Connection::over(client),
+            connection: Connection::from_client(client),
             kubectl: "kubectl".to_owned(),
             bytes: 0,
         }
@@ -429,7 +432,7 @@ mod tests {
             )
         });
         let mut visit = visit(Client::new(service, "default"));
-        visit.all().await.map(|files| files.len())
+        visit.read_all().await.map(|files| files.len())
     }
 
     #[tokio::test(start_paused = true)]
@@ -437,7 +440,7 @@ mod tests {
         let service =
             service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
         let mut visit = visit(Client::new(service, "default"));
-        let late = visit.all().await.expect_err("no answer");
+        let late = visit.read_all().await.expect_err("no answer");
         assert!(matches!(late, ObjectsError::Late { .. }), "{late}");
     }
 
@@ -482,13 +485,13 @@ mod tests {
         });
         let mut visit = visit(Client::new(service, "default"));
         visit.bytes = BYTES_MAX - 10;
-        let error = visit.all().await.expect_err("too much");
+        let error = visit.read_all().await.expect_err("too much");
         assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
     }
 
     #[test]
     fn what_a_url_cannot_have_is_encoded() {
-        assert_eq!(encoded("a-B_0.~"), "a-B_0.~");
-        assert_eq!(encoded("a/b=?ü"), "a%2Fb%3D%3F%C3%BC");
+        assert_eq!(encode_for_url("a-B_0.~"), "a-B_0.~");
+        assert_eq!(encode_for_url("a/b=?ü"), "a%2Fb%3D%3F%C3%BC");
     }
 }

@@ -86,30 +86,35 @@ pub(super) fn post_by_us() -> PostParams {
 }
 
 /// The annotations of the Lease. `None` if the Lease does not exist.
-pub(crate) async fn read(connection: &Connection) -> Result<Option<AnnotatedLease>, kube::Error> {
-    Ok(stored(connection).await?.map(lease))
+pub(crate) async fn read_annotations(
+    connection: &Connection,
+) -> Result<Option<AnnotatedLease>, kube::Error> {
+    Ok(read_stored(connection).await?.map(annotated_lease))
 }
 
 /// The holder of the Lease.
-pub(crate) async fn holder(connection: &Connection) -> Result<LeaseState, kube::Error> {
-    Ok(stored(connection).await?.map(held).unwrap_or_default())
+pub(crate) async fn read_holder(connection: &Connection) -> Result<LeaseState, kube::Error> {
+    Ok(read_stored(connection)
+        .await?
+        .map(lease_state)
+        .unwrap_or_default())
 }
 
 /// The holder of the Lease of another autoscaler. `None` if the Lease does not exist.
-pub(crate) async fn other(
+pub(crate) async fn read_other_holder(
     client: &Client,
     name: &LeaseName,
 ) -> Result<Option<LeaseHolder>, kube::Error> {
     let stored = read_at(client, name).await?;
-    Ok(stored.map(|lease| held(lease).hold))
+    Ok(stored.map(|lease| lease_state(lease).hold))
 }
 
-async fn stored(connection: &Connection) -> Result<Option<StoredLease>, kube::Error> {
+async fn read_stored(connection: &Connection) -> Result<Option<StoredLease>, kube::Error> {
     read_at(&connection.client, &connection.lease).await
 }
 
 async fn read_at(client: &Client, name: &LeaseName) -> Result<Option<StoredLease>, kube::Error> {
-    let request = leases(name).get(&name.name, &GetParams::default());
+    let request = lease_collection(name).get(&name.name, &GetParams::default());
     let request = request.map_err(kube::Error::BuildRequest)?;
     match client.request::<StoredLease>(request).await {
         Ok(stored) => Ok(Some(stored)),
@@ -122,30 +127,32 @@ async fn read_at(client: &Client, name: &LeaseName) -> Result<Option<StoredLease
 
 /// Changes the annotations of the Lease if they are unchanged since the read version, or creates
 /// the Lease. Otherwise returns a conflict. Returns the new annotations. The holder is not changed.
-pub(crate) async fn write(
+pub(crate) async fn write_annotations(
     connection: &Connection,
     patch: &LeasePatch,
 ) -> Result<AnnotatedLease, kube::Error> {
-    let annotations = annotations(patch);
+    let annotations = annotation_changes(patch);
     let Some(version) = &patch.version else {
-        return create(connection, annotations, None).await.map(lease);
+        return create_lease(connection, annotations, None)
+            .await
+            .map(annotated_lease);
     };
     let mut tries = 1;
     loop {
-        let current = stored(connection).await?.unwrap_or_default();
+        let current = read_stored(connection).await?.unwrap_or_default();
         let at = current.metadata.resource_version.clone();
-        if lease(current).version != *version {
-            return Err(conflict());
+        if annotated_lease(current).version != *version {
+            return Err(conflict_error());
         }
         // Lease requests are not blocked by the fence, because they open it.
         if !connection.fence.is_open() {
             return Err(kube::Error::Service(Box::new(NotLeader::Term)));
         }
         let body = json!({"metadata": {"annotations": &annotations, "resourceVersion": at}});
-        match patched(connection, &body).await {
+        match patch_lease(connection, &body).await {
             // The holder has renewed it meanwhile.
             Err(kube::Error::Api(status)) if status.code == 409 && tries < TRIES => tries += 1,
-            other => return other.map(lease),
+            other => return other.map(annotated_lease),
         }
     }
 }
@@ -153,39 +160,39 @@ pub(crate) async fn write(
 /// Sets or renews the holder of the Lease if its version is unchanged, or creates the Lease. An
 /// empty name releases it. A change of holder removes the handover request, unless the Lease is
 /// released for the requesting host.
-pub(crate) async fn hold(
+pub(crate) async fn write_holder(
     connection: &Connection,
     lease: &LeaseState,
     holder: &str,
     now: Timestamp,
 ) -> Result<LeaseState, kube::Error> {
-    let spec = spec(lease, holder, now);
+    let spec = spec_patch(lease, holder, now);
     let stored = match &lease.version {
-        None => create(connection, Map::new(), Some(spec)).await?,
+        None => create_lease(connection, Map::new(), Some(spec)).await?,
         Some(version) => {
             let mut body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
             if lease.asked.is_some() && lease.hold.holder != holder {
                 body["metadata"]["annotations"] =
                     json!({HANDOVER_REQUEST: null, HANDOVER_REQUEST_FORMER: null});
             }
-            patched(connection, &body).await?
+            patch_lease(connection, &body).await?
         }
     };
-    Ok(held(stored))
+    Ok(lease_state(stored))
 }
 
 /// Writes a handover request. The holder reads it at its next renewal.
-pub(crate) async fn ask(
+pub(crate) async fn write_handover_request(
     connection: &Connection,
     host: &str,
     now: Timestamp,
 ) -> Result<(), kube::Error> {
     let body = json!({"metadata": {"annotations": {HANDOVER_REQUEST: format!("{host} {now}")}}});
-    patched(connection, &body).await.map(drop)
+    patch_lease(connection, &body).await.map(drop)
 }
 
 /// Releases the Lease for the requesting host.
-pub(crate) async fn part(
+pub(crate) async fn release_for_request(
     connection: &Connection,
     lease: &LeaseState,
     now: Timestamp,
@@ -194,11 +201,11 @@ pub(crate) async fn part(
         asked: None,
         ..lease.clone()
     };
-    hold(connection, &without_request, "", now).await
+    write_holder(connection, &without_request, "", now).await
 }
 
 /// The changed fields of a Lease with a new holder. Source: Kubernetes API, LeaseSpec.
-fn spec(lease: &LeaseState, holder: &str, now: Timestamp) -> Value {
+fn spec_patch(lease: &LeaseState, holder: &str, now: Timestamp) -> Value {
     let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let mut spec = json!({
         "holderIdentity": holder,
@@ -213,7 +220,7 @@ fn spec(lease: &LeaseState, holder: &str, now: Timestamp) -> Value {
 }
 
 /// Creates the Lease. Returns a conflict if it exists.
-async fn create(
+async fn create_lease(
     connection: &Connection,
     annotations: Map<String, Value>,
     spec: Option<Value>,
@@ -224,19 +231,20 @@ async fn create(
         "metadata": {"name": &connection.lease.name, "annotations": annotations},
         "spec": spec.unwrap_or_else(|| json!({})),
     });
-    let request = leases(&connection.lease).create(&post_by_us(), body.to_string().into_bytes());
+    let request =
+        lease_collection(&connection.lease).create(&post_by_us(), body.to_string().into_bytes());
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
 }
 
-async fn patched(connection: &Connection, body: &Value) -> Result<StoredLease, kube::Error> {
+async fn patch_lease(connection: &Connection, body: &Value) -> Result<StoredLease, kube::Error> {
     let name = &connection.lease;
-    let request = leases(name).patch(&name.name, &by_us(), &Patch::Merge(body));
+    let request = lease_collection(name).patch(&name.name, &by_us(), &Patch::Merge(body));
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
 }
 
-fn leases(name: &LeaseName) -> Request {
+fn lease_collection(name: &LeaseName) -> Request {
     Request::new(format!(
         "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
         name.namespace
@@ -244,20 +252,20 @@ fn leases(name: &LeaseName) -> Request {
 }
 
 /// The conflict error of the API server.
-fn conflict() -> kube::Error {
+fn conflict_error() -> kube::Error {
     let status = Status::failure("the annotations of the Lease have changed", "Conflict");
     kube::Error::Api(Box::new(status.with_code(409)))
 }
 
 /// The annotations of a patch. A null removes an existing annotation. A new Lease has none.
-fn annotations(patch: &LeasePatch) -> Map<String, Value> {
+fn annotation_changes(patch: &LeasePatch) -> Map<String, Value> {
     let set = patch.annotations.iter();
     let set = set.filter(|(_, value)| patch.version.is_some() || value.is_some());
     set.map(|(key, value)| (key.clone(), json!(value)))
         .collect()
 }
 
-fn lease(stored: StoredLease) -> AnnotatedLease {
+fn annotated_lease(stored: StoredLease) -> AnnotatedLease {
     let mut annotations = stored.metadata.annotations.unwrap_or_default();
     annotations.retain(|key, _| key != HANDOVER_REQUEST && key != HANDOVER_REQUEST_FORMER);
     let mut print = DefaultHasher::new();
@@ -270,7 +278,7 @@ fn lease(stored: StoredLease) -> AnnotatedLease {
     }
 }
 
-fn held(stored: StoredLease) -> LeaseState {
+fn lease_state(stored: StoredLease) -> LeaseState {
     let spec = stored.spec;
     let annotations = stored.metadata.annotations.as_ref();
     let request = annotations.and_then(|annotation| {
@@ -297,7 +305,7 @@ fn held(stored: StoredLease) -> LeaseState {
 mod tests {
     use serde_json::{Value, from_value, json};
 
-    use super::{LeaseState, annotations, held, lease, spec};
+    use super::{LeaseState, annotated_lease, annotation_changes, lease_state, spec_patch};
     use crate::engine::command::LeasePatch;
 
     fn stored(version: &str, spec: Value) -> super::StoredLease {
@@ -316,39 +324,42 @@ mod tests {
             annotations: set,
         };
         assert_eq!(
-            Value::from(annotations(&patch)),
+            Value::from(annotation_changes(&patch)),
             json!({"a": "b", "c": null})
         );
         patch.version = None;
-        assert_eq!(Value::from(annotations(&patch)), json!({"a": "b"}));
+        assert_eq!(Value::from(annotation_changes(&patch)), json!({"a": "b"}));
     }
 
     #[test]
     fn a_renewal_is_no_change_of_annotations() {
-        let old = lease(stored("7", json!({"holderIdentity": "a"})));
-        assert_eq!(lease(stored("8", json!({"holderIdentity": "b"}))), old);
+        let old = annotated_lease(stored("7", json!({"holderIdentity": "a"})));
+        assert_eq!(
+            annotated_lease(stored("8", json!({"holderIdentity": "b"}))),
+            old
+        );
         let mut other = stored("8", json!({}));
         other.metadata.annotations = Some([("a".into(), "c".into())].into_iter().collect());
-        assert_ne!(lease(other).version, old.version);
+        assert_ne!(annotated_lease(other).version, old.version);
     }
 
     #[test]
     fn a_lease_changes_hands_once() {
         let now = "2026-01-02T03:04:05.6789Z".parse().expect("a time");
-        let known = held(stored(
+        let known = lease_state(stored(
             "7",
             json!({"holderIdentity": "a", "leaseTransitions": 4}),
         ));
         let time = "2026-01-02T03:04:05.678900Z";
         let same = json!({"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": time});
-        assert_eq!(spec(&known, "a", now), same);
+        assert_eq!(spec_patch(&known, "a", now), same);
         let mut other = same.clone();
         other["holderIdentity"] = json!("b");
         other["acquireTime"] = json!(time);
         other["leaseTransitions"] = json!(5);
-        assert_eq!(spec(&known, "b", now), other);
-        assert_eq!(spec(&known, "", now)["leaseTransitions"], Value::Null);
-        let first = spec(&LeaseState::default(), "a", now);
+        assert_eq!(spec_patch(&known, "b", now), other);
+        assert_eq!(spec_patch(&known, "", now)["leaseTransitions"], Value::Null);
+        let first = spec_patch(&LeaseState::default(), "a", now);
         assert_eq!(first["leaseTransitions"], 1);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) enum ListError {
 }
 
 /// Lists all objects, or all objects of one node, bypassing the cache of the API server.
-pub(crate) async fn list<K>(api: &Api<K>, fields: Option<&str>) -> Result<Vec<K>, ListError>
+pub(crate) async fn list_all<K>(api: &Api<K>, fields: Option<&str>) -> Result<Vec<K>, ListError>
 where
     K: Clone + DeserializeOwned + Debug,
 {

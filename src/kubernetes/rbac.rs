@@ -22,7 +22,7 @@ pub(crate) enum Role {
 
 impl Role {
     /// Description of the granting object.
-    pub(crate) fn object(self) -> &'static str {
+    pub(crate) fn granting_object(self) -> &'static str {
         match self {
             Self::Observe => "ClusterRole outrigger-observe",
             Self::Manage => "ClusterRole outrigger-manage",
@@ -56,7 +56,7 @@ pub(crate) enum RequiredFor {
 
 impl RequiredFor {
     /// The name of the setting. `None` if always used.
-    pub(crate) fn option(self) -> Option<&'static str> {
+    pub(crate) fn setting_name(self) -> Option<&'static str> {
         match self {
             Self::Always => None,
             Self::DefaultSpread => Some("default_spread"),
@@ -78,7 +78,7 @@ impl RequiredFor {
         )
     }
 
-    fn is_of(self, cluster: &Cluster) -> bool {
+    fn is_used_by(self, cluster: &Cluster) -> bool {
         match self {
             Self::Always | Self::CapacityBuffers => true,
             Self::DefaultSpread => !cluster.scheduling.default_spread.is_empty(),
@@ -127,7 +127,7 @@ pub(crate) struct RbacRule<'a> {
 
 impl RbacRule<'_> {
     /// The RBAC rule to add, for some of the verbs.
-    pub(crate) fn rule(&self, verbs: &[&str]) -> String {
+    pub(crate) fn rule_for_verbs(&self, verbs: &[&str]) -> String {
         let verbs = yaml_list(verbs);
         if self.resource.starts_with('/') {
             let path = yaml_list(&[self.resource]);
@@ -142,7 +142,7 @@ impl RbacRule<'_> {
     }
 
     /// Description of the resource.
-    pub(crate) fn what(&self) -> String {
+    pub(crate) fn describe_resource(&self) -> String {
         let dot = if self.group.is_empty() { "" } else { "." };
         let name = match self.name {
             "" => String::new(),
@@ -161,7 +161,7 @@ const WATCHED: &[&str] = &["list", "watch"];
 /// Objects that a listing lacks are read by name.
 const PROBED: &[&str] = &["get", "list", "watch"];
 
-const fn right(
+const fn rule_for_role(
     role: Role,
     group: &'static str,
     resource: &'static str,
@@ -177,29 +177,29 @@ const fn right(
     }
 }
 
-const fn watched(group: &'static str, resource: &'static str) -> RbacRule<'static> {
-    right(Role::Observe, group, resource, WATCHED)
+const fn watched_resource(group: &'static str, resource: &'static str) -> RbacRule<'static> {
+    rule_for_role(Role::Observe, group, resource, WATCHED)
 }
 
-const fn probed(resource: &'static str) -> RbacRule<'static> {
-    right(Role::Observe, "", resource, PROBED)
+const fn probed_resource(resource: &'static str) -> RbacRule<'static> {
+    rule_for_role(Role::Observe, "", resource, PROBED)
 }
 
-const fn spread(group: &'static str, resource: &'static str) -> RbacRule<'static> {
-    watched(group, resource).used_by(RequiredFor::DefaultSpread)
+const fn spread_resource(group: &'static str, resource: &'static str) -> RbacRule<'static> {
+    watched_resource(group, resource).used_by(RequiredFor::DefaultSpread)
 }
 
-const fn managed(
+const fn managed_resource(
     group: &'static str,
     resource: &'static str,
     verbs: &'static [&'static str],
 ) -> RbacRule<'static> {
-    right(Role::Manage, group, resource, verbs)
+    rule_for_role(Role::Manage, group, resource, verbs)
 }
 
 impl RbacRule<'static> {
     /// The rule for the object of this name only.
-    const fn named(self, name: &'static str) -> Self {
+    const fn for_object_named(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
 
@@ -213,53 +213,57 @@ const LEASES: &str = "coordination.k8s.io";
 
 /// All permissions.
 pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
-    probed("pods"),
-    probed("nodes"),
-    watched("", "persistentvolumeclaims"),
-    watched("", "persistentvolumes"),
-    watched("", "namespaces"),
-    watched("apps", "daemonsets"),
-    watched("policy", "poddisruptionbudgets"),
-    watched("storage.k8s.io", "storageclasses"),
-    watched("storage.k8s.io", "csinodes"),
-    right(Role::Observe, "networking.k8s.io", "servicecidrs", &["get"]).named("kubernetes"),
-    right(Role::Observe, "", "/version", &["get"]),
-    right(Role::Observe, LEASES, "leases", &["get"]).named("karpenter-leader-election"),
-    spread("", "services"),
-    spread("", "replicationcontrollers"),
-    spread("apps", "replicasets"),
-    spread("apps", "statefulsets"),
-    right(
+    probed_resource("pods"),
+    probed_resource("nodes"),
+    watched_resource("", "persistentvolumeclaims"),
+    watched_resource("", "persistentvolumes"),
+    watched_resource("", "namespaces"),
+    watched_resource("apps", "daemonsets"),
+    watched_resource("policy", "poddisruptionbudgets"),
+    watched_resource("storage.k8s.io", "storageclasses"),
+    watched_resource("storage.k8s.io", "csinodes"),
+    rule_for_role(Role::Observe, "networking.k8s.io", "servicecidrs", &["get"])
+        .for_object_named("kubernetes"),
+    rule_for_role(Role::Observe, "", "/version", &["get"]),
+    rule_for_role(Role::Observe, LEASES, "leases", &["get"])
+        .for_object_named("karpenter-leader-election"),
+    spread_resource("", "services"),
+    spread_resource("", "replicationcontrollers"),
+    spread_resource("apps", "replicasets"),
+    spread_resource("apps", "statefulsets"),
+    rule_for_role(
         Role::Observe,
         "autoscaling.x-k8s.io",
         "capacitybuffers",
         &["list"],
     )
     .used_by(RequiredFor::CapacityBuffers),
-    right(Role::Observe, "", "podtemplates", &["get"]).used_by(RequiredFor::CapacityBuffers),
-    managed("", "nodes", &["patch", "delete"]),
-    managed("", "pods/eviction", &["create"]),
-    managed("storage.k8s.io", "volumeattachments", &["list"]),
-    managed("", "pods/status", &["patch"]).used_by(RequiredFor::PlacementHints),
-    managed("autoscaling.x-k8s.io", "capacitybuffers/status", &["patch"])
+    rule_for_role(Role::Observe, "", "podtemplates", &["get"])
         .used_by(RequiredFor::CapacityBuffers),
-    managed("events.k8s.io", "events", &["create"]).used_by(RequiredFor::Events),
-    managed("", "nodes", &["create"]).used_by(RequiredFor::EarlyBinding),
-    managed("", "pods/binding", &["create"]).used_by(RequiredFor::EarlyBinding),
-    managed("", "pods", &["delete"]).used_by(RequiredFor::EarlyBinding),
-    managed("", "pods", &["delete"]).used_by(RequiredFor::ForcedEnds),
-    managed("", "nodes", &["create", "patch"]).used_by(RequiredFor::SimulatedNodes),
-    managed("", "nodes/status", &["patch"]).used_by(RequiredFor::SimulatedNodes),
-    right(Role::System, LEASES, "leases", &["get"]).named("outrigger"),
-    right(Role::System, "", "services", &["get"]).named("kube-dns"),
-    right(Role::SystemManage, LEASES, "leases", &["patch"]).named("outrigger"),
-    right(Role::SystemManage, LEASES, "leases", &["create"]),
-    right(Role::SystemManage, "", "secrets", &["create"]).used_by(RequiredFor::BootstrapTokens),
+    managed_resource("", "nodes", &["patch", "delete"]),
+    managed_resource("", "pods/eviction", &["create"]),
+    managed_resource("storage.k8s.io", "volumeattachments", &["list"]),
+    managed_resource("", "pods/status", &["patch"]).used_by(RequiredFor::PlacementHints),
+    managed_resource("autoscaling.x-k8s.io", "capacitybuffers/status", &["patch"])
+        .used_by(RequiredFor::CapacityBuffers),
+    managed_resource("events.k8s.io", "events", &["create"]).used_by(RequiredFor::Events),
+    managed_resource("", "nodes", &["create"]).used_by(RequiredFor::EarlyBinding),
+    managed_resource("", "pods/binding", &["create"]).used_by(RequiredFor::EarlyBinding),
+    managed_resource("", "pods", &["delete"]).used_by(RequiredFor::EarlyBinding),
+    managed_resource("", "pods", &["delete"]).used_by(RequiredFor::ForcedEnds),
+    managed_resource("", "nodes", &["create", "patch"]).used_by(RequiredFor::SimulatedNodes),
+    managed_resource("", "nodes/status", &["patch"]).used_by(RequiredFor::SimulatedNodes),
+    rule_for_role(Role::System, LEASES, "leases", &["get"]).for_object_named("outrigger"),
+    rule_for_role(Role::System, "", "services", &["get"]).for_object_named("kube-dns"),
+    rule_for_role(Role::SystemManage, LEASES, "leases", &["patch"]).for_object_named("outrigger"),
+    rule_for_role(Role::SystemManage, LEASES, "leases", &["create"]),
+    rule_for_role(Role::SystemManage, "", "secrets", &["create"])
+        .used_by(RequiredFor::BootstrapTokens),
 ];
 
 /// The permissions that a cluster needs in its mode, without duplicates. The Lease has its
 /// configured name.
-pub(crate) fn needed(cluster: &Cluster) -> Vec<RbacRule<'_>> {
+pub(crate) fn needed_rules(cluster: &Cluster) -> Vec<RbacRule<'_>> {
     let manages = cluster.mode == ManagementMode::Manage;
     let mut all: Vec<RbacRule<'_>> = Vec::new();
     for mut rule in RIGHTS.map(|rule| -> RbacRule<'_> { rule }) {
@@ -268,7 +272,7 @@ pub(crate) fn needed(cluster: &Cluster) -> Vec<RbacRule<'_>> {
         }
         let of_mode = manages || matches!(rule.role, Role::Observe | Role::System);
         if of_mode
-            && rule.purpose.is_of(cluster)
+            && rule.purpose.is_used_by(cluster)
             && !all.iter().any(|other| {
                 (other.group, other.resource, other.name) == (rule.group, rule.resource, rule.name)
                     && rule.verbs.iter().all(|verb| other.verbs.contains(verb))
@@ -284,7 +288,7 @@ pub(crate) fn needed(cluster: &Cluster) -> Vec<RbacRule<'_>> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{RIGHTS, RbacRule, Role, needed};
+    use super::{RIGHTS, RbacRule, Role, needed_rules};
     use crate::model::cluster::{Binding, Cluster, ManagementMode};
 
     const CALLS: &str = include_str!(concat!(
@@ -322,7 +326,7 @@ mod tests {
         let mut known = BTreeSet::new();
         for rule in RIGHTS {
             for verb in rule.verbs {
-                let option = rule.purpose.option().unwrap_or("-");
+                let option = rule.purpose.setting_name().unwrap_or("-");
                 let (group, name) = (dash(rule.group), dash(rule.name));
                 known.insert([role(rule.role), option, group, rule.resource, name, verb].join(" "));
             }
@@ -335,21 +339,21 @@ mod tests {
         let mut cluster = Cluster::default();
         let reads =
             |rule: &RbacRule<'_>| rule.verbs.iter().all(|verb| super::PROBED.contains(verb));
-        assert!(needed(&cluster).iter().all(reads));
-        let observed = needed(&cluster).len();
+        assert!(needed_rules(&cluster).iter().all(reads));
+        let observed = needed_rules(&cluster).len();
         cluster.mode = ManagementMode::Manage;
-        let managed = needed(&cluster);
+        let managed = needed_rules(&cluster);
         assert!(managed.len() > observed && !managed.iter().all(reads));
         let count = managed.len();
         cluster.binding = Binding::Early;
-        assert_eq!(needed(&cluster).len(), count + 3);
+        assert_eq!(needed_rules(&cluster).len(), count + 3);
     }
 
     #[test]
     fn the_lease_is_called_as_the_cluster_says() {
         let mut cluster = Cluster::default();
         cluster.lease.name = "autoscaler".to_owned();
-        let all = needed(&cluster);
+        let all = needed_rules(&cluster);
         let leases = all.iter().filter(|rule| rule.resource == "leases");
         let leases: Vec<&str> = leases.map(|rule| rule.name).collect();
         assert_eq!(leases, ["karpenter-leader-election", "autoscaler"]);
@@ -377,7 +381,7 @@ mod tests {
             ),
         ] {
             let rule = find(resource);
-            assert_eq!(rule.rule(rule.verbs), expect);
+            assert_eq!(rule.rule_for_verbs(rule.verbs), expect);
         }
     }
 }

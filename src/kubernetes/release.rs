@@ -4,7 +4,7 @@ use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
 use crate::engine::release::release;
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::commands;
-use crate::kubernetes::list::{ListError, list};
+use crate::kubernetes::list::{ListError, list_all};
 use crate::kubernetes::watched_items::Seen;
 use crate::kubernetes_convert::Convert;
 use crate::kubernetes_convert::api_types::Node as Json;
@@ -32,7 +32,7 @@ pub(crate) async fn release_all(
     let mut done: Vec<Released> = Vec::new();
     for round in 1..=ROUNDS {
         let mut again = false;
-        for patch in patches(connection, installation).await? {
+        for patch in release_patches(connection, installation).await? {
             let mut released = Released {
                 node: patch.node.clone(),
                 finalizer: patch.finalizers.is_some(),
@@ -41,7 +41,7 @@ pub(crate) async fn release_all(
             };
             if !dry_run {
                 let patching = commands::execute(connection, Command::PatchNode(patch));
-                match fence::without(patching).await {
+                match fence::run_unfenced(patching).await {
                     CommandResult::Failed {
                         kind: FailureKind::Conflict,
                         ..
@@ -64,9 +64,12 @@ pub(crate) async fn release_all(
     Ok(done)
 }
 
-async fn patches(connection: &Connection, installation: &str) -> Result<Vec<NodePatch>, ListError> {
+async fn release_patches(
+    connection: &Connection,
+    installation: &str,
+) -> Result<Vec<NodePatch>, ListError> {
     let api = kube::Api::<Seen<Json>>::all(connection.client.clone());
-    let nodes = list(&api, None).await?.into_iter();
+    let nodes = list_all(&api, None).await?.into_iter();
     Ok(nodes
         .filter_map(|item| match item.object.convert() {
             WatchedObject::Node(node) => release(&node, installation),

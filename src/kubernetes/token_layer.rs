@@ -36,15 +36,15 @@ pub(crate) struct BearerToken {
 
 impl BearerToken {
     /// How long the token is used.
-    fn lasts(&self) -> Duration {
+    fn refresh_delay(&self) -> Duration {
         let Some(until) = self.until else {
             return Duration::MAX;
         };
-        let life = clock::until(until);
+        let life = clock::time_until(until);
         (life - RENEW.min(life / 4)).max(REST)
     }
 
-    fn header(&self) -> TokenHeader {
+    fn authorization_header(&self) -> TokenHeader {
         let value = HeaderValue::from_str(&format!("Bearer {}", self.text));
         let mut value = value.map_err(|_| TokenError::InvalidCharacters)?;
         value.set_sensitive(true);
@@ -80,12 +80,12 @@ impl TokenLayer {
         first: BearerToken,
         make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>> + Send + 'static,
     ) -> Self {
-        let (headers, shown) = watch::channel(first.header());
+        let (headers, shown) = watch::channel(first.authorization_header());
         let refused = Arc::new(Notify::new());
         let (server, again) = (server.to_owned(), refused.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = renew(&server, first, make, &again, &headers) => {}
+                () = refresh_token(&server, first, make, &again, &headers) => {}
                 () = headers.closed() => {}
             }
         });
@@ -96,7 +96,7 @@ impl TokenLayer {
 #[cfg(test)]
 impl TokenLayer {
     /// The header for the next request.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn current_header(&self) -> String {
         let header = self.shown.borrow();
         let value = header.as_ref().expect("there is a token");
         value.to_str().expect("a header").to_owned()
@@ -104,14 +104,14 @@ impl TokenLayer {
 }
 
 /// Refreshes the token.
-async fn renew<E: Display>(
+async fn refresh_token<E: Display>(
     server: &str,
     mut token: BearerToken,
     mut make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, E>>,
     refused: &Notify,
     headers: &watch::Sender<TokenHeader>,
 ) {
-    let mut wait = token.lasts();
+    let mut wait = token.refresh_delay();
     loop {
         let refused = async {
             sleep(RETRY).await;
@@ -123,8 +123,8 @@ async fn renew<E: Display>(
         }
         match make().await {
             Ok(renewed) => {
-                wait = renewed.lasts();
-                drop(headers.send_replace(renewed.header()));
+                wait = renewed.refresh_delay();
+                drop(headers.send_replace(renewed.authorization_header()));
                 token = renewed;
             }
             Err(error) => {
@@ -250,7 +250,7 @@ mod tests {
             let request = Request::get("/version").body(Body::empty());
             match self.client.send(request.expect("a request")).await {
                 Ok(answer) => answer.status().as_u16().to_string(),
-                Err(error) => crate::host::text::chain(&error),
+                Err(error) => crate::host::text::error_chain(&error),
             }
         }
 

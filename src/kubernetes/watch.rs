@@ -28,10 +28,10 @@ use crate::model::cluster::{Cluster, WatchList};
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 
 use crate::host::text;
-use crate::kubernetes::api_error::{ApiErrorCode, explained};
+use crate::kubernetes::api_error::{ApiErrorCode, explain_error};
 use crate::kubernetes::capacity_buffers;
 use crate::kubernetes::client::Connection;
-use crate::kubernetes::list::{ListError, PAGE, PAGE_TIME, list};
+use crate::kubernetes::list::{ListError, PAGE, PAGE_TIME, list_all};
 use crate::kubernetes::watched_items::{ApiKind, Seen};
 use crate::kubernetes_convert::Convert;
 use crate::kubernetes_convert::api_types as json;
@@ -61,14 +61,14 @@ pub(crate) struct ClusterWatches {
 
 impl ClusterWatches {
     /// Restarts the watch of a kind with a full listing.
-    pub(crate) fn rewatch(&self, kind: ObjectKind) {
+    pub(crate) fn restart_watch(&self, kind: ObjectKind) {
         if let Some(anew) = self.anew.get(&kind) {
             anew.notify_one();
         }
     }
 
     /// Returns when a watch has panicked. Its kind is then no longer watched.
-    pub(crate) async fn broken(&self) {
+    pub(crate) async fn wait_for_panic(&self) {
         self.broken.notified().await;
     }
 }
@@ -85,7 +85,7 @@ impl Drop for Alarm {
 }
 
 /// Starts to watch all needed kinds, or to list them periodically.
-pub(crate) fn start(
+pub(crate) fn start_watches(
     cluster: &Cluster,
     connection: &Connection,
     events: &mpsc::Sender<Event>,
@@ -110,7 +110,7 @@ pub(crate) fn start(
     };
     let mut tasks = JoinSet::new();
     macro_rules! spawn {
-        ($($name:ident),*) => {$(if cluster.kinds().contains(&<json::$name as Convert>::NOUN) {
+        ($($name:ident),*) => {$(if cluster.watched_kinds().contains(&<json::$name as Convert>::NOUN) {
             let anew = watches.anew.entry(<json::$name as Convert>::NOUN).or_default();
             let source = WatchSource { anew: anew.clone(), ..any_kind.clone() };
             let alarm = Alarm(broken.clone());
@@ -192,7 +192,7 @@ struct Health {
 
 impl Health {
     /// Records that it works.
-    fn works(&mut self, cluster: &str, kind: &str) {
+    fn record_activity(&mut self, cluster: &str, kind: &str) {
         self.well = true;
         if self.told.take().is_some() {
             tracing::info!(cluster, kind, "restored watch");
@@ -200,7 +200,7 @@ impl Health {
     }
 
     /// Records a loss. A repeated reason is logged at debug level.
-    fn lost(&mut self, cluster: &str, kind: &str, why: String) {
+    fn record_loss(&mut self, cluster: &str, kind: &str, why: String) {
         // Some reasons contain a time or a count.
         let logged = self.told.as_deref().map(without_digits);
         if logged == Some(without_digits(&why)) {
@@ -243,9 +243,9 @@ where
         if health.well {
             backoff.reset();
         }
-        health.lost(&source.cluster, T::PLURAL, why);
+        health.record_loss(&source.cluster, T::PLURAL, why);
         // Keep the last text, so that a changed number does not log it again.
-        let why = text::line(health.told.as_deref().unwrap_or_default());
+        let why = text::single_line(health.told.as_deref().unwrap_or_default());
         let lost = Event::WatchLost(T::NOUN, why);
         if source.events.send(lost).await.is_err() {
             return;
@@ -259,14 +259,14 @@ where
     Seen<T>: Resource<DynamicType = ()>,
 {
     let over = match source.poll {
-        None => stream::<T>(source, health).await,
-        Some(every) => poll::<T>(source, every, health).await,
+        None => stream_kind::<T>(source, health).await,
+        Some(every) => poll_kind::<T>(source, every, health).await,
     };
     over.unwrap_or_else(|over| over)
 }
 
 /// Runs one watcher.
-async fn stream<T: ApiKind + Convert>(
+async fn stream_kind<T: ApiKind + Convert>(
     source: &WatchSource,
     health: &mut Health,
 ) -> Result<Over, Over>
@@ -284,13 +284,13 @@ where
     };
     let mut watcher = pin!(watcher(api, config));
     let activity = &source.connection.activity;
-    let mut activity_count = activity.count(T::NOUN);
+    let mut activity_count = activity.activity_count(T::NOUN);
     let mut silent = 0;
     let mut listed = false;
     let mut listing: Vec<WatchedObject> = Vec::new();
     loop {
         let Ok(next) = timeout(TICK, watcher.next()).await else {
-            let count = activity.count(T::NOUN);
+            let count = activity.activity_count(T::NOUN);
             silent = if count == activity_count {
                 silent + 1
             } else {
@@ -298,14 +298,14 @@ where
             };
             let silence = TICK * silent;
             if !listed && silent >= UNANSWERED_TICKS {
-                return Ok(Over::Broke(source.unanswered(silence)));
+                return Ok(Over::Broke(source.describe_timeout(silence)));
             }
             if silent > SILENCE_TICKS {
                 return Ok(Over::Silent(format!("no activity for {silence:?}")));
             }
             if count != activity_count {
                 activity_count = count;
-                health.works(&source.cluster, T::PLURAL);
+                health.record_activity(&source.cluster, T::PLURAL);
                 source.events.send(Event::WatchAlive(T::NOUN)).await?;
             }
             continue;
@@ -313,7 +313,7 @@ where
         silent = 0;
         match next {
             None => return Ok(Over::Broke("the watch ended".to_owned())),
-            Some(Err(error)) => return Ok(Over::Broke(source.told(&error))),
+            Some(Err(error)) => return Ok(Over::Broke(source.describe_error(&error))),
             Some(Ok(watcher::Event::Init)) => listing.clear(),
             Some(Ok(watcher::Event::InitApply(item))) => listing.push(item.object.convert()),
             Some(Ok(watcher::Event::InitDone)) => {
@@ -322,14 +322,14 @@ where
                 source.events.send(Event::Reset(T::NOUN, listing)).await?;
             }
             Some(Ok(watcher::Event::Apply(item))) => {
-                health.works(&source.cluster, T::PLURAL);
+                health.record_activity(&source.cluster, T::PLURAL);
                 source
                     .events
                     .send(Event::Applied(item.object.convert()))
                     .await?;
             }
             Some(Ok(watcher::Event::Delete(item))) => {
-                health.works(&source.cluster, T::PLURAL);
+                health.record_activity(&source.cluster, T::PLURAL);
                 source
                     .events
                     .send(Event::Deleted(T::NOUN, item.object.key()))
@@ -341,31 +341,31 @@ where
 
 impl WatchSource {
     /// Formats the error.
-    fn told(&self, error: &watcher::Error) -> String {
+    fn describe_error(&self, error: &watcher::Error) -> String {
         use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
         match error {
             InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => {
-                self.explained(error)
+                self.explain_api_error(error)
             }
-            _ => text::chain(error),
+            _ => text::error_chain(error),
         }
     }
 
-    fn explained(&self, error: &kube::Error) -> String {
-        explained(error, &self.connection.server, &self.connection.kubeconfig)
+    fn explain_api_error(&self, error: &kube::Error) -> String {
+        explain_error(error, &self.connection.server, &self.connection.kubeconfig)
     }
 
-    fn unanswered(&self, within: Duration) -> String {
+    fn describe_timeout(&self, within: Duration) -> String {
         let message = format!("no response within {} s", within.as_secs());
         let Connection {
             server, kubeconfig, ..
         } = &self.connection;
-        ApiErrorCode::Silent.told(&message, server, kubeconfig)
+        ApiErrorCode::Silent.describe_error(&message, server, kubeconfig)
     }
 }
 
 /// Lists a kind periodically, for clusters behind a proxy that interrupts watches.
-async fn poll<T: ApiKind + Convert>(
+async fn poll_kind<T: ApiKind + Convert>(
     source: &WatchSource,
     every: Duration,
     health: &mut Health,
@@ -376,13 +376,13 @@ where
     let mut last = None;
     loop {
         let api = Api::<Seen<T>>::all(source.connection.client.clone());
-        let listed = match list(&api, None).await {
+        let listed = match list_all(&api, None).await {
             Ok(listed) => listed,
-            Err(ListError::Api(error)) => return Ok(Over::Broke(source.explained(&error))),
-            Err(ListError::Late) => return Ok(Over::Broke(source.unanswered(PAGE_TIME))),
-            Err(error) => return Ok(Over::Broke(text::chain(&error))),
+            Err(ListError::Api(error)) => return Ok(Over::Broke(source.explain_api_error(&error))),
+            Err(ListError::Late) => return Ok(Over::Broke(source.describe_timeout(PAGE_TIME))),
+            Err(error) => return Ok(Over::Broke(text::error_chain(&error))),
         };
-        health.works(&source.cluster, T::PLURAL);
+        health.record_activity(&source.cluster, T::PLURAL);
         let print = Some(fingerprint(&listed));
         let event = if print == last {
             Event::WatchAlive(T::NOUN)
@@ -436,7 +436,7 @@ mod tests {
             let (events, mut told) = mpsc::channel(8);
             let watch = tokio::spawn(watch_kind::<json::Pod>(WatchSource {
                 cluster: "demo".to_owned(),
-                connection: Connection::over(Client::new(service_fn(never), "default")),
+                connection: Connection::from_client(Client::new(service_fn(never), "default")),
                 events,
                 anew: Arc::new(Notify::new()),
                 poll,

@@ -44,7 +44,7 @@ struct Starts {
 
 impl Starts {
     /// Returns and records the start of the next watch.
-    fn next(&mut self, now: Instant, count: u64) -> Instant {
+    fn next_start(&mut self, now: Instant, count: u64) -> Instant {
         let start = match self.last {
             None => now,
             Some((last, before)) => {
@@ -63,25 +63,27 @@ impl Starts {
 
 impl WatchActivity {
     /// The current count.
-    pub(crate) fn count(&self, kind: ObjectKind) -> u64 {
-        self.of(kind).count.load(Ordering::Relaxed)
+    pub(crate) fn activity_count(&self, kind: ObjectKind) -> u64 {
+        self.kind_activity(kind).count.load(Ordering::Relaxed)
     }
 
-    fn beat(&self, kind: ObjectKind) {
-        self.of(kind).count.fetch_add(1, Ordering::Relaxed);
+    fn record_activity(&self, kind: ObjectKind) {
+        self.kind_activity(kind)
+            .count
+            .fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits until a watch may start.
-    async fn turn(&self, kind: ObjectKind) {
-        let starts = &self.of(kind).starts;
+    async fn wait_for_start(&self, kind: ObjectKind) {
+        let starts = &self.kind_activity(kind).starts;
         let start = starts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .next(clock::monotonic(), self.count(kind));
+            .next_start(clock::monotonic_now(), self.activity_count(kind));
         sleep_until(start).await;
     }
 
-    fn of(&self, kind: ObjectKind) -> &KindActivity {
+    fn kind_activity(&self, kind: ObjectKind) -> &KindActivity {
         // `Kind::ALL` is in the order of the declaration.
         &self.0[kind as usize]
     }
@@ -121,14 +123,14 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let watched = watched(request.uri());
+        let watched = watched_kind(request.uri());
         let answer = self.inner.call(request);
         let Some(kind) = watched else {
             return answer.boxed();
         };
         let activity = self.activity.clone();
         async move {
-            activity.turn(kind).await;
+            activity.wait_for_start(kind).await;
             // The request is not sent before this future is polled.
             let answer = answer.await?;
             if !answer.status().is_success() {
@@ -137,7 +139,7 @@ where
             Ok(answer.map(|body| {
                 let counted = body.map_frame(move |frame| {
                     if frame.data_ref().is_some_and(|data| !data.is_empty()) {
-                        activity.beat(kind);
+                        activity.record_activity(kind);
                     }
                     frame
                 });
@@ -149,7 +151,7 @@ where
 }
 
 /// The kind that a request asks to watch.
-fn watched(uri: &Uri) -> Option<ObjectKind> {
+fn watched_kind(uri: &Uri) -> Option<ObjectKind> {
     let watch = uri.query()?.split('&').any(|pair| pair == "watch=true");
     let plural = uri.path().rsplit('/').next()?;
     ObjectKind::ALL
@@ -161,17 +163,20 @@ fn watched(uri: &Uri) -> Option<ObjectKind> {
 mod tests {
     use std::time::Duration;
 
-    use super::{Starts, watched};
+    use super::{Starts, watched_kind};
     use crate::host::clock;
     use crate::model::watched_object::ObjectKind;
 
     #[test]
     fn watches_that_deliver_nothing_start_ever_less_often() {
         let mut starts = Starts::default();
-        let begin = clock::monotonic();
+        let begin = clock::monotonic_now();
         let mut start = |now: u64, count| {
             let now = begin + Duration::from_secs(now);
-            starts.next(now, count).duration_since(begin).as_secs()
+            starts
+                .next_start(now, count)
+                .duration_since(begin)
+                .as_secs()
         };
         let empty: Vec<u64> = [0, 0, 1, 3, 7, 11].map(|now| start(now, 0)).to_vec();
         assert_eq!(empty, [0, 1, 3, 7, 11, 15]);
@@ -183,7 +188,8 @@ mod tests {
 
     #[test]
     fn watches_are_told_from_lists() {
-        let check = |uri: &str, expect| assert_eq!(watched(&uri.parse().expect("uri")), expect);
+        let check =
+            |uri: &str, expect| assert_eq!(watched_kind(&uri.parse().expect("uri")), expect);
         check(
             "/api/v1/pods?&watch=true&timeoutSeconds=30",
             Some(ObjectKind::Pod),

@@ -445,7 +445,7 @@ const ANNOTATIONS: [&str; 6] = [
 pub(crate) struct Annotations(pub(crate) Labels);
 
 impl Annotations {
-    fn reads(key: &str) -> bool {
+    fn is_read(key: &str) -> bool {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
         matches!(
             domain,
@@ -471,7 +471,7 @@ impl<'de> Deserialize<'de> for Annotations {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
                 let mut read = Labels::new();
                 while let Some(key) = map.next_key::<String>()? {
-                    if Annotations::reads(&key) {
+                    if Annotations::is_read(&key) {
                         read.insert(key, map.next_value()?);
                     } else {
                         map.next_value::<IgnoredAny>()?;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::{key, pod};
+use super::{object_key, pod};
 use crate::kubernetes_convert::api_types::{Meta, PodTemplate};
 use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::buffer::{Buffer, BufferPod, PODS_MAX, Scalable, ScalableKind};
@@ -105,7 +105,7 @@ pub(crate) struct Declared {
 
 /// Converts a CapacityBuffer of this API version. `None` if it has a different strategy or is being
 /// deleted.
-pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Declared> {
+pub(crate) fn convert_buffer(api: &'static str, object: CapacityBuffer) -> Option<Declared> {
     let CapacityBuffer {
         metadata,
         spec,
@@ -118,10 +118,10 @@ pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Decl
         return None;
     }
     let (version, generation) = (metadata.resource_version.clone(), metadata.generation);
-    let key = key(metadata);
-    let (buffer, template) = match wanted(&key, spec) {
+    let key = object_key(metadata);
+    let (buffer, template) = match buffer_from_spec(&key, spec) {
         Ok((buffer, template)) => (Ok(buffer), template),
-        Err(why) => (Err(Unresolved::failed(why.to_string())), None),
+        Err(why) => (Err(Unresolved::resolution_failed(why.to_string())), None),
     };
     let object = BufferObject {
         key,
@@ -160,7 +160,7 @@ fn read_status(status: Value) -> Option<BufferStatus> {
 }
 
 /// The status as JSON. Missing values are null, so that a merge patch removes them.
-pub(crate) fn status(status: &BufferStatus) -> Value {
+pub(crate) fn status_json(status: &BufferStatus) -> Value {
     let conditions = status.conditions.iter().map(|source| {
         let mut condition = Map::new();
         for (field, text) in [
@@ -191,7 +191,7 @@ pub(crate) fn status(status: &BufferStatus) -> Value {
 }
 
 /// Returns the buffer of a spec and the PodTemplate that it names, or an error.
-fn wanted(
+fn buffer_from_spec(
     key: &ObjectKey,
     spec: BufferSpecJson,
 ) -> Result<(Buffer, Option<ObjectKey>), BufferError> {
@@ -199,16 +199,18 @@ fn wanted(
     let mut limits = Vec::new();
     for (name, quantity) in spec.limits.iter().flat_map(|limit| limit.iter()) {
         let mut amounts = Resources::default();
-        let read = amounts.set(name, &quantity.0);
+        let read = amounts.set_quantity(name, &quantity.0);
         read.map_err(|_| BufferError::Limit(name.clone()))?;
         limits.push((name.clone(), amounts.get(name)));
     }
     let mut buffer = Buffer {
         name: format!("{namespace}/{name}"),
-        replicas: spec.replicas.map(|replicas| bounded(replicas, PODS_MAX)),
+        replicas: spec
+            .replicas
+            .map(|replicas| bounded_count(replicas, PODS_MAX)),
         percentage: spec
             .percentage
-            .map(|percentage| bounded(percentage, PERCENTAGE_MAX)),
+            .map(|percentage| bounded_count(percentage, PERCENTAGE_MAX)),
         limits,
         ..Buffer::default()
     };
@@ -218,7 +220,7 @@ fn wanted(
         }
         (Some(_), None) => return Err(BufferError::NoTemplateName),
         (None, Some(reference)) => {
-            buffer.scalable = Some(scalable(reference, namespace)?);
+            buffer.scalable = Some(convert_scalable(reference, namespace)?);
             None
         }
         _ => return Err(BufferError::NoReference),
@@ -227,11 +229,11 @@ fn wanted(
 }
 
 /// Returns a count within 0 and the maximum.
-fn bounded(count: i64, maximum: u32) -> u32 {
+fn bounded_count(count: i64, maximum: u32) -> u32 {
     u32::try_from(count.max(0)).unwrap_or(maximum).min(maximum)
 }
 
-fn scalable(reference: Named, namespace: String) -> Result<Scalable, BufferError> {
+fn convert_scalable(reference: Named, namespace: String) -> Result<Scalable, BufferError> {
     let kind = reference.kind.unwrap_or_default();
     let group = reference.api_group.unwrap_or_default();
     match ScalableKind::parse(&kind).filter(|_| group.is_empty() || group == "apps") {
@@ -254,9 +256,9 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Converts a PodTemplate to the pods of a buffer, with its generation, or returns an error.
-pub(crate) fn shape(stored: StoredPodTemplate) -> Result<(BufferPod, i64), BufferError> {
+pub(crate) fn buffer_pod(stored: StoredPodTemplate) -> Result<(BufferPod, i64), BufferError> {
     let generation = stored.metadata.generation;
-    let pod = pod::template(&stored.metadata, stored.template);
+    let pod = pod::convert_template(&stored.metadata, stored.template);
     if let Some(defect) = pod.defects.first() {
         return Err(BufferError::Template(defect.clone()));
     }
@@ -273,7 +275,7 @@ pub(crate) fn shape(stored: StoredPodTemplate) -> Result<(BufferPod, i64), Buffe
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{declared, shape, status};
+    use super::{buffer_pod, convert_buffer, status_json};
     use crate::model::buffer::Buffer;
     use crate::model::buffer_object::{BufferObject, BufferStatus};
     use crate::model::id::ObjectKey;
@@ -284,7 +286,7 @@ mod tests {
         });
         let object = json!({"metadata": metadata, "spec": spec, "status": status});
         let object = serde_json::from_value(object).expect("the fields are of their kinds");
-        declared("v1beta1", object).map(|own| (own.object, own.template))
+        convert_buffer("v1beta1", object).map(|own| (own.object, own.template))
     }
 
     fn read(spec: Value) -> Result<(Buffer, Option<ObjectKey>), String> {
@@ -371,9 +373,9 @@ mod tests {
         assert_eq!((own.version.as_str(), own.generation), ("12", 4));
         assert_eq!(own.strategy.as_deref(), Some(strategy));
         let read = own.status.expect("it can be read");
-        assert_eq!(status(&read), written);
+        assert_eq!(status_json(&read), written);
         // Missing values are removed. Invalid values are ignored.
-        let nothing = status(&BufferStatus::default());
+        let nothing = status_json(&BufferStatus::default());
         assert_eq!(nothing["replicas"], Value::Null);
         assert_eq!(nothing["conditions"], json!([]));
         let nothing = Some(BufferStatus::default());
@@ -402,7 +404,7 @@ mod tests {
             let object = json!({"metadata": metadata, "template": {"spec": spec}});
             serde_json::from_value(object).expect("the fields are of their kinds")
         };
-        let (own, generation) = shape(stored(spec)).expect("it is sound");
+        let (own, generation) = buffer_pod(stored(spec)).expect("it is sound");
         assert_eq!(generation, 2);
         assert_eq!(
             (own.requests.cpu_milli, own.requests.memory),
@@ -412,6 +414,6 @@ mod tests {
         assert_eq!(own.node_selector["team"], "shop");
         assert_eq!(own.tolerations.len(), 1);
         let odd = json!({"containers": [{"resources": {"requests": {"cpu": "many"}}}]});
-        assert!(shape(stored(odd)).is_err());
+        assert!(buffer_pod(stored(odd)).is_err());
     }
 }

@@ -62,16 +62,16 @@ pub fn parse(text: &str) -> Result<Vec<WatchedObject>, StateError> {
             let item_kind = kind.strip_suffix("List").unwrap_or_default();
             is_empty &= items.0.is_empty();
             for (index, item) in items.0.into_iter().enumerate() {
-                objects.extend(read(item, item_kind, index)?);
+                objects.extend(convert_item(item, item_kind, index)?);
             }
         } else if !kind.ends_with("List") {
             is_empty = false;
             let value = Value::Object(document.rest);
             if kind == "Status" {
                 let why = value["message"].as_str().unwrap_or("it says no more");
-                return Err(StateError::Status(sanitize::bounded(why)));
+                return Err(StateError::Status(sanitize::bounded_line(why)));
             }
-            objects.extend(object(&kind, value, 0)?);
+            objects.extend(convert_object(&kind, value, 0)?);
         }
     }
     // An empty cluster is valid if the document is an empty list.
@@ -115,7 +115,7 @@ impl<'de> Deserialize<'de> for Items {
                 while let Some(value) = seq.next_element::<Value>()? {
                     let index = items.len();
                     items.push(match value["kind"].as_str().map(str::to_owned) {
-                        Some(kind) => Item::Read(object(&kind, value, index)),
+                        Some(kind) => Item::Read(convert_object(&kind, value, index)),
                         None => Item::Unnamed(value),
                     });
                 }
@@ -127,13 +127,17 @@ impl<'de> Deserialize<'de> for Items {
     }
 }
 
-fn read(item: Item, item_kind: &str, index: usize) -> Result<Option<WatchedObject>, StateError> {
+fn convert_item(
+    item: Item,
+    item_kind: &str,
+    index: usize,
+) -> Result<Option<WatchedObject>, StateError> {
     let value = match item {
         Item::Read(object) => return object,
         Item::Unnamed(value) => value,
     };
     let what = match value {
-        Value::Object(_) => return object(item_kind, value, index),
+        Value::Object(_) => return convert_object(item_kind, value, index),
         Value::Null => "null",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
@@ -144,27 +148,31 @@ fn read(item: Item, item_kind: &str, index: usize) -> Result<Option<WatchedObjec
 }
 
 /// Converts an object. `None` if its kind is not read.
-fn object(kind: &str, value: Value, index: usize) -> Result<Option<WatchedObject>, StateError> {
+fn convert_object(
+    kind: &str,
+    value: Value,
+    index: usize,
+) -> Result<Option<WatchedObject>, StateError> {
     let read = match kind {
-        "Pod" => return Ok(Some(pod(value, index))),
-        "Node" => convert::<json::Node>(kind, value),
-        "DaemonSet" => convert::<json::DaemonSet>(kind, value),
-        "PodDisruptionBudget" => convert::<json::PodDisruptionBudget>(kind, value),
-        "PersistentVolumeClaim" => convert::<json::PersistentVolumeClaim>(kind, value),
-        "PersistentVolume" => convert::<json::PersistentVolume>(kind, value),
-        "StorageClass" => convert::<json::StorageClass>(kind, value),
-        "CSINode" => convert::<json::CSINode>(kind, value),
-        "Namespace" => convert::<json::Namespace>(kind, value),
-        "Service" => convert::<json::Service>(kind, value),
-        "ReplicationController" => convert::<json::ReplicationController>(kind, value),
-        "ReplicaSet" => convert::<json::ReplicaSet>(kind, value),
-        "StatefulSet" => convert::<json::StatefulSet>(kind, value),
+        "Pod" => return Ok(Some(convert_pod(value, index))),
+        "Node" => convert_value::<json::Node>(kind, value),
+        "DaemonSet" => convert_value::<json::DaemonSet>(kind, value),
+        "PodDisruptionBudget" => convert_value::<json::PodDisruptionBudget>(kind, value),
+        "PersistentVolumeClaim" => convert_value::<json::PersistentVolumeClaim>(kind, value),
+        "PersistentVolume" => convert_value::<json::PersistentVolume>(kind, value),
+        "StorageClass" => convert_value::<json::StorageClass>(kind, value),
+        "CSINode" => convert_value::<json::CSINode>(kind, value),
+        "Namespace" => convert_value::<json::Namespace>(kind, value),
+        "Service" => convert_value::<json::Service>(kind, value),
+        "ReplicationController" => convert_value::<json::ReplicationController>(kind, value),
+        "ReplicaSet" => convert_value::<json::ReplicaSet>(kind, value),
+        "StatefulSet" => convert_value::<json::StatefulSet>(kind, value),
         _ => return Ok(None),
     };
     read.map(Some)
 }
 
-fn convert<T: Convert + DeserializeOwned>(
+fn convert_value<T: Convert + DeserializeOwned>(
     kind: &str,
     value: Value,
 ) -> Result<WatchedObject, StateError> {
@@ -182,7 +190,7 @@ fn convert<T: Convert + DeserializeOwned>(
 
 /// Converts a pod, even an invalid one. It is identified by its name, or by its index if it has
 /// none.
-fn pod(value: Value, index: usize) -> WatchedObject {
+fn convert_pod(value: Value, index: usize) -> WatchedObject {
     let [namespace, name] = ["namespace", "name"].map(|field| {
         let text = value["metadata"][field].as_str();
         text.unwrap_or_default().to_owned()

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{key, pod, selector};
+use super::{object_key, pod, selector};
 use crate::kubernetes_convert::api_types::PodDisruptionBudget;
 use crate::model::pdb::{Bound, Pdb};
 
@@ -11,19 +11,19 @@ const DEFECTS: usize = 5;
 
 /// Converts a budget. If the controller has not observed its latest generation, no disruption is
 /// allowed.
-pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
+pub(super) fn convert_pdb(read: PodDisruptionBudget) -> Pdb {
     let (spec, status) = (read.spec, read.status);
     let mut defects = Vec::new();
     let selector = spec.selector.map(|selector| {
-        let (selector, fault) = selector::protecting(&selector);
+        let (selector, fault) = selector::protecting_selector(&selector);
         defects.extend(fault.map(|why| format!("its selector: {why}; it covers more for it")));
         if selector.is_impossible() {
             defects.push("its selector contradicts itself: it covers no pod".to_owned());
         }
         selector
     });
-    let min_available = bound("minAvailable", spec.min_available.as_ref(), &mut defects);
-    let max_unavailable = bound(
+    let min_available = parse_bound("minAvailable", spec.min_available.as_ref(), &mut defects);
+    let max_unavailable = parse_bound(
         "maxUnavailable",
         spec.max_unavailable.as_ref(),
         &mut defects,
@@ -65,20 +65,23 @@ pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
         current_healthy: status.current_healthy.max(0),
         desired_healthy: status.desired_healthy.max(0),
         unready_may_go,
-        defects: defects.iter().map(|defect| pod::clip(defect)).collect(),
-        key: key(read.metadata),
+        defects: defects
+            .iter()
+            .map(|defect| pod::clip_text(defect))
+            .collect(),
+        key: object_key(read.metadata),
     }
 }
 
 /// Parses a bound. `None` if it is missing or invalid.
-fn bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<Bound> {
+fn parse_bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<Bound> {
     let read = read?;
     let bound = match read {
         Value::Number(number) => number
             .as_i64()
             .filter(|count| *count >= 0)
             .map(Bound::Count),
-        Value::String(text) => text.strip_suffix('%').and_then(percent),
+        Value::String(text) => text.strip_suffix('%').and_then(parse_percent),
         _ => None,
     };
     if bound.is_none() {
@@ -89,14 +92,14 @@ fn bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<
     bound
 }
 
-fn percent(digits: &str) -> Option<Bound> {
+fn parse_percent(digits: &str) -> Option<Bound> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| plain).map(Bound::Percent)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::pdb;
+    use super::convert_pdb;
     use crate::model::labels::Labels;
     use crate::model::pdb::{Bound, Pdb};
 
@@ -105,7 +108,7 @@ mod tests {
             r#"{{"metadata": {{"namespace": "a", "name": "b", "generation": 2}},
             "spec": {spec}, "status": {status}}}"#
         );
-        pdb(serde_json::from_str(&json).expect("a budget"))
+        convert_pdb(serde_json::from_str(&json).expect("a budget"))
     }
 
     const SEEN: &str = r#"{"observedGeneration": 2, "disruptionsAllowed": 1, "expectedPods": 3,

@@ -52,7 +52,7 @@ pub(super) fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Re
         return Vec::new();
     };
     let terms = &required.node_selector_terms;
-    let terms = convert_terms(terms, WHAT, defects, selector::term);
+    let terms = convert_terms(terms, WHAT, defects, selector::convert_term);
     let terms: Vec<Requirements> = terms.into_iter().flatten().collect();
     if terms.is_empty() && defects.is_empty() {
         defects.push(format!("{WHAT} selects no node at all"));
@@ -66,8 +66,8 @@ pub(super) fn preferred_nodes(preferences: &[PreferredNode]) -> Vec<Preferred<Re
         .iter()
         .filter_map(|preference| {
             Some(Preferred {
-                weight: weight(preference.weight)?,
-                term: selector::term(&preference.preference).ok()??,
+                weight: effective_weight(preference.weight)?,
+                term: selector::convert_term(&preference.preference).ok()??,
             })
         })
         .take(TERMS_MAX)
@@ -75,7 +75,7 @@ pub(super) fn preferred_nodes(preferences: &[PreferredNode]) -> Vec<Preferred<Re
 }
 
 /// Required pod affinity or anti-affinity. `what` names it in defects.
-pub(super) fn pods(
+pub(super) fn pod_terms(
     terms: &[PodAffinityTerm],
     meta: &Meta,
     what: &str,
@@ -93,7 +93,7 @@ pub(super) fn preferred_pods(
         .iter()
         .filter_map(|preference| {
             Some(Preferred {
-                weight: weight(preference.weight)?,
+                weight: effective_weight(preference.weight)?,
                 term: pod_term(&preference.pod_affinity_term, meta).ok()?,
             })
         })
@@ -102,7 +102,7 @@ pub(super) fn preferred_pods(
 }
 
 /// Weight of a preference. `None` if it has no effect.
-fn weight(weight: i64) -> Option<i32> {
+fn effective_weight(weight: i64) -> Option<i32> {
     let weight = i32::try_from(weight.min(100)).ok()?;
     (weight > 0).then_some(weight)
 }
@@ -115,13 +115,16 @@ fn pod_term(term: &PodAffinityTerm, meta: &Meta) -> Result<PodTerm, ConstraintEr
     if count > NAMESPACES_MAX {
         return Err(ConstraintError::TooManyNamespaces(count));
     }
-    let selector = selected(
+    let selector = merged_selector(
         term.label_selector.as_ref(),
         &term.match_label_keys,
         &term.mismatch_label_keys,
         &meta.labels,
     )?;
-    let by_labels = term.namespace_selector.as_ref().map(selector::selector);
+    let by_labels = term
+        .namespace_selector
+        .as_ref()
+        .map(selector::convert_selector);
     let namespace_selector = by_labels.transpose()?;
     let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
     if namespaces.is_empty() && namespace_selector.is_none() {
@@ -137,7 +140,7 @@ fn pod_term(term: &PodAffinityTerm, meta: &Meta) -> Result<PodTerm, ConstraintEr
 
 /// The selector with the label keys merged. A missing selector selects nothing, with or without
 /// keys.
-fn selected(
+fn merged_selector(
     selector: Option<&LabelSelector>,
     matched: &[String],
     mismatched: &[String],
@@ -146,13 +149,13 @@ fn selected(
     let Some(selector) = selector else {
         return Ok(None);
     };
-    let mut read = selector::selector(selector)?;
-    selector::merge(&mut read, matched, mismatched, pod_labels)?;
+    let mut read = selector::convert_selector(selector)?;
+    selector::merge_label_keys(&mut read, matched, mismatched, pod_labels)?;
     Ok(Some(read))
 }
 
 /// Topology spread constraints.
-pub(super) fn spread(
+pub(super) fn spread_constraints(
     spec: &PodSpec,
     pod_labels: &Labels,
     defects: &mut Vec<String>,
@@ -174,12 +177,12 @@ fn spread_constraint(
     let matched = &constraint.match_label_keys;
     let affinity_policy = &constraint.node_affinity_policy;
     Ok(TopologySpread {
-        selector: selected(constraint.label_selector.as_ref(), matched, &[], pod_labels)?,
+        selector: merged_selector(constraint.label_selector.as_ref(), matched, &[], pod_labels)?,
         topology_key: constraint.topology_key.clone(),
-        max_skew: positive("maxSkew", constraint.max_skew)?,
-        min_domains: positive("minDomains", constraint.min_domains.unwrap_or(1))?,
-        honors_affinity: honors("nodeAffinityPolicy", affinity_policy, true)?,
-        honors_taints: honors("nodeTaintsPolicy", &constraint.node_taints_policy, false)?,
+        max_skew: positive_count("maxSkew", constraint.max_skew)?,
+        min_domains: positive_count("minDomains", constraint.min_domains.unwrap_or(1))?,
+        honors_affinity: honors_policy("nodeAffinityPolicy", affinity_policy, true)?,
+        honors_taints: honors_policy("nodeTaintsPolicy", &constraint.node_taints_policy, false)?,
         is_hard: match constraint.when_unsatisfiable.as_str() {
             "" | "DoNotSchedule" => true,
             "ScheduleAnyway" => false,
@@ -189,7 +192,7 @@ fn spread_constraint(
 }
 
 /// Returns the value of a field that counts from 1.
-fn positive(name: &'static str, number: i64) -> Result<u32, ConstraintError> {
+fn positive_count(name: &'static str, number: i64) -> Result<u32, ConstraintError> {
     u32::try_from(number)
         .ok()
         .filter(|number| *number > 0)
@@ -197,7 +200,7 @@ fn positive(name: &'static str, number: i64) -> Result<u32, ConstraintError> {
 }
 
 /// Returns true if a node inclusion policy is `Honor`, or if it is unset and the default is true.
-fn honors(name: &'static str, policy: &str, default: bool) -> Result<bool, ConstraintError> {
+fn honors_policy(name: &'static str, policy: &str, default: bool) -> Result<bool, ConstraintError> {
     match policy {
         "" => Ok(default),
         "Honor" => Ok(true),
@@ -232,30 +235,30 @@ fn convert_terms<T, U, E: fmt::Display>(
 
 /// The group that must be scheduled together: of Volcano, of the coscheduling plugin, or of Kueue.
 /// Only Kueue sets the number of pods in the pod itself.
-pub(super) fn gang(meta: &Meta) -> Option<Gang> {
+pub(super) fn pod_group(meta: &Meta) -> Option<Gang> {
     let annotations = &meta.annotations.0;
     let name = GROUPS.iter().find_map(|key| annotations.get(*key));
     let name = name.or_else(|| meta.labels.get(POD_GROUP));
-    if let Some(name) = name.and_then(|name| gang_name(name)) {
+    if let Some(name) = name.and_then(|name| group_name(name)) {
         return Some(Gang { name, least: None });
     }
     let count = annotations
         .get(GROUP_COUNT)
         .and_then(|count| count.parse().ok());
     Some(Gang {
-        name: gang_name(meta.labels.get(KUEUE_GROUP)?)?,
+        name: group_name(meta.labels.get(KUEUE_GROUP)?)?,
         least: count.filter(|count| *count > 0),
     })
 }
 
 /// Returns the name of a group up to the maximum length. `None` if it is empty.
-fn gang_name(name: &str) -> Option<String> {
+fn group_name(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.chars().take(NAME_CHARS).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::kubernetes_convert::pod::pod;
+    use crate::kubernetes_convert::pod::convert_pod;
     use crate::model::labels::Labels;
     use crate::model::pod::Pod;
 
@@ -265,7 +268,7 @@ mod tests {
             r#"{{"metadata": {{"name": "p", "namespace": "own", "labels":
             {{"app": "web", "hash": "1"}}}}, "spec": {{{spec}}}}}"#
         );
-        pod(serde_json::from_str(&json).expect("a pod"))
+        convert_pod(serde_json::from_str(&json).expect("a pod"))
     }
 
     fn required(kind: &str, terms: &str) -> Pod {
@@ -520,7 +523,7 @@ mod tests {
         ];
         for (meta, expect) in cases {
             let json = format!(r#"{{"metadata": {{{meta}}}}}"#);
-            let gang = pod(serde_json::from_str(&json).expect("a pod")).gang;
+            let gang = convert_pod(serde_json::from_str(&json).expect("a pod")).gang;
             let got = gang.as_ref().map(|own| (own.name.as_str(), own.least));
             assert_eq!(got, expect, "{meta}");
         }
@@ -528,7 +531,7 @@ mod tests {
             r#"{{"metadata": {{"annotations": {{"scheduling.k8s.io/group-name": "{}"}}}}}}"#,
             "x".repeat(10_000)
         );
-        let gang = pod(serde_json::from_str(&long).expect("a pod")).gang;
+        let gang = convert_pod(serde_json::from_str(&long).expect("a pod")).gang;
         assert_eq!(gang.map_or(0, |own| own.name.len()), 253);
     }
 }

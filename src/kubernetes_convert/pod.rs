@@ -27,55 +27,57 @@ const GRACE_SECONDS: i64 = 30;
 const COPIED: [&str; 2] = [ZONE, REGION];
 
 /// Truncates an untrusted string and replaces control characters.
-pub(super) fn clip(text: &str) -> String {
+pub(super) fn clip_text(text: &str) -> String {
     text.chars()
         .map(|it| if it.is_control() { ' ' } else { it })
         .take(DEFECT_CHARS)
         .collect()
 }
 
-pub(super) fn pod(mut pod: json::Pod) -> Pod {
+pub(super) fn convert_pod(mut pod: json::Pod) -> Pod {
     // Labels of a template are removed as well: bound and pending pods must be identical.
     let labels = &mut pod.metadata.labels;
     COPIED.iter().for_each(|key| _ = labels.remove(*key));
-    build(pod.metadata, pod.spec, pod.status)
+    build_pod(pod.metadata, pod.spec, pod.status)
 }
 
 /// Converts a pod template. The pod has the name of its owner.
-pub(super) fn template(owner: &Meta, template: json::PodTemplate) -> Pod {
+pub(super) fn convert_template(owner: &Meta, template: json::PodTemplate) -> Pod {
     let meta = Meta {
         namespace: owner.namespace.clone(),
         name: owner.name.clone(),
         ..template.metadata
     };
-    build(meta, template.spec, PodStatus::default())
+    build_pod(meta, template.spec, PodStatus::default())
 }
 
-fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
+fn build_pod(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let mut defects = Vec::new();
-    let requests = requests::requests(&spec, &status, &mut defects);
+    let requests = requests::pod_requests(&spec, &status, &mut defects);
     let node_affinity = place::node_affinity(&spec, &mut defects);
     let near = &spec.affinity.pod_affinity;
-    let affinity = place::pods(&near.required, &meta, "the pod affinity", &mut defects);
+    let affinity = place::pod_terms(&near.required, &meta, "the pod affinity", &mut defects);
     let apart = &spec.affinity.pod_anti_affinity;
-    let anti_affinity = place::pods(
+    let anti_affinity = place::pod_terms(
         &apart.required,
         &meta,
         "the pod anti-affinity",
         &mut defects,
     );
-    let spread = place::spread(&spec, &meta.labels, &mut defects);
-    let tolerations = tolerations(&spec, &mut defects);
+    let spread = place::spread_constraints(&spec, &meta.labels, &mut defects);
+    let tolerations = convert_tolerations(&spec, &mut defects);
     let host_ports = host_ports(&spec, &mut defects);
     let preferred_affinity = place::preferred_pods(&near.preferred, &meta);
     let preferred_anti_affinity = place::preferred_pods(&apart.preferred, &meta);
     let volume_claims = volume_claims(&meta.name, &spec.volumes);
-    let gang = place::gang(&meta);
+    let gang = place::pod_group(&meta);
     let grace = spec.termination_grace_period_seconds;
     defects.truncate(DEFECTS);
-    defects.iter_mut().for_each(|defect| *defect = clip(defect));
-    let (unschedulable, held_back) = scheduling(&spec, &status);
-    let ready = ready(&status);
+    defects
+        .iter_mut()
+        .for_each(|defect| *defect = clip_text(defect));
+    let (unschedulable, held_back) = scheduling_status(&spec, &status);
+    let ready = ready_status(&status);
     Pod {
         key: ObjectKey {
             namespace: meta.namespace,
@@ -85,16 +87,19 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         version: meta.resource_version.parse().unwrap_or(0),
         created: meta.creation_timestamp,
         started: status.start_time,
-        deleting: deletion_asked(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
+        deleting: deletion_requested_at(
+            meta.deletion_timestamp,
+            meta.deletion_grace_period_seconds,
+        ),
         gone_by: meta.deletion_timestamp,
         deletion_seen: None,
         finalizers: meta.finalizers,
         labels: meta.labels,
         annotations: meta.annotations.0,
-        owner: owner(meta.owner_references),
-        node: name(spec.node_name),
-        nominated_node: name(status.nominated_node_name),
-        phase: phase(&status.phase),
+        owner: controller_owner(meta.owner_references),
+        node: node_name(spec.node_name),
+        nominated_node: node_name(status.nominated_node_name),
+        phase: parse_phase(&status.phase),
         unschedulable,
         ready,
         priority: spec.priority,
@@ -123,7 +128,7 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
 }
 
 /// Reason of a condition, if the condition has this status.
-fn condition<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> Option<&'a str> {
+fn condition_reason<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> Option<&'a str> {
     all.iter()
         .find(|condition| condition.kind == kind)
         .filter(|condition| condition.status == value)
@@ -132,24 +137,24 @@ fn condition<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> Option<
 
 /// Whether the scheduler has reported that the pod is unschedulable, and otherwise why it has not
 /// decided.
-fn scheduling(spec: &PodSpec, status: &PodStatus) -> (bool, Option<HeldBack>) {
+fn scheduling_status(spec: &PodSpec, status: &PodStatus) -> (bool, Option<HeldBack>) {
     let group = &spec.scheduling_group.pod_group_name;
-    match condition(&status.conditions, "PodScheduled", "False") {
+    match condition_reason(&status.conditions, "PodScheduled", "False") {
         Some("Unschedulable") => (true, None),
         Some("SchedulingGated" | "") => (false, None),
-        Some(reason) => (false, Some(HeldBack::Reason(clip(reason)))),
+        Some(reason) => (false, Some(HeldBack::Reason(clip_text(reason)))),
         None if spec.node_name.is_empty() && !group.is_empty() => {
-            (false, Some(HeldBack::Group(clip(group))))
+            (false, Some(HeldBack::Group(clip_text(group))))
         }
         None => (false, None),
     }
 }
 
 /// Status of the `Ready` condition.
-fn ready(status: &PodStatus) -> Option<bool> {
+fn ready_status(status: &PodStatus) -> Option<bool> {
     [("True", true), ("False", false)]
         .into_iter()
-        .find(|(value, _)| condition(&status.conditions, "Ready", value).is_some())
+        .find(|(value, _)| condition_reason(&status.conditions, "Ready", value).is_some())
         .map(|(_, ready)| ready)
 }
 
@@ -185,7 +190,7 @@ fn is_local(volume: &PodVolume) -> bool {
 }
 
 /// The owner that is its controller.
-fn owner(references: Vec<OwnerReference>) -> Option<Owner> {
+fn controller_owner(references: Vec<OwnerReference>) -> Option<Owner> {
     let mut controllers = references.into_iter().filter(|it| it.controller);
     controllers.next().map(|it| Owner {
         kind: it.kind,
@@ -194,7 +199,7 @@ fn owner(references: Vec<OwnerReference>) -> Option<Owner> {
     })
 }
 
-fn phase(phase: &str) -> PodPhase {
+fn parse_phase(phase: &str) -> PodPhase {
     match phase {
         "Running" => PodPhase::Running,
         "Succeeded" => PodPhase::Succeeded,
@@ -203,19 +208,19 @@ fn phase(phase: &str) -> PodPhase {
     }
 }
 
-fn name(name: String) -> Option<NodeName> {
+fn node_name(name: String) -> Option<NodeName> {
     (!name.is_empty()).then_some(NodeName(name))
 }
 
 /// Time of the deletion request. The API sets the deletion time, which is later by the grace
 /// period.
-fn deletion_asked(gone: Option<Timestamp>, grace_seconds: i64) -> Option<Timestamp> {
+fn deletion_requested_at(gone: Option<Timestamp>, grace_seconds: i64) -> Option<Timestamp> {
     let gone = gone?;
     let requested = gone.checked_sub(SignedDuration::from_secs(grace_seconds));
     Some(requested.unwrap_or(gone))
 }
 
-fn tolerations(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Toleration> {
+fn convert_tolerations(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Toleration> {
     let mut tolerations = Vec::with_capacity(spec.tolerations.len());
     for it in &spec.tolerations {
         let operator = match it.operator.as_str() {
@@ -277,11 +282,11 @@ fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, St
 
 #[cfg(test)]
 mod tests {
-    use super::pod;
+    use super::convert_pod;
     use crate::model::pod::{HeldBack, Pod};
 
     fn read(json: &str) -> Pod {
-        pod(serde_json::from_str(json).expect("a pod"))
+        convert_pod(serde_json::from_str(json).expect("a pod"))
     }
 
     #[test]

@@ -9,7 +9,11 @@ use crate::kubernetes_convert::quantity::Quantity;
 use crate::model::quantity::Resources;
 
 /// Computes the requests of a pod. Invalid values are added to `defects`.
-pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<String>) -> Resources {
+pub(super) fn pod_requests(
+    spec: &PodSpec,
+    status: &PodStatus,
+    defects: &mut Vec<String>,
+) -> Resources {
     let infeasible = status.conditions.iter().any(|it| {
         it.kind == "PodResizePending" && it.status == "True" && it.reason == "Infeasible"
     });
@@ -19,14 +23,14 @@ pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<Str
             .container_statuses
             .iter()
             .find(|it| it.name == container.name);
-        sum.add(&effective(container, running, infeasible, defects));
+        sum.add(&container_requests(container, running, infeasible, defects));
     }
     // Sidecars run concurrently with the containers and with every init container declared after
     // them.
     let mut sidecars = Resources::default();
     let mut init_peak = Resources::default();
     for container in &spec.init_containers {
-        let mut requested = asked(&container.resources, defects);
+        let mut requested = requests_or_limits(&container.resources, defects);
         if container.restart_policy == "Always" {
             sum.add(&requested);
             sidecars.add(&requested);
@@ -38,14 +42,14 @@ pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<Str
     }
     sum.raise_to(&init_peak);
     override_by_pod(&mut sum, &spec.resources, defects);
-    sum.add(&read(&spec.overhead, defects));
+    sum.add(&parse_quantities(&spec.overhead, defects));
     sum.pods = 1;
     sum
 }
 
 /// Requests of a container: the maximum of its spec and the resources allocated by the kubelet. An
 /// infeasible resize does not count.
-fn effective(
+fn container_requests(
     container: &Container,
     running: Option<&ContainerStatus>,
     infeasible: bool,
@@ -54,22 +58,22 @@ fn effective(
     let given = running
         .filter(|it| !(it.resources.requests.is_empty() && it.allocated_resources.is_empty()));
     let Some(given) = given else {
-        return asked(&container.resources, defects);
+        return requests_or_limits(&container.resources, defects);
     };
     let mut total = if infeasible {
         Resources::default()
     } else {
-        asked(&container.resources, defects)
+        requests_or_limits(&container.resources, defects)
     };
-    total.raise_to(&read(&given.resources.requests, defects));
-    total.raise_to(&read(&given.allocated_resources, defects));
+    total.raise_to(&parse_quantities(&given.resources.requests, defects));
+    total.raise_to(&parse_quantities(&given.allocated_resources, defects));
     total
 }
 
 /// Requests, with limits as the default. The API server sets this default in pods, and not in the
 /// templates of DaemonSets.
-fn asked(resources: &ContainerResources, defects: &mut Vec<String>) -> Resources {
-    let mut requested = read(&resources.requests, defects);
+fn requests_or_limits(resources: &ContainerResources, defects: &mut Vec<String>) -> Resources {
+    let mut requested = parse_quantities(&resources.requests, defects);
     let missing: BTreeMap<_, _> = resources
         .limits
         .iter()
@@ -77,7 +81,7 @@ fn asked(resources: &ContainerResources, defects: &mut Vec<String>) -> Resources
         .map(|(name, quantity)| (name.clone(), quantity.clone()))
         .collect();
     if !missing.is_empty() {
-        requested.add(&read(&missing, defects));
+        requested.add(&parse_quantities(&missing, defects));
     }
     requested
 }
@@ -103,7 +107,7 @@ fn override_by_pod(
         })
         .cloned()
         .collect();
-    let requested = asked(pod_resources, defects);
+    let requested = requests_or_limits(pod_resources, defects);
     for name in names {
         let amount = requested.get(&name);
         match name.as_str() {
@@ -114,10 +118,13 @@ fn override_by_pod(
     }
 }
 
-fn read(quantities: &BTreeMap<String, Quantity>, defects: &mut Vec<String>) -> Resources {
+fn parse_quantities(
+    quantities: &BTreeMap<String, Quantity>,
+    defects: &mut Vec<String>,
+) -> Resources {
     let mut resources = Resources::default();
     for (name, quantity) in quantities {
-        if let Err(error) = resources.set(name, &quantity.0) {
+        if let Err(error) = resources.set_quantity(name, &quantity.0) {
             defects.push(format!("the amount of {name:?}: {error}"));
         } else if resources.get(name) < 0 {
             defects.push(format!(
@@ -131,13 +138,13 @@ fn read(quantities: &BTreeMap<String, Quantity>, defects: &mut Vec<String>) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::requests;
+    use super::pod_requests;
     use crate::kubernetes_convert::api_types::Pod;
 
     fn check(pod: &str, expect: &str) {
         let pod: Pod = serde_json::from_str(pod).expect("a pod");
         let mut defects = Vec::new();
-        let sum = requests(&pod.spec, &pod.status, &mut defects);
+        let sum = pod_requests(&pod.spec, &pod.status, &mut defects);
         assert_eq!(sum.to_string(), expect, "{defects:?}");
     }
 

@@ -31,7 +31,7 @@ pub(super) enum SelectorError {
 }
 
 impl SelectorError {
-    fn label(key: &str, why: &(impl ToString + ?Sized)) -> Self {
+    fn for_label(key: &str, why: &(impl ToString + ?Sized)) -> Self {
         let (key, why) = (key.to_owned(), why.to_string());
         Self::Label { key, why }
     }
@@ -39,13 +39,13 @@ impl SelectorError {
 
 /// Converts a node selector term. The node name is one of the labels. `None` if it selects no node,
 /// because it is empty or contradictory. Returns an error if it is invalid.
-pub(super) fn term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, SelectorError> {
+pub(super) fn convert_term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, SelectorError> {
     let mut requirements = Requirements::default();
-    for expression in bounded(&term.match_expressions)? {
-        requirements.add(&expression.key, of_node(expression)?);
+    for expression in check_expressions(&term.match_expressions)? {
+        requirements.add(&expression.key, node_requirement(expression)?);
     }
-    for expression in bounded(&term.match_fields)? {
-        requirements.add(NODE_NAME, of_name(expression)?);
+    for expression in check_expressions(&term.match_fields)? {
+        requirements.add(NODE_NAME, name_requirement(expression)?);
     }
     let useful = !requirements.is_empty()
         && requirements
@@ -54,7 +54,7 @@ pub(super) fn term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, Sele
     Ok(useful.then_some(requirements))
 }
 
-fn bounded(expressions: &[Expression]) -> Result<&[Expression], SelectorError> {
+fn check_expressions(expressions: &[Expression]) -> Result<&[Expression], SelectorError> {
     check_count(expressions.len(), "expressions")?;
     let mut all = expressions.iter();
     match all.find(|expression| expression.values.len() > VALUES_MAX) {
@@ -75,19 +75,19 @@ fn check_count(count: usize, items: &'static str) -> Result<(), SelectorError> {
 }
 
 /// Converts an expression about a node label.
-fn of_node(expression: &Expression) -> Result<Requirement, SelectorError> {
+fn node_requirement(expression: &Expression) -> Result<Requirement, SelectorError> {
     let is_minimum = match expression.operator.as_str() {
         "Gt" => true,
         "Lt" => false,
-        _ => return of_label(expression),
+        _ => return label_requirement(expression),
     };
     let [number] = expression.values.as_slice() else {
         let why = "exactly one value is wanted";
-        return Err(SelectorError::label(&expression.key, why));
+        return Err(SelectorError::for_label(&expression.key, why));
     };
     let number = number
         .parse::<i64>()
-        .map_err(|_| SelectorError::label(&expression.key, "one integer is wanted"))?;
+        .map_err(|_| SelectorError::for_label(&expression.key, "one integer is wanted"))?;
     // Unlike pools, pods may compare with negative numbers.
     let bound = match is_minimum {
         true => number.checked_add(1),
@@ -101,12 +101,15 @@ fn of_node(expression: &Expression) -> Result<Requirement, SelectorError> {
 }
 
 /// Converts an expression about a label of any object.
-fn of_label(expression: &Expression) -> Result<Requirement, SelectorError> {
+fn label_requirement(expression: &Expression) -> Result<Requirement, SelectorError> {
     let Expression { key, values, .. } = expression;
     let operator = match expression.operator.as_str() {
         "In" => Operator::In,
         "NotIn" if values.is_empty() => {
-            return Err(SelectorError::label(key, "NotIn wants at least one value"));
+            return Err(SelectorError::for_label(
+                key,
+                "NotIn wants at least one value",
+            ));
         }
         "NotIn" => Operator::NotIn,
         "Exists" => Operator::Exists,
@@ -118,12 +121,12 @@ fn of_label(expression: &Expression) -> Result<Requirement, SelectorError> {
             });
         }
     };
-    Requirement::from_operator(operator, values).map_err(|why| SelectorError::label(key, &why))
+    Requirement::from_operator(operator, values).map_err(|why| SelectorError::for_label(key, &why))
 }
 
 /// Converts an expression about the node name, the only supported field. Source: Kubernetes,
 /// `NodeSelectorTerm.matchFields`.
-fn of_name(expression: &Expression) -> Result<Requirement, SelectorError> {
+fn name_requirement(expression: &Expression) -> Result<Requirement, SelectorError> {
     let Expression { key, values, .. } = expression;
     if key != "metadata.name" {
         return Err(SelectorError::Field { key: key.clone() });
@@ -140,11 +143,11 @@ fn of_name(expression: &Expression) -> Result<Requirement, SelectorError> {
 }
 
 /// Converts a label selector exactly. Returns an error if it is invalid.
-pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, SelectorError> {
+pub(super) fn convert_selector(selector: &LabelSelector) -> Result<Selector, SelectorError> {
     check_count(selector.match_labels.len(), "labels")?;
-    let mut selected = Selector::of_labels(&selector.match_labels);
-    for expression in bounded(&selector.match_expressions)? {
-        selected.and(&expression.key, of_label(expression)?);
+    let mut selected = Selector::from_labels(&selector.match_labels);
+    for expression in check_expressions(&selector.match_expressions)? {
+        selected.add_expression(&expression.key, label_requirement(expression)?);
     }
     Ok(selected)
 }
@@ -152,7 +155,7 @@ pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, SelectorErr
 /// Restricts a selector to pods with the pod's own values of some labels (`matchLabelKeys`), and
 /// with different values of other labels (`mismatchLabelKeys`). Labels that the pod does not have
 /// are ignored.
-pub(super) fn merge(
+pub(super) fn merge_label_keys(
     selector: &mut Selector,
     matched: &[String],
     mismatched: &[String],
@@ -161,11 +164,11 @@ pub(super) fn merge(
     check_count(matched.len() + mismatched.len(), "label keys")?;
     let matched = matched.iter();
     for (key, value) in matched.filter_map(|key| pod_labels.get_key_value(key)) {
-        selector.and(key, Requirement::is_in([value.as_str()]));
+        selector.add_expression(key, Requirement::is_in([value.as_str()]));
     }
     let mismatched = mismatched.iter();
     for (key, value) in mismatched.filter_map(|key| pod_labels.get_key_value(key)) {
-        selector.and(key, Requirement::not_in([value.as_str()]));
+        selector.add_expression(key, Requirement::not_in([value.as_str()]));
     }
     Ok(())
 }
@@ -173,22 +176,22 @@ pub(super) fn merge(
 /// Converts the selector of a disruption budget, and reports invalid parts. An invalid selector is
 /// reduced to its labels, or to all pods if there are too many. It then selects more pods, so every
 /// protected pod remains protected.
-pub(super) fn protecting(from: &LabelSelector) -> (Selector, Option<SelectorError>) {
-    match selector(from) {
+pub(super) fn protecting_selector(from: &LabelSelector) -> (Selector, Option<SelectorError>) {
+    match convert_selector(from) {
         Ok(selector) => (selector, None),
         Err(why) => {
             let labels = LabelSelector {
                 match_labels: from.match_labels.clone(),
                 ..LabelSelector::default()
             };
-            (selector(&labels).unwrap_or_default(), Some(why))
+            (convert_selector(&labels).unwrap_or_default(), Some(why))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{merge, selector, term};
+    use super::{convert_selector, convert_term, merge_label_keys};
     use crate::model::labels::Labels;
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
@@ -238,7 +241,7 @@ mod tests {
         for (expressions, expect) in cases {
             let all: Vec<String> = expressions.iter().map(|text| json(text)).collect();
             let all = format!(r#"{{"matchExpressions": [{}]}}"#, all.join(","));
-            let got = match term(&serde_json::from_str(&all).expect("a term")) {
+            let got = match convert_term(&serde_json::from_str(&all).expect("a term")) {
                 Ok(Some(requirements)) => requirements.to_string(),
                 Ok(None) => none.to_owned(),
                 Err(_) => cannot.to_owned(),
@@ -270,7 +273,7 @@ mod tests {
         ];
         for (field, expect) in cases {
             let json = format!(r#"{{"matchFields": [{{{field}}}]}}"#);
-            let read = term(&serde_json::from_str(&json).expect("a term"));
+            let read = convert_term(&serde_json::from_str(&json).expect("a term"));
             let got = read
                 .ok()
                 .flatten()
@@ -289,7 +292,7 @@ mod tests {
         let short = r#"{"key": "k", "operator": "Exists"}"#;
         let read = |expressions: String| {
             let json = format!(r#"{{"matchExpressions": [{expressions}]}}"#);
-            term(&serde_json::from_str(&json).expect("a term"))
+            convert_term(&serde_json::from_str(&json).expect("a term"))
         };
         assert!(read(long).is_err());
         assert!(read(vec![short; 101].join(",")).is_err());
@@ -338,8 +341,8 @@ mod tests {
         ];
         for (json, matched, mismatched, expect) in cases {
             let json = serde_json::from_str(json).expect("a selector");
-            let mut read = selector(&json).expect("it can be read");
-            merge(&mut read, &keys(matched), &keys(mismatched), &own).expect("few keys");
+            let mut read = convert_selector(&json).expect("it can be read");
+            merge_label_keys(&mut read, &keys(matched), &keys(mismatched), &own).expect("few keys");
             let got: String = pods
                 .iter()
                 .map(|pod| if read.matches(pod) { 'y' } else { 'n' })
@@ -347,6 +350,6 @@ mod tests {
             assert_eq!(got, expect, "{json:?} {matched} {mismatched}");
         }
         let gt = r#"{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}"#;
-        assert!(selector(&serde_json::from_str(gt).expect("a selector")).is_err());
+        assert!(convert_selector(&serde_json::from_str(gt).expect("a selector")).is_err());
     }
 }

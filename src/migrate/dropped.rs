@@ -34,7 +34,7 @@ pub(crate) struct DroppedFields {
 }
 
 impl DroppedFields {
-    pub(crate) fn of(of: impl Into<String>) -> Self {
+    pub(crate) fn for_object(of: impl Into<String>) -> Self {
         Self {
             of: of.into(),
             all: Vec::new(),
@@ -51,7 +51,7 @@ impl DroppedFields {
     }
 
     /// Adds a required field that is missing.
-    pub(crate) fn miss(&mut self, path: impl Into<String>, why: impl Into<String>) {
+    pub(crate) fn add_missing(&mut self, path: impl Into<String>, why: impl Into<String>) {
         self.add(path, why);
         if let Some(last) = self.all.last_mut() {
             last.missing = true;
@@ -60,7 +60,7 @@ impl DroppedFields {
 }
 
 /// Appends a step to a path.
-pub(crate) fn joined(path: &str, step: &str) -> String {
+pub(crate) fn join_path(path: &str, step: &str) -> String {
     match (path, step) {
         ("", _) => step.to_owned(),
         (_, "") => path.to_owned(),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::migrate::dropped::{DroppedFields, joined};
+use crate::migrate::dropped::{DroppedFields, join_path};
 use crate::migrate::hcl::{HclBody, HclItem};
 
 /// A Karpenter field with the corresponding argument or block.
@@ -60,7 +60,7 @@ pub(crate) const fn row(field: &'static str, name: &'static str, shape: FieldKin
 }
 
 /// Removes the fields of a table from an object and returns their arguments and blocks.
-pub(crate) fn import(
+pub(crate) fn import_fields(
     rows: &[FieldMapping],
     object: &mut Map<String, Value>,
     path: &str,
@@ -72,8 +72,10 @@ pub(crate) fn import(
             continue;
         }
         let is_optional = matches!(row.shape, FieldKind::Filled);
-        if let Some(value) = take(object, row.field).filter(|value| !is_optional || *value != "") {
-            let field_path = joined(path, row.field);
+        if let Some(value) =
+            take_field(object, row.field).filter(|value| !is_optional || *value != "")
+        {
+            let field_path = join_path(path, row.field);
             match row.name.split_once('.') {
                 Some((block, name)) => {
                     let mut nested = HclBody::default();
@@ -98,7 +100,7 @@ fn import_one(
     match (&row.shape, value) {
         (FieldKind::Block(rows), Value::Object(mut object)) => {
             let mut inner = HclBody::default();
-            import(rows, &mut object, path, &mut inner, losses);
+            import_fields(rows, &mut object, path, &mut inner, losses);
             body.block_unless_empty(name, inner);
         }
         (FieldKind::Blocks(label, rows), Value::Array(items)) => {
@@ -110,11 +112,11 @@ fn import_one(
                 };
                 let label = label.map(|field| take_text(&mut object, field).unwrap_or_default());
                 let mut inner = HclBody::default();
-                import(rows, &mut object, &item_path, &mut inner, losses);
-                body.block(name, label.as_deref(), inner);
+                import_fields(rows, &mut object, &item_path, &mut inner, losses);
+                body.add_block(name, label.as_deref(), inner);
             }
         }
-        (shape, value) => match ours(shape, &value) {
+        (shape, value) => match our_value(shape, &value) {
             Ok(value) => body.set(name, value),
             Err(error) => losses.add(path, error.to_string()),
         },
@@ -130,7 +132,7 @@ fn report_unknown(
     losses: &mut DroppedFields,
 ) {
     for (key, value) in object {
-        let step = joined(within, key);
+        let step = join_path(within, key);
         match value {
             Value::Null => {}
             Value::Object(inner)
@@ -143,16 +145,16 @@ fn report_unknown(
             _ if rows
                 .iter()
                 .any(|row| matches!(row.shape, FieldKind::ByHand) && row.field == step) => {}
-            _ => losses.add(joined(path, &step), "unknown field"),
+            _ => losses.add(join_path(path, &step), "unknown field"),
         }
     }
 }
 
 /// Removes a field by its path. A null value counts as absent.
-pub(crate) fn take(object: &mut Map<String, Value>, field: &str) -> Option<Value> {
+pub(crate) fn take_field(object: &mut Map<String, Value>, field: &str) -> Option<Value> {
     match field.split_once('.') {
         Some((first, rest)) => match object.get_mut(first)? {
-            Value::Object(inner) => take(inner, rest),
+            Value::Object(inner) => take_field(inner, rest),
             _ => None,
         },
         None => object.shift_remove(field).filter(|value| !value.is_null()),
@@ -160,7 +162,7 @@ pub(crate) fn take(object: &mut Map<String, Value>, field: &str) -> Option<Value
 }
 
 /// Inserts a value at a path.
-pub(crate) fn put(object: &mut Map<String, Value>, field: &str, value: Value) {
+pub(crate) fn put_field(object: &mut Map<String, Value>, field: &str, value: Value) {
     let Some((first, rest)) = field.split_once('.') else {
         object.insert(field.to_owned(), value);
         return;
@@ -169,12 +171,12 @@ pub(crate) fn put(object: &mut Map<String, Value>, field: &str, value: Value) {
         .entry(first)
         .or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(inner) = inner {
-        put(inner, rest, value);
+        put_field(inner, rest, value);
     }
 }
 
 /// Returns a string, or a scalar as a string.
-pub(crate) fn text(value: &Value) -> Option<String> {
+pub(crate) fn scalar_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -185,23 +187,23 @@ pub(crate) fn text(value: &Value) -> Option<String> {
 
 /// Returns a scalar as a string; empty if it is missing or not a scalar.
 pub(crate) fn text_or_empty(value: Option<&Value>) -> String {
-    value.and_then(text).unwrap_or_default()
+    value.and_then(scalar_text).unwrap_or_default()
 }
 
 /// Returns the scalars of a list as strings; empty if the value is not a list.
-pub(crate) fn texts(value: Option<&Value>) -> Vec<String> {
+pub(crate) fn list_texts(value: Option<&Value>) -> Vec<String> {
     let items = value.and_then(Value::as_array).into_iter().flatten();
-    items.filter_map(text).collect()
+    items.filter_map(scalar_text).collect()
 }
 
 /// Removes a field by its path and returns it as a string.
 pub(crate) fn take_text(object: &mut Map<String, Value>, field: &str) -> Option<String> {
-    take(object, field).as_ref().and_then(text)
+    take_field(object, field).as_ref().and_then(scalar_text)
 }
 
 /// Removes a field by its path and returns it; empty if it is not an object.
 pub(crate) fn take_object(object: &mut Map<String, Value>, field: &str) -> Map<String, Value> {
-    match take(object, field) {
+    match take_field(object, field) {
         Some(Value::Object(fields)) => fields,
         _ => Map::new(),
     }
@@ -209,7 +211,7 @@ pub(crate) fn take_object(object: &mut Map<String, Value>, field: &str) -> Map<S
 
 /// Removes a field by its path and returns it; empty if it is not a list.
 pub(crate) fn take_list(object: &mut Map<String, Value>, field: &str) -> Vec<Value> {
-    match take(object, field) {
+    match take_field(object, field) {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     }
@@ -236,19 +238,19 @@ enum ValueError {
 }
 
 /// Returns a scalar as a string, or the error that the value is not `expected`.
-fn scalar(value: &Value, expected: &'static str) -> Result<String, ValueError> {
-    text(value).ok_or(ValueError::Not(expected))
+fn expect_scalar(value: &Value, expected: &'static str) -> Result<String, ValueError> {
+    scalar_text(value).ok_or(ValueError::Not(expected))
 }
 
 /// Returns an integer.
-fn integer(value: &Value) -> Result<i64, ValueError> {
+fn expect_integer(value: &Value) -> Result<i64, ValueError> {
     const EXPECTED: &str = "an integer; expressions are not supported";
     value.as_i64().ok_or(ValueError::Not(EXPECTED))
 }
 
 /// Converts a Karpenter keyword to ours.
 fn our_keyword(words: Words, value: &Value) -> Result<Value, ValueError> {
-    let text = scalar(value, "a string")?;
+    let text = expect_scalar(value, "a string")?;
     match words.iter().find(|(theirs, _)| *theirs == text) {
         Some((_, ours)) => Ok(Value::from(*ours)),
         None => Err(ValueError::UnknownToOutrigger(text)),
@@ -258,15 +260,17 @@ fn our_keyword(words: Words, value: &Value) -> Result<Value, ValueError> {
 type Words = &'static [(&'static str, &'static str)];
 
 /// Converts a Karpenter value to a value of an argument.
-fn ours(shape: &FieldKind, value: &Value) -> Result<Value, ValueError> {
+fn our_value(shape: &FieldKind, value: &Value) -> Result<Value, ValueError> {
     Ok(match shape {
-        FieldKind::Text | FieldKind::Filled | FieldKind::Size => scalar(value, "a string")?.into(),
-        FieldKind::Allowance => plain(scalar(value, "a number")?),
+        FieldKind::Text | FieldKind::Filled | FieldKind::Size => {
+            expect_scalar(value, "a string")?.into()
+        }
+        FieldKind::Allowance => number_or_text(expect_scalar(value, "a number")?),
         FieldKind::Flag => value.as_bool().ok_or(ValueError::Not("a bool"))?.into(),
-        FieldKind::Whole => integer(value)?.into(),
+        FieldKind::Whole => expect_integer(value)?.into(),
         FieldKind::Number => {
-            let parsed = scalar(value, "a number")?.parse();
-            number(parsed.map_err(|_| ValueError::Not("a number"))?)
+            let parsed = expect_scalar(value, "a number")?.parse();
+            integer_or_float(parsed.map_err(|_| ValueError::Not("a number"))?)
         }
         FieldKind::Words(words) => our_keyword(words, value)?,
         FieldKind::SomeOf(words) => {
@@ -274,22 +278,22 @@ fn ours(shape: &FieldKind, value: &Value) -> Result<Value, ValueError> {
             let items = items.iter().map(|item| our_keyword(words, item));
             Value::Array(items.collect::<Result<_, _>>()?)
         }
-        FieldKind::Duration => match scalar(value, "a duration")?.as_str() {
+        FieldKind::Duration => match expect_scalar(value, "a duration")?.as_str() {
             "Never" => Value::from("never"),
             text => Value::from(text),
         },
-        FieldKind::Seconds => Value::from(format!("{}s", integer(value)?)),
+        FieldKind::Seconds => Value::from(format!("{}s", expect_integer(value)?)),
         FieldKind::Texts => {
             let items = value.as_array().ok_or(ValueError::Not("a list"))?;
-            let items: Option<Vec<String>> = items.iter().map(text).collect();
+            let items: Option<Vec<String>> = items.iter().map(scalar_text).collect();
             items.ok_or(ValueError::Not("a list of strings"))?.into()
         }
         FieldKind::Map | FieldKind::Quantities => {
             let items = value.as_object().ok_or(ValueError::Not("a map"))?;
             let items = items.iter().map(|(key, item)| {
                 let item = match shape {
-                    FieldKind::Quantities => plain(text(item)?),
-                    _ => Value::from(text(item)?),
+                    FieldKind::Quantities => number_or_text(scalar_text(item)?),
+                    _ => Value::from(scalar_text(item)?),
                 };
                 Some((key.clone(), item))
             });
@@ -302,21 +306,21 @@ fn ours(shape: &FieldKind, value: &Value) -> Result<Value, ValueError> {
 }
 
 /// Converts a string to an integer if it is one.
-fn plain(text: String) -> Value {
+fn number_or_text(text: String) -> Value {
     let number = text.parse::<i64>().ok();
     let number = number.filter(|number| number.to_string() == text);
     number.map_or(Value::from(text), Value::from)
 }
 
 /// Converts a float to an integer if it has no fraction.
-fn number(value: f64) -> Value {
+fn integer_or_float(value: f64) -> Value {
     let text = value.to_string();
     text.parse::<i64>()
         .map_or_else(|_| Value::from(value), Value::from)
 }
 
 /// Removes the arguments and blocks of a table from a body and returns the Karpenter object.
-pub(crate) fn export(
+pub(crate) fn export_fields(
     rows: &[FieldMapping],
     body: &mut HclBody,
     path: &str,
@@ -326,7 +330,7 @@ pub(crate) fn export(
     for row in rows {
         match row.name.split_once('.') {
             Some((block, name)) => {
-                if let Some(inner) = body.inner(block) {
+                if let Some(inner) = body.block_body(block) {
                     export_one(row, name, inner, path, object, losses);
                 }
             }
@@ -343,15 +347,15 @@ fn export_one(
     object: &mut Map<String, Value>,
     losses: &mut DroppedFields,
 ) {
-    let path = joined(path, row.name);
+    let path = join_path(path, row.name);
     match &row.shape {
         FieldKind::ByHand => {}
         FieldKind::Block(rows) => {
             if let Some(mut block) = body.take_blocks(name).pop() {
                 let mut inner = Map::new();
-                export(rows, &mut block.body, &path, &mut inner, losses);
+                export_fields(rows, &mut block.body, &path, &mut inner, losses);
                 report_rest(&block.body, &path, losses);
-                put(object, row.field, Value::Object(inner));
+                put_field(object, row.field, Value::Object(inner));
             }
         }
         FieldKind::Blocks(label, rows) => {
@@ -359,21 +363,21 @@ fn export_one(
             for (index, mut block) in body.take_blocks(name).into_iter().enumerate() {
                 let mut inner = Map::new();
                 if let (Some(field), Some(label)) = (label, block.label) {
-                    put(&mut inner, field, Value::from(label));
+                    put_field(&mut inner, field, Value::from(label));
                 }
                 let item_path = format!("{path}[{index}]");
-                export(rows, &mut block.body, &item_path, &mut inner, losses);
+                export_fields(rows, &mut block.body, &item_path, &mut inner, losses);
                 report_rest(&block.body, &item_path, losses);
                 items.push(Value::Object(inner));
             }
             if !items.is_empty() {
-                put(object, row.field, Value::Array(items));
+                put_field(object, row.field, Value::Array(items));
             }
         }
         shape => {
             if let Some(value) = body.take_value(name) {
-                match theirs(shape, value) {
-                    Ok(value) => put(object, row.field, value),
+                match their_value(shape, value) {
+                    Ok(value) => put_field(object, row.field, value),
                     Err(error) => losses.add(path, error.to_string()),
                 }
             }
@@ -385,19 +389,21 @@ fn export_one(
 pub(crate) fn report_rest(body: &HclBody, path: &str, losses: &mut DroppedFields) {
     for item in &body.items {
         match item {
-            HclItem::Argument(name, _) => losses.add(joined(path, name), why_not(name)),
+            HclItem::Argument(name, _) => losses.add(join_path(path, name), export_fault(name)),
             HclItem::Block(block) if block.body.is_empty() => {}
             HclItem::Block(block) if block.label.is_none() && block.kind == "disruption" => {
-                report_rest(&block.body, &joined(path, block.kind), losses);
+                report_rest(&block.body, &join_path(path, block.kind), losses);
             }
-            HclItem::Block(block) => losses.add(joined(path, block.kind), why_not(block.kind)),
+            HclItem::Block(block) => {
+                losses.add(join_path(path, block.kind), export_fault(block.kind))
+            }
             HclItem::Comment(_) => {}
         }
     }
 }
 
 /// Returns why an argument cannot be exported.
-fn why_not(name: &str) -> &'static str {
+fn export_fault(name: &str) -> &'static str {
     match name {
         "launch_timeout" | "registration_timeout" => "fixed in Karpenter",
         "reserved_enis" => "global setting RESERVED_ENIS in Karpenter",
@@ -411,15 +417,15 @@ fn why_not(name: &str) -> &'static str {
 }
 
 /// Converts a value of an argument to a Karpenter value.
-fn theirs(shape: &FieldKind, value: Value) -> Result<Value, ValueError> {
+fn their_value(shape: &FieldKind, value: Value) -> Result<Value, ValueError> {
     Ok(match shape {
         // Karpenter does not accept exponents.
         FieldKind::Number => {
             let number = value.as_f64().ok_or(ValueError::Not("a number"))?;
             Value::from(number.to_string())
         }
-        FieldKind::Size => size(&value)?,
-        FieldKind::Allowance => text(&value).map_or(value, Value::from),
+        FieldKind::Size => volume_size(&value)?,
+        FieldKind::Allowance => scalar_text(&value).map_or(value, Value::from),
         FieldKind::Words(words) => their_keyword(words, &value)?,
         FieldKind::SomeOf(words) => {
             let items = value.as_array().into_iter().flatten();
@@ -457,9 +463,9 @@ fn whole_seconds(value: &Value) -> Result<&str, ValueError> {
 }
 
 /// Converts a size to a unit that Karpenter accepts. EC2 always rounds up to GiB.
-fn size(value: &Value) -> Result<Value, ValueError> {
+fn volume_size(value: &Value) -> Result<Value, ValueError> {
     const GIB: i64 = 1 << 30;
-    let text = text(value).unwrap_or_default();
+    let text = scalar_text(value).unwrap_or_default();
     let Ok(bytes) = text.parse::<i64>() else {
         return Ok(Value::from(text));
     };

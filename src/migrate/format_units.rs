@@ -11,7 +11,7 @@ const GIB: i64 = 1 << 30;
 const GIGA: i64 = 1_000_000_000;
 
 /// Formats a whole number, with a binary unit if it fits.
-fn whole(amount: i64) -> Value {
+fn format_whole(amount: i64) -> Value {
     const UNITS: [(&str, i64); 3] = [("Gi", GIB), ("Mi", 1 << 20), ("Ki", 1 << 10)];
     match UNITS
         .iter()
@@ -23,38 +23,38 @@ fn whole(amount: i64) -> Value {
 }
 
 /// Formats a quantity of a resource. The unit of `cpu` is thousandths.
-pub(crate) fn quantity(name: &str, amount: i64) -> Value {
+pub(crate) fn format_quantity(name: &str, amount: i64) -> Value {
     match name {
         "cpu" if amount % 1000 != 0 => Value::from(format!("{amount}m")),
         "cpu" => Value::from(amount / 1000),
-        _ => whole(amount),
+        _ => format_whole(amount),
     }
 }
 
 /// Formats a map of quantities.
-pub(crate) fn quantities<'a>(all: impl IntoIterator<Item = (&'a str, i64)>) -> Value {
+pub(crate) fn format_quantities<'a>(all: impl IntoIterator<Item = (&'a str, i64)>) -> Value {
     let amounts = all.into_iter();
     Value::Object(
         amounts
-            .map(|(name, amount)| (name.to_owned(), quantity(name, amount)))
+            .map(|(name, amount)| (name.to_owned(), format_quantity(name, amount)))
             .collect(),
     )
 }
 
 /// Formats the requests of a pod.
-pub(crate) fn requests(all: &Resources) -> Value {
-    quantities(all.iter().filter(|(name, _)| *name != "pods"))
+pub(crate) fn format_requests(all: &Resources) -> Value {
+    format_quantities(all.iter().filter(|(name, _)| *name != "pods"))
 }
 
 /// Formats a duration, or `never`.
-pub(crate) fn duration(length: Option<SignedDuration>) -> String {
+pub(crate) fn format_duration(length: Option<SignedDuration>) -> String {
     length.map_or("never".to_owned(), |length| {
         duration_text(i64::try_from(length.as_millis()).unwrap_or(i64::MAX))
     })
 }
 
 /// Formats the size of a volume for Karpenter. `None` if Karpenter cannot express it.
-pub(crate) fn disk(bytes: i64) -> Option<String> {
+pub(crate) fn format_volume_size(bytes: i64) -> Option<String> {
     // The maximum that Karpenter accepts in each unit. Source: spec/aws.md §1.1.
     const MOST: [(&str, i64, i64); 2] = [("Gi", GIB, 59_000), ("G", GIGA, 64_000)];
     let (name, unit, _) = MOST
@@ -64,19 +64,19 @@ pub(crate) fn disk(bytes: i64) -> Option<String> {
 }
 
 /// Formats a price adjustment.
-pub(crate) fn adjustment(adjustment: PriceAdjustment) -> Value {
+pub(crate) fn format_adjustment(adjustment: PriceAdjustment) -> Value {
     match adjustment {
         PriceAdjustment::Absolute(price) => Value::from(price.usd_per_h()),
-        PriceAdjustment::Difference(millionths) => Value::from(signed(millionths, 6)),
+        PriceAdjustment::Difference(millionths) => Value::from(format_signed(millionths, 6)),
         PriceAdjustment::Share(ppm) => {
             let difference = i64::from(ppm) - 1_000_000;
-            Value::from(format!("{}%", signed(difference, 4)))
+            Value::from(format!("{}%", format_signed(difference, 4)))
         }
     }
 }
 
 /// Formats a signed number with this number of decimals.
-fn signed(number: i64, decimals: usize) -> String {
+fn format_signed(number: i64, decimals: usize) -> String {
     let sign = if number < 0 { '-' } else { '+' };
     let digits = format!("{:0>width$}", number.unsigned_abs(), width = decimals + 1);
     let (whole, fraction) = digits.split_at(digits.len() - decimals);
@@ -91,22 +91,22 @@ fn signed(number: i64, decimals: usize) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{adjustment, disk, quantity};
+    use super::{format_adjustment, format_quantity, format_volume_size};
     use crate::model::overlay::PriceAdjustment;
     use crate::model::quantity::{parse_milli, parse_whole};
 
     #[test]
     fn quantities_are_read_as_they_were() {
         for amount in [0, 1, 999, 1000, 1024, 1_048_577, 3 << 20, 5 << 30, 7 << 40] {
-            let text = |name| match quantity(name, amount) {
+            let text = |name| match format_quantity(name, amount) {
                 serde_json::Value::String(text) => text,
                 other => other.to_string(),
             };
             assert_eq!(parse_milli(&text("cpu")), Ok(amount), "{amount}");
             assert_eq!(parse_whole(&text("memory")), Ok(amount), "{amount}");
         }
-        assert_eq!(quantity("memory", 8 << 30), json!("8Gi"));
-        assert_eq!(quantity("cpu", 2500), json!("2500m"));
+        assert_eq!(format_quantity("memory", 8 << 30), json!("8Gi"));
+        assert_eq!(format_quantity("cpu", 2500), json!("2500m"));
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             "-99.9999%",
         ] {
             let own = PriceAdjustment::parse(text).expect("an adjustment");
-            assert_eq!(adjustment(own), json!(text));
+            assert_eq!(format_adjustment(own), json!(text));
         }
     }
 
@@ -133,7 +133,7 @@ mod tests {
             (1_000_000_000, Some("1G")),
             (1_500_000_000, None),
         ] {
-            assert_eq!(disk(bytes).as_deref(), expect, "{bytes}");
+            assert_eq!(format_volume_size(bytes).as_deref(), expect, "{bytes}");
         }
     }
 }

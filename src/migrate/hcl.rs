@@ -5,7 +5,9 @@ pub(crate) mod literal;
 
 use serde_json::Value;
 
-use crate::migrate::hcl::literal::{entries, key, list_or_map, quoted, spelled};
+use crate::migrate::hcl::literal::{
+    list_or_map, map_entries, map_key, quoted_string, string_literal,
+};
 
 /// The value of an argument.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,17 +67,17 @@ impl HclBody {
         }
     }
 
-    pub(crate) fn refer(&mut self, name: &'static str, kind: &'static str, to: &str) {
+    pub(crate) fn set_reference(&mut self, name: &'static str, kind: &'static str, to: &str) {
         let term = HclValue::Reference(kind, to.to_owned());
         self.items.push(HclItem::Argument(name, term));
     }
 
-    pub(crate) fn comment(&mut self, text: impl Into<String>) {
+    pub(crate) fn add_comment(&mut self, text: impl Into<String>) {
         self.items.push(HclItem::Comment(text.into()));
     }
 
     /// Adds a block.
-    pub(crate) fn block(&mut self, kind: &'static str, label: Option<&str>, body: HclBody) {
+    pub(crate) fn add_block(&mut self, kind: &'static str, label: Option<&str>, body: HclBody) {
         let label = label.map(str::to_owned);
         self.items
             .push(HclItem::Block(HclBlock { kind, label, body }));
@@ -84,12 +86,12 @@ impl HclBody {
     /// Adds a block unless it is empty.
     pub(crate) fn block_unless_empty(&mut self, kind: &'static str, body: HclBody) {
         if !body.is_empty() {
-            self.block(kind, None, body);
+            self.add_block(kind, None, body);
         }
     }
 
     /// Returns the body of the first block of this type.
-    pub(crate) fn inner(&mut self, kind: &str) -> Option<&mut HclBody> {
+    pub(crate) fn block_body(&mut self, kind: &str) -> Option<&mut HclBody> {
         self.items.iter_mut().find_map(|item| match item {
             HclItem::Block(block) if block.kind == kind => Some(&mut block.body),
             _ => None,
@@ -98,7 +100,7 @@ impl HclBody {
 
     /// Returns the body of the only block of this type, and creates the block if needed.
     pub(crate) fn add_within(&mut self, kind: &'static str, more: HclBody) {
-        match self.inner(kind) {
+        match self.block_body(kind) {
             Some(inner) => inner.items.extend(more.items),
             None => self.block_unless_empty(kind, more),
         }
@@ -113,7 +115,7 @@ impl HclBody {
     }
 
     /// Removes and returns an argument.
-    pub(crate) fn take(&mut self, name: &str) -> Option<HclValue> {
+    pub(crate) fn take_argument(&mut self, name: &str) -> Option<HclValue> {
         let place = self.items.iter().position(|item| match item {
             HclItem::Argument(argument, _) => *argument == name,
             _ => false,
@@ -126,7 +128,7 @@ impl HclBody {
 
     /// Removes and returns an argument with a literal value.
     pub(crate) fn take_value(&mut self, name: &str) -> Option<Value> {
-        match self.take(name)? {
+        match self.take_argument(name)? {
             HclValue::Value(value) => Some(value),
             HclValue::Reference(..) => None,
         }
@@ -165,14 +167,14 @@ const COLUMNS: usize = 100;
 
 impl PrintedHcl {
     /// Prints a body.
-    pub(crate) fn of(body: &HclBody) -> Self {
+    pub(crate) fn print_body(body: &HclBody) -> Self {
         let mut printed = Self::default();
-        printed.body(body, &mut Vec::new());
+        printed.put_body(body, &mut Vec::new());
         printed
     }
 
     /// Returns the position of the innermost item on a line.
-    pub(crate) fn at(&self, line: usize) -> Option<&[usize]> {
+    pub(crate) fn path_at_line(&self, line: usize) -> Option<&[usize]> {
         let found = self
             .places
             .iter()
@@ -182,7 +184,7 @@ impl PrintedHcl {
             .map(|(.., path)| path.as_slice())
     }
 
-    fn put(&mut self, depth: usize, text: &str) {
+    fn put_lines(&mut self, depth: usize, text: &str) {
         for line in text.split('\n') {
             if !line.is_empty() {
                 self.text.push_str(&"  ".repeat(depth));
@@ -193,31 +195,31 @@ impl PrintedHcl {
         }
     }
 
-    fn body(&mut self, body: &HclBody, path: &mut Vec<usize>) {
+    fn put_body(&mut self, body: &HclBody, path: &mut Vec<usize>) {
         let depth = path.len();
         for (index, item) in body.items.iter().enumerate() {
             path.push(index);
             if depth == 0 && index > 0 {
-                self.put(0, "");
+                self.put_lines(0, "");
             }
             let first = self.line + 1;
             match item {
-                HclItem::Argument(name, term) => self.argument(depth, name, term),
+                HclItem::Argument(name, term) => self.put_argument(depth, name, term),
                 HclItem::Comment(text) => {
                     for line in text.lines() {
-                        self.put(depth, format!("# {line}").trim_end());
+                        self.put_lines(depth, format!("# {line}").trim_end());
                     }
                 }
-                HclItem::Block(block) => self.block(block, depth, path),
+                HclItem::Block(block) => self.put_block(block, depth, path),
             }
             self.places.push((first, self.line, path.clone()));
             path.pop();
         }
     }
 
-    fn block(&mut self, block: &HclBlock, depth: usize, path: &mut Vec<usize>) {
+    fn put_block(&mut self, block: &HclBlock, depth: usize, path: &mut Vec<usize>) {
         let label = block.label.as_ref();
-        let label = label.map_or_else(String::new, |label| format!(" {}", quoted(label)));
+        let label = label.map_or_else(String::new, |label| format!(" {}", quoted_string(label)));
         let head = format!("{}{label}", block.kind);
         let short = match block.body.items.as_slice() {
             [] => Some(format!("{head} {{}}")),
@@ -229,55 +231,55 @@ impl PrintedHcl {
             _ => None,
         };
         if let Some(short) = short {
-            self.put(depth, &short);
+            self.put_lines(depth, &short);
             return;
         }
-        self.put(depth, &format!("{head} {{"));
-        self.body(&block.body, path);
-        self.put(depth, "}");
+        self.put_lines(depth, &format!("{head} {{"));
+        self.put_body(&block.body, path);
+        self.put_lines(depth, "}");
     }
 
-    fn argument(&mut self, depth: usize, name: &str, term: &HclValue) {
+    fn put_argument(&mut self, depth: usize, name: &str, term: &HclValue) {
         let line = format!("{name} = {}", one_line(term));
         let value = match term {
             HclValue::Value(value) => value,
-            HclValue::Reference(..) => return self.put(depth, &line),
+            HclValue::Reference(..) => return self.put_lines(depth, &line),
         };
         if let Value::String(text) = value {
             // A value of several lines keeps its own indent.
-            let spelled = spelled(text, depth);
+            let spelled = string_literal(text, depth);
             self.text.push_str(&"  ".repeat(depth));
             self.text.push_str(&format!("{name} = {spelled}\n"));
             self.line += 1 + spelled.matches('\n').count();
             return;
         }
         if depth * 2 + line.chars().count() <= COLUMNS {
-            return self.put(depth, &line);
+            return self.put_lines(depth, &line);
         }
         match value {
-            Value::Object(items) => self.broken(depth, name, ('{', '}'), entries(items)),
+            Value::Object(items) => self.put_broken(depth, name, ('{', '}'), map_entries(items)),
             Value::Array(items) => {
                 let items = items.iter().map(|item| format!("{},", list_or_map(item)));
-                self.broken(depth, name, ('[', ']'), items.collect());
+                self.put_broken(depth, name, ('[', ']'), items.collect());
             }
-            _ => self.put(depth, &line),
+            _ => self.put_lines(depth, &line),
         }
     }
 
     /// Prints a list or map with one element per line.
-    fn broken(&mut self, depth: usize, name: &str, marks: (char, char), items: Vec<String>) {
-        self.put(depth, &format!("{name} = {}", marks.0));
+    fn put_broken(&mut self, depth: usize, name: &str, marks: (char, char), items: Vec<String>) {
+        self.put_lines(depth, &format!("{name} = {}", marks.0));
         for item in items {
-            self.put(depth + 1, &item);
+            self.put_lines(depth + 1, &item);
         }
-        self.put(depth, &marks.1.to_string());
+        self.put_lines(depth, &marks.1.to_string());
     }
 }
 
 fn one_line(term: &HclValue) -> String {
     match term {
         HclValue::Value(value) => list_or_map(value),
-        HclValue::Reference(kind, name) if key(name) == *name => format!("{kind}.{name}"),
-        HclValue::Reference(kind, name) => format!("{kind}[{}]", quoted(name)),
+        HclValue::Reference(kind, name) if map_key(name) == *name => format!("{kind}.{name}"),
+        HclValue::Reference(kind, name) => format!("{kind}[{}]", quoted_string(name)),
     }
 }

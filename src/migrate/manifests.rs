@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::{take, take_list, take_object};
+use crate::migrate::field_mapping::{take_field, take_list, take_object};
 
 /// The most bytes of all files together.
 pub(crate) const BYTES_MAX: usize = 64 << 20;
@@ -68,7 +68,7 @@ pub(crate) struct Documents {
 
 /// Reads the objects of all files. With a single file, a document that is not an object is an
 /// error.
-pub(crate) fn read(files: &[SourceFile]) -> Result<Documents, DocumentError> {
+pub(crate) fn read_manifests(files: &[SourceFile]) -> Result<Documents, DocumentError> {
     let (mut all, mut bytes) = (Documents::default(), 0_usize);
     for SourceFile { name, text, .. } in files {
         bytes = bytes.saturating_add(text.len());
@@ -88,7 +88,7 @@ pub(crate) fn read(files: &[SourceFile]) -> Result<Documents, DocumentError> {
                 continue;
             }
             let place = format!("document {}", index + 1);
-            flatten(value, name, &place, None, &mut all.objects)?;
+            flatten_lists(value, name, &place, None, &mut all.objects)?;
             if all.objects.len() > OBJECTS_MAX {
                 return Err(DocumentError::TooMuch { file: name.clone() });
             }
@@ -119,7 +119,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Value>, ParseError> {
 }
 
 /// Adds an object, or the elements of a list. Elements of a typed list can omit their kind.
-fn flatten(
+fn flatten_lists(
     value: Value,
     file: &str,
     place: &str,
@@ -129,7 +129,7 @@ fn flatten(
     let Value::Object(mut object) = value else {
         return Err(no_object(file, place));
     };
-    let [api, kind] = ["apiVersion", "kind"].map(|name| take(&mut object, name));
+    let [api, kind] = ["apiVersion", "kind"].map(|name| take_field(&mut object, name));
     let api = api.as_ref().and_then(Value::as_str);
     let kind = kind.as_ref().and_then(Value::as_str);
     let (Some(api), Some(kind)) = (
@@ -146,7 +146,7 @@ fn flatten(
         for (index, item) in items.into_iter().enumerate() {
             if !item.is_null() {
                 let place = format!("{place}, items[{index}]");
-                flatten(item, file, &place, default, all)?;
+                flatten_lists(item, file, &place, default, all)?;
             }
         }
         return Ok(());
@@ -161,7 +161,7 @@ fn flatten(
         }
         _ => String::new(),
     });
-    take(&mut object, "status");
+    take_field(&mut object, "status");
     let (group, version) = api.rsplit_once('/').unwrap_or(("", api));
     all.push(Manifest {
         file: file.to_owned(),

@@ -2,39 +2,39 @@
 
 use serde_json::{Map, Value};
 
-use crate::text::yaml::scalar;
+use crate::text::yaml::write_scalar;
 
 /// Writes a document with the comments before it.
-pub(crate) fn document(comments: &[String], object: &Map<String, Value>) -> String {
+pub(crate) fn write_document(comments: &[String], object: &Map<String, Value>) -> String {
     let mut out = String::from("---\n");
     for line in comments {
         out.push_str(&format!("# {line}\n"));
     }
-    fields(object, 0, &mut out);
+    write_fields(object, 0, &mut out);
     out
 }
 
-fn fields(object: &Map<String, Value>, indent: usize, out: &mut String) {
+fn write_fields(object: &Map<String, Value>, indent: usize, out: &mut String) {
     for (key, value) in object {
         out.push_str(&" ".repeat(indent));
-        out.push_str(&scalar(key));
+        out.push_str(&write_scalar(key));
         out.push(':');
-        value_of(value, indent, out);
+        write_value(value, indent, out);
     }
 }
 
 /// Writes the value after a key or a dash.
-fn value_of(value: &Value, indent: usize, out: &mut String) {
+fn write_value(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(object) if !object.is_empty() => {
             out.push('\n');
-            fields(object, indent + 2, out);
+            write_fields(object, indent + 2, out);
         }
         Value::Array(items) if !items.is_empty() && items.iter().all(Value::is_string) => {
-            let items = items.iter().filter_map(Value::as_str).map(scalar);
+            let items = items.iter().filter_map(Value::as_str).map(write_scalar);
             out.push_str(&format!(
                 " [{}]\n",
-                items.map(flow).collect::<Vec<_>>().join(", ")
+                items.map(flow_scalar).collect::<Vec<_>>().join(", ")
             ));
         }
         Value::Array(items) if !items.is_empty() => {
@@ -46,24 +46,24 @@ fn value_of(value: &Value, indent: usize, out: &mut String) {
                     Value::Object(object) if !object.is_empty() => {
                         // The first field is on the line of the dash.
                         let mut inner = String::new();
-                        fields(object, indent + 4, &mut inner);
+                        write_fields(object, indent + 4, &mut inner);
                         out.push(' ');
                         out.push_str(inner.trim_start());
                     }
-                    item => value_of(item, indent + 2, out),
+                    item => write_value(item, indent + 2, out),
                 }
             }
         }
         Value::Object(_) => out.push_str(" {}\n"),
         Value::Array(_) => out.push_str(" []\n"),
-        Value::String(text) if is_literal(text) => literal(text, indent + 2, out),
-        Value::String(text) => out.push_str(&format!(" {}\n", scalar(text))),
+        Value::String(text) if is_literal(text) => write_literal(text, indent + 2, out),
+        Value::String(text) => out.push_str(&format!(" {}\n", write_scalar(text))),
         other => out.push_str(&format!(" {other}\n")),
     }
 }
 
 /// Commas separate the elements of a list on one line.
-fn flow(scalar: String) -> String {
+fn flow_scalar(scalar: String) -> String {
     match scalar.contains(',') && !scalar.starts_with('"') {
         true => format!("\"{scalar}\""),
         false => scalar,
@@ -80,7 +80,7 @@ fn is_literal(text: &str) -> bool {
         })
 }
 
-fn literal(text: &str, indent: usize, out: &mut String) {
+fn write_literal(text: &str, indent: usize, out: &mut String) {
     let ends = text.len() - text.trim_end_matches('\n').len();
     let keep = match ends {
         0 => "-",
@@ -103,7 +103,7 @@ mod tests {
     use proptest::prelude::{Strategy, any, prop_assert_eq, prop_oneof, proptest};
     use serde_json::{Map, Value, json};
 
-    use super::document;
+    use super::write_document;
 
     fn value() -> impl Strategy<Value = Value> {
         let text = prop_oneof![
@@ -131,7 +131,7 @@ mod tests {
         fn what_is_written_is_read_as_it_was(one in value(), other in value()) {
             let object = |own: &Value| Map::from_iter([("key".to_owned(), own.clone())]);
             let comment = ["a: b".to_owned()];
-            let text = document(&comment, &object(&one)) + &document(&[], &object(&other));
+            let text = write_document(&comment, &object(&one)) + &write_document(&[], &object(&other));
             let read: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
             prop_assert_eq!(read, [json!({ "key": one }), json!({ "key": other })], "{}", text);
         }

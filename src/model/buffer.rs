@@ -58,7 +58,7 @@ pub struct Scalable {
 
 impl Scalable {
     /// Returns whether a pod belongs to the workload and is active.
-    pub fn has(&self, pod: &Pod) -> bool {
+    pub fn owns_pod(&self, pod: &Pod) -> bool {
         let Some(owner) = &pod.owner else {
             return false;
         };
@@ -117,7 +117,7 @@ impl Buffer {
     /// not copy a workload.
     ///
     /// Returns `None` if the pod specification is unknown because the workload has no pod.
-    pub fn pods<'a>(
+    pub fn virtual_pods<'a>(
         &self,
         pods: impl IntoIterator<Item = &'a Pod>,
         now: Timestamp,
@@ -128,12 +128,12 @@ impl Buffer {
         let scalable = self.scalable.as_ref();
         let owned: Vec<&Pod> = pods
             .into_iter()
-            .filter(|pod| scalable.is_some_and(|scalable| scalable.has(pod)))
+            .filter(|pod| scalable.is_some_and(|scalable| scalable.owns_pod(pod)))
             .collect();
         let scale = u32::try_from(owned.len()).unwrap_or(u32::MAX);
         let newest = owned.iter().max_by_key(|pod| (pod.created, &pod.key));
-        let pattern = self.pattern(newest.copied())?;
-        let count = replicas(&BufferSize {
+        let pattern = self.pod_template(newest.copied())?;
+        let count = replica_count(&BufferSize {
             replicas: self.replicas,
             percentage: self.percentage,
             scale,
@@ -157,7 +157,7 @@ impl Buffer {
     /// Returns whether the buffer reserves capacity at this moment.
     pub fn is_open(&self, now: Timestamp) -> bool {
         let window = self.during.as_ref();
-        window.is_none_or(|window| window.active_at(now))
+        window.is_none_or(|window| window.is_open_at(now))
     }
 
     /// When the result of [`is_open`](Self::is_open) may next change.
@@ -166,7 +166,7 @@ impl Buffer {
     }
 
     /// A virtual pod without a name.
-    fn pattern(&self, newest: Option<&Pod>) -> Option<Pod> {
+    fn pod_template(&self, newest: Option<&Pod>) -> Option<Pod> {
         let mut pod = match (&self.pod, newest) {
             (Some(spec), _) => Pod {
                 requests: spec.requests.clone(),
@@ -222,7 +222,7 @@ pub struct BufferSize<'a> {
 ///
 /// A percentage of zero pods is zero, even if limits are set. Karpenter uses the limits in this
 /// case, so that a workload scaled to zero costs the most.
-pub fn replicas(wanted: &BufferSize<'_>) -> u32 {
+pub fn replica_count(wanted: &BufferSize<'_>) -> u32 {
     let share = wanted.percentage.map(|percentage| {
         let pods = u64::from(wanted.scale) * u64::from(percentage);
         u32::try_from(pods.div_ceil(100)).unwrap_or(u32::MAX)
@@ -242,7 +242,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::{
-        Buffer, BufferPod, BufferSize, PODS_MAX, Scalable, ScalableKind, buffer_of, replicas,
+        Buffer, BufferPod, BufferSize, PODS_MAX, Scalable, ScalableKind, buffer_of, replica_count,
     };
     use crate::model::id::{PodKey, PoolName};
     use crate::model::labels::{Labels, POOL};
@@ -310,7 +310,7 @@ mod tests {
                 limits: &limits,
                 requests: &requests(2000, 4),
             };
-            assert_eq!(replicas(&wanted), expect, "{wanted:?}");
+            assert_eq!(replica_count(&wanted), expect, "{wanted:?}");
         }
     }
 
@@ -329,9 +329,9 @@ mod tests {
 
     #[test]
     fn virtual_pods_come_last_and_can_be_told_from_all_others() {
-        let pods = headroom().pods([], NOW).expect("known");
+        let pods = headroom().virtual_pods([], NOW).expect("known");
         assert_eq!(pods.len(), 2);
-        assert_eq!(Some(&pods), headroom().pods([], NOW).as_ref());
+        assert_eq!(Some(&pods), headroom().virtual_pods([], NOW).as_ref());
         assert_ne!(pods[0].uid, pods[1].uid);
         for pod in &pods {
             assert!(pod.is_provisionable());
@@ -399,7 +399,7 @@ mod tests {
                     namespace: "shop".to_owned(),
                     name: "web".to_owned(),
                 };
-                scalable.has(&pod)
+                scalable.owns_pod(&pod)
             });
             assert_eq!(has, expect, "{}", pod.key);
         }
@@ -423,12 +423,12 @@ mod tests {
             pod("web-2", "StatefulSet", "web", 9),
             pod("web-1", "StatefulSet", "web", 7),
         ];
-        let pods = buffer.pods(&three, NOW).expect("known");
+        let pods = buffer.virtual_pods(&three, NOW).expect("known");
         assert_eq!(pods.len(), 2);
         assert_eq!(pods[0].requests, three[1].requests);
         assert_eq!(pods[0].owner, None);
-        assert_eq!(Some(pods), buffer.pods(three.iter().rev(), NOW));
-        assert_eq!(buffer.pods([], NOW), None);
+        assert_eq!(Some(pods), buffer.virtual_pods(three.iter().rev(), NOW));
+        assert_eq!(buffer.virtual_pods([], NOW), None);
     }
 
     #[test]
@@ -440,7 +440,7 @@ mod tests {
         };
         for (at, count) in [("1970-01-01T08:30:00Z", 2), ("1970-01-01T09:00:00Z", 0)] {
             let at: Timestamp = at.parse().expect("a timestamp");
-            let pods = buffer.pods([], at).map(|own| own.len());
+            let pods = buffer.virtual_pods([], at).map(|own| own.len());
             assert_eq!(pods, Some(count), "{at}");
         }
     }

@@ -49,7 +49,7 @@ impl Unresolved {
     pub const NO_TEMPLATE: &'static str = "PodTemplateNotFound";
 
     /// An invalid spec, with a message.
-    pub fn failed(message: impl Into<String>) -> Self {
+    pub fn resolution_failed(message: impl Into<String>) -> Self {
         Self {
             reason: Self::FAILED,
             message: message.into(),
@@ -121,7 +121,7 @@ impl BufferStatus {
 
 impl RoomCount {
     /// The number of virtual pods.
-    pub fn wanted(self) -> u32 {
+    pub fn pod_count(self) -> u32 {
         self.there + self.coming + self.missing
     }
 }
@@ -133,7 +133,7 @@ const PROVISIONING: &str = "Provisioning";
 
 impl BufferObject {
     /// The buffer that the object declares.
-    pub fn wanted(&self) -> Option<&Buffer> {
+    pub fn declared_buffer(&self) -> Option<&Buffer> {
         self.buffer.as_ref().ok()
     }
 
@@ -146,7 +146,7 @@ impl BufferObject {
         now: Timestamp,
     ) -> BufferStatus {
         let (template, replicas) = match counts {
-            Ok(counts) => (self.template.clone(), Some(i64::from(counts.wanted()))),
+            Ok(counts) => (self.template.clone(), Some(i64::from(counts.pod_count()))),
             Err(_) => (None, None),
         };
         let (template, template_generation) = template.unzip();
@@ -159,8 +159,8 @@ impl BufferObject {
         };
         let (ready, provisioning) = match counts {
             Err(unresolved) => (
-                condition(READY, false, unresolved.reason, &unresolved.message),
-                condition(
+                new_condition(READY, false, unresolved.reason, &unresolved.message),
+                new_condition(
                     PROVISIONING,
                     false,
                     "NotReadyForProvisioning",
@@ -168,19 +168,24 @@ impl BufferObject {
                 ),
             ),
             Ok(counts) => (
-                condition(READY, true, "Resolved", "it is known what room is wanted"),
-                provisioning(counts),
+                new_condition(READY, true, "Resolved", "it is known what room is wanted"),
+                provisioning_condition(counts),
             ),
         };
         for condition in [ready, provisioning] {
-            self.set(&mut status.conditions, condition, now);
+            self.set_condition(&mut status.conditions, condition, now);
         }
         status
     }
 
     /// Replaces the condition of the same kind. The transition time is kept if the status does not
     /// change.
-    fn set(&self, conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) {
+    fn set_condition(
+        &self,
+        conditions: &mut Vec<Condition>,
+        mut condition: Condition,
+        now: Timestamp,
+    ) {
         condition.observed_generation = Some(self.generation);
         condition.since = Some(now);
         match conditions.iter_mut().find(|old| old.kind == condition.kind) {
@@ -196,7 +201,7 @@ impl BufferObject {
 }
 
 /// A condition without generation and transition time.
-fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Condition {
+fn new_condition(kind: &str, holds: bool, reason: &str, message: &str) -> Condition {
     let status = if holds { "True" } else { "False" };
     Condition {
         kind: kind.to_owned(),
@@ -208,15 +213,15 @@ fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Condition 
 }
 
 /// Returns the condition `Provisioning`. The reasons are Karpenter's.
-fn provisioning(counts: RoomCount) -> Condition {
+fn provisioning_condition(counts: RoomCount) -> Condition {
     let RoomCount {
         there,
         coming,
         missing,
     } = counts;
-    let wanted = counts.wanted();
+    let wanted = counts.pod_count();
     if wanted == 0 {
-        return condition(
+        return new_condition(
             PROVISIONING,
             false,
             "BufferEmpty",
@@ -225,7 +230,7 @@ fn provisioning(counts: RoomCount) -> Condition {
     }
     if there == wanted {
         let message = format!("there is room for all {wanted} pods");
-        return condition(PROVISIONING, true, "FitsExistingCapacity", &message);
+        return new_condition(PROVISIONING, true, "FitsExistingCapacity", &message);
     }
     let mut message = format!("there is room for {there} of {wanted} pods");
     if coming > 0 {
@@ -234,7 +239,7 @@ fn provisioning(counts: RoomCount) -> Condition {
     if missing > 0 {
         message += &format!("; for {missing} there is none to be had");
     }
-    condition(PROVISIONING, false, "RequiresNewCapacity", &message)
+    new_condition(PROVISIONING, false, "RequiresNewCapacity", &message)
 }
 
 #[cfg(test)]
@@ -303,7 +308,7 @@ mod tests {
             let ready = "ReadyForProvisioning=True Resolved".to_owned();
             assert_eq!(said(&status), [ready, provisioning]);
             assert_eq!(status.conditions[1].message, words);
-            assert_eq!(status.replicas, Some(i64::from(room.wanted())));
+            assert_eq!(status.replicas, Some(i64::from(room.pod_count())));
             let template = (status.template.as_deref(), status.template_generation);
             assert_eq!(template, (Some("web"), Some(2)));
             let observed = status.conditions.iter().map(|own| own.observed_generation);
@@ -357,10 +362,10 @@ mod tests {
 
     #[test]
     fn a_message_is_bounded_at_a_letter() {
-        let why = Unresolved::failed("ü".repeat(600));
+        let why = Unresolved::resolution_failed("ü".repeat(600));
         let status = object().status_of(&BufferStatus::default(), Err(&why), NOW);
         assert_eq!(status.conditions[0].message.len(), 1_000);
-        let why = Unresolved::failed(format!("x{}", "ü".repeat(600)));
+        let why = Unresolved::resolution_failed(format!("x{}", "ü".repeat(600)));
         let status = object().status_of(&BufferStatus::default(), Err(&why), NOW);
         assert_eq!(status.conditions[0].message.len(), 999);
     }

@@ -17,18 +17,18 @@ pub enum CapacityScope {
 
 impl CapacityScope {
     /// The scope of a cluster.
-    pub fn of(cluster: &Cluster) -> Self {
+    pub fn from_cluster(cluster: &Cluster) -> Self {
         match &cluster.simulated {
             Some(simulated) => match simulated.address.clone() {
                 Some(address) => Self::Cloud(address),
                 None => Self::Own(cluster.name.clone()),
             },
-            None => Self::region(&cluster.region, cluster.role_arn.as_deref()),
+            None => Self::from_region(&cluster.region, cluster.role_arn.as_deref()),
         }
     }
 
     /// The scope of a region and a role.
-    pub fn region(region: &str, role_arn: Option<&str>) -> Self {
+    pub fn from_region(region: &str, role_arn: Option<&str>) -> Self {
         let account = role_arn.and_then(account_of).map(str::to_owned);
         Self::Region(region.to_owned(), account)
     }

@@ -129,7 +129,7 @@ pub struct ClaimOrigin {
 }
 
 impl ClaimOrigin {
-    fn tags(&self) -> impl Iterator<Item = (String, String)> {
+    fn to_tags(&self) -> impl Iterator<Item = (String, String)> {
         let uid = self.cluster_uid.as_ref().map(ToString::to_string);
         [(TAG_CLUSTER_UID, uid), (TAG_LEASE, self.lease.clone())]
             .into_iter()
@@ -211,7 +211,7 @@ pub fn startup_taints_tag(taints: &[Taint]) -> String {
 }
 
 /// Formats a duration for a tag.
-pub fn seconds(duration: Option<SignedDuration>) -> String {
+pub fn seconds_tag(duration: Option<SignedDuration>) -> String {
     duration.map_or("never".to_owned(), |age| age.as_secs().to_string())
 }
 
@@ -224,10 +224,10 @@ impl ClaimRecord {
     }
 
     /// The tags of the launch call.
-    pub fn tags(&self) -> Labels {
+    pub fn to_tags(&self) -> Labels {
         let expire_hard = self
             .expire_hard_after
-            .map(|age| (TAG_EXPIRE_HARD.to_owned(), seconds(Some(age))));
+            .map(|age| (TAG_EXPIRE_HARD.to_owned(), seconds_tag(Some(age))));
         let node_class = self.node_class.as_ref().map_or("", NodeClassName::as_str);
         [
             (TAG_SCHEMA, SCHEMA_VERSION.to_owned()),
@@ -237,8 +237,8 @@ impl ClaimRecord {
             (TAG_NODE_CLASS, node_class.to_owned()),
             (TAG_CLAIM, self.id.to_string()),
             (TAG_CREATED, self.created.to_string()),
-            (TAG_EXPIRE, seconds(self.expire_after)),
-            (TAG_GRACE, seconds(self.termination_grace_period)),
+            (TAG_EXPIRE, seconds_tag(self.expire_after)),
+            (TAG_GRACE, seconds_tag(self.termination_grace_period)),
             (TAG_POOL_HASH, self.pool_hash.clone()),
             (TAG_NODE_CLASS_HASH, self.node_class_hash.clone()),
             (TAG_STARTUP_TAINTS, startup_taints_tag(&self.startup_taints)),
@@ -248,7 +248,7 @@ impl ClaimRecord {
         ]
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
-        .chain(self.origin.tags())
+        .chain(self.origin.to_tags())
         .chain(expire_hard)
         .collect()
     }
@@ -312,7 +312,7 @@ fn required_tag<'a>(tags: &'a Labels, tag: &'static str) -> Result<&'a str, NotA
     value.ok_or(NotAClaim::Unreadable(tag))
 }
 
-/// Reads a tag that [`seconds`] has formatted.
+/// Reads a tag that [`seconds_tag`] has formatted.
 fn duration_tag(tags: &Labels, tag: &'static str) -> Result<Option<SignedDuration>, NotAClaim> {
     match required_tag(tags, tag)? {
         "never" => Ok(None),
@@ -367,7 +367,7 @@ mod tests {
             reason: "provisioned".into(),
             command_id: "d1".into(),
         };
-        let mut tags = record.tags();
+        let mut tags = record.to_tags();
         let read = |tags: &_, cluster: &str| ClaimRecord::from_tags(tags, "here", &cluster.into());
         assert_eq!(read(&tags, "prod").as_ref(), Ok(&record));
         // The tags of a launch of 0.1.
@@ -379,7 +379,7 @@ mod tests {
             expire_hard_after: Some(SignedDuration::from_hours(800)),
             ..record
         };
-        assert_eq!(read(&hard.tags(), "prod"), Ok(hard));
+        assert_eq!(read(&hard.to_tags(), "prod"), Ok(hard));
         assert_eq!(read(&tags, "other"), Err(NotAClaim::Foreign));
         tags.insert(TAG_EXPIRE.into(), "soon".into());
         assert_eq!(read(&tags, "prod"), Err(NotAClaim::Unreadable(TAG_EXPIRE)));

@@ -388,7 +388,7 @@ impl Cluster {
 
     /// The object kinds that plans for the cluster need. Kinds that select pods are only needed for
     /// default spread constraints.
-    pub fn kinds(&self) -> &'static [ObjectKind] {
+    pub fn watched_kinds(&self) -> &'static [ObjectKind] {
         let kinds: &'static [ObjectKind] = &ObjectKind::ALL;
         if self.scheduling.default_spread.is_empty() {
             &kinds[..ObjectKind::ALWAYS]

@@ -51,7 +51,7 @@ pub enum AutoscalerRisk<'a> {
 }
 
 /// Parses a do-not-disrupt annotation. `Ok(None)` if it grants no protection.
-fn protection(key: &'static str, value: &str) -> Result<Option<Protection>, ()> {
+fn parse_protection(key: &'static str, value: &str) -> Result<Option<Protection>, ()> {
     let lasts = match value {
         "true" => None,
         "false" => return Ok(None),
@@ -76,7 +76,7 @@ fn deletion_cost(value: &str) -> Option<i64> {
 }
 
 /// Describes an invalid annotation: `karpenter.sh/do-not-disrupt="soon" is …`.
-pub fn misread(key: &str, value: &str, wanted: &str) -> String {
+pub fn describe_misread(key: &str, value: &str, wanted: &str) -> String {
     let mut clipped: String = value.chars().take(VALUE_CHARS).collect();
     if clipped.len() < value.len() {
         clipped.push('…');
@@ -117,8 +117,8 @@ impl Pod {
 
     /// Returns the current protection from disruption. A duration counts from the start of the pod.
     /// A pod that has not started is protected. A terminal or terminating pod is not.
-    pub fn protection(&self, now: Timestamp) -> Option<Protection> {
-        let mut current = self.protections().filter(|protection| {
+    pub fn active_protection(&self, now: Timestamp) -> Option<Protection> {
+        let mut current = self.declared_protections().filter(|protection| {
             let duration = protection.lasts.zip(self.started);
             duration.is_none_or(|(lasts, started)| now.duration_since(started) < lasts)
         });
@@ -127,23 +127,27 @@ impl Pod {
 
     /// Returns whether the pod is currently protected from disruption.
     pub fn is_protected(&self, now: Timestamp) -> bool {
-        self.protection(now).is_some()
+        self.active_protection(now).is_some()
     }
 
     /// When the current protection ends. `None` if it is permanent or the pod has not started.
     pub fn protected_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let lasts = self.protection(now)?.lasts?;
+        let lasts = self.active_protection(now)?.lasts?;
         self.started?.checked_add(lasts).ok()
     }
 
     /// Returns whether the pod has a protection, expired or not.
     pub fn may_be_protected(&self) -> bool {
-        self.is_active() && self.protections().next().is_some()
+        self.is_active() && self.declared_protections().next().is_some()
     }
 
-    fn protections(&self) -> impl Iterator<Item = Protection> {
+    fn declared_protections(&self) -> impl Iterator<Item = Protection> {
         let keys = PROTECTING.into_iter();
-        keys.filter_map(|key| protection(key, self.annotations.get(key)?).ok().flatten())
+        keys.filter_map(|key| {
+            parse_protection(key, self.annotations.get(key)?)
+                .ok()
+                .flatten()
+        })
     }
 
     /// Returns whether an annotation forbids Cluster Autoscaler to evict the pod. Daemons and
@@ -164,7 +168,7 @@ impl Pod {
 
     /// Returns why Cluster Autoscaler would not evict the pod, unless an annotation marks it as
     /// safe.
-    pub fn risk(&self) -> Option<AutoscalerRisk<'_>> {
+    pub fn autoscaler_risk(&self) -> Option<AutoscalerRisk<'_>> {
         let annotation = self.annotations.get(SAFE_TO_EVICT);
         let is_considered = self.is_active() && self.occupies_node();
         if !is_considered || annotation.is_some_and(|value| value == "true") {
@@ -186,7 +190,7 @@ impl Pod {
     }
 
     /// Describes the invalid annotations of the pod, each as a sentence fragment.
-    pub fn misreads(&self) -> impl Iterator<Item = String> {
+    pub fn annotation_misreads(&self) -> impl Iterator<Item = String> {
         PROTECTING
             .into_iter()
             .chain([SAFE_TO_EVICT, DELETION_COST])
@@ -196,11 +200,11 @@ impl Pod {
                     SAFE_TO_EVICT => (matches!(value, "true" | "false"), "true or false"),
                     DELETION_COST => (deletion_cost(value).is_some(), "a number"),
                     _ => (
-                        protection(key, value).is_ok(),
+                        parse_protection(key, value).is_ok(),
                         "true, false or a duration above zero like 30m",
                     ),
                 };
-                (!is_valid).then(|| misread(key, value, wanted))
+                (!is_valid).then(|| describe_misread(key, value, wanted))
             })
     }
 }
@@ -214,7 +218,7 @@ pub fn misreads_of_node(annotations: &Labels) -> impl Iterator<Item = String> {
         .chain([SCALE_DOWN_DISABLED])
         .filter_map(|key| Some((key, annotations.get(key)?.as_str())))
         .filter(|(_, value)| !matches!(*value, "true" | "false"))
-        .map(|(key, value)| misread(key, value, WANTED))
+        .map(|(key, value)| describe_misread(key, value, WANTED))
 }
 
 #[cfg(test)]
@@ -322,7 +326,7 @@ mod tests {
             &[(DO_NOT_DISRUPT, "1m"), (DO_NOT_DISRUPT_ALIAS, "1h")],
         );
         both.started = minutes(2);
-        let until = both.protection(NOW).expect("by one of the two");
+        let until = both.active_protection(NOW).expect("by one of the two");
         assert_eq!(until.key, DO_NOT_DISRUPT_ALIAS);
     }
 
@@ -339,7 +343,7 @@ mod tests {
             (&[(DELETION_COST, "NaN")], 1),
         ];
         for (pairs, expect) in cases {
-            let told: Vec<String> = says(owned("Job"), pairs).misreads().collect();
+            let told: Vec<String> = says(owned("Job"), pairs).annotation_misreads().collect();
             assert_eq!(told.len(), expect, "{told:?}");
         }
         let node = |key: &str, value: &str| {
@@ -355,7 +359,7 @@ mod tests {
         );
         let long = format!("\u{1b}[2J{}", "x".repeat(1000));
         let told: Vec<String> = says(owned("Job"), &[(DO_NOT_DISRUPT, &long)])
-            .misreads()
+            .annotation_misreads()
             .collect();
         assert!(told[0].chars().count() < 200, "{told:?}");
         assert!(!told[0].contains('\u{1b}'), "{told:?}");
@@ -437,12 +441,12 @@ mod tests {
             pod.key.namespace = namespace.to_owned();
             pod.local_volumes = volumes.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(
-                pod.risk(),
+                pod.autoscaler_risk(),
                 expect,
                 "{kind} {namespace} {volumes:?} {pairs:?}"
             );
             pod.phase = PodPhase::Succeeded;
-            assert_eq!(pod.risk(), None, "it has ended");
+            assert_eq!(pod.autoscaler_risk(), None, "it has ended");
         }
     }
 }

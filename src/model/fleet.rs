@@ -27,13 +27,16 @@ impl FleetLimits {
 
     /// The maximum usage of one cluster, given the capacity and node count of each other cluster. A
     /// cluster above its share keeps its nodes and launches no more.
-    pub fn share<'a>(&self, others: impl IntoIterator<Item = (&'a Resources, usize)>) -> Limits {
+    pub fn cluster_share<'a>(
+        &self,
+        others: impl IntoIterator<Item = (&'a Resources, usize)>,
+    ) -> Limits {
         let (mut capacity, mut nodes) = (Resources::default(), 0_usize);
         for (used, count) in others {
             capacity.add(used);
             nodes = nodes.saturating_add(count);
         }
-        self.limits.remaining(&capacity, nodes)
+        self.limits.remaining_after(&capacity, nodes)
     }
 }
 
@@ -79,7 +82,7 @@ pub struct DisruptionUsage {
 
 impl DisruptionUsage {
     /// The number of nodes that are being disrupted or not ready.
-    pub fn disrupted(&self) -> usize {
+    pub fn disrupted_nodes(&self) -> usize {
         self.unready + self.leaving.len()
     }
 }
@@ -97,9 +100,9 @@ pub struct OtherClusters {
 
 impl OtherClusters {
     /// Adds the usage of one cluster.
-    pub fn add(&mut self, disruption_usage: &DisruptionUsage) {
+    pub fn add_usage(&mut self, disruption_usage: &DisruptionUsage) {
         self.nodes += disruption_usage.nodes;
-        self.disrupted += disruption_usage.disrupted();
+        self.disrupted += disruption_usage.disrupted_nodes();
         self.let_go.extend(disruption_usage.let_go.values());
     }
 }
@@ -180,11 +183,11 @@ mod tests {
             ),
         ];
         for (others, nodes, left) in rows {
-            let got = fleet.share(others.iter().map(|(used, count)| (used, *count)));
+            let got = fleet.cluster_share(others.iter().map(|(used, count)| (used, *count)));
             let expect = limits(nodes, &[("cpu", left), ("nvidia.com/gpu", 4)]);
             assert_eq!(got, expect, "{others:?}");
         }
-        let none = FleetLimits::default().share([(&cpu(9000), 40)]);
+        let none = FleetLimits::default().cluster_share([(&cpu(9000), 40)]);
         assert_eq!(none, Limits::default());
     }
 
@@ -193,8 +196,8 @@ mod tests {
         let cluster = limits(Some(5), &[("cpu", 4000), ("memory", 9)]);
         let share = limits(Some(8), &[("cpu", 1000), ("pods", 3)]);
         let both = limits(Some(5), &[("cpu", 1000), ("memory", 9), ("pods", 3)]);
-        assert_eq!(cluster.and(&share), both);
-        assert_eq!(share.and(&cluster), both);
-        assert_eq!(cluster.and(&Limits::default()), cluster);
+        assert_eq!(cluster.stricter_of(&share), both);
+        assert_eq!(share.stricter_of(&cluster), both);
+        assert_eq!(cluster.stricter_of(&Limits::default()), cluster);
     }
 }

@@ -124,11 +124,11 @@ pub struct Offering {
 
 impl Offering {
     /// The value of a node label, if the offering determines that label.
-    pub fn label(&self, key: &str) -> Option<&str> {
+    pub fn label_value(&self, key: &str) -> Option<&str> {
         match key {
             ZONE => Some(self.zone.as_str()),
             CAPACITY_TYPE => Some(self.capacity_type.as_str()),
-            key => self.reservation.as_ref()?.label(key),
+            key => self.reservation.as_ref()?.label_value(key),
         }
     }
 

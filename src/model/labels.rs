@@ -192,7 +192,7 @@ pub fn is_well_known(key: &str) -> bool {
 
 /// Returns why a pool or pod must not set or require a label. Source: spec/scheduling.md §1.4 (b),
 /// spec/aws.md §4.2.
-pub fn restriction(key: &str) -> Option<&'static str> {
+pub fn label_restriction(key: &str) -> Option<&'static str> {
     if is_well_known(key) {
         return None;
     }
@@ -209,7 +209,7 @@ pub fn restriction(key: &str) -> Option<&'static str> {
 /// Suggests the label that an undefined key was probably meant to be: one of `others`, or a
 /// well-known label. The name within the domain has the most weight, because users often omit
 /// domains.
-pub fn meant<'a>(key: &str, labels: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn suggested_label<'a>(key: &str, labels: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // The comparison is quadratic in the length. A name of this length is no typing error.
     const LENGTH_MAX: usize = 64;
     if key.len() > LENGTH_MAX {
@@ -249,7 +249,7 @@ fn spelling_distance(key: &str, label: &str) -> Option<usize> {
 }
 
 /// The stable name of a label that Kubernetes renamed, or the key itself.
-pub fn normalized(key: &str) -> &str {
+pub fn normalized_key(key: &str) -> &str {
     match key {
         "failure-domain.beta.kubernetes.io/zone" | "topology.ebs.csi.aws.com/zone" => ZONE,
         "failure-domain.beta.kubernetes.io/region" => REGION,

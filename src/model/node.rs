@@ -95,7 +95,7 @@ pub struct Node {
 
 impl Node {
     /// The pool it belongs to, if any.
-    pub fn pool(&self) -> Option<PoolName> {
+    pub fn pool_name(&self) -> Option<PoolName> {
         self.labels.get(POOL).map(|name| name.as_str().into())
     }
 
@@ -166,7 +166,7 @@ impl Node {
     }
 
     /// When it is terminated even if pods remain. `None` if the annotation is missing or invalid.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub fn termination_deadline(&self) -> Option<Timestamp> {
         self.annotations.get(TERMINATION_AT)?.parse().ok()
     }
 
@@ -176,7 +176,7 @@ impl Node {
     }
 
     /// Returns whether it is being deleted or has the disrupted taint.
-    pub fn leaves(&self) -> bool {
+    pub fn is_leaving(&self) -> bool {
         self.deleting.is_some() || self.has_disrupted_taint()
     }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::model::instance::{Offering, Price};
 use crate::model::labels::OF_OFFERINGS;
-use crate::model::quantity::clip;
+use crate::model::quantity::clip_text;
 use crate::model::requirement::Requirements;
 
 /// Prices are rounded to a millionth of a dollar, as in price lists.
@@ -53,15 +53,15 @@ impl PriceAdjustment {
         let (sign, unsigned) = match text.as_bytes().first() {
             Some(b'+') => (1, &text[1..]),
             Some(b'-') => (-1, &text[1..]),
-            Some(b'.' | b'0'..=b'9') => return Err(AdjustmentError::Unsigned(clip(text))),
-            _ => return Err(AdjustmentError::Malformed(clip(text))),
+            Some(b'.' | b'0'..=b'9') => return Err(AdjustmentError::Unsigned(clip_text(text))),
+            _ => return Err(AdjustmentError::Malformed(clip_text(text))),
         };
         let percent = unsigned.strip_suffix('%');
         let number = match percent {
-            Some(percent) => decimal(percent, 4),
-            None => decimal(unsigned, 6),
+            Some(percent) => parse_decimal(percent, 4),
+            None => parse_decimal(unsigned, 6),
         };
-        let change = sign * number.ok_or_else(|| AdjustmentError::Malformed(clip(text)))?;
+        let change = sign * number.ok_or_else(|| AdjustmentError::Malformed(clip_text(text)))?;
         if percent.is_none() {
             return Ok(Self::Difference(change));
         }
@@ -69,7 +69,7 @@ impl PriceAdjustment {
         // fit.
         u32::try_from(WHOLE_PPM + change)
             .map(Self::Share)
-            .map_err(|_| AdjustmentError::BelowNothing(clip(text)))
+            .map_err(|_| AdjustmentError::BelowNothing(clip_text(text)))
     }
 
     /// Returns the adjusted price of a catalog price, rounded to a millionth of a dollar and never
@@ -91,7 +91,7 @@ impl PriceAdjustment {
 }
 
 /// Parses an unsigned decimal number as a multiple of 10 to the power of minus `decimals`.
-fn decimal(text: &str, decimals: usize) -> Option<i64> {
+fn parse_decimal(text: &str, decimals: usize) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let mut digits = whole.bytes().chain(fraction.bytes());
     let is_valid = digits.all(|digit| digit.is_ascii_digit())
@@ -123,7 +123,7 @@ pub struct Overlay {
 impl Overlay {
     /// The order in which overlays are applied: by descending weight, then by descending name. The
     /// first overlay that sets a value wins.
-    pub fn order(&self, other: &Self) -> Ordering {
+    pub fn application_order(&self, other: &Self) -> Ordering {
         (other.weight, &other.name).cmp(&(self.weight, &self.name))
     }
 
@@ -146,10 +146,10 @@ impl Overlay {
     }
 
     /// Returns whether the overlay applies to this offering of a matching type, in stock or not.
-    pub fn covers(&self, offering: &Offering) -> bool {
+    pub fn covers_offering(&self, offering: &Offering) -> bool {
         OF_OFFERINGS.iter().all(|key| {
             let wanted = self.requirements.get(key);
-            wanted.is_none_or(|wanted| wanted.suits(offering.label(key)))
+            wanted.is_none_or(|wanted| wanted.allows_label(offering.label_value(key)))
         })
     }
 
@@ -161,7 +161,7 @@ impl Overlay {
         let is_subset = [(left, right), (right, left)]
             .into_iter()
             .any(|(subset, set)| subset.iter().all(|(key, _)| set.get(key).is_some()));
-        is_subset && left.intersects(right).is_ok()
+        is_subset && left.check_intersection(right).is_ok()
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
             overlay("c", 0, &[]),
             overlay("b", 5, &[]),
         ];
-        all.sort_by(Overlay::order);
+        all.sort_by(Overlay::application_order);
         let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["b", "c", "a"]);
     }
@@ -280,7 +280,7 @@ mod tests {
         }) {
             let mut merged = of(pool);
             merged.add_all(&of(of_type));
-            let expect = merged.compatible(&of(wanted), false).is_ok();
+            let expect = merged.check_compatible(&of(wanted), false).is_ok();
             let it = Overlay {
                 requirements: of(wanted),
                 ..Overlay::default()
@@ -312,7 +312,7 @@ mod tests {
             (vec![(POOL, Requirement::is_in(["gpu"]))], true),
         ];
         for (list, expect) in rows {
-            let got = overlay("x", 0, &list).covers(&offering);
+            let got = overlay("x", 0, &list).covers_offering(&offering);
             assert_eq!(got, expect, "{list:?}");
         }
     }

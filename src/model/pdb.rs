@@ -54,7 +54,7 @@ pub struct Pdb {
 
 impl Pdb {
     /// Returns whether it matches a pod.
-    pub fn covers(&self, pod: &Pod) -> bool {
+    pub fn covers_pod(&self, pod: &Pod) -> bool {
         let selector = self.selector.as_ref();
         self.key.namespace == pod.key.namespace
             && selector.is_some_and(|selector| selector.matches(&pod.labels))
@@ -63,7 +63,7 @@ impl Pdb {
     /// Returns whether it never allows an eviction, regardless of the state of other pods. A
     /// percentage that rounds down to zero does not count: with more pods it would allow one.
     /// Source: spec/disruption.md §6, 11.
-    pub fn blocks_for_ever(&self) -> bool {
+    pub fn blocks_permanently(&self) -> bool {
         matches!(
             self.max_unavailable,
             Some(Bound::Count(0) | Bound::Percent(0))
@@ -72,20 +72,20 @@ impl Pdb {
 
     /// Returns whether it allows no eviction until it is changed or has more pods: it requires all
     /// current pods, or it [blocks permanently](Self::blocks_for_ever).
-    pub fn wants_all(&self) -> bool {
+    pub fn requires_all_pods(&self) -> bool {
         let counted = self.expected_pods > 0 && self.desired_healthy >= self.expected_pods;
-        counted || self.blocks_for_ever()
+        counted || self.blocks_permanently()
     }
 
     /// Returns whether it currently allows no eviction, except of pods that are not ready.
-    pub fn is_shut(&self) -> bool {
-        self.disruptions_allowed <= 0 || self.blocks_for_ever()
+    pub fn allows_no_eviction(&self) -> bool {
+        self.disruptions_allowed <= 0 || self.blocks_permanently()
     }
 
     /// Returns whether it currently blocks the eviction of a matching pod. A pod of unknown
     /// readiness does not count as unready (spec/disruption.md §6, 10).
-    pub fn keeps(&self, pod: &Pod) -> bool {
-        self.is_shut() && !(self.unready_may_go && pod.ready == Some(false))
+    pub fn blocks_eviction(&self, pod: &Pod) -> bool {
+        self.allows_no_eviction() && !(self.unready_may_go && pod.ready == Some(false))
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
                 labels: Labels::from([("app".to_owned(), "a".to_owned())]),
                 ..Pod::default()
             };
-            assert_eq!(pdb.covers(&pod), expect, "{pdb:?}");
+            assert_eq!(pdb.covers_pod(&pod), expect, "{pdb:?}");
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
                 disruptions_allowed,
                 ..Pdb::default()
             };
-            assert_eq!(pdb.blocks_for_ever(), for_ever, "{pdb:?}");
+            assert_eq!(pdb.blocks_permanently(), for_ever, "{pdb:?}");
             // The readiness of the pod, the eviction policy, and the expected result.
             for (ready, unready_may_go, goes) in [
                 (None, true, false),
@@ -165,7 +165,11 @@ mod tests {
                     ready,
                     ..Pod::default()
                 };
-                assert_eq!(pdb.keeps(&pod), kept && !goes, "{pdb:?} {ready:?}");
+                assert_eq!(
+                    pdb.blocks_eviction(&pod),
+                    kept && !goes,
+                    "{pdb:?} {ready:?}"
+                );
             }
         }
     }

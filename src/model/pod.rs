@@ -244,7 +244,7 @@ impl Pod {
 
     /// Returns whether it runs until its node terminates and is never evicted. Source:
     /// spec/disruption.md §1.3 (IsDrainable).
-    pub fn stays_to_the_end(&self, now: Timestamp) -> bool {
+    pub fn runs_until_termination(&self, now: Timestamp) -> bool {
         self.tolerates_disruption() || self.is_mirror() || self.is_stuck(now)
     }
 
@@ -258,12 +258,12 @@ impl Pod {
     /// Returns whether a drain waits for it. This includes daemons, unless they tolerate the
     /// disrupted taint. Source: spec/disruption.md §1.3 (IsWaitingEviction), §4.4.
     pub fn holds_drain(&self, now: Timestamp) -> bool {
-        self.node.is_some() && !self.is_terminal() && !self.stays_to_the_end(now)
+        self.node.is_some() && !self.is_terminal() && !self.runs_until_termination(now)
     }
 
     /// Its drain order, starting at 0: critical pods are evicted after others, and daemons after
     /// other pods of the same criticality. Source: spec/disruption.md §4.4.
-    pub fn turn(&self) -> u8 {
+    pub fn drain_order(&self) -> u8 {
         2 * u8::from(self.is_critical()) + u8::from(self.is_daemon())
     }
 

@@ -57,7 +57,7 @@ impl Reason {
 
     /// Returns whether the node is only disrupted once all its pods can be scheduled elsewhere, and
     /// is kept otherwise.
-    pub fn waits_for_places(self) -> bool {
+    pub fn waits_for_placements(self) -> bool {
         matches!(self, Self::Underutilized | Self::Drifted | Self::Expired)
     }
 
@@ -69,7 +69,7 @@ impl Reason {
 
     /// Returns whether the disruption is voluntary, so that it can be cancelled.
     pub fn is_voluntary(self) -> bool {
-        self.waits_for_places() || matches!(self, Self::Empty | Self::Surplus)
+        self.waits_for_placements() || matches!(self, Self::Empty | Self::Surplus)
     }
 
     /// Parses the spelling of `as_str`.
@@ -106,7 +106,7 @@ impl Reason {
 
     /// Returns whether an unready node is terminated immediately without a drain: its kubelet does
     /// not respond.
-    pub fn ends_at_once(self) -> bool {
+    pub fn terminates_undrained(self) -> bool {
         matches!(self, Self::Unhealthy | Self::TimedOut)
     }
 
@@ -117,7 +117,7 @@ impl Reason {
 }
 
 /// Returns whether a rule with these reasons applies to one. A rule without reasons applies to all.
-pub fn names(reasons: &[Reason], reason: Reason) -> bool {
+pub fn applies_to_reason(reasons: &[Reason], reason: Reason) -> bool {
     reasons.is_empty() || reasons.contains(&reason)
 }
 
@@ -132,7 +132,7 @@ pub enum BudgetNodes {
 
 impl BudgetNodes {
     /// The number of nodes, given `total` nodes.
-    pub fn of(self, total: usize) -> usize {
+    pub fn nodes_of(self, total: usize) -> usize {
         match self {
             Self::Nodes(count) => count as usize,
             Self::Percent(percent) => (total * usize::from(percent)).div_ceil(100),
@@ -196,20 +196,22 @@ pub struct Budget {
 
 impl Budget {
     /// Returns whether the budget applies to this reason now.
-    pub fn holds(&self, reason: Reason, now: Timestamp) -> bool {
+    pub fn applies_to(&self, reason: Reason, now: Timestamp) -> bool {
         let mut during = self.during.iter();
-        names(&self.reasons, reason) && during.all(|window| window.active_at(now))
+        applies_to_reason(&self.reasons, reason) && during.all(|window| window.is_open_at(now))
     }
 
     /// The rate that applies to a reason at any time.
     pub fn rate_for(&self, reason: Reason) -> Option<Rate> {
-        self.rate.filter(|_| names(&self.reasons, reason))
+        self.rate
+            .filter(|_| applies_to_reason(&self.reasons, reason))
     }
 
     /// How many of `total` nodes may be disrupted simultaneously, if the budget applies to this
     /// reason now.
-    pub fn allowed(&self, reason: Reason, total: usize, now: Timestamp) -> Option<usize> {
-        self.holds(reason, now).then(|| self.nodes.of(total))
+    pub fn allowed_nodes(&self, reason: Reason, total: usize, now: Timestamp) -> Option<usize> {
+        self.applies_to(reason, now)
+            .then(|| self.nodes.nodes_of(total))
     }
 }
 
@@ -328,7 +330,7 @@ pub struct RepairPolicy {
 
 impl RepairPolicy {
     /// The default policies. Source: Karpenter's AWS provider, spec/disruption.md §3.4.
-    pub fn defaults() -> Vec<Self> {
+    pub fn default_policies() -> Vec<Self> {
         use ConditionStatus::{False, Unknown};
         [
             ("Ready", False, 30),
@@ -361,7 +363,7 @@ pub struct Limits {
 impl Limits {
     /// Returns the remaining limits after `used` capacity and `nodes` nodes. Only limited resources
     /// are listed, and quantities may be negative.
-    pub fn remaining(&self, used: &Resources, nodes: usize) -> Self {
+    pub fn remaining_after(&self, used: &Resources, nodes: usize) -> Self {
         let taken = u32::try_from(nodes).unwrap_or(u32::MAX);
         Self {
             nodes: self.nodes.map(|limit| limit.saturating_sub(taken)),
@@ -374,7 +376,7 @@ impl Limits {
     }
 
     /// Returns the stricter of both limits for each resource.
-    pub fn and(&self, other: &Self) -> Self {
+    pub fn stricter_of(&self, other: &Self) -> Self {
         let mut capacity: BTreeMap<String, i64> = self.capacity.iter().cloned().collect();
         for (name, other_limit) in &other.capacity {
             let limit = capacity.entry(name.clone()).or_insert(*other_limit);
@@ -468,7 +470,7 @@ impl Pool {
                 }],
                 windows: Vec::new(),
             },
-            repair: RepairPolicy::defaults(),
+            repair: RepairPolicy::default_policies(),
         }
     }
 
@@ -482,8 +484,8 @@ impl Pool {
 
     /// Returns the remaining limits after `used` capacity and `nodes` nodes. Only limited resources
     /// are listed, and quantities may be negative.
-    pub fn remaining(&self, used: &Resources, nodes: usize) -> Limits {
-        self.limits.remaining(used, nodes)
+    pub fn remaining_limits(&self, used: &Resources, nodes: usize) -> Limits {
+        self.limits.remaining_after(used, nodes)
     }
 }
 

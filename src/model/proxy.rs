@@ -35,22 +35,25 @@ impl Proxy {
         else {
             return self.url.clone();
         };
-        let username = encoded(username);
+        let username = percent_encoded(username);
         match &self.password {
-            Some(password) => format!("{scheme}://{username}:{}@{host}", encoded(password)),
+            Some(password) => format!("{scheme}://{username}:{}@{host}", percent_encoded(password)),
             None => format!("{scheme}://{username}@{host}"),
         }
     }
 
     /// Returns whether requests to a host use the proxy. As with `NO_PROXY`, a domain matches all
     /// names in it, and names are not resolved.
-    pub fn serves(&self, host: &str) -> bool {
+    pub fn is_used_for(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches([']', '.']);
-        !self.direct.iter().any(|pattern| covers(pattern, host))
+        !self
+            .direct
+            .iter()
+            .any(|pattern| matches_host(pattern, host))
     }
 }
 
-fn covers(pattern: &str, host: &str) -> bool {
+fn matches_host(pattern: &str, host: &str) -> bool {
     if let Ok(address) = host.parse::<IpAddr>() {
         let (range, bits) = pattern.split_once('/').unwrap_or((pattern, ""));
         let Ok(range) = range.parse::<IpAddr>() else {
@@ -76,7 +79,7 @@ fn covers(pattern: &str, host: &str) -> bool {
 }
 
 /// Percent-encodes a string for a URL.
-fn encoded(text: &str) -> String {
+fn percent_encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {
@@ -119,10 +122,10 @@ mod tests {
             "api.Internal",
             "internal",
         ] {
-            assert!(!own.serves(host), "{host}");
+            assert!(!own.is_used_for(host), "{host}");
         }
         for host in ["a.example.com", "example.com."] {
-            assert!(!own.serves(host), "{host}");
+            assert!(!own.is_used_for(host), "{host}");
         }
         for host in [
             "11.0.0.1",
@@ -132,11 +135,11 @@ mod tests {
             "com",
             "::ffff:10.0.0.1",
         ] {
-            assert!(own.serves(host), "{host}");
+            assert!(own.is_used_for(host), "{host}");
         }
-        assert!(!proxy(&["0.0.0.0/0"]).serves("203.0.113.9"));
-        assert!(proxy(&[]).serves("10.1.2.3"));
-        assert!(proxy(&["", ".", "*"]).serves("a.b"));
+        assert!(!proxy(&["0.0.0.0/0"]).is_used_for("203.0.113.9"));
+        assert!(proxy(&[]).is_used_for("10.1.2.3"));
+        assert!(proxy(&["", ".", "*"]).is_used_for("a.b"));
     }
 
     #[test]

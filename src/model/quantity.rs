@@ -18,11 +18,11 @@ pub enum QuantityError {
 
 impl QuantityError {
     fn malformed(text: &str) -> Self {
-        Self::Malformed(clip(text))
+        Self::Malformed(clip_text(text))
     }
 
     fn out_of_range(text: &str) -> Self {
-        Self::OutOfRange(clip(text))
+        Self::OutOfRange(clip_text(text))
     }
 }
 
@@ -40,7 +40,7 @@ pub fn parse_whole(text: &str) -> Result<i64, QuantityError> {
 }
 
 /// The first 40 characters of a string, for an error message.
-pub fn clip(text: &str) -> String {
+pub fn clip_text(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
@@ -136,17 +136,17 @@ pub struct Resources {
 
 impl Resources {
     /// Sets a resource from its Kubernetes name and quantity.
-    pub fn set(&mut self, name: &str, quantity: &str) -> Result<(), QuantityError> {
+    pub fn set_quantity(&mut self, name: &str, quantity: &str) -> Result<(), QuantityError> {
         let amount = match name {
             "cpu" => parse_milli(quantity)?,
             _ => parse_whole(quantity)?,
         };
-        self.put(name, amount);
+        self.set_amount(name, amount);
         Ok(())
     }
 
     /// Sets a resource by its Kubernetes name; `cpu` in thousandths.
-    pub fn put(&mut self, name: &str, amount: i64) {
+    pub fn set_amount(&mut self, name: &str, amount: i64) {
         match name {
             "cpu" => self.cpu_milli = amount,
             "memory" => self.memory = amount,
@@ -186,20 +186,20 @@ impl Resources {
 
     /// Adds `other`, saturating.
     pub fn add(&mut self, other: &Self) {
-        self.combine(other, i64::saturating_add);
+        self.combine_with(other, i64::saturating_add);
     }
 
     /// Subtracts `other`, saturating. Quantities may become negative.
     pub fn subtract(&mut self, other: &Self) {
-        self.combine(other, i64::saturating_sub);
+        self.combine_with(other, i64::saturating_sub);
     }
 
     /// Raises every quantity to at least that of `other`.
     pub fn raise_to(&mut self, other: &Self) {
-        self.combine(other, i64::max);
+        self.combine_with(other, i64::max);
     }
 
-    fn combine(&mut self, other: &Self, with: fn(i64, i64) -> i64) {
+    fn combine_with(&mut self, other: &Self, with: fn(i64, i64) -> i64) {
         self.cpu_milli = with(self.cpu_milli, other.cpu_milli);
         self.memory = with(self.memory, other.memory);
         self.ephemeral_storage = with(self.ephemeral_storage, other.ephemeral_storage);
@@ -212,12 +212,12 @@ impl Resources {
 
     /// Returns whether these requests fit into the available resources. A missing resource is zero,
     /// and nothing fits if any available resource is negative (Karpenter's rule, spec §2.13).
-    pub fn fit(&self, available: &Self) -> bool {
-        self.shortage(available).is_none()
+    pub fn fit_into(&self, available: &Self) -> bool {
+        self.first_shortage(available).is_none()
     }
 
     /// The first insufficient resource by name, in a fixed order.
-    pub fn shortage<'a>(&'a self, available: &'a Self) -> Option<&'a str> {
+    pub fn first_shortage<'a>(&'a self, available: &'a Self) -> Option<&'a str> {
         if let Some((name, _)) = available.iter().find(|(_, amount)| *amount < 0) {
             return Some(name);
         }
@@ -310,13 +310,13 @@ mod tests {
             memory: 10,
             ..Resources::default()
         };
-        assert!(request.fit(&available));
+        assert!(request.fit_into(&available));
         request.extended.insert("nvidia.com/gpu".into(), 1);
-        assert_eq!(request.shortage(&available), Some("nvidia.com/gpu"));
+        assert_eq!(request.first_shortage(&available), Some("nvidia.com/gpu"));
         let overfull = Resources {
             pods: -1,
             ..available
         };
-        assert_eq!(Resources::default().shortage(&overfull), Some("pods"));
+        assert_eq!(Resources::default().first_shortage(&overfull), Some("pods"));
     }
 }

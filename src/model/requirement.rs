@@ -8,7 +8,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::model::labels::{Labels, is_well_known, meant, normalized};
+use crate::model::labels::{Labels, is_well_known, normalized_key, suggested_label};
 
 /// A requirement operator of Kubernetes and Karpenter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ pub enum OperatorError {
 }
 
 /// The value of a comparison.
-fn bound(operator: Operator, values: &[String]) -> Result<i64, OperatorError> {
+fn comparison_value(operator: Operator, values: &[String]) -> Result<i64, OperatorError> {
     let [value] = values else {
         return Err(OperatorError::NotOneValue { operator });
     };
@@ -154,13 +154,16 @@ impl Requirement {
             Operator::NotIn => Self::not_in(values.iter().cloned()),
             Operator::Exists => Self::exists(),
             Operator::DoesNotExist => Self::does_not_exist(),
-            Operator::Gt => match bound(operator, values)?.checked_add(1) {
+            Operator::Gt => match comparison_value(operator, values)?.checked_add(1) {
                 Some(gte) => Self::between(Some(gte), None),
                 None => Self::impossible(),
             },
-            Operator::Gte => Self::between(Some(bound(operator, values)?), None),
-            Operator::Lt => Self::between(None, Some(bound(operator, values)?.saturating_sub(1))),
-            Operator::Lte => Self::between(None, Some(bound(operator, values)?)),
+            Operator::Gte => Self::between(Some(comparison_value(operator, values)?), None),
+            Operator::Lt => Self::between(
+                None,
+                Some(comparison_value(operator, values)?.saturating_sub(1)),
+            ),
+            Operator::Lte => Self::between(None, Some(comparison_value(operator, values)?)),
         })
     }
 
@@ -181,13 +184,13 @@ impl Requirement {
     }
 
     /// Returns whether the label may have this value.
-    pub fn has(&self, value: &str) -> bool {
-        self.values.contains(value) != self.complement && self.within(value)
+    pub fn allows_value(&self, value: &str) -> bool {
+        self.values.contains(value) != self.complement && self.is_within_bounds(value)
     }
 
     /// Returns whether the label may have this value. `None` means that the label is absent.
-    pub fn suits(&self, value: Option<&str>) -> bool {
-        value.map_or(self.allows_absence(), |value| self.has(value))
+    pub fn allows_label(&self, value: Option<&str>) -> bool {
+        value.map_or(self.allows_absence(), |value| self.allows_value(value))
     }
 
     /// The values of an `In` requirement. `None` if the requirement excludes values.
@@ -196,7 +199,7 @@ impl Requirement {
     }
 
     /// The excluded values. `None` if the requirement lists allowed values.
-    pub fn excluded(&self) -> Option<&BTreeSet<String>> {
+    pub fn excluded_values(&self) -> Option<&BTreeSet<String>> {
         self.complement.then_some(&self.values)
     }
 
@@ -217,7 +220,7 @@ impl Requirement {
     }
 
     /// A value that the label may have. `None` if the label may be absent.
-    pub fn any(&self) -> Option<String> {
+    pub fn any_value(&self) -> Option<String> {
         if self.allows_absence() {
             return None;
         }
@@ -241,7 +244,7 @@ impl Requirement {
             .find(|value| !self.values.contains(value))
     }
 
-    fn within(&self, value: &str) -> bool {
+    fn is_within_bounds(&self, value: &str) -> bool {
         if self.gte.is_none() && self.lte.is_none() {
             return true;
         }
@@ -283,7 +286,9 @@ impl Requirement {
             min_values,
         };
         let bounds = Self::between(gte, lte);
-        intersection.values.retain(|value| bounds.within(value));
+        intersection
+            .values
+            .retain(|value| bounds.is_within_bounds(value));
         if !complement {
             (intersection.gte, intersection.lte) = (None, None);
         }
@@ -300,11 +305,11 @@ impl Requirement {
             (false, _) => self
                 .values
                 .iter()
-                .any(|value| self.within(value) && other.has(value)),
+                .any(|value| self.is_within_bounds(value) && other.allows_value(value)),
             (true, false) => other
                 .values
                 .iter()
-                .any(|value| other.within(value) && self.has(value)),
+                .any(|value| other.is_within_bounds(value) && self.allows_value(value)),
         }
     }
 }
@@ -414,7 +419,7 @@ impl fmt::Display for Incompatible {
             Some(offered) => write!(f, ", offered {offered}"),
             None => {
                 f.write_str(", but the label is not defined here")?;
-                match meant(&self.key, known.iter().map(String::as_str)) {
+                match suggested_label(&self.key, known.iter().map(String::as_str)) {
                     Some(other) => write!(f, "; did you mean {other}?"),
                     None => Ok(()),
                 }
@@ -440,7 +445,7 @@ impl Requirements {
 
     /// Adds a requirement on a label.
     pub fn add(&mut self, key: &str, requirement: Requirement) {
-        let key = normalized(key);
+        let key = normalized_key(key);
         match self.by_key.get_mut(key) {
             Some(existing) => *existing = existing.intersection(&requirement),
             None => {
@@ -458,7 +463,7 @@ impl Requirements {
 
     /// Returns these requirements with all requirements of `other` added.
     #[must_use]
-    pub fn with(&self, other: &Self) -> Self {
+    pub fn merged_with(&self, other: &Self) -> Self {
         let mut merged = self.clone();
         merged.add_all(other);
         merged
@@ -482,7 +487,7 @@ impl Requirements {
     }
 
     /// Checks that, for every label that both sides name, a value satisfies both.
-    pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
+    pub fn check_intersection(&self, incoming: &Self) -> Result<(), Incompatible> {
         for (key, wanted) in &incoming.by_key {
             let offered = self.by_key.get(key);
             if wanted.is_impossible()
@@ -500,7 +505,7 @@ impl Requirements {
     /// Checks that a node with these requirements satisfies `incoming`. A label that this side does
     /// not define is an error, unless it is well-known and `well_known_undefined` is set (for a
     /// node that does not exist yet).
-    pub fn compatible(
+    pub fn check_compatible(
         &self,
         incoming: &Self,
         well_known_undefined: bool,
@@ -518,7 +523,7 @@ impl Requirements {
             let known = known.cloned().collect();
             return Err(Incompatible::new(key, wanted, None, known));
         }
-        self.intersects(incoming)
+        self.check_intersection(incoming)
     }
 }
 
@@ -582,7 +587,7 @@ mod tests {
                         .into_iter()
                         .collect()
                 };
-                let got = side(node).compatible(&side(pod), true).is_ok();
+                let got = side(node).check_compatible(&side(pod), true).is_ok();
                 assert_eq!(got, expect == 'y', "node {node:?} pod {pod:?} key {key}");
             }
         }

@@ -99,7 +99,7 @@ impl Reservation {
     }
 
     /// The value of a node label, if the reservation determines that label.
-    pub fn label(&self, key: &str) -> Option<&str> {
+    pub fn label_value(&self, key: &str) -> Option<&str> {
         match key {
             RESERVATION_ID => Some(self.id.as_str()),
             RESERVATION_TYPE => Some(self.kind.as_str()),
@@ -110,10 +110,10 @@ impl Reservation {
     }
 
     /// The labels of a node in the reservation.
-    pub fn labels(&self) -> Labels {
+    pub fn node_labels(&self) -> Labels {
         OF_RESERVATIONS
             .into_iter()
-            .filter_map(|key| Some((key.to_owned(), self.label(key)?.to_owned())))
+            .filter_map(|key| Some((key.to_owned(), self.label_value(key)?.to_owned())))
             .collect()
     }
 }
@@ -167,7 +167,7 @@ mod tests {
                 interruptible,
                 ..Reservation::new("cr-1", 1)
             };
-            let labels = own.labels();
+            let labels = own.node_labels();
             let own = OF_RESERVATIONS.map(|key| labels[key].as_str());
             assert_eq!(own, expect, "{kind:?} {interruptible}");
         }

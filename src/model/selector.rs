@@ -23,7 +23,7 @@ impl Selector {
     }
 
     /// Creates a selector for exactly these labels.
-    pub fn of_labels(labels: &Labels) -> Self {
+    pub fn from_labels(labels: &Labels) -> Self {
         Self::new(
             labels
                 .iter()
@@ -32,7 +32,7 @@ impl Selector {
     }
 
     /// Adds an expression.
-    pub fn and(&mut self, key: &str, requirement: Requirement) {
+    pub fn add_expression(&mut self, key: &str, requirement: Requirement) {
         let expression = (key.to_owned(), requirement);
         if let Err(at) = self.expressions.binary_search(&expression) {
             self.expressions.insert(at, expression);
@@ -64,7 +64,7 @@ impl Selector {
         self.expressions
             .iter()
             .all(|(key, wanted)| match labels.get(key) {
-                Some(value) => wanted.has(value),
+                Some(value) => wanted.allows_value(value),
                 None => wanted.allows_absence(),
             })
     }

@@ -138,20 +138,20 @@ impl Toleration {
             && match self.operator {
                 TolerationOperator::Exists => true,
                 TolerationOperator::Equal => self.value == taint.value,
-                TolerationOperator::Lt => compared(taint, self) == Some(Ordering::Less),
-                TolerationOperator::Gt => compared(taint, self) == Some(Ordering::Greater),
+                TolerationOperator::Lt => compare_values(taint, self) == Some(Ordering::Less),
+                TolerationOperator::Gt => compare_values(taint, self) == Some(Ordering::Greater),
             }
     }
 }
 
 /// Compares the value of a taint with that of a toleration. `None` if one is not an integer.
-fn compared(taint: &Taint, toleration: &Toleration) -> Option<Ordering> {
-    Some(decimal(&taint.value)?.cmp(&decimal(&toleration.value)?))
+fn compare_values(taint: &Taint, toleration: &Toleration) -> Option<Ordering> {
+    Some(parse_integer(&taint.value)?.cmp(&parse_integer(&toleration.value)?))
 }
 
 /// Parses an integer. `None` if it has a plus sign or a leading zero. Source: Kubernetes,
 /// `content.IsDecimalInteger`.
-fn decimal(value: &str) -> Option<i64> {
+fn parse_integer(value: &str) -> Option<i64> {
     let digits = value.strip_prefix('-').unwrap_or(value);
     let is_plain = value == "0" || digits.starts_with(|first| ('1'..='9').contains(&first));
     is_plain.then(|| value.parse().ok()).flatten()
@@ -159,8 +159,8 @@ fn decimal(value: &str) -> Option<i64> {
 
 /// The first taint that prevents pods with these tolerations from scheduling. `PreferNoSchedule`
 /// does not.
-pub fn repelling<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
-    untolerated(
+pub fn first_repelling<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
+    first_untolerated(
         taints
             .iter()
             .filter(|taint| taint.effect != Effect::PreferNoSchedule),
@@ -169,7 +169,7 @@ pub fn repelling<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<
 }
 
 /// The first taint that no toleration matches.
-pub fn untolerated<'a>(
+pub fn first_untolerated<'a>(
     taints: impl IntoIterator<Item = &'a Taint>,
     tolerations: &[Toleration],
 ) -> Option<&'a Taint> {

@@ -32,7 +32,7 @@ pub fn fnv1a(text: &str) -> u64 {
 }
 
 /// Derives a number below `most` from a string, which differs for most strings.
-pub fn spread(text: &str, limit: u64) -> u64 {
+pub fn spread_below(text: &str, limit: u64) -> u64 {
     // The low bits of the hash are similar for similar strings.
     let mixed = fnv1a(text).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
     mixed.checked_rem(limit).unwrap_or(0)
@@ -95,7 +95,7 @@ pub enum Change {
 
 impl Hashes {
     /// Returns the change since these hashes were written.
-    pub fn since(&self, written: &str) -> Change {
+    pub fn change_since(&self, written: &str) -> Change {
         match written.parse::<Self>() {
             Err(OtherVersion) => Change::Unknown,
             Ok(old) if old.fixed != self.fixed => Change::Drifted,
@@ -111,7 +111,7 @@ impl Hashes {
 struct Text(String);
 
 impl Text {
-    fn put<T: Debug + Default + PartialEq>(&mut self, name: &str, value: &T) {
+    fn put_field<T: Debug + Default + PartialEq>(&mut self, name: &str, value: &T) {
         if *value != T::default() {
             // Writing to a String cannot fail.
             let _ = writeln!(self.0, "{name}={value:?}");
@@ -124,7 +124,7 @@ impl Text {
 }
 
 /// Formats the items and sorts the strings.
-fn sorted<T>(items: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
+fn sorted_texts<T>(items: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
     let mut texts: Vec<String> = items.iter().map(text).collect();
     texts.sort_unstable();
     texts
@@ -134,17 +134,17 @@ fn sorted<T>(items: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
 pub fn pool_hashes(pool: &Pool) -> Hashes {
     let (mut fixed, mut in_place) = (Text::default(), Text::default());
     let class = pool.node_class.as_ref();
-    fixed.put("node_class", &class.map(|class| class.as_str()));
-    in_place.put("labels", &pool.labels);
-    in_place.put("annotations", &pool.annotations);
-    let startup_taints = sorted(&pool.startup_taints, Taint::to_string);
-    in_place.put("taints", &sorted(&pool.taints, Taint::to_string));
-    in_place.put("startup_taints", &startup_taints);
-    in_place.put("expire_after", &pool.expire_after.map(|age| age.as_secs()));
+    fixed.put_field("node_class", &class.map(|class| class.as_str()));
+    in_place.put_field("labels", &pool.labels);
+    in_place.put_field("annotations", &pool.annotations);
+    let startup_taints = sorted_texts(&pool.startup_taints, Taint::to_string);
+    in_place.put_field("taints", &sorted_texts(&pool.taints, Taint::to_string));
+    in_place.put_field("startup_taints", &startup_taints);
+    in_place.put_field("expire_after", &pool.expire_after.map(|age| age.as_secs()));
     let expire_hard = pool.expire_hard_after.map(|age| age.as_secs());
-    in_place.put("expire_hard_after", &expire_hard);
+    in_place.put_field("expire_hard_after", &expire_hard);
     let grace = pool.termination_grace_period.map(|grace| grace.as_secs());
-    in_place.put("termination_grace_period", &grace);
+    in_place.put_field("termination_grace_period", &grace);
     Hashes {
         fixed: fixed.hash(),
         in_place: in_place.hash(),
@@ -182,34 +182,34 @@ pub fn node_class_hashes(class: &NodeClass) -> Hashes {
         vm_overhead_per_mille: _,
     } = class;
     let (mut fixed, mut in_place) = (Text::default(), Text::default());
-    fixed.put("family", family);
-    fixed.put("placement_group", placement_group);
-    fixed.put("identity", identity);
-    fixed.put("public_ip", public_ip);
-    fixed.put("user_data", user_data);
-    fixed.put("bootstrap", bootstrap);
-    fixed.put("kubelet", &canonical(kubelet));
-    fixed.put(
+    fixed.put_field("family", family);
+    fixed.put_field("placement_group", placement_group);
+    fixed.put_field("identity", identity);
+    fixed.put_field("public_ip", public_ip);
+    fixed.put_field("user_data", user_data);
+    fixed.put_field("bootstrap", bootstrap);
+    fixed.put_field("kubelet", &canonical_kubelet(kubelet));
+    fixed.put_field(
         "block_devices",
-        &sorted(block_devices, |device| format!("{device:?}")),
+        &sorted_texts(block_devices, |device| format!("{device:?}")),
     );
-    fixed.put("raid0", raid0);
+    fixed.put_field("raid0", raid0);
     let interfaces = network_interfaces.as_deref().unwrap_or_default();
-    fixed.put(
+    fixed.put_field(
         "network_interfaces",
-        &sorted(interfaces, |interface| format!("{interface:?}")),
+        &sorted_texts(interfaces, |interface| format!("{interface:?}")),
     );
-    fixed.put("detailed_monitoring", detailed_monitoring);
-    fixed.put("metadata", metadata);
+    fixed.put_field("detailed_monitoring", detailed_monitoring);
+    fixed.put_field("metadata", metadata);
     // The crate may change its formatting of durations.
     let tracked = connection_tracking.map(|tracking| {
         [tracking.tcp_established, tracking.udp_stream, tracking.udp]
             .map(|timeout| timeout.map(|timeout| timeout.as_secs()))
     });
-    fixed.put("connection_tracking", &tracked.unwrap_or_default());
-    fixed.put("context", context);
-    fixed.put("nested_virtualization", nested_virtualization);
-    in_place.put("tags", tags);
+    fixed.put_field("connection_tracking", &tracked.unwrap_or_default());
+    fixed.put_field("context", context);
+    fixed.put_field("nested_virtualization", nested_virtualization);
+    in_place.put_field("tags", tags);
     Hashes {
         fixed: fixed.hash(),
         in_place: in_place.hash(),
@@ -218,7 +218,7 @@ pub fn node_class_hashes(class: &NodeClass) -> Hashes {
 
 /// Kubelet settings in canonical form: `1` and `1000m` are equal, and the order of object keys is
 /// irrelevant.
-fn canonical(kubelet: &KubeletSettings) -> String {
+fn canonical_kubelet(kubelet: &KubeletSettings) -> String {
     let KubeletSettings {
         cluster_dns,
         max_pods,
@@ -235,29 +235,29 @@ fn canonical(kubelet: &KubeletSettings) -> String {
         extra,
     } = kubelet;
     let mut text = Text::default();
-    text.put("cluster_dns", cluster_dns);
-    text.put("max_pods", max_pods);
-    text.put("pods_per_core", pods_per_core);
-    text.put("system_reserved", &amounts(system_reserved));
-    text.put("kube_reserved", &amounts(kube_reserved));
-    text.put("eviction_hard", &thresholds(eviction_hard));
-    text.put("eviction_soft", &thresholds(eviction_soft));
+    text.put_field("cluster_dns", cluster_dns);
+    text.put_field("max_pods", max_pods);
+    text.put_field("pods_per_core", pods_per_core);
+    text.put_field("system_reserved", &reserved_amounts(system_reserved));
+    text.put_field("kube_reserved", &reserved_amounts(kube_reserved));
+    text.put_field("eviction_hard", &eviction_thresholds(eviction_hard));
+    text.put_field("eviction_soft", &eviction_thresholds(eviction_soft));
     let graces = eviction_soft_grace_period
         .iter()
         .map(|(signal, period)| (signal.as_str(), period.as_millis()));
-    text.put("grace", &graces.collect::<Vec<_>>());
-    text.put("max_grace", eviction_max_pod_grace_period);
-    text.put("gc_high", image_gc_high_threshold_percent);
-    text.put("gc_low", image_gc_low_threshold_percent);
-    text.put("cpu_cfs_quota", cpu_cfs_quota);
+    text.put_field("grace", &graces.collect::<Vec<_>>());
+    text.put_field("max_grace", eviction_max_pod_grace_period);
+    text.put_field("gc_high", image_gc_high_threshold_percent);
+    text.put_field("gc_low", image_gc_low_threshold_percent);
+    text.put_field("cpu_cfs_quota", cpu_cfs_quota);
     for (name, value) in extra {
-        text.put(name, &ordered(value));
+        text.put_field(name, &ordered_json(value));
     }
     text.0
 }
 
 /// The quantities of reservations, by name.
-fn amounts(reservations: &BTreeMap<String, Reserved>) -> Vec<(&str, i64)> {
+fn reserved_amounts(reservations: &BTreeMap<String, Reserved>) -> Vec<(&str, i64)> {
     reservations
         .iter()
         .map(|(name, reserved)| (name.as_str(), reserved.amount))
@@ -265,7 +265,7 @@ fn amounts(reservations: &BTreeMap<String, Reserved>) -> Vec<(&str, i64)> {
 }
 
 /// Eviction thresholds as `signal<quantity` or `signal<hundredths/10000`.
-fn thresholds(thresholds: &BTreeMap<Signal, Threshold>) -> Vec<String> {
+fn eviction_thresholds(thresholds: &BTreeMap<Signal, Threshold>) -> Vec<String> {
     thresholds
         .iter()
         .map(|(signal, threshold)| match threshold {
@@ -276,18 +276,18 @@ fn thresholds(thresholds: &BTreeMap<Signal, Threshold>) -> Vec<String> {
 }
 
 /// JSON with sorted object keys.
-fn ordered(value: &Value) -> String {
+fn ordered_json(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
             let mut parts: Vec<String> = fields
                 .iter()
-                .map(|(key, nested)| format!("{key:?}:{}", ordered(nested)))
+                .map(|(key, nested)| format!("{key:?}:{}", ordered_json(nested)))
                 .collect();
             parts.sort_unstable();
             format!("{{{}}}", parts.join(","))
         }
         Value::Array(items) => {
-            let parts: Vec<String> = items.iter().map(ordered).collect();
+            let parts: Vec<String> = items.iter().map(ordered_json).collect();
             format!("[{}]", parts.join(","))
         }
         other => other.to_string(),
@@ -311,7 +311,7 @@ pub fn node_class_hash(class: Option<&NodeClass>) -> String {
 /// ([`Change::Drifted`]), a smaller number of nodes, or a different age.
 pub fn change_id(cluster: &Cluster) -> String {
     let mut text = Text::default();
-    text.put("cluster", &cluster.name.as_str());
+    text.put_field("cluster", &cluster.name.as_str());
     for pool in &cluster.pools {
         let (pool_hash, class_hash) = hashes_in(cluster, pool);
         let [pool_hash, class_hash] = [pool_hash, class_hash]
@@ -337,7 +337,7 @@ pub fn accept_id<'a>(
 ) -> String {
     let mut text = Text::default();
     for part in parts {
-        text.put(kind, &part);
+        text.put_field(kind, &part);
     }
     format!("{cluster}/{kind}/{:016x}", text.hash())
 }
@@ -575,7 +575,7 @@ mod tests {
         for (name, edit) in edits {
             let mut own = base.clone();
             edit(&mut own);
-            assert_eq!(hash(&own).since(&written), expect, "{name}");
+            assert_eq!(hash(&own).change_since(&written), expect, "{name}");
         }
     }
 
@@ -677,7 +677,7 @@ mod tests {
         let own = node_class_hashes(&class());
         let good = own.to_string();
         assert_eq!(good.parse(), Ok(own));
-        assert_eq!(own.since(&good), Change::None);
+        assert_eq!(own.change_since(&good), Change::None);
         let others = [
             "",
             "v1:0000000000000000",
@@ -690,7 +690,7 @@ mod tests {
             &good.replace(':', ""),
         ];
         for other in others {
-            assert_eq!(own.since(other), Change::Unknown, "{other}");
+            assert_eq!(own.change_since(other), Change::Unknown, "{other}");
         }
         assert_eq!(node_class_hash(None), "v2:none");
     }

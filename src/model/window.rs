@@ -110,7 +110,7 @@ impl Window {
 
     /// Returns whether the window is open at `now`. Karpenter's rule: the first opening after `now
     /// - duration` is not after `now` (spec/disruption.md §1.6).
-    pub fn active_at(&self, now: Timestamp) -> bool {
+    pub fn is_open_at(&self, now: Timestamp) -> bool {
         let Ok(from) = now.checked_sub(self.duration) else {
             return false;
         };
@@ -140,7 +140,7 @@ impl Window {
         let mut at = now;
         for _ in 0..CHANGES_MAX {
             at = self.next_change(at)?;
-            if !self.active_at(at) {
+            if !self.is_open_at(at) {
                 return Some(at);
             }
         }
@@ -173,7 +173,7 @@ mod tests {
         let window = Window::new(expression, SignedDuration::from_hours(hours), zone);
         let now: Timestamp = at.parse().expect("a timestamp");
         assert_eq!(
-            window.expect("a window").active_at(now),
+            window.expect("a window").is_open_at(now),
             open,
             "{expression} {zone} {at}"
         );
@@ -342,7 +342,7 @@ mod tests {
             let [opens, closes] =
                 [opens, closes].map(|at| at.parse::<Timestamp>().expect("a time"));
             let states = [opens - second, opens, closes - second, closes];
-            let states = states.map(|at| window.active_at(at));
+            let states = states.map(|at| window.is_open_at(at));
             assert_eq!(states, [false, true, true, false], "{expression} {opens}");
             assert_eq!(
                 window.closes_after(opens),

@@ -30,7 +30,7 @@ pub(crate) struct SkewGauge(Arc<Mutex<VecDeque<SignedDuration>>>);
 
 impl SkewGauge {
     /// Records a response. A response without a date is ignored.
-    pub(crate) fn note(&self, date: Option<&str>, sent: Timestamp) {
+    pub(crate) fn record_response(&self, date: Option<&str>, sent: Timestamp) {
         let Some(server_time) = date.and_then(http_date) else {
             return;
         };
@@ -42,7 +42,7 @@ impl SkewGauge {
 
     /// By how much the clock of this host is ahead: the smallest of the last skews. `None` if there
     /// are too few.
-    pub(crate) fn ahead(&self) -> Option<SignedDuration> {
+    pub(crate) fn clock_ahead(&self) -> Option<SignedDuration> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let smallest = last.iter().min_by_key(|skew| skew.abs()).copied();
         smallest.filter(|_| last.len() >= ANSWERS)
@@ -87,7 +87,7 @@ where
             let sent = clock::now();
             let answer = answer.await?;
             let date = answer.headers().get(DATE);
-            gauge.note(date.and_then(|date| date.to_str().ok()), sent);
+            gauge.record_response(date.and_then(|date| date.to_str().ok()), sent);
             Ok(answer)
         }
         .boxed()
@@ -107,11 +107,11 @@ mod tests {
         for own in seconds {
             let said = clock::now() - SignedDuration::from_secs(*own);
             let date = said.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-            gauge.note(Some(&date), clock::now());
+            gauge.record_response(Some(&date), clock::now());
         }
-        gauge.note(Some("yesterday"), clock::now());
-        gauge.note(None, clock::now());
-        gauge.ahead().map(|own| own.as_secs().abs() / 10)
+        gauge.record_response(Some("yesterday"), clock::now());
+        gauge.record_response(None, clock::now());
+        gauge.clock_ahead().map(|own| own.as_secs().abs() / 10)
     }
 
     #[test]

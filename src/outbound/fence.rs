@@ -81,7 +81,7 @@ pub(crate) struct Fence {
 impl Fence {
     /// Begins a term, and returns its number. Requests of earlier terms never pass again. Nothing
     /// passes before the fence is opened. `mark` identifies the term in `User-Agent`.
-    pub(crate) fn begin(&self, mark: &str) -> u64 {
+    pub(crate) fn begin_term(&self, mark: &str) -> u64 {
         let mut term = 0;
         self.state.send_modify(|state| {
             state.term += 1;
@@ -93,7 +93,7 @@ impl Fence {
     }
 
     /// The term in `User-Agent`. `None` before the first term and after the term has ended.
-    fn mark(&self) -> Option<Arc<str>> {
+    fn term_mark(&self) -> Option<Arc<str>> {
         let state = self.state.borrow();
         let is_past = self.term.is_some_and(|term| term != state.term);
         (!state.mark.is_empty() && !is_past).then(|| state.mark.clone())
@@ -101,15 +101,15 @@ impl Fence {
 
     /// Closes the fence.
     pub(crate) fn close(&self) {
-        self.set(Gate::Closed);
+        self.set_gate(Gate::Closed);
     }
 
     /// Opens the fence for changes of this term, for this long from a moment.
     pub(crate) fn open(&self, since: Moment, span: Duration) {
-        self.set(Gate::Until(since.plus(span)));
+        self.set_gate(Gate::Until(since.plus(span)));
     }
 
-    fn set(&self, gate: Gate) {
+    fn set_gate(&self, gate: Gate) {
         self.state.send_modify(|state| state.gate = gate);
     }
 
@@ -128,12 +128,12 @@ impl Fence {
 
     /// The required term.
     #[cfg(test)]
-    pub(crate) fn term(&self) -> Option<u64> {
+    pub(crate) fn required_term(&self) -> Option<u64> {
         self.term
     }
 
     /// This fence, limited to requests before a moment.
-    pub(crate) fn until(&self, not_after: Moment) -> Self {
+    pub(crate) fn with_deadline(&self, not_after: Moment) -> Self {
         Self {
             not_after: Some(not_after),
             ..self.clone()
@@ -142,14 +142,14 @@ impl Fence {
 
     /// Returns whether changes may be sent, or may continue, now.
     pub(crate) fn is_open(&self) -> bool {
-        self.left().is_none_or(|left| !left.is_zero())
+        self.time_left().is_none_or(|left| !left.is_zero())
     }
 
     /// Returns whether a change may be sent now. Changes past their deadline may not.
-    fn pass(&self) -> Result<(), NotLeader> {
+    fn check_open(&self) -> Result<(), NotLeader> {
         let late = self
             .not_after
-            .is_some_and(|deadline| deadline.left().is_zero());
+            .is_some_and(|deadline| deadline.time_left().is_zero());
         match self.is_open() {
             false => Err(NotLeader::Term),
             true if late => Err(NotLeader::Late),
@@ -163,25 +163,28 @@ impl Fence {
     }
 
     /// Remaining time for changes. `None` means unlimited.
-    fn left(&self) -> Option<Duration> {
+    fn time_left(&self) -> Option<Duration> {
         let state = self.state.borrow();
         let is_past = self.term.is_some_and(|term| term != state.term);
         match state.gate {
             _ if is_past => Some(Duration::ZERO),
             Gate::Open => None,
             Gate::Closed => Some(Duration::ZERO),
-            Gate::Until(until) => Some(until.left()),
+            Gate::Until(until) => Some(until.time_left()),
         }
     }
 
     /// Runs a change of the cluster while the fence is open. A change without a response by then is
     /// cancelled, whether or not it was sent.
-    pub(crate) async fn guard<T>(&self, doing: impl Future<Output = T>) -> Result<T, NotLeader> {
+    pub(crate) async fn run_guarded<T>(
+        &self,
+        doing: impl Future<Output = T>,
+    ) -> Result<T, NotLeader> {
         let mut state = self.state.subscribe();
         let closed = async {
             loop {
                 state.borrow_and_update();
-                match self.left() {
+                match self.time_left() {
                     Some(Duration::ZERO) => return,
                     Some(left) => drop(timeout(left, state.changed()).await),
                     None => drop(state.changed().await),
@@ -191,14 +194,17 @@ impl Fence {
         tokio::select! {
             biased;
             () = closed => Err(NotLeader::Term),
-            done = watched([self.clone()].into(), doing) => done,
+            done = run_while_open([self.clone()].into(), doing) => done,
         }
     }
 }
 
 /// Runs a future while all these fences are open. Checks them before each poll, because timers have
 /// not fired yet after a suspension of the host.
-async fn watched<T>(fences: Arc<[Fence]>, doing: impl Future<Output = T>) -> Result<T, NotLeader> {
+async fn run_while_open<T>(
+    fences: Arc<[Fence]>,
+    doing: impl Future<Output = T>,
+) -> Result<T, NotLeader> {
     let mut doing = pin!(doing);
     poll_fn(|context| match fences.iter().all(Fence::is_open) {
         true => doing.as_mut().poll(context).map(Ok),
@@ -222,22 +228,22 @@ task_local! {
 
 /// Runs a future whose AWS requests must pass these fences. Requests without a response when a
 /// fence closes are cancelled.
-pub(crate) async fn within<T>(
+pub(crate) async fn run_fenced<T>(
     fences: impl Into<Arc<[Fence]>>,
     doing: impl Future<Output = T>,
 ) -> Result<T, NotLeader> {
     let fences = fences.into();
     let doing = SCOPE.scope(FenceScope::Behind(fences.clone()), doing);
-    watched(fences, doing).await
+    run_while_open(fences, doing).await
 }
 
 /// Runs a future whose AWS requests pass no fence: a dry run, or an action that a user requested.
-pub(crate) async fn without<T>(doing: impl Future<Output = T>) -> T {
+pub(crate) async fn run_unfenced<T>(doing: impl Future<Output = T>) -> T {
     SCOPE.scope(FenceScope::Free, doing).await
 }
 
 /// The fences of this task, for tasks that act for it. `None` means that no changes are allowed.
-pub(crate) fn carried() -> Option<Arc<[Fence]>> {
+pub(crate) fn task_fences() -> Option<Arc<[Fence]>> {
     match SCOPE.try_with(Clone::clone) {
         Ok(FenceScope::Behind(fences)) => Some(fences),
         Ok(FenceScope::Free) => Some([].into()),
@@ -246,9 +252,9 @@ pub(crate) fn carried() -> Option<Arc<[Fence]>> {
 }
 
 /// Returns whether this task may send a request, given whether the request changes anything.
-pub(crate) fn pass(changes: bool) -> Result<(), NotLeader> {
-    match carried() {
-        Some(fences) if changes => fences.iter().try_for_each(Fence::pass),
+pub(crate) fn check_task(changes: bool) -> Result<(), NotLeader> {
+    match task_fences() {
+        Some(fences) if changes => fences.iter().try_for_each(Fence::check_open),
         // Requests that verify a delayed change may also be sent late.
         Some(fences) => match fences.iter().all(Fence::is_open) {
             true => Ok(()),
@@ -261,9 +267,9 @@ pub(crate) fn pass(changes: bool) -> Result<(), NotLeader> {
 
 /// The terms in `User-Agent` of AWS changes of this task: the terms of its fences, separated by
 /// spaces.
-pub(crate) fn marks() -> String {
-    let fences = carried().unwrap_or_default();
-    let marks: BTreeSet<Arc<str>> = fences.iter().filter_map(Fence::mark).collect();
+pub(crate) fn task_marks() -> String {
+    let fences = task_fences().unwrap_or_default();
+    let marks: BTreeSet<Arc<str>> = fences.iter().filter_map(Fence::term_mark).collect();
     let (mut fields, mut left) = (Vec::<&str>::new(), MARKS_MAX);
     for mark in &marks {
         let Some(rest) = left.checked_sub(mark.len() + 1) else {
@@ -278,11 +284,11 @@ pub(crate) fn marks() -> String {
 
 /// Returns whether all of these fences are open now.
 pub(crate) fn lets_pass(fences: &[Fence]) -> bool {
-    fences.iter().all(|fence| fence.pass().is_ok())
+    fences.iter().all(|fence| fence.check_open().is_ok())
 }
 
 /// A client whose requests pass a fence, in addition to the fence of the inner client.
-pub(crate) fn behind(client: Client, fence: &Fence) -> Client {
+pub(crate) fn fenced_client(client: Client, fence: &Fence) -> Client {
     let (fence, namespace) = (fence.clone(), client.default_namespace().to_owned());
     let service = service_fn(move |mut request: Request<Body>| {
         // The request carries the fence, because clients queue requests.
@@ -334,15 +340,15 @@ where
         }
         let carried = request.extensions().get::<Fence>();
         let fence = carried.unwrap_or(&self.fence).clone();
-        if let Err(fenced) = fence.pass() {
+        if let Err(fenced) = fence.check_open() {
             return std::future::ready(Err(BoxError::from(fenced))).boxed();
         }
-        let agent = fence.mark().map(|mark| format!("{PRODUCT} {mark}"));
+        let agent = fence.term_mark().map(|mark| format!("{PRODUCT} {mark}"));
         if let Some(agent) = agent.and_then(|agent| HeaderValue::try_from(agent).ok()) {
             request.headers_mut().insert(USER_AGENT, agent);
         }
         // Connecting may take seconds, so check again.
-        let answer = watched([fence].into(), self.inner.call(request));
+        let answer = run_while_open([fence].into(), self.inner.call(request));
         async move { answer.await.map_err(BoxError::from)? }.boxed()
     }
 }
@@ -369,7 +375,10 @@ mod tests {
     use kube::client::{Body, DynBody};
     use tower::{BoxError, Layer, service_fn};
 
-    use super::{Fence, FenceScope, NotLeader, PRODUCT, behind, marks, pass, within, without};
+    use super::{
+        Fence, FenceScope, NotLeader, PRODUCT, check_task, fenced_client, run_fenced, run_unfenced,
+        task_marks,
+    };
     use crate::host::clock::Moment;
 
     const SPAN: Duration = Duration::from_secs(10);
@@ -419,57 +428,64 @@ mod tests {
     #[test]
     fn what_was_decided_in_an_earlier_term_never_passes_again() {
         let fence = Fence::default();
-        let first = fence.of_term(fence.begin("term/one.1.1"));
-        assert_eq!(first.pass(), Err(NotLeader::Term), "it is not opened yet");
+        let first = fence.of_term(fence.begin_term("term/one.1.1"));
+        assert_eq!(
+            first.check_open(),
+            Err(NotLeader::Term),
+            "it is not opened yet"
+        );
         fence.open(ago(0), SPAN);
         assert!(first.is_open() && fence.is_open());
         fence.close();
         assert!(!first.is_open());
-        let second = fence.of_term(fence.begin("term/one.1.1"));
+        let second = fence.of_term(fence.begin_term("term/one.1.1"));
         fence.open(ago(0), SPAN);
         assert!(second.is_open() && fence.of_this_term().is_open());
-        assert_eq!(first.pass(), Err(NotLeader::Term));
-        assert_eq!(first.until(ago(0).plus(SPAN)).pass(), Err(NotLeader::Term));
+        assert_eq!(first.check_open(), Err(NotLeader::Term));
+        assert_eq!(
+            first.with_deadline(ago(0).plus(SPAN)).check_open(),
+            Err(NotLeader::Term)
+        );
     }
 
     #[test]
     fn what_has_waited_for_too_long_is_not_sent_but_may_still_be_answered() {
-        let late = Fence::default().until(ago(1));
-        assert_eq!(late.pass(), Err(NotLeader::Late));
+        let late = Fence::default().with_deadline(ago(1));
+        assert_eq!(late.check_open(), Err(NotLeader::Late));
         assert!(late.is_open(), "what is under way already");
-        assert_eq!(late.until(ago(0).plus(SPAN)).pass(), Ok(()));
+        assert_eq!(late.with_deadline(ago(0).plus(SPAN)).check_open(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_not_done_when_the_fence_closes_is_given_up() {
         let fence = Fence::default();
-        assert!(fence.guard(async {}).await.is_ok());
+        assert!(fence.run_guarded(async {}).await.is_ok());
         fence.open(Moment::now(), SPAN);
         let nap = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
-        assert!(fence.guard(nap(4)).await.is_ok());
-        assert!(fence.guard(nap(7)).await.is_err(), "it is over first");
+        assert!(fence.run_guarded(nap(4)).await.is_ok());
+        assert!(fence.run_guarded(nap(7)).await.is_err(), "it is over first");
         fence.open(Moment::now(), SPAN);
         let renewed = async {
             nap(5).await;
             fence.open(Moment::now(), SPAN);
         };
-        let (done, ()) = tokio::join!(fence.guard(nap(12)), renewed);
+        let (done, ()) = tokio::join!(fence.run_guarded(nap(12)), renewed);
         assert!(done.is_ok(), "it was renewed");
         let closed = async {
             nap(1).await;
             fence.close();
         };
-        let (done, ()) = tokio::join!(fence.guard(nap(2)), closed);
+        let (done, ()) = tokio::join!(fence.run_guarded(nap(2)), closed);
         assert!(done.is_err());
         // Closed and opened again before the guard observes that it was closed.
-        let own = fence.of_term(fence.begin("term/one.1.1"));
+        let own = fence.of_term(fence.begin_term("term/one.1.1"));
         fence.open(Moment::now(), SPAN);
         let won_again = async {
             nap(1).await;
-            fence.begin("term/one.1.1");
+            fence.begin_term("term/one.1.1");
             fence.open(Moment::now(), SPAN);
         };
-        let (done, ()) = tokio::join!(own.guard(nap(2)), won_again);
+        let (done, ()) = tokio::join!(own.run_guarded(nap(2)), won_again);
         assert_eq!(done, Err(NotLeader::Term));
     }
 
@@ -492,7 +508,10 @@ mod tests {
             context.waker().wake_by_ref();
             Poll::<()>::Pending
         });
-        assert_eq!(within([fence.clone()], sending).await, Err(NotLeader::Term));
+        assert_eq!(
+            run_fenced([fence.clone()], sending).await,
+            Err(NotLeader::Term)
+        );
         assert_eq!(steps, 1);
     }
 
@@ -500,17 +519,17 @@ mod tests {
     async fn what_a_task_sends_passes_all_its_fences() {
         let (open, closed) = (Fence::default(), Fence::default());
         closed.close();
-        assert_eq!(pass(false), Ok(()), "it changes nothing");
-        assert_eq!(pass(true), Err(NotLeader::Unasked));
-        without(async { assert_eq!(pass(true), Ok(())) }).await;
-        let passes = |fences: &[Fence]| within(fences.to_vec(), ready(())).now_or_never();
+        assert_eq!(check_task(false), Ok(()), "it changes nothing");
+        assert_eq!(check_task(true), Err(NotLeader::Unasked));
+        run_unfenced(async { assert_eq!(check_task(true), Ok(())) }).await;
+        let passes = |fences: &[Fence]| run_fenced(fences.to_vec(), ready(())).now_or_never();
         assert_eq!(passes(std::slice::from_ref(&open)), Some(Ok(())));
         assert_eq!(passes(&[open.clone(), closed]), Some(Err(NotLeader::Term)));
-        let late = open.until(ago(1));
-        let sent = within([open, late], async { pass(true) }).await;
+        let late = open.with_deadline(ago(1));
+        let sent = run_fenced([open, late], async { check_task(true) }).await;
         assert_eq!(sent, Ok(Err(NotLeader::Late)));
-        let spawned = within([Fence::default()], async {
-            tokio::spawn(async { pass(true) }).await
+        let spawned = run_fenced([Fence::default()], async {
+            tokio::spawn(async { check_task(true) }).await
         });
         let spawned = spawned.await.expect("open").expect("no panic");
         assert_eq!(
@@ -525,24 +544,25 @@ mod tests {
         let fence = Fence::default();
         let (own, reached) = client(&fence, true);
         assert!(send(&own, "PATCH", "/api/v1/nodes/a").await, "of no term");
-        let engine = behind(own, &fence.of_term(fence.begin("term/one.7.3")));
+        let engine = fenced_client(own, &fence.of_term(fence.begin_term("term/one.7.3")));
         fence.open(Moment::now(), SPAN);
         assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
         assert!(send(&engine, "GET", "/api/v1/nodes/a").await);
         let expected = [PRODUCT, &format!("{PRODUCT} term/one.7.3"), PRODUCT];
         assert_eq!(*reached.lock().expect("no panic"), expected);
         let other = Fence::default();
-        other.begin("term/other.0.1");
+        other.begin_term("term/other.0.1");
         let early = fence.of_this_term();
-        fence.begin("term/one.7.4");
-        let named =
-            |fences: &[Fence]| super::SCOPE.sync_scope(FenceScope::Behind(fences.into()), marks);
+        fence.begin_term("term/one.7.4");
+        let named = |fences: &[Fence]| {
+            super::SCOPE.sync_scope(FenceScope::Behind(fences.into()), task_marks)
+        };
         let both = [fence.clone(), early, other, fence.of_this_term()];
         assert_eq!(named(&both), "term/one.7.4 term/other.0.1");
-        assert_eq!(without(async { marks() }).await, "");
+        assert_eq!(run_unfenced(async { task_marks() }).await, "");
         let many: Vec<Fence> = (0..100).map(|_| Fence::default()).collect();
         for (number, own) in many.iter().enumerate() {
-            own.begin(&format!("term/production-{number}.1.1"));
+            own.begin_term(&format!("term/production-{number}.1.1"));
         }
         let named = named(&many);
         assert!(
@@ -580,7 +600,10 @@ mod tests {
     async fn a_closed_fence_lets_only_readers_and_the_lease_through() {
         let fence = Fence::default();
         let (own, _) = client(&fence, true);
-        let engine = behind(own.clone(), &fence.of_term(fence.begin("term/one.1.1")));
+        let engine = fenced_client(
+            own.clone(),
+            &fence.of_term(fence.begin_term("term/one.1.1")),
+        );
         fence.open(Moment::now(), SPAN);
         assert!(send(&own, "PATCH", "/api/v1/nodes/a").await);
         assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
@@ -598,7 +621,7 @@ mod tests {
                 assert!(!send(own, method, path).await, "{method} {path}");
             }
         }
-        fence.begin("term/one.1.1");
+        fence.begin_term("term/one.1.1");
         fence.open(Moment::now(), SPAN);
         assert!(send(&own, "DELETE", "/api/v1/nodes/a").await);
         assert!(
@@ -611,17 +634,17 @@ mod tests {
     async fn a_request_is_given_up_once_its_term_is_over() {
         let fence = Fence::default();
         let (own, reached) = client(&fence, false);
-        let term = fence.of_term(fence.begin("term/one.1.1"));
+        let term = fence.of_term(fence.begin_term("term/one.1.1"));
         fence.open(Moment::now(), SPAN);
-        let engine = behind(own, &term);
+        let engine = fenced_client(own, &term);
         let sending = tokio::spawn(async move {
             let sending = send(&engine, "DELETE", "/api/v1/nodes/a");
-            term.guard(sending).await
+            term.run_guarded(sending).await
         });
         while reached.lock().expect("no panic").is_empty() {
             tokio::task::yield_now().await;
         }
-        fence.begin("term/one.1.1");
+        fence.begin_term("term/one.1.1");
         fence.open(Moment::now(), SPAN);
         let sent = sending.await.expect("no panic");
         assert_eq!(sent, Err(NotLeader::Term));

@@ -8,13 +8,13 @@ pub(crate) struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
     /// The process group of its first process.
-    pub(crate) fn of(process: &Child) -> Self {
+    pub(crate) fn of_process(process: &Child) -> Self {
         let id = process.id().and_then(|id| i32::try_from(id).ok());
         Self(id.and_then(Pid::from_raw))
     }
 
     /// Does not kill the remaining processes.
-    pub(crate) fn spare(mut self) {
+    pub(crate) fn keep_alive(mut self) {
         self.0 = None;
     }
 }

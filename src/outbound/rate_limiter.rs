@@ -39,14 +39,14 @@ impl Limiter {
     }
 
     /// Waits for a token.
-    pub(crate) async fn turn(&self) {
-        let wait = self.wait(clock::monotonic());
+    pub(crate) async fn wait_for_token(&self) {
+        let wait = self.take_token(clock::monotonic_now());
         if !wait.is_zero() {
             sleep(wait).await;
         }
     }
 
-    fn wait(&self, now: Instant) -> Duration {
+    fn take_token(&self, now: Instant) -> Duration {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         // A request that waits for the maximum does not delay the next one further.
         let latest = now + self.ahead + WAIT;
@@ -66,18 +66,20 @@ mod tests {
     #[test]
     fn a_burst_goes_at_once_and_the_rest_at_the_average() {
         let limiter = Limiter::new(10, 3);
-        let now = clock::monotonic();
-        let waits: Vec<u128> = (0..5).map(|_| limiter.wait(now).as_millis()).collect();
+        let now = clock::monotonic_now();
+        let waits: Vec<u128> = (0..5)
+            .map(|_| limiter.take_token(now).as_millis())
+            .collect();
         assert_eq!(waits, [0, 0, 0, 100, 200]);
         let later = now + Duration::from_secs(60);
-        assert!(limiter.wait(later).is_zero());
+        assert!(limiter.take_token(later).is_zero());
     }
 
     #[test]
     fn nobody_waits_for_ever() {
         let limiter = Limiter::new(1, 1);
-        let now = clock::monotonic();
-        let longest = (0..1000).map(|_| limiter.wait(now)).max();
+        let now = clock::monotonic_now();
+        let longest = (0..1000).map(|_| limiter.take_token(now)).max();
         assert_eq!(longest, Some(WAIT));
     }
 }

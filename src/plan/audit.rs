@@ -17,8 +17,8 @@ pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     let mut reserved: BTreeMap<&ReservationId, u32> = BTreeMap::new();
     let mut findings = Vec::new();
     plan.launches.retain(|claim| {
-        let fault = overbooked(claim, snapshot, &mut reserved)
-            .or_else(|| fault(claim, snapshot, &mut usage, &mut seen));
+        let fault = reservation_fault(claim, snapshot, &mut reserved)
+            .or_else(|| claim_fault(claim, snapshot, &mut usage, &mut seen));
         if let Some(fault) = &fault {
             findings.push(format!("dropped a claim of pool {}: {fault}", claim.pool));
         }
@@ -30,7 +30,7 @@ pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
 
 /// Checks that a claim uses one reservation with remaining capacity. A rejected claim still counts:
 /// launching too few is safer than too many.
-fn overbooked<'s>(
+fn reservation_fault<'s>(
     claim: &NewNodeClaim,
     snapshot: &'s Snapshot<'_>,
     taken: &mut BTreeMap<&'s ReservationId, u32>,
@@ -50,7 +50,7 @@ fn overbooked<'s>(
     exceeds.then(|| format!("reservation {id} has {} left", reservation.left))
 }
 
-fn fault(
+fn claim_fault(
     claim: &NewNodeClaim,
     snapshot: &Snapshot<'_>,
     usage: &mut BTreeMap<PoolName, Usage>,
@@ -65,7 +65,7 @@ fn fault(
         let Some(instance_type) = catalog.get(offering.instance_type.as_str()) else {
             return Some(format!("{offering} is not in the catalog"));
         };
-        if let Some(shortage) = claim.requests.shortage(&instance_type.allocatable) {
+        if let Some(shortage) = claim.requests.first_shortage(&instance_type.allocatable) {
             return Some(format!("{offering} has too little {shortage}"));
         }
         largest.raise_to(&instance_type.capacity);
@@ -78,20 +78,20 @@ fn fault(
     }
     let mut cluster = Usage::default();
     for usage in usage.values() {
-        add(&mut cluster, &usage.capacity, usage.nodes);
+        add_usage(&mut cluster, &usage.capacity, usage.nodes);
     }
-    add(&mut cluster, &largest, 1);
+    add_usage(&mut cluster, &largest, 1);
     let used = usage.entry(claim.pool.clone()).or_default();
     let mut after = used.clone();
-    add(&mut after, &largest, 1);
-    if let Some(name) = exceeded(&pool.limits, &after) {
+    add_usage(&mut after, &largest, 1);
+    if let Some(name) = exceeded_limit(&pool.limits, &after) {
         return Some(format!("the limit of {name} would be exceeded"));
     }
-    if let Some(name) = exceeded(&snapshot.cluster.limits, &cluster) {
+    if let Some(name) = exceeded_limit(&snapshot.cluster.limits, &cluster) {
         return Some(format!("the cluster's limit of {name} would be exceeded"));
     }
     let share = snapshot.fleet.map(|view| &view.share);
-    if let Some(name) = share.and_then(|share| exceeded(share, &cluster)) {
+    if let Some(name) = share.and_then(|share| exceeded_limit(share, &cluster)) {
         return Some(format!("the fleet's limit of {name} would be exceeded"));
     }
     *used = after;
@@ -99,13 +99,13 @@ fn fault(
     None
 }
 
-fn add(usage: &mut Usage, capacity: &Resources, nodes: usize) {
+fn add_usage(usage: &mut Usage, capacity: &Resources, nodes: usize) {
     usage.capacity.add(capacity);
     usage.nodes = usage.nodes.saturating_add(nodes);
 }
 
 /// Returns the first resource that exceeds these limits.
-fn exceeded<'l>(limits: &'l Limits, used: &Usage) -> Option<&'l str> {
+fn exceeded_limit<'l>(limits: &'l Limits, used: &Usage) -> Option<&'l str> {
     let mut capacity = limits.capacity.iter();
     let capacity_limit = capacity.find(|(name, max)| used.capacity.get(name) > *max);
     let nodes = limits.nodes.filter(|max| used.nodes > *max as usize);

@@ -14,8 +14,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;
-use crate::plan::buffers::take;
-use crate::plan::projection::{ahead, give, host};
+use crate::plan::buffers::subtract_placed;
+use crate::plan::projection::{assign_to_claims, placeholder_node, with_claims};
 use crate::scheduling::{NewNodeClaim, solve};
 use crate::state::snapshot::{BoundPodGroup, NodeRef, Snapshot};
 
@@ -32,7 +32,7 @@ pub(super) fn place_stuck(
     placed: &mut Vec<(NodeRef, Vec<PodKey>)>,
     now: Timestamp,
 ) {
-    let stuck = stuck(snapshot, placed, now);
+    let stuck = stuck_pods(snapshot, placed, now);
     if stuck.is_empty() || snapshot.reschedulable.is_empty() {
         return;
     }
@@ -42,14 +42,14 @@ pub(super) fn place_stuck(
         (host.clone(), pods.cloned().collect())
     });
     let others: Vec<(NodeRef, Vec<PodKey>)> = others.collect();
-    let mut replanned: Snapshot<'_> = ahead(snapshot, launches).into_owned();
-    take(&mut replanned.rooms, &others, snapshot);
+    let mut replanned: Snapshot<'_> = with_claims(snapshot, launches).into_owned();
+    subtract_placed(&mut replanned.rooms, &others, snapshot);
     replanned
         .residents
-        .extend(snapshot.reschedulable.iter().filter_map(stays));
+        .extend(snapshot.reschedulable.iter().filter_map(bound_to_node));
     // Pods planned by the same plan or before count on their planned nodes.
     let planned = launches.iter().enumerate();
-    let planned = planned.map(|(index, claim)| (host(index), claim.pods.clone()));
+    let planned = planned.map(|(index, claim)| (placeholder_node(index), claim.pods.clone()));
     let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));
     let waiting: BTreeMap<&PodKey, &Pod> = waiting.collect();
     for (host, pods) in others.into_iter().chain(planned) {
@@ -69,7 +69,7 @@ pub(super) fn place_stuck(
         pods.retain(|key| !answered.contains(key));
     }
     let mut all: BTreeMap<NodeRef, Vec<PodKey>> = placed.drain(..).collect();
-    for (host, pods) in give(solution.placed, launches, snapshot) {
+    for (host, pods) in assign_to_claims(solution.placed, launches, snapshot) {
         all.entry(host).or_default().extend(pods);
     }
     all.retain(|_, pods| !pods.is_empty());
@@ -78,7 +78,7 @@ pub(super) fn place_stuck(
 }
 
 /// Returns the pods that are planned on a ready node but reported as unschedulable.
-fn stuck<'a>(
+fn stuck_pods<'a>(
     snapshot: &Snapshot<'a>,
     placed: &[(NodeRef, Vec<PodKey>)],
     now: Timestamp,
@@ -103,7 +103,7 @@ pub(super) fn is_old(pod: &Pod, now: Timestamp) -> bool {
 }
 
 /// A pod to reschedule, counted on its current node.
-fn stays<'a>(pod: &&'a Pod) -> Option<BoundPodGroup<'a>> {
+fn bound_to_node<'a>(pod: &&'a Pod) -> Option<BoundPodGroup<'a>> {
     Some(BoundPodGroup {
         namespace: &pod.key.namespace,
         labels: &pod.labels,

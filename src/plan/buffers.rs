@@ -12,7 +12,7 @@ use crate::model::buffer::buffer_of;
 use crate::model::buffer_object::{BufferRooms, RoomCount};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::quantity::Resources;
-use crate::plan::projection::ahead;
+use crate::plan::projection::with_claims;
 use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::scheduling::{NewNodeClaim, PoolRejection, Solution, solve};
 use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
@@ -44,8 +44,8 @@ pub(super) fn plan_buffer_capacity(
     if snapshot.spare.pods.is_empty() {
         return kept;
     }
-    let mut planned: Snapshot<'_> = ahead(snapshot, claims).into_owned();
-    take(&mut planned.rooms, placed, snapshot);
+    let mut planned: Snapshot<'_> = with_claims(snapshot, claims).into_owned();
+    subtract_placed(&mut planned.rooms, placed, snapshot);
     for room in &mut planned.rooms {
         // Nodes that are kept anyway are filled first.
         room.idle = matches!(&room.host, NodeRef::Node(name) if snapshot.spare.idle.contains(name));
@@ -60,7 +60,7 @@ pub(super) fn plan_buffer_capacity(
     planned.residents.clear();
     planned.promised.clear();
     let solution = solve(&planned, now);
-    count(&mut kept.counts, &solution, snapshot);
+    count_capacity(&mut kept.counts, &solution, snapshot);
     for (host, pods) in solution.placed {
         let NodeRef::Node(node) = host else { continue };
         if let Some(buffer) = pods.first().and_then(buffer_of) {
@@ -100,7 +100,7 @@ fn all_missing(snapshot: &Snapshot<'_>) -> BufferRooms {
 
 /// Counts the capacity that was found. Capacity on nodes that are not ready counts as in-flight.
 /// Virtual pods that were not placed or planned remain missing.
-fn count(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>) {
+fn count_capacity(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>) {
     let rooms = snapshot.rooms.iter().filter(|room| room.initialized);
     let ready: BTreeSet<&NodeRef> = rooms.map(|room| &room.host).collect();
     let placed = solution.placed.iter().flat_map(|(host, pods)| {
@@ -119,7 +119,7 @@ fn count(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>)
 }
 
 /// Subtracts placed pods from nodes.
-pub(super) fn take(
+pub(super) fn subtract_placed(
     rooms: &mut [ExistingNode],
     placed: &[(NodeRef, Vec<PodKey>)],
     snapshot: &Snapshot<'_>,

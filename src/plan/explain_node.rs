@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::disruption::expiry::due_of;
+use crate::disruption::expiry::candidate_expiry;
 use crate::disruption::verdict::Verdict;
 use crate::model::eviction::COST_OF_ONE;
 use crate::model::id::NodeName;
@@ -14,8 +14,8 @@ use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::{Pool, Reason};
-use crate::plan::{Plan, foreseen, render};
-use crate::scheduling::rejection::part;
+use crate::plan::{Plan, full_plan, render};
+use crate::scheduling::rejection::bounded_text;
 use crate::state::State;
 use crate::state::disruption_blockers::{DisruptionBlocker, InvalidInput, PodBlocker};
 
@@ -95,22 +95,22 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let pool = state
         .cluster
         .pool(node.labels.get(POOL).map_or("", String::as_str));
-    let expires = candidate.and_then(|candidate| due_of(candidate, pool?));
-    let plan = foreseen(state, now);
+    let expires = candidate.and_then(|candidate| candidate_expiry(candidate, pool?));
+    let plan = full_plan(state, now);
     let is_static = pool.is_some_and(|pool| pool.replicas.is_some());
     let outlooks: Vec<_> = REASONS
         .into_iter()
         .filter(|reason| is_static || *reason != Reason::Surplus)
         .map(|reason| {
             let outcome = match candidate {
-                Some(_) => of_plan(&plan, &node.name, reason, expires.filter(|at| *at > now)),
-                None => ReasonOutcome::Kept(apart(state, node, pool)),
+                Some(_) => outcome_for(&plan, &node.name, reason, expires.filter(|at| *at > now)),
+                None => ReasonOutcome::Kept(no_candidate_verdict(state, node, pool)),
             };
             (reason, outcome)
         })
         .collect();
     let claim = candidate.and_then(|candidate| candidate.claim);
-    let blockers: Vec<DisruptionBlocker> = state.blockers(node, claim, now).collect();
+    let blockers: Vec<DisruptionBlocker> = state.disruption_blockers(node, claim, now).collect();
     let pods = state.objects.pods_on(name).map(|pod| {
         let of_pod = blockers.iter().find_map(|blocker| match blocker {
             DisruptionBlocker::Pod(key, hold) if *key == pod.key => Some(hold.clone()),
@@ -126,14 +126,19 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         weight: candidate.map(|candidate| (candidate.utilization, candidate.cost)),
         outlooks,
         blockers,
-        misreads: state.misreads_on(node).take(TOLD).collect(),
+        misreads: state.invalid_inputs_of_node(node).take(TOLD).collect(),
         pods,
         expires,
         next,
     })
 }
 
-fn of_plan(plan: &Plan, node: &NodeName, reason: Reason, due: Option<Timestamp>) -> ReasonOutcome {
+fn outcome_for(
+    plan: &Plan,
+    node: &NodeName,
+    reason: Reason,
+    due: Option<Timestamp>,
+) -> ReasonOutcome {
     let mut leaving = plan.retire.iter();
     if leaving.any(|termination| termination.node == *node && termination.reason == reason) {
         return ReasonOutcome::Leaves;
@@ -148,7 +153,7 @@ fn of_plan(plan: &Plan, node: &NodeName, reason: Reason, due: Option<Timestamp>)
 }
 
 /// Returns why a node is not a candidate for any reason.
-fn apart(state: &State, node: &Node, pool: Option<&Pool>) -> Verdict {
+fn no_candidate_verdict(state: &State, node: &Node, pool: Option<&Pool>) -> Verdict {
     let mut claims = state.ledger.claims.values();
     let claim = claims.find(|claim| claim.node.as_ref() == Some(&node.name));
     match claim.map(|claim| (claim.leaving, claim.replaced_since)) {
@@ -165,8 +170,10 @@ fn next_change(
     blockers: &[DisruptionBlocker],
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let due = outlooks.iter().filter_map(|(_, outcome)| outcome.until());
-    let ends = blockers.iter().filter_map(DisruptionBlocker::until);
+    let due = outlooks
+        .iter()
+        .filter_map(|(_, outcome)| outcome.changes_at());
+    let ends = blockers.iter().filter_map(DisruptionBlocker::ends_at);
     due.chain(ends).filter(|at| *at > now).min()
 }
 
@@ -177,7 +184,7 @@ pub fn similar_nodes(state: &State, name: &str) -> Vec<String> {
 
 /// Returns names similar to an unknown name, closest first.
 pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str) -> Vec<String> {
-    closest(names.filter_map(|known| Some((name_distance(known, name)?, known))))
+    closest_names(names.filter_map(|known| Some((name_distance(known, name)?, known))))
 }
 
 /// Returns the edit distance of two similar names, or `None` if they differ too much.
@@ -192,11 +199,13 @@ pub(super) fn name_distance(known: &str, name: &str) -> Option<usize> {
 }
 
 /// Returns the first names by distance.
-pub(super) fn closest<T: Display + Ord>(names: impl Iterator<Item = (usize, T)>) -> Vec<String> {
+pub(super) fn closest_names<T: Display + Ord>(
+    names: impl Iterator<Item = (usize, T)>,
+) -> Vec<String> {
     let mut names: Vec<(usize, T)> = names.collect();
     names.sort_unstable();
     let names = names.into_iter().take(NAMES);
-    names.map(|(_, name)| part(name)).collect()
+    names.map(|(_, name)| bounded_text(name)).collect()
 }
 
 impl ReasonOutcome {
@@ -211,7 +220,7 @@ impl ReasonOutcome {
     }
 
     /// Returns when the outcome changes by itself, if known.
-    fn until(&self) -> Option<Timestamp> {
+    fn changes_at(&self) -> Option<Timestamp> {
         match self {
             Self::Due(at) => Some(*at),
             Self::Kept(verdict) => verdict.until(),
@@ -223,15 +232,15 @@ impl ReasonOutcome {
         json!({
             "reason": reason.as_str(),
             "verdict": self.code(),
-            "text": self.text(),
-            "until": self.until().map(|at| at.to_string()),
+            "text": self.outcome_text(),
+            "until": self.changes_at().map(|at| at.to_string()),
         })
     }
 
-    fn text(&self) -> String {
+    fn outcome_text(&self) -> String {
         match self {
             Self::Leaves => "would be disrupted now".to_owned(),
-            Self::Kept(verdict) => part(verdict),
+            Self::Kept(verdict) => bounded_text(verdict),
             Self::Due(at) => format!("expires at {at}"),
             Self::Nothing => "no".to_owned(),
         }
@@ -259,15 +268,15 @@ impl Tenant<'_> {
 
     fn json(&self) -> Value {
         json!({
-            "pod": part(&self.pod.key),
+            "pod": bounded_text(&self.pod.key),
             "kind": self.kind(),
-            "disruption_cost": cost(self.pod),
+            "disruption_cost": pod_disruption_cost(self.pod),
             "blocker": self.hold.as_ref().map(PodBlocker::code),
         })
     }
 
-    fn text(&self) -> String {
-        let (pod, kind) = (part(&self.pod.key), self.kind());
+    fn pod_text(&self) -> String {
+        let (pod, kind) = (bounded_text(&self.pod.key), self.kind());
         let what = match kind {
             "ended" => "has terminated".to_owned(),
             "mirror" => "is a static pod and terminates with the node".to_owned(),
@@ -275,15 +284,15 @@ impl Tenant<'_> {
             "ending" => "is terminating".to_owned(),
             "worth_nothing" => format!(
                 "does not keep the node (disruption cost {:.1})",
-                cost(self.pod)
+                pod_disruption_cost(self.pod)
             ),
             _ => format!(
                 "must be rescheduled (disruption cost {:.1})",
-                cost(self.pod)
+                pod_disruption_cost(self.pod)
             ),
         };
         match &self.hold {
-            Some(hold) => format!("{pod} {what}; it {}", part(hold)),
+            Some(hold) => format!("{pod} {what}; it {}", bounded_text(hold)),
             None => format!("{pod} {what}"),
         }
     }
@@ -294,27 +303,27 @@ impl Tenant<'_> {
     clippy::cast_precision_loss,
     reason = "it is within ten times a power of two"
 )]
-fn cost(pod: &Pod) -> f64 {
+fn pod_disruption_cost(pod: &Pod) -> f64 {
     pod.eviction_cost() as f64 / COST_OF_ONE as f64
 }
 
 fn blocker_json(blocker: &DisruptionBlocker) -> Value {
     json!({
         "code": blocker.code(),
-        "text": part(blocker),
-        "pod": blocker.pod().map(part),
-        "until": blocker.until().map(|at| at.to_string()),
+        "text": bounded_text(blocker),
+        "pod": blocker.blocking_pod().map(bounded_text),
+        "until": blocker.ends_at().map(|at| at.to_string()),
         "yields_to_grace_period": blocker.yields_to_grace(),
     })
 }
 
 fn misread_json(misread: &InvalidInput) -> Value {
-    json!({ "of": part(&misread.of), "text": part(&misread.why) })
+    json!({ "of": bounded_text(&misread.of), "text": bounded_text(&misread.why) })
 }
 
 impl ExplainedNode<'_> {
     fn label(&self, key: &str) -> Option<String> {
-        self.node.labels.get(key).map(part)
+        self.node.labels.get(key).map(bounded_text)
     }
 
     /// Renders one JSON object.
@@ -323,7 +332,7 @@ impl ExplainedNode<'_> {
         let outlooks = outlooks.map(|(reason, outcome)| outcome.json(*reason));
         json!({
             "format_version": render::FORMAT_VERSION,
-            "node": part(&self.node.name),
+            "node": bounded_text(&self.node.name),
             "pool": self.label(POOL),
             "instance_type": self.label(INSTANCE_TYPE),
             "capacity_type": self.label(CAPACITY_TYPE),
@@ -346,7 +355,7 @@ impl ExplainedNode<'_> {
         let pool = self.label(POOL);
         let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {name}"));
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "Node {}, {pool}", part(&self.node.name));
+        let _ = writeln!(out, "Node {}, {pool}", bounded_text(&self.node.name));
         let offering = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE]
             .map(|key| self.label(key).unwrap_or("?".to_owned()))
             .join(" ");
@@ -370,24 +379,24 @@ impl ExplainedNode<'_> {
             } else {
                 ' '
             };
-            let _ = writeln!(out, "  {sign} {reason:width$}  {}", outcome.text());
+            let _ = writeln!(out, "  {sign} {reason:width$}  {}", outcome.outcome_text());
         }
         if let Some(at) = self.next {
             let _ = writeln!(out, "\n  Next scheduled change: {at}.");
         }
         let blockers = self.blockers.iter();
-        for blocker in blockers.filter(|blocker| blocker.pod().is_none()) {
-            let _ = writeln!(out, "\n  ! {}", part(blocker));
+        for blocker in blockers.filter(|blocker| blocker.blocking_pod().is_none()) {
+            let _ = writeln!(out, "\n  ! {}", bounded_text(blocker));
         }
         for InvalidInput { of, why } in &self.misreads {
-            let _ = writeln!(out, "\n  ? {}: {}", part(of), part(why));
+            let _ = writeln!(out, "\n  ? {}: {}", bounded_text(of), bounded_text(why));
         }
-        self.pods_text(&mut out);
+        self.write_pods(&mut out);
         out
     }
 
     /// Lists blocking pods first.
-    fn pods_text(&self, out: &mut String) {
+    fn write_pods(&self, out: &mut String) {
         if self.pods.is_empty() {
             let _ = writeln!(out, "\n  No pods run on it.");
             return;
@@ -397,8 +406,8 @@ impl ExplainedNode<'_> {
         let others = self.pods.iter().filter(|pod| pod.hold.is_none());
         for tenant in held.chain(others).take(TOLD) {
             let sign = if tenant.hold.is_some() { '!' } else { ' ' };
-            let _ = writeln!(out, "    {sign} {}", tenant.text());
+            let _ = writeln!(out, "    {sign} {}", tenant.pod_text());
         }
-        render::rest(out, "      ", self.pods.len(), TOLD);
+        render::write_unlisted(out, "      ", self.pods.len(), TOLD);
     }
 }

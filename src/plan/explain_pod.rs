@@ -13,10 +13,10 @@ use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
 use crate::model::taint::{Effect, Toleration};
 use crate::plan::blocked_by_terminating::is_old;
-use crate::plan::explain_node::{closest, name_distance};
+use crate::plan::explain_node::{closest_names, name_distance};
 use crate::plan::{Plan, provision, render, render_rejections};
-use crate::scheduling::cheaper_types::{Cheaper, TypeRejection, cheaper};
-use crate::scheduling::rejection::part;
+use crate::scheduling::cheaper_types::{Cheaper, TypeRejection, list_cheaper_types};
+use crate::scheduling::rejection::bounded_text;
 use crate::scheduling::{NewNodeClaim, PoolRejection};
 use crate::state::State;
 use crate::state::pod_status::PodDisposition;
@@ -71,10 +71,12 @@ pub enum PodOutcome {
 pub fn explain<'s>(state: &'s State, key: &PodKey, now: Timestamp) -> Option<Explained<'s>> {
     let pod = state.objects.pods.get(key)?;
     let snapshot = state.snapshot(now);
-    let answer = match state.standing(pod, &snapshot, now) {
+    let answer = match state.pod_disposition(pod, &snapshot, now) {
         PodDisposition::Waits { .. } => {
             let plan = provision(&snapshot, now);
-            let mut answer = planned(plan, key, |claim| cheaper(&snapshot, claim, key, now));
+            let mut answer = planned_outcome(plan, key, |claim| {
+                list_cheaper_types(&snapshot, claim, key, now)
+            });
             if let PodOutcome::Host { host, refused, .. } = &mut answer {
                 *refused = is_refused(pod, host, &snapshot, now);
             }
@@ -85,7 +87,7 @@ pub fn explain<'s>(state: &'s State, key: &PodKey, now: Timestamp) -> Option<Exp
     Some(Explained { pod, answer })
 }
 
-fn planned(
+fn planned_outcome(
     plan: Plan,
     key: &PodKey,
     cheaper: impl Fn(&NewNodeClaim) -> Vec<Cheaper>,
@@ -122,9 +124,9 @@ fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp
 }
 
 /// Returns pods with the same name in a different namespace or a similar name, closest first.
-pub fn similar(state: &State, key: &PodKey) -> Vec<String> {
+pub fn similar_pods(state: &State, key: &PodKey) -> Vec<String> {
     let pods = state.objects.pods.keys();
-    closest(pods.filter_map(|known| {
+    closest_names(pods.filter_map(|known| {
         let distance = if known.name == key.name {
             Some(0)
         } else if known.namespace == key.namespace {
@@ -138,7 +140,7 @@ pub fn similar(state: &State, key: &PodKey) -> Vec<String> {
 
 impl Explained<'_> {
     /// Returns whether the pod is scheduled, will be scheduled, or needs nothing from Outrigger.
-    pub fn is_well(&self) -> bool {
+    pub fn is_handled(&self) -> bool {
         match &self.answer {
             PodOutcome::Unplaced(_) => false,
             PodOutcome::Stands(standing) => !matches!(
@@ -156,19 +158,23 @@ impl Explained<'_> {
     /// Renders one JSON object.
     pub fn json(&self) -> Value {
         let requests = self.pod.requests.iter();
-        let requests =
-            requests.map(|(name, amount)| (part(name), render_rejections::amount(name, amount)));
+        let requests = requests.map(|(name, amount)| {
+            (
+                bounded_text(name),
+                render_rejections::quantity_json(name, amount),
+            )
+        });
         let mut value = json!({
             "format_version": render::FORMAT_VERSION,
-            "pod": part(&self.pod.key),
+            "pod": bounded_text(&self.pod.key),
             "requests": requests.collect::<serde_json::Map<String, Value>>(),
-            "asks": asks(self.pod),
-            "answer": self.word(),
+            "asks": constraint_lines(self.pod),
+            "answer": self.outcome_code(),
         });
         match &self.answer {
             PodOutcome::Stands(standing) => {
-                value["text"] = json!(stands(standing));
-                if let Some(host) = host(standing) {
+                value["text"] = json!(disposition_text(standing));
+                if let Some(host) = host_text(standing) {
                     value["host"] = json!(host);
                 }
             }
@@ -177,13 +183,13 @@ impl Explained<'_> {
                 others,
                 refused,
             } => {
-                value["host"] = json!(part(host));
+                value["host"] = json!(bounded_text(host));
                 value["other_pods"] = json!(others);
                 value["refused_by_scheduler"] = json!(refused);
             }
-            PodOutcome::Claim { claim, cheaper } => value["claim"] = claimed(claim, cheaper),
+            PodOutcome::Claim { claim, cheaper } => value["claim"] = claim_json(claim, cheaper),
             PodOutcome::Unplaced(all) => {
-                let all = all.iter().map(render_rejections::json);
+                let all = all.iter().map(render_rejections::rejection_json);
                 value["reasons"] = json!(all.collect::<Vec<_>>());
             }
         }
@@ -191,7 +197,7 @@ impl Explained<'_> {
     }
 
     /// The name of the outcome in JSON.
-    fn word(&self) -> &'static str {
+    fn outcome_code(&self) -> &'static str {
         match &self.answer {
             PodOutcome::Host { .. } => "placed_on_existing",
             PodOutcome::Claim { .. } => "launch",
@@ -217,21 +223,21 @@ impl Explained<'_> {
     pub fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "Pod {}", part(&self.pod.key));
-        let _ = writeln!(out, "  requests {}", part(&self.pod.requests));
-        for asked in asks(self.pod) {
+        let _ = writeln!(out, "Pod {}", bounded_text(&self.pod.key));
+        let _ = writeln!(out, "  requests {}", bounded_text(&self.pod.requests));
+        for asked in constraint_lines(self.pod) {
             let _ = writeln!(out, "  {asked}");
         }
         match &self.answer {
             PodOutcome::Stands(standing) => {
-                let _ = writeln!(out, "\n  {}.", stands(standing));
+                let _ = writeln!(out, "\n  {}.", disposition_text(standing));
             }
             PodOutcome::Host {
                 host,
                 others,
                 refused,
             } => {
-                let host = part(host);
+                let host = bounded_text(host);
                 let planned = match others {
                     0 => String::new(),
                     1 => ", where 1 other pod is planned".to_owned(),
@@ -246,7 +252,11 @@ impl Explained<'_> {
             PodOutcome::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! It cannot be scheduled:");
                 for rejection in all.iter() {
-                    let _ = writeln!(out, "      {}", render_rejections::line(rejection));
+                    let _ = writeln!(
+                        out,
+                        "      {}",
+                        render_rejections::rejection_line(rejection)
+                    );
                 }
             }
         }
@@ -254,11 +264,11 @@ impl Explained<'_> {
     }
 }
 
-fn stands(standing: &PodDisposition) -> String {
+fn disposition_text(standing: &PodDisposition) -> String {
     match standing {
         PodDisposition::Waits { .. } => "It is waiting for capacity".to_owned(),
-        PodDisposition::Bound(node) => format!("It is bound to node {}", part(node)),
-        PodDisposition::Expected(host) => format!("It is planned for {}", part(host)),
+        PodDisposition::Bound(node) => format!("It is bound to node {}", bounded_text(node)),
+        PodDisposition::Expected(host) => format!("It is planned for {}", bounded_text(host)),
         PodDisposition::Ended => "It has terminated".to_owned(),
         PodDisposition::Deleted => "It is being deleted".to_owned(),
         PodDisposition::OfNode => {
@@ -270,35 +280,38 @@ fn stands(standing: &PodDisposition) -> String {
         PodDisposition::OtherScheduler(name) => format!(
             "Scheduler {} places it, and Outrigger launches no nodes for that scheduler; to change \
              this, add it to `schedulers` in the cluster's `scheduler` block",
-            part(name)
+            bounded_text(name)
         ),
         PodDisposition::Preempts(node) => {
-            format!("The scheduler preempts pods for it on node {}", part(node))
+            format!(
+                "The scheduler preempts pods for it on node {}",
+                bounded_text(node)
+            )
         }
         PodDisposition::Grouped(group) => format!(
             "It belongs to PodGroup {}, which does not have enough pods to be scheduled",
-            part(group)
+            bounded_text(group)
         ),
         PodDisposition::Failed(reason) => format!(
             "The scheduler could not process it: {}; see the message of its condition PodScheduled",
-            part(reason)
+            bounded_text(reason)
         ),
         PodDisposition::Untried => "The scheduler has not reported it as unschedulable".to_owned(),
     }
 }
 
-fn host(standing: &PodDisposition) -> Option<String> {
+fn host_text(standing: &PodDisposition) -> Option<String> {
     match standing {
         PodDisposition::Bound(node) | PodDisposition::Preempts(node) => {
-            Some(part(format_args!("node {node}")))
+            Some(bounded_text(format_args!("node {node}")))
         }
-        PodDisposition::Expected(host) => Some(part(host)),
+        PodDisposition::Expected(host) => Some(bounded_text(host)),
         _ => None,
     }
 }
 
 /// Returns the instance types of a claim in launch order.
-pub(super) fn types(claim: &NewNodeClaim) -> Vec<&str> {
+pub(super) fn instance_type_names(claim: &NewNodeClaim) -> Vec<&str> {
     let mut types: Vec<&str> = Vec::new();
     for (offering, _) in &claim.offerings {
         let name = offering.instance_type.as_str();
@@ -309,19 +322,19 @@ pub(super) fn types(claim: &NewNodeClaim) -> Vec<&str> {
     types
 }
 
-fn claimed(claim: &NewNodeClaim, all: &[Cheaper]) -> Value {
+fn claim_json(claim: &NewNodeClaim, all: &[Cheaper]) -> Value {
     let offerings = claim.offerings.iter().map(|(key, price)| {
         json!({
             "instance_type": key.instance_type.as_str(),
             "zone": key.zone.as_str(),
             "capacity_type": key.capacity_type.as_str(),
-            "usd_per_h": render::round(price.usd_per_h()),
+            "usd_per_h": render::round_usd(price.usd_per_h()),
         })
     });
     json!({
         "pool": claim.pool.as_str(),
         "offerings": offerings.collect::<Vec<_>>(),
-        "instance_types": types(claim),
+        "instance_types": instance_type_names(claim),
         "other_pods": claim.pods.len() - 1,
         "cheaper_types": all.iter().map(cheaper_json).collect::<Vec<_>>(),
     })
@@ -332,15 +345,15 @@ fn cheaper_json(cheaper: &Cheaper) -> Value {
         "obstacle": cheaper.obstacle.as_str(),
         "types": cheaper.types,
         "nearest": cheaper.nearest.as_str(),
-        "text": part(cheaper),
+        "text": bounded_text(cheaper),
     });
     match (&cheaper.obstacle, cheaper.amounts) {
         (TypeRejection::Label(key), _) => value["label"] = json!(key),
         (TypeRejection::Together { pods }, _) => value["pods"] = json!(pods),
         (TypeRejection::Resource(name), Some((asked, left))) => {
             value["resource"] = json!(name);
-            value["needed"] = render_rejections::amount(name, asked);
-            value["left"] = render_rejections::amount(name, left);
+            value["needed"] = render_rejections::quantity_json(name, asked);
+            value["left"] = render_rejections::quantity_json(name, left);
         }
         _ => {}
     }
@@ -363,7 +376,7 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
     }
     let unlisted = claim.offerings.len().saturating_sub(TOLD);
     if unlisted > 0 {
-        let types = types(claim).len();
+        let types = instance_type_names(claim).len();
         let _ = writeln!(
             out,
             "      and {unlisted} more, {types} instance types in all"
@@ -384,36 +397,44 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
 }
 
 /// Lists the constraints of a pod except resources, one per line.
-fn asks(pod: &Pod) -> Vec<String> {
+fn constraint_lines(pod: &Pod) -> Vec<String> {
     let selector = Requirements::from_labels(&pod.node_selector);
     let selector = Some(selector).filter(|selector| !selector.is_empty());
     let priority = Some(pod.priority).filter(|priority| *priority != 0);
     let (near, away) = (&pod.preferred_affinity, &pod.preferred_anti_affinity);
     let constraints = [
-        ("node selector:", "", texts(&selector, part)),
-        ("node affinity:", ", or ", texts(&pod.node_affinity, part)),
+        ("node selector:", "", texts(&selector, bounded_text)),
+        (
+            "node affinity:",
+            ", or ",
+            texts(&pod.node_affinity, bounded_text),
+        ),
         (
             "preferred node affinity:",
             ", or ",
             texts(&pod.preferred_nodes, |preferred| {
-                format!("{} (weight {})", part(&preferred.term), preferred.weight)
+                format!(
+                    "{} (weight {})",
+                    bounded_text(&preferred.term),
+                    preferred.weight
+                )
             }),
         ),
-        ("pod affinity:", " and ", texts(&pod.affinity, term)),
+        ("pod affinity:", " and ", texts(&pod.affinity, term_text)),
         (
             "pod anti-affinity:",
             " and ",
-            texts(&pod.anti_affinity, term),
+            texts(&pod.anti_affinity, term_text),
         ),
         (
             "preferred pod affinity:",
             ", or ",
-            texts(near, |preferred| term(&preferred.term)),
+            texts(near, |preferred| term_text(&preferred.term)),
         ),
         (
             "preferred pod anti-affinity:",
             ", or ",
-            texts(away, |preferred| term(&preferred.term)),
+            texts(away, |preferred| term_text(&preferred.term)),
         ),
         ("topology spread:", "; ", texts(&pod.spread, spread_text)),
         (
@@ -425,11 +446,19 @@ fn asks(pod: &Pod) -> Vec<String> {
             "host ports:",
             ", ",
             texts(&pod.host_ports, |(protocol, _, number)| {
-                part(format_args!("{protocol} {number}"))
+                bounded_text(format_args!("{protocol} {number}"))
             }),
         ),
-        ("volume claims:", ", ", texts(&pod.volume_claims, part)),
-        ("gang:", "", texts(&pod.gang, |gang| part(&gang.name))),
+        (
+            "volume claims:",
+            ", ",
+            texts(&pod.volume_claims, bounded_text),
+        ),
+        (
+            "gang:",
+            "",
+            texts(&pod.gang, |gang| bounded_text(&gang.name)),
+        ),
     ];
     let constraints = constraints
         .into_iter()
@@ -453,10 +482,10 @@ fn texts<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> V
 
 fn spread_text(spread: &TopologySpread) -> String {
     let preferred = if spread.is_hard { "" } else { ", preferred" };
-    let (key, skew) = (part(&spread.topology_key), spread.max_skew);
+    let (key, skew) = (bounded_text(&spread.topology_key), spread.max_skew);
     format!(
         "{} over {key}, maxSkew {skew}{preferred}",
-        pods(spread.selector.as_ref())
+        selector_text(spread.selector.as_ref())
     )
 }
 
@@ -466,18 +495,18 @@ fn toleration_text(toleration: &Toleration) -> String {
         "" => "any taint",
         key => key,
     };
-    part(format_args!("{key}:{effect}"))
+    bounded_text(format_args!("{key}:{effect}"))
 }
 
-fn term(term: &PodTerm) -> String {
+fn term_text(term: &PodTerm) -> String {
     format!(
         "{} on {}",
-        pods(term.selector.as_ref()),
-        part(&term.topology_key)
+        selector_text(term.selector.as_ref()),
+        bounded_text(&term.topology_key)
     )
 }
 
-fn pods(selector: Option<&Selector>) -> String {
+fn selector_text(selector: Option<&Selector>) -> String {
     let Some(selector) = selector else {
         return "no pods".to_owned();
     };
@@ -487,6 +516,6 @@ fn pods(selector: Option<&Selector>) -> String {
         .collect();
     match expressions.len() {
         0 => "all pods".to_owned(),
-        _ => format!("pods with {}", part(expressions.join(", "))),
+        _ => format!("pods with {}", bounded_text(expressions.join(", "))),
     }
 }

@@ -17,8 +17,8 @@ use crate::model::instance::{OfferingKey, Price};
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
 use crate::plan::explain_node::{REASONS, similar_names};
-use crate::plan::{Plan, foreseen};
-use crate::scheduling::pool_availability::{PoolAvailability, range};
+use crate::plan::{Plan, full_plan};
+use crate::scheduling::pool_availability::{PoolAvailability, availability_of};
 use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::scheduling::{PoolRejection, UnschedulablePod};
 use crate::state::State;
@@ -96,15 +96,15 @@ pub struct Stay {
 /// Explains a pool, or returns `None` if the cluster has no such pool.
 pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<ExplainedPool<'s>> {
     let pool = state.cluster.pool(name)?;
-    let range = range(&state.snapshot(now), &pool.name, now)?;
+    let range = availability_of(&state.snapshot(now), &pool.name, now)?;
     let pause = state.notes.pause_of(&pool.name, now);
-    let mut plan = foreseen(state, now);
+    let mut plan = full_plan(state, now);
     plan.launches.retain(|launch| launch.pool == pool.name);
     plan.retire
         .retain(|termination| termination.pool == pool.name);
     plan.kept.retain(|kept| {
         let node = state.objects.nodes.get(kept.node.as_str());
-        node.and_then(Node::pool).as_ref() == Some(&pool.name)
+        node.and_then(Node::pool_name).as_ref() == Some(&pool.name)
     });
     let need = StaticDemand::Nodes(pool.name.clone());
     let short = plan.short.iter().find(|short| short.need == need);
@@ -114,21 +114,21 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let reasons = reasons.filter(|reason| pool.replicas.is_some() || *reason != Reason::Surplus);
     Some(ExplainedPool {
         pool,
-        holding: state.holdings().remove(&pool.name).unwrap_or_default(),
+        holding: state.stats_by_pool().remove(&pool.name).unwrap_or_default(),
         pause: pause.map(|(of_cluster, pause)| match of_cluster {
             true => (RuleScope::Cluster, pause),
             false => (RuleScope::Pool, pause),
         }),
         range,
-        launches: launches(&plan),
+        launches: group_launches(&plan),
         short: short.cloned(),
-        unplaced: stopped(&plan.unplaced, pool),
+        unplaced: group_rejections(&plan.unplaced, pool),
         candidates: candidates
             .filter(|candidate| candidate.pool == pool.name)
             .count(),
         leaving: plan.retire.len(),
         outlooks: reasons
-            .map(|reason| (reason, outlook(&plan, reason)))
+            .map(|reason| (reason, reason_outlook(&plan, reason)))
             .collect(),
     })
 }
@@ -139,7 +139,7 @@ pub fn similar_pools(state: &State, name: &str) -> Vec<String> {
     similar_names(pools.map(|pool| pool.name.as_str()), name)
 }
 
-fn launches(plan: &Plan) -> Vec<Launches> {
+fn group_launches(plan: &Plan) -> Vec<Launches> {
     let mut alike: BTreeMap<&OfferingKey, Launches> = BTreeMap::new();
     for claim in &plan.launches {
         let Some((first, price)) = claim.offerings.first() else {
@@ -164,7 +164,7 @@ fn launches(plan: &Plan) -> Vec<Launches> {
 
 /// Groups unschedulable pods by their rejection in a pool. Rejections that apply to all pools
 /// count, too, except in static pools, which launch no nodes for pods.
-fn stopped(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
+fn group_rejections(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
     let mut alike: BTreeMap<&str, RejectionGroup> = BTreeMap::new();
     for pod in unplaced {
         let mut reasons = pod.reasons.iter();
@@ -187,7 +187,7 @@ fn stopped(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
     all
 }
 
-fn outlook(plan: &Plan, reason: Reason) -> Outlook {
+fn reason_outlook(plan: &Plan, reason: Reason) -> Outlook {
     let leave = plan
         .retire
         .iter()
@@ -210,14 +210,14 @@ fn outlook(plan: &Plan, reason: Reason) -> Outlook {
 
 impl Outlook {
     /// Returns the number of kept nodes.
-    pub fn stay(&self) -> usize {
+    pub fn kept_nodes(&self) -> usize {
         self.stay.iter().map(|stay| stay.nodes).sum()
     }
 }
 
 impl ExplainedPool<'_> {
     /// Returns whether the pool can launch nodes, now or once its limits allow it.
-    pub fn is_well(&self) -> bool {
+    pub fn can_launch(&self) -> bool {
         self.range.is_open()
     }
 }

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::quantity::Resources;
 use crate::scheduling::NewNodeClaim;
-use crate::state::node_capacity::{daemons_of, room_to_come};
+use crate::state::node_capacity::{daemons_of, in_flight_node_of};
 use crate::state::snapshot::{NodeRef, Snapshot};
 
 /// Returns the placeholder node for a planned claim until it has an ID.
-pub(super) fn host(index: usize) -> NodeRef {
+pub(super) fn placeholder_node(index: usize) -> NodeRef {
     NodeRef::Claim(ClaimId::from(format!("planned-{index}")))
 }
 
 /// Returns the snapshot with these claims as in-flight nodes.
-pub(super) fn ahead<'s, 'a>(
+pub(super) fn with_claims<'s, 'a>(
     snapshot: &'s Snapshot<'a>,
     claims: &[NewNodeClaim],
 ) -> Cow<'s, Snapshot<'a>> {
@@ -32,12 +32,18 @@ pub(super) fn ahead<'s, 'a>(
         let offerings: Vec<_> = claim.offerings.iter().map(|(key, _)| key.clone()).collect();
         let used = ahead.usage.entry(claim.pool.clone()).or_default();
         used.nodes += 1;
-        used.capacity.add(&largest(claim, snapshot));
+        used.capacity.add(&largest_capacity(claim, snapshot));
         let reserved = claim.reservation();
         if let Some(reservation) = reserved.and_then(|id| ahead.reservations.get_mut(id)) {
             reservation.left = reservation.left.saturating_sub(1);
         }
-        let room = room_to_come(host(index), pool, &offerings, catalog, &claim.labels);
+        let room = in_flight_node_of(
+            placeholder_node(index),
+            pool,
+            &offerings,
+            catalog,
+            &claim.labels,
+        );
         if let Some(mut room) = room {
             room.free.subtract(&claim.requests);
             room.daemons = daemons_of(&room, &snapshot.daemon_sets);
@@ -48,7 +54,7 @@ pub(super) fn ahead<'s, 'a>(
 }
 
 /// Returns the largest capacity of each resource over the offerings of a claim.
-pub(super) fn largest(claim: &NewNodeClaim, snapshot: &Snapshot<'_>) -> Resources {
+pub(super) fn largest_capacity(claim: &NewNodeClaim, snapshot: &Snapshot<'_>) -> Resources {
     let catalog = snapshot.catalog_of(&claim.pool);
     let mut largest = Resources::default();
     for (offering, _) in &claim.offerings {
@@ -61,7 +67,7 @@ pub(super) fn largest(claim: &NewNodeClaim, snapshot: &Snapshot<'_>) -> Resource
 
 /// Adds pods that were placed on placeholder nodes to their claims, and returns the other
 /// placements.
-pub(super) fn give(
+pub(super) fn assign_to_claims(
     placed: Vec<(NodeRef, Vec<PodKey>)>,
     claims: &mut [NewNodeClaim],
     snapshot: &Snapshot<'_>,
@@ -69,7 +75,7 @@ pub(super) fn give(
     if claims.is_empty() {
         return placed;
     }
-    let places = (0..claims.len()).map(|index| (host(index), index));
+    let places = (0..claims.len()).map(|index| (placeholder_node(index), index));
     let places: BTreeMap<NodeRef, usize> = places.collect();
     let requests: BTreeMap<&PodKey, &Resources> = snapshot
         .pending

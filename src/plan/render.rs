@@ -10,7 +10,7 @@ use crate::model::buffer::buffer_of;
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
-use crate::plan::explain_pod::types;
+use crate::plan::explain_pod::instance_type_names;
 use crate::plan::{Plan, PlannedTermination, render_rejections};
 use crate::scheduling::NewNodeClaim;
 use crate::scheduling::static_pools::StaticDemand;
@@ -50,12 +50,12 @@ pub struct RenderedPlan<'a> {
 
 impl RenderedPlan<'_> {
     /// Returns the cost of the cluster's nodes after the plan, in US dollars per hour.
-    pub fn after(&self) -> f64 {
-        self.after_all(self.plan)
+    pub fn cost_after(&self) -> f64 {
+        self.cost_after_plan(self.plan)
     }
 
-    fn after_all(&self, plan: &Plan) -> f64 {
-        let launched: f64 = plan.launches.iter().map(price).sum();
+    fn cost_after_plan(&self, plan: &Plan) -> f64 {
+        let launched: f64 = plan.launches.iter().map(claim_price).sum();
         let retired: f64 = plan
             .retire
             .iter()
@@ -72,36 +72,36 @@ impl RenderedPlan<'_> {
             "format_version": FORMAT_VERSION,
             "cluster": self.cluster,
             "solve_seconds": self.solve_seconds,
-            "launches": self.launches(),
-            "placed_on_existing": self.placed(),
-            "unplaced": self.unplaced(),
-            "short": self.short(),
-            "retire": self.retire(),
-            "kept": self.kept(),
+            "launches": self.launches_json(),
+            "placed_on_existing": self.placed_json(),
+            "unplaced": self.unplaced_json(),
+            "short": self.short_json(),
+            "retire": self.retire_json(),
+            "kept": self.kept_json(),
             "missing": self.missing,
-            "usd_per_h_before": round(self.before),
-            "usd_per_h_after": round(self.after()),
-            "usd_per_h_unbudgeted": self.unbudgeted.map(|plan| round(self.after_all(plan))),
+            "usd_per_h_before": round_usd(self.before),
+            "usd_per_h_after": round_usd(self.cost_after()),
+            "usd_per_h_unbudgeted": self.unbudgeted.map(|plan| round_usd(self.cost_after_plan(plan))),
         })
     }
 
-    fn launches(&self) -> Vec<Value> {
+    fn launches_json(&self) -> Vec<Value> {
         self.plan
             .launches
             .iter()
             .enumerate()
             .filter_map(|(index, claim)| {
-                let (first, price) = cheapest(claim)?;
+                let (first, price) = first_offering(claim)?;
                 let mut launch = json!({
                     "claim": format!("claim-{}", index + 1),
                     "pool": claim.pool.as_str(),
                     "instance_type": first.instance_type.as_str(),
-                    "instance_types": types(claim),
+                    "instance_types": instance_type_names(claim),
                     "zone": first.zone.as_str(),
                     "capacity_type": first.capacity_type.as_str(),
-                    "usd_per_h": round(price.usd_per_h()),
-                    "pods": names(&claim.pods),
-                    "buffers": buffers(&claim.pods),
+                    "usd_per_h": round_usd(price.usd_per_h()),
+                    "pods": pod_names(&claim.pods),
+                    "buffers": pods_by_buffer(&claim.pods),
                 });
                 if let Some(id) = claim.reservation() {
                     launch["reservation"] = json!(id.as_str());
@@ -111,30 +111,32 @@ impl RenderedPlan<'_> {
             .collect()
     }
 
-    fn placed(&self) -> Vec<Value> {
+    fn placed_json(&self) -> Vec<Value> {
         self.plan
             .placed
             .iter()
             .map(|(host, pods)| match host {
-                NodeRef::Node(node) => json!({ "node": node.as_str(), "pods": names(pods) }),
-                NodeRef::Claim(claim) => json!({ "claim": claim.as_str(), "pods": names(pods) }),
+                NodeRef::Node(node) => json!({ "node": node.as_str(), "pods": pod_names(pods) }),
+                NodeRef::Claim(claim) => {
+                    json!({ "claim": claim.as_str(), "pods": pod_names(pods) })
+                }
             })
             .collect()
     }
 
-    fn unplaced(&self) -> Vec<Value> {
+    fn unplaced_json(&self) -> Vec<Value> {
         self.plan
             .unplaced
             .iter()
             .map(|unplaced| {
                 let reasons = unplaced.reasons.iter();
-                let reasons: Vec<Value> = reasons.map(render_rejections::json).collect();
+                let reasons: Vec<Value> = reasons.map(render_rejections::rejection_json).collect();
                 json!({ "pod": unplaced.pod.to_string(), "reasons": reasons })
             })
             .collect()
     }
 
-    fn short(&self) -> Vec<Value> {
+    fn short_json(&self) -> Vec<Value> {
         self.plan
             .short
             .iter()
@@ -144,13 +146,13 @@ impl RenderedPlan<'_> {
                     StaticDemand::Room(buffer) => ("buffer", buffer.as_str()),
                 };
                 let reasons = shortfall.reasons.iter();
-                let reasons: Vec<Value> = reasons.map(render_rejections::json).collect();
+                let reasons: Vec<Value> = reasons.map(render_rejections::rejection_json).collect();
                 json!({ kind: name, "missing": shortfall.missing, "reasons": reasons })
             })
             .collect()
     }
 
-    fn retire(&self) -> Vec<Value> {
+    fn retire_json(&self) -> Vec<Value> {
         self.plan
             .retire
             .iter()
@@ -161,7 +163,7 @@ impl RenderedPlan<'_> {
                     "reason": reason,
                     "pool": termination.pool.as_str(),
                     "pods": termination.pods,
-                    "usd_per_h": termination.price.map(|price| round(price.usd_per_h())),
+                    "usd_per_h": termination.price.map(|price| round_usd(price.usd_per_h())),
                 });
                 if let Some(cause) = termination.cause {
                     value["cause"] = json!(cause);
@@ -173,7 +175,7 @@ impl RenderedPlan<'_> {
 
     /// Returns the retained nodes to show: nodes that are drifted, expired, unhealthy or surplus,
     /// and empty nodes that the health of the cluster retains.
-    fn due(&self) -> impl Iterator<Item = &RetainedNode> {
+    fn retained_to_show(&self) -> impl Iterator<Item = &RetainedNode> {
         let kept = self.plan.kept.iter();
         kept.filter(|node| {
             let ails = matches!(node.verdict, Verdict::Health(_));
@@ -181,8 +183,8 @@ impl RenderedPlan<'_> {
         })
     }
 
-    fn kept(&self) -> Vec<Value> {
-        self.due()
+    fn kept_json(&self) -> Vec<Value> {
+        self.retained_to_show()
             .map(|node| {
                 json!({
                     "node": node.node.as_str(),
@@ -201,7 +203,7 @@ impl RenderedPlan<'_> {
             let _ = writeln!(out, "  ! voluntary disruption is suspended: {why}");
         }
         let mut groups: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
-        for node in self.due() {
+        for node in self.retained_to_show() {
             let group = (node.reason.as_str(), node.verdict.to_string());
             groups.entry(group).or_default().push(node.node.as_str());
         }
@@ -222,7 +224,7 @@ impl RenderedPlan<'_> {
         // Writing to a String cannot fail.
         let _ = writeln!(out, "Cluster {}:\n", self.cluster);
         for claim in &self.plan.launches {
-            let Some((first, price)) = cheapest(claim) else {
+            let Some((first, price)) = first_offering(claim) else {
                 continue;
             };
             let others = match claim.offerings.len() - 1 {
@@ -237,13 +239,13 @@ impl RenderedPlan<'_> {
                 price.usd_per_h(),
                 claim.requests
             );
-            let _ = writeln!(out, "      {}", purpose(claim));
+            let _ = writeln!(out, "      {}", purpose_text(claim));
         }
         for (host, pods) in &self.plan.placed {
             let _ = writeln!(out, "    {host} takes {}", pods_text(pods));
         }
         for termination in &self.plan.retire {
-            let _ = writeln!(out, "  - disrupt {}", retired(termination));
+            let _ = writeln!(out, "  - disrupt {}", termination_text(termination));
         }
         for claim in &self.plan.cancel {
             let surplus = Reason::Surplus.as_str();
@@ -254,7 +256,11 @@ impl RenderedPlan<'_> {
         for shortfall in &self.plan.short {
             let _ = writeln!(out, "  ! {}: {} missing", shortfall.need, shortfall.missing);
             for rejection in shortfall.reasons.iter() {
-                let _ = writeln!(out, "      {}", render_rejections::line(rejection));
+                let _ = writeln!(
+                    out,
+                    "      {}",
+                    render_rejections::rejection_line(rejection)
+                );
             }
         }
         for finding in &self.plan.findings {
@@ -264,7 +270,7 @@ impl RenderedPlan<'_> {
         if self.plan.is_empty() && quiet && self.plan.placed.is_empty() {
             let _ = writeln!(out, "  Nothing to do.");
         }
-        let (before, after) = (self.before, self.after());
+        let (before, after) = (self.before, self.cost_after());
 
         let _ = writeln!(
             out,
@@ -273,14 +279,14 @@ impl RenderedPlan<'_> {
             self.plan.launches.len(),
             self.plan.retire.len(),
             self.plan.unplaced.len(),
-            change(before, after),
+            change_text(before, after),
         );
-        let least = self.unbudgeted.map(|plan| self.after_all(plan));
-        if let Some(least) = least.filter(|least| round(*least) < round(after)) {
+        let least = self.unbudgeted.map(|plan| self.cost_after_plan(plan));
+        if let Some(least) = least.filter(|least| round_usd(*least) < round_usd(after)) {
             let _ = writeln!(
                 out,
                 "As disruption budgets allow, later passes reduce the cost to ${least:.2}/h{}.",
-                change(before, least),
+                change_text(before, least),
             );
         }
         out
@@ -290,7 +296,10 @@ impl RenderedPlan<'_> {
     fn unplaced_text(&self, out: &mut String) {
         let mut groups: BTreeMap<Vec<String>, Vec<PodKey>> = BTreeMap::new();
         for unplaced in &self.plan.unplaced {
-            let reasons = unplaced.reasons.iter().map(render_rejections::line);
+            let reasons = unplaced
+                .reasons
+                .iter()
+                .map(render_rejections::rejection_line);
             groups
                 .entry(reasons.collect())
                 .or_default()
@@ -306,7 +315,7 @@ impl RenderedPlan<'_> {
 }
 
 /// Formats the change of a cost in per cent, or nothing if it was zero.
-fn change(before: f64, after: f64) -> String {
+fn change_text(before: f64, after: f64) -> String {
     match before > 0.0 {
         true => format!(" ({:+.0}%)", (after - before) / before * 100.0),
         false => String::new(),
@@ -314,7 +323,7 @@ fn change(before: f64, after: f64) -> String {
 }
 
 /// Formats a disrupted node: the reason, the pods to reschedule and the price.
-fn retired(termination: &PlannedTermination) -> String {
+fn termination_text(termination: &PlannedTermination) -> String {
     let mut text = format!("{}: {}", termination.node, termination.reason.as_str());
     if let Some(cause) = termination.cause {
         let _ = write!(text, " ({cause})");
@@ -332,22 +341,22 @@ fn retired(termination: &PlannedTermination) -> String {
     text
 }
 
-fn cheapest(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {
+fn first_offering(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {
     claim.offerings.first()
 }
 
-fn price(claim: &NewNodeClaim) -> f64 {
-    cheapest(claim).map_or(0.0, |(_, price)| price.usd_per_h())
+fn claim_price(claim: &NewNodeClaim) -> f64 {
+    first_offering(claim).map_or(0.0, |(_, price)| price.usd_per_h())
 }
 
 /// Returns the names of the pods, without the virtual pods of buffers.
-fn names(pods: &[PodKey]) -> Vec<String> {
+fn pod_names(pods: &[PodKey]) -> Vec<String> {
     let real = pods.iter().filter(|pod| buffer_of(pod).is_none());
     real.map(ToString::to_string).collect()
 }
 
 /// Counts the virtual pods by buffer.
-fn buffers(pods: &[PodKey]) -> BTreeMap<&str, usize> {
+fn pods_by_buffer(pods: &[PodKey]) -> BTreeMap<&str, usize> {
     let mut buffers = BTreeMap::new();
     for buffer in pods.iter().filter_map(buffer_of) {
         *buffers.entry(buffer).or_insert(0) += 1;
@@ -356,8 +365,8 @@ fn buffers(pods: &[PodKey]) -> BTreeMap<&str, usize> {
 }
 
 /// Describes the purpose of a new node.
-fn purpose(claim: &NewNodeClaim) -> String {
-    let buffers = buffers(&claim.pods);
+fn purpose_text(claim: &NewNodeClaim) -> String {
+    let buffers = pods_by_buffer(&claim.pods);
     if buffers.is_empty() {
         return match claim.pods.is_empty() {
             true => "for the replicas of its pool".to_owned(),
@@ -391,7 +400,7 @@ fn pods_text(pods: &[PodKey]) -> String {
 }
 
 /// Writes how many items are not listed.
-pub(super) fn rest(out: &mut String, indent: &str, count: usize, listed: usize) {
+pub(super) fn write_unlisted(out: &mut String, indent: &str, count: usize, listed: usize) {
     let unlisted = count.saturating_sub(listed);
     if unlisted > 0 {
         let _ = writeln!(out, "{indent}and {unlisted} more");
@@ -399,6 +408,6 @@ pub(super) fn rest(out: &mut String, indent: &str, count: usize, listed: usize) 
 }
 
 /// Rounds dollars to six decimals, which hides binary fractions.
-pub(super) fn round(usd: f64) -> f64 {
+pub(super) fn round_usd(usd: f64) -> f64 {
     (usd * 1e6).round() / 1e6
 }

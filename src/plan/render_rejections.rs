@@ -6,12 +6,12 @@ use crate::model::requirement::Incompatible;
 use crate::scheduling::PoolRejection;
 use crate::scheduling::rejection::{
     DomainDetail, RejectionDetail, ResourceShortfall, RuleKind, TopologyRuleDetail,
-    UnavailableSummary, part,
+    UnavailableSummary, bounded_text,
 };
 
 /// Formats a rejection as one line.
-pub fn line(rejection: &PoolRejection) -> String {
-    let (text, code) = (rejection.text(), rejection.code.as_str());
+pub fn rejection_line(rejection: &PoolRejection) -> String {
+    let (text, code) = (rejection.rejection_text(), rejection.code.as_str());
     match &rejection.pool {
         Some(pool) => format!("pool {pool}: {text} [{code}]"),
         None => format!("{text} [{code}]"),
@@ -19,12 +19,12 @@ pub fn line(rejection: &PoolRejection) -> String {
 }
 
 /// Formats a rejection as a JSON object. `nearest` has the numbers, in cores, bytes or whole units.
-pub fn json(rejection: &PoolRejection) -> Value {
+pub fn rejection_json(rejection: &PoolRejection) -> Value {
     json!({
         "pool": rejection.pool.as_ref().map(|pool| pool.as_str()),
         "code": rejection.code.as_str(),
-        "text": rejection.text(),
-        "nearest": nearest(&rejection.miss),
+        "text": rejection.rejection_text(),
+        "nearest": nearest_json(&rejection.miss),
     })
 }
 
@@ -33,19 +33,19 @@ pub fn json(rejection: &PoolRejection) -> Value {
     clippy::cast_precision_loss,
     reason = "JSON numbers are floats, and the rounding error of millicores does not matter"
 )]
-pub fn amount(name: &str, amount: i64) -> Value {
+pub fn quantity_json(name: &str, amount: i64) -> Value {
     match name {
         "cpu" => json!(amount as f64 / 1000.0),
         _ => json!(amount),
     }
 }
 
-fn label(no: &Incompatible) -> Value {
-    let offered = no.offered().map(part);
-    json!({ "label": part(&no.key), "wanted": part(no.wanted()), "offered": offered })
+fn label_json(no: &Incompatible) -> Value {
+    let offered = no.offered().map(bounded_text);
+    json!({ "label": bounded_text(&no.key), "wanted": bounded_text(no.wanted()), "offered": offered })
 }
 
-fn nearest(miss: &RejectionDetail) -> Value {
+fn nearest_json(miss: &RejectionDetail) -> Value {
     match miss {
         RejectionDetail::Told(_) => Value::Null,
         RejectionDetail::Priority { priority, cutoff } => {
@@ -55,9 +55,9 @@ fn nearest(miss: &RejectionDetail) -> Value {
             name,
             placed,
             least,
-        } => json!({ "gang": part(name), "placed": placed, "least": least }),
-        RejectionDetail::Taint(taint) => json!({ "taint": part(taint) }),
-        RejectionDetail::Label(no) => label(no),
+        } => json!({ "gang": bounded_text(name), "placed": placed, "least": least }),
+        RejectionDetail::Taint(taint) => json!({ "taint": bounded_text(taint) }),
+        RejectionDetail::Label(no) => label_json(no),
         RejectionDetail::Types { key, wanted, types } => {
             json!({ "label": key, "wanted": wanted, "types": types })
         }
@@ -68,7 +68,7 @@ fn nearest(miss: &RejectionDetail) -> Value {
             nearest,
             types,
         } => {
-            let short: Vec<Value> = short.iter().map(self::short).collect();
+            let short: Vec<Value> = short.iter().map(self::shortfall_json).collect();
             let nearest = nearest.as_ref().map(|nearest| nearest.as_str());
             json!({ "short": short, "instance_type": nearest, "types": types })
         }
@@ -80,7 +80,7 @@ fn nearest(miss: &RejectionDetail) -> Value {
         } => json!({
             "types": types, "instance_type": first.as_str(), "wanted": wanted, "offered": sold,
         }),
-        RejectionDetail::Held(summary) => held(summary),
+        RejectionDetail::Held(summary) => unavailable_json(summary),
         RejectionDetail::Limit {
             name,
             limit,
@@ -89,22 +89,22 @@ fn nearest(miss: &RejectionDetail) -> Value {
             smallest,
             ..
         } => json!({
-            "resource": part(name),
-            "limit": amount(name, *limit),
-            "left": amount(name, *left),
-            "needed": amount(name, *least),
+            "resource": bounded_text(name),
+            "limit": quantity_json(name, *limit),
+            "left": quantity_json(name, *left),
+            "needed": quantity_json(name, *least),
             "instance_type": smallest.as_str(),
         }),
         RejectionDetail::Nodes { limit, .. } => json!({ "resource": "nodes", "limit": limit }),
         RejectionDetail::Values { key, least, count } => {
-            json!({ "label": part(key), "least": least, "values": count })
+            json!({ "label": bounded_text(key), "least": least, "values": count })
         }
         RejectionDetail::Places {
             reachable,
             open,
             rules,
         } => {
-            let rules: Vec<Value> = rules.iter().map(rule).collect();
+            let rules: Vec<Value> = rules.iter().map(rule_json).collect();
             json!({ "places": reachable, "open": open, "rules": rules })
         }
         RejectionDetail::Unsettled { count, hosts } => {
@@ -113,13 +113,16 @@ fn nearest(miss: &RejectionDetail) -> Value {
     }
 }
 
-fn short(short: &ResourceShortfall) -> Value {
+fn shortfall_json(short: &ResourceShortfall) -> Value {
     let name = &short.name;
-    let (asked, left) = (amount(name, short.asked), amount(name, short.left));
+    let (asked, left) = (
+        quantity_json(name, short.asked),
+        quantity_json(name, short.left),
+    );
     json!({ "resource": name, "needed": asked, "left": left })
 }
 
-fn held(summary: &UnavailableSummary) -> Value {
+fn unavailable_json(summary: &UnavailableSummary) -> Value {
     json!({
         "offerings": summary.offerings,
         "first": summary.first.to_string(),
@@ -128,18 +131,18 @@ fn held(summary: &UnavailableSummary) -> Value {
     })
 }
 
-fn place(place: &DomainDetail) -> Value {
+fn domain_json(place: &DomainDetail) -> Value {
     json!({ "name": place.name, "pods": place.pods, "reachable": place.is_reachable })
 }
 
-fn rule(rule: &TopologyRuleDetail) -> Value {
+fn rule_json(rule: &TopologyRuleDetail) -> Value {
     let mut value = json!({
         "rule": rule.kind.as_str(),
         "labels": rule.keys,
         "places": rule.reachable,
         "open": rule.open,
         "pods": rule.pods,
-        "told": rule.places.iter().map(place).collect::<Vec<_>>(),
+        "told": rule.places.iter().map(domain_json).collect::<Vec<_>>(),
     });
     if let RuleKind::Spread(skew) = rule.kind {
         value["max_skew"] = json!(skew);

@@ -28,18 +28,26 @@ const PODS_MAX: usize = 2_000;
 const DEARER_MAX: f64 = 1.05;
 
 /// Returns the better of the two plans.
-pub(super) fn or_apart(first: Solution, snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
+pub(super) fn prefer_separated(
+    first: Solution,
+    snapshot: &Snapshot<'_>,
+    now: Timestamp,
+) -> Solution {
     let off = snapshot.cluster.placement_hints != PlacementHints::On;
-    if off || snapshot.pending.len() > PODS_MAX || !is_crowded(&first, snapshot) {
+    if off || snapshot.pending.len() > PODS_MAX || !exceeds_skew(&first, snapshot) {
         return first;
     }
-    let pods: Vec<Pod> = snapshot.pending.iter().map(|pod| apart(pod)).collect();
+    let pods: Vec<Pod> = snapshot
+        .pending
+        .iter()
+        .map(|pod| separated_pod(pod))
+        .collect();
     let mut separated = snapshot.clone();
     separated.pending = pods.iter().collect();
     let second = solve(&separated, now);
     let unplaced = first.unplaced.iter().map(|unplaced| &unplaced.pod);
     if !unplaced.eq(second.unplaced.iter().map(|unplaced| &unplaced.pod))
-        || cost(&second.claims, snapshot) > DEARER_MAX * cost(&first.claims, snapshot)
+        || total_price(&second.claims, snapshot) > DEARER_MAX * total_price(&first.claims, snapshot)
     {
         return first;
     }
@@ -51,16 +59,16 @@ pub(super) fn or_apart(first: Solution, snapshot: &Snapshot<'_>, now: Timestamp)
 }
 
 /// Returns the topology spread constraints whose domain is larger than a node.
-fn wide(pod: &Pod) -> impl Iterator<Item = &TopologySpread> {
+fn wide_spread(pod: &Pod) -> impl Iterator<Item = &TopologySpread> {
     let spread = pod.spread.iter();
     spread.filter(|spread| spread.is_hard && spread.topology_key != HOSTNAME)
 }
 
 /// Returns whether a planned node gets more pods with the same spread than the skew allows.
-fn is_crowded(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
+fn exceeds_skew(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
     let pending = snapshot.pending.iter();
     let known: BTreeMap<&PodKey, &Pod> = pending
-        .filter(|pod| wide(pod).next().is_some())
+        .filter(|pod| wide_spread(pod).next().is_some())
         .map(|pod| (&pod.key, *pod))
         .collect();
     if known.is_empty() {
@@ -73,15 +81,15 @@ fn is_crowded(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
             let kin = (pod.key.namespace.as_str(), &pod.labels);
             let count = alike.entry(kin).or_insert(0);
             *count += 1;
-            wide(pod).any(|spread| *count > spread.max_skew)
+            wide_spread(pod).any(|spread| *count > spread.max_skew)
         })
     })
 }
 
 /// Returns the pod with anti-affinity to the pods it is spread with.
-fn apart(pod: &Pod) -> Pod {
+fn separated_pod(pod: &Pod) -> Pod {
     let mut separated = pod.clone();
-    for spread in wide(pod) {
+    for spread in wide_spread(pod) {
         if spread.max_skew <= 1 {
             separated.anti_affinity.push(PodTerm {
                 selector: spread.selector.clone(),
@@ -101,7 +109,7 @@ fn apart(pod: &Pod) -> Pod {
 }
 
 /// Returns the price of new nodes, including the per-node cost.
-fn cost(claims: &[NewNodeClaim], snapshot: &Snapshot<'_>) -> f64 {
+fn total_price(claims: &[NewNodeClaim], snapshot: &Snapshot<'_>) -> f64 {
     let overhead = snapshot.cluster.scheduling.node_overhead_price.usd_per_h();
     let prices = claims.iter().filter_map(|claim| claim.offerings.first());
     prices.map(|(_, price)| price.usd_per_h() + overhead).sum()

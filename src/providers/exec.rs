@@ -35,7 +35,7 @@ use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
 use crate::host::clock;
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::id::NodeClassName;
-use crate::providers::exec::pending_calls::{PendingCall, unknown};
+use crate::providers::exec::pending_calls::{PendingCall, unknown_outcome};
 use crate::providers::exec::protocol::{ClusterScope, Expect, LaunchCall, ProviderCall};
 use crate::providers::exec::supervisor::ProcessSupervisor;
 use crate::providers::{Provider, not_ours};
@@ -97,10 +97,10 @@ pub(crate) struct ExecProvider {
 impl ExecProvider {
     /// Creates the provider of a cluster.
     pub(crate) fn new(exec: &Exec, cluster: &Cluster) -> Self {
-        Self::limited(exec, cluster, ProgramLimits::default())
+        Self::with_limits(exec, cluster, ProgramLimits::default())
     }
 
-    fn limited(exec: &Exec, cluster: &Cluster, limits: ProgramLimits) -> Self {
+    fn with_limits(exec: &Exec, cluster: &Cluster, limits: ProgramLimits) -> Self {
         let (calls, inbox) = mpsc::channel(QUEUE);
         let supervisor = ProcessSupervisor {
             exec: exec.clone(),
@@ -111,9 +111,9 @@ impl ExecProvider {
             limits: limits.clone(),
             calls: inbox,
             first: None,
-            rng: Rng::with_seed(clock::seed()),
+            rng: Rng::with_seed(clock::random_seed()),
         };
-        tokio::spawn(supervisor.keep());
+        tokio::spawn(supervisor.supervise());
         Self {
             calls,
             user_data: cluster
@@ -130,12 +130,13 @@ impl ExecProvider {
         let user_data = class.and_then(|name| self.user_data.get(name)).cloned();
         let expect = Expect::Launch(launch.claim.id.clone(), launch.offerings.clone());
         let call = LaunchCall::new(launch, user_data.unwrap_or_default());
-        self.ask(ProviderCall::Launch(Box::new(call)), expect).await
+        self.send_call(ProviderCall::Launch(Box::new(call)), expect)
+            .await
     }
 
-    async fn ask(&self, call: ProviderCall, expect: Expect) -> CommandResult {
+    async fn send_call(&self, call: ProviderCall, expect: Expect) -> CommandResult {
         let (reply, answer) = oneshot::channel();
-        let deadline = clock::monotonic() + self.limits.call_timeout;
+        let deadline = clock::monotonic_now() + self.limits.call_timeout;
         let pending = PendingCall {
             call,
             expect,
@@ -145,7 +146,7 @@ impl ExecProvider {
         let gone = "the program is no longer needed";
         match timeout_at(deadline, self.calls.send(pending)).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return unknown(gone),
+            Ok(Err(_)) => return unknown_outcome(gone),
             // The call was not sent, so nothing was changed.
             Err(_) => {
                 return CommandResult::Failed {
@@ -155,8 +156,8 @@ impl ExecProvider {
             }
         }
         match timeout_at(deadline + GRACE, answer).await {
-            Ok(answer) => answer.unwrap_or_else(|_| unknown(gone)),
-            Err(_) => unknown(&format!(
+            Ok(answer) => answer.unwrap_or_else(|_| unknown_outcome(gone)),
+            Err(_) => unknown_outcome(&format!(
                 "no response within {:?}",
                 self.limits.call_timeout
             )),
@@ -172,9 +173,9 @@ impl Provider for ExecProvider {
                 Command::Terminate { claim, instance } => {
                     let (claim, instance) = (claim.0, instance.0);
                     let call = ProviderCall::Terminate { claim, instance };
-                    self.ask(call, Expect::Terminate).await
+                    self.send_call(call, Expect::Terminate).await
                 }
-                Command::ListInstances => self.ask(ProviderCall::List {}, Expect::List).await,
+                Command::ListInstances => self.send_call(ProviderCall::List {}, Expect::List).await,
                 other => not_ours(&other),
             }
         }

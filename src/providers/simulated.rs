@@ -63,7 +63,7 @@ impl CloudHandle {
     /// Starts an empty cloud.
     pub(crate) fn start(catalog: Arc<Catalog>, boot: SignedDuration) -> Self {
         let settings = CloudSettings {
-            seed: clock::seed(),
+            seed: clock::random_seed(),
             boot,
             names_nodes: true,
             ..CloudSettings::default()
@@ -80,19 +80,19 @@ impl CloudHandle {
             homes: BTreeMap::new(),
             registering: BTreeMap::new(),
         };
-        tokio::spawn(task.keep(inbox));
+        tokio::spawn(task.run(inbox));
         Self { requests }
     }
 
     /// Launches an instance that will register with the API server of `home`.
     pub(crate) async fn launch(&self, launch: Box<Launch>, home: Client) -> CommandResult {
-        self.ask(|reply| CloudRequest::Launch {
+        self.send_request(|reply| CloudRequest::Launch {
             launch,
             home,
             reply,
         })
         .await
-        .unwrap_or_else(closed)
+        .unwrap_or_else(cloud_stopped)
     }
 
     /// Terminates an instance of this installation and cluster.
@@ -101,40 +101,44 @@ impl CloudHandle {
         instance: InstanceId,
         scope: (String, ClusterName),
     ) -> CommandResult {
-        self.ask(|reply| CloudRequest::Terminate {
+        self.send_request(|reply| CloudRequest::Terminate {
             instance,
             scope,
             reply,
         })
         .await
-        .unwrap_or_else(closed)
+        .unwrap_or_else(cloud_stopped)
     }
 
     /// Adds an instance of another autoscaler, with its tags.
     pub(crate) async fn adopt(&self, adoption: Box<Adoption>, home: Client) -> CommandResult {
-        self.ask(|reply| CloudRequest::Adopt {
+        self.send_request(|reply| CloudRequest::Adopt {
             adoption,
             home,
             reply,
         })
         .await
-        .unwrap_or_else(closed)
+        .unwrap_or_else(cloud_stopped)
     }
 
     /// Lists the instances of one installation and cluster. For audits, lists all instances that
     /// ever existed.
     pub(crate) async fn list(&self, scope: Option<(String, ClusterName)>) -> Option<Vec<Instance>> {
-        self.ask(|reply| CloudRequest::List { scope, reply }).await
+        self.send_request(|reply| CloudRequest::List { scope, reply })
+            .await
     }
 
-    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> CloudRequest) -> Option<T> {
+    async fn send_request<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> CloudRequest,
+    ) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(request(reply)).await.ok()?;
         answer.await.ok()
     }
 }
 
-fn closed() -> CommandResult {
+fn cloud_stopped() -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Unknown,
         text: "the simulated cloud stopped".into(),
@@ -150,25 +154,25 @@ struct CloudTask {
 }
 
 impl CloudTask {
-    async fn keep(mut self, mut inbox: mpsc::Receiver<CloudRequest>) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<CloudRequest>) {
         /// Interval of updates without scheduled events.
         const IDLE: Duration = Duration::from_secs(60);
         loop {
-            let wait = self.cloud.next_at().map_or(IDLE, clock::until);
+            let wait = self.cloud.next_at().map_or(IDLE, clock::time_until);
             tokio::select! {
                 ask = inbox.recv() => match ask {
-                    Some(ask) => self.answer(ask),
+                    Some(ask) => self.handle_request(ask),
                     None => return,
                 },
                 () = tokio::time::sleep(wait) => {}
             }
-            for event in self.cloud.advance(clock::now()) {
-                self.happened(event);
+            for event in self.cloud.run_due(clock::now()) {
+                self.on_event(event);
             }
         }
     }
 
-    fn answer(&mut self, request: CloudRequest) {
+    fn handle_request(&mut self, request: CloudRequest) {
         // The caller may have disconnected.
         match request {
             CloudRequest::Launch {
@@ -195,7 +199,7 @@ impl CloudTask {
                 home,
                 reply,
             } => {
-                let answer = self.cloud.adopt(&adoption, clock::now());
+                let answer = self.cloud.adopt_instance(&adoption, clock::now());
                 if answer == CommandResult::Done {
                     self.homes.entry(adoption.instance).or_insert(home);
                 }
@@ -205,10 +209,22 @@ impl CloudTask {
                 scope: Some((installation, cluster)),
                 reply,
             } => {
-                drop(reply.send(self.cloud.list(&installation, &cluster, clock::now())));
+                drop(
+                    reply.send(
+                        self.cloud
+                            .list_instances(&installation, &cluster, clock::now()),
+                    ),
+                );
             }
             CloudRequest::List { scope: None, reply } => {
-                drop(reply.send(self.cloud.all().map(|it| it.truth().clone()).collect()));
+                drop(
+                    reply.send(
+                        self.cloud
+                            .all_instances()
+                            .map(|it| it.truth().clone())
+                            .collect(),
+                    ),
+                );
             }
         }
     }
@@ -231,11 +247,11 @@ impl CloudTask {
                 text: format!("{instance} belongs to a different cluster"),
             };
         }
-        self.forget(instance);
+        self.stop_registration(instance);
         self.cloud.terminate(instance, clock::now())
     }
 
-    fn happened(&mut self, event: CloudEvent) {
+    fn on_event(&mut self, event: CloudEvent) {
         match event {
             CloudEvent::Booted {
                 instance,
@@ -246,7 +262,7 @@ impl CloudTask {
                     return;
                 };
                 let shape = self.catalog.get(instance.offering.instance_type.as_str());
-                let node = registration::node(&instance, shape, &labels, &taints);
+                let node = registration::node_object(&instance, shape, &labels, &taints);
                 let id = instance.id;
                 let task = tokio::spawn(registration::register_with_retries(
                     home.clone(),
@@ -255,14 +271,14 @@ impl CloudTask {
                 ));
                 self.registering.insert(id, task.abort_handle());
             }
-            CloudEvent::Ended { instance } => self.forget(&instance),
+            CloudEvent::Ended { instance } => self.stop_registration(&instance),
             // Spot instances are not interrupted here.
             CloudEvent::Interrupted { .. } => {}
         }
     }
 
     /// A terminated instance does not register.
-    fn forget(&mut self, instance: &InstanceId) {
+    fn stop_registration(&mut self, instance: &InstanceId) {
         self.homes.remove(instance);
         if let Some(task) = self.registering.remove(instance) {
             task.abort();
@@ -279,7 +295,7 @@ pub(crate) struct InProcess {
 }
 
 impl InProcess {
-    fn of(&self) -> (String, ClusterName) {
+    fn cluster_scope(&self) -> (String, ClusterName) {
         (self.installation.clone(), self.cluster.clone())
     }
 }
@@ -290,12 +306,12 @@ impl Provider for InProcess {
             match command {
                 Command::Launch(launch) => self.cloud.launch(launch, self.home.clone()).await,
                 Command::Terminate { instance, .. } => {
-                    self.cloud.terminate(instance, self.of()).await
+                    self.cloud.terminate(instance, self.cluster_scope()).await
                 }
                 Command::Adopt(adoption) => self.cloud.adopt(adoption, self.home.clone()).await,
                 Command::ListInstances => {
-                    let listed = self.cloud.list(Some(self.of())).await;
-                    listed.map_or_else(closed, CommandResult::Instances)
+                    let listed = self.cloud.list(Some(self.cluster_scope())).await;
+                    listed.map_or_else(cloud_stopped, CommandResult::Instances)
                 }
                 other => not_ours(&other),
             }

@@ -49,7 +49,7 @@ impl HomeBody {
         }
     }
 
-    pub(crate) fn kubeconfig(&self) -> Kubeconfig {
+    pub(crate) fn to_kubeconfig(&self) -> Kubeconfig {
         Kubeconfig {
             path: self.kubeconfig.clone(),
             context: self.context.clone(),
@@ -76,7 +76,7 @@ impl AdoptBody {
             home: HomeBody::new(home),
             installation: adoption.claim.installation.clone(),
             cluster: adoption.claim.cluster.to_string(),
-            claim_tags: adoption.claim.tags(),
+            claim_tags: adoption.claim.to_tags(),
             instance: adoption.instance.0,
             offering: adoption.offering.into(),
             tags: adoption.tags,
@@ -84,9 +84,9 @@ impl AdoptBody {
     }
 
     /// Parses the request.
-    pub(crate) fn adoption(self) -> Result<Adoption, FormatError> {
+    pub(crate) fn into_adoption(self) -> Result<Adoption, FormatError> {
         Ok(Adoption {
-            claim: claim(&self.claim_tags, &self.installation, self.cluster)?,
+            claim: parse_claim(&self.claim_tags, &self.installation, self.cluster)?,
             instance: self.instance.into(),
             offering: self.offering.try_into()?,
             tags: self.tags,
@@ -94,7 +94,11 @@ impl AdoptBody {
     }
 }
 
-fn claim(tags: &Labels, installation: &str, cluster: String) -> Result<ClaimRecord, FormatError> {
+fn parse_claim(
+    tags: &Labels,
+    installation: &str,
+    cluster: String,
+) -> Result<ClaimRecord, FormatError> {
     ClaimRecord::from_tags(tags, installation, &ClusterName(cluster)).map_err(FormatError::Claim)
 }
 
@@ -118,7 +122,7 @@ impl LaunchBody {
             home: HomeBody::new(home),
             installation: launch.claim.installation.clone(),
             cluster: launch.claim.cluster.to_string(),
-            claim_tags: launch.claim.tags(),
+            claim_tags: launch.claim.to_tags(),
             offerings: launch
                 .offerings
                 .into_iter()
@@ -131,8 +135,8 @@ impl LaunchBody {
     }
 
     /// Parses the request.
-    pub(crate) fn launch(self) -> Result<Launch, FormatError> {
-        let claim = claim(&self.claim_tags, &self.installation, self.cluster)?;
+    pub(crate) fn into_launch(self) -> Result<Launch, FormatError> {
+        let claim = parse_claim(&self.claim_tags, &self.installation, self.cluster)?;
         let offerings = self.offerings.into_iter().map(OfferingKey::try_from);
         let taints = self.taints.into_iter().map(Taint::try_from);
         Ok(Launch {
@@ -264,7 +268,7 @@ fn state_name(state: InstanceState) -> String {
     found.map_or("", |(_, name)| name).to_owned()
 }
 
-fn state(name: String) -> Result<InstanceState, FormatError> {
+fn parse_state(name: String) -> Result<InstanceState, FormatError> {
     let found = STATES.iter().find(|(_, it)| *it == name);
     found
         .map(|(state, _)| *state)
@@ -294,7 +298,7 @@ impl TryFrom<InstanceBody> for Instance {
         Ok(Self {
             id: body.id.into(),
             offering: body.offering.try_into()?,
-            state: state(body.state)?,
+            state: parse_state(body.state)?,
             launched: body.launched,
             tags: body.tags.into(),
             node: body.node.map(|node| {
@@ -399,7 +403,7 @@ impl TryFrom<AnswerBody> for CommandResult {
                 let refusals = refusals.into_iter().map(OfferingRefusal::try_from);
                 Self::LaunchRefused(refusals.collect::<Result<_, _>>()?)
             }
-            AnswerBody::Terminating(name) => Self::Terminating(state(name)?),
+            AnswerBody::Terminating(name) => Self::Terminating(parse_state(name)?),
             AnswerBody::Instances(instances) => {
                 let instances = instances.into_iter().map(Instance::try_from);
                 Self::Instances(instances.collect::<Result<_, _>>()?)

@@ -7,13 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::report::Report;
-use crate::host::text::bounded;
+use crate::host::text::bounded_line;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::scheduling::PoolRejection;
-use crate::scheduling::rejection::part;
-use crate::state::drain_blockers::listed;
+use crate::scheduling::rejection::bounded_text;
+use crate::state::drain_blockers::format_blockers;
 use crate::telemetry::report_log::rejection_text;
 
 /// Lines kept per cluster: about an hour of a busy cluster, and some tens of kilobytes.
@@ -41,8 +41,8 @@ pub(crate) struct ActivityLog(VecDeque<ActivityEntry>);
 
 impl ActivityLog {
     /// Adds a line for a report that has one. Consecutive reports about pods share a line.
-    pub(crate) fn note(&mut self, report: &Report, managed: bool, now: Timestamp) {
-        let Some(line) = line(report, managed, now) else {
+    pub(crate) fn add_report(&mut self, report: &Report, managed: bool, now: Timestamp) {
+        let Some(line) = entry_for(report, managed, now) else {
             return;
         };
         let last = self.0.back_mut();
@@ -58,7 +58,7 @@ impl ActivityLog {
     }
 
     /// Returns all lines, newest first.
-    pub(crate) fn lines(&self) -> Vec<ActivityEntry> {
+    pub(crate) fn newest_first(&self) -> Vec<ActivityEntry> {
         self.0.iter().rev().cloned().collect()
     }
 }
@@ -73,19 +73,19 @@ fn is_of_pods(report: &Report) -> bool {
 /// Warning, event, object and details.
 type ActivityText = (bool, &'static str, String, String);
 
-fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry> {
-    let (warns, event, object, text) = of_plans(report, managed)
-        .or_else(|| of_leaving(report, managed))
-        .or_else(|| of_drains(report))
-        .or_else(|| of_nodes(report))
-        .or_else(|| of_cluster(report))
-        .or_else(|| of_people(report))?;
+fn entry_for(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry> {
+    let (warns, event, object, text) = plan_text(report, managed)
+        .or_else(|| disruption_text(report, managed))
+        .or_else(|| drain_text(report))
+        .or_else(|| node_text(report))
+        .or_else(|| cluster_text(report))
+        .or_else(|| user_action_text(report))?;
     Some(ActivityEntry {
         at: now,
         warns,
         what: Cow::Borrowed(event),
-        of: bounded(&object),
-        text: bounded(&text),
+        of: bounded_line(&object),
+        text: bounded_line(&text),
         times: 1,
     })
 }
@@ -99,7 +99,7 @@ fn warning(event: &'static str, object: String, text: impl Into<String>) -> Acti
 }
 
 /// Planned claims and launches.
-fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
+fn plan_text(report: &Report, managed: bool) -> Option<ActivityText> {
     Some(match report {
         Report::ClaimPlanned {
             claim,
@@ -111,12 +111,12 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
         } => {
             let text = format!(
                 "pool {pool}: {} at ${:.4}/h for {} pods",
-                of_offering(offering),
+                offering_text(offering),
                 price.usd_per_h(),
                 pods.len()
             );
             let event = either_mode(managed, "planned claim", "would launch claim");
-            info(event, part(claim), text)
+            info(event, bounded_text(claim), text)
         }
         Report::ClaimLaunched {
             claim,
@@ -124,8 +124,12 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
             offering,
             price,
         } => {
-            let text = format!("{instance}: {}{}", of_offering(offering), at(*price));
-            info("launched claim", part(claim), text)
+            let text = format!(
+                "{instance}: {}{}",
+                offering_text(offering),
+                price_suffix(*price)
+            );
+            info("launched claim", bounded_text(claim), text)
         }
         Report::ClaimRefused { claim, refusals } => {
             let first = refusals.first();
@@ -133,23 +137,27 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
                 first.map(|refusal| format!("{} {}", refusal.kind.as_str(), refusal.offering));
             let (count, first) = (refusals.len(), first.unwrap_or_default());
             let text = format!("{count} offerings, first {first}");
-            warning("launch refused", part(claim), text)
+            warning("launch refused", bounded_text(claim), text)
         }
-        Report::ClaimDenied { claim, why } => warning("denied claim", part(claim), why),
+        Report::ClaimDenied { claim, why } => warning("denied claim", bounded_text(claim), why),
         Report::Unplaced(pod) => {
-            let text = first(&pod.reasons);
-            warning("cannot schedule pod", part(&pod.pod), text)
+            let text = first_reason(&pod.reasons);
+            warning("cannot schedule pod", bounded_text(&pod.pod), text)
         }
         Report::Short(short) => {
-            let text = format!("{} missing: {}", short.missing, first(&short.reasons));
-            warning("capacity missing", part(&short.need), text)
+            let text = format!(
+                "{} missing: {}",
+                short.missing,
+                first_reason(&short.reasons)
+            );
+            warning("capacity missing", bounded_text(&short.need), text)
         }
         _ => return None,
     })
 }
 
 /// Disruptions, and what blocks them.
-fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
+fn disruption_text(report: &Report, managed: bool) -> Option<ActivityText> {
     Some(match report {
         Report::Retire {
             claim,
@@ -162,14 +170,14 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
             let (reason_kind, reason) = (reason, reason.as_str());
             let text = format!(
                 "{reason}, pool {pool}{}, {pods} pods to reschedule",
-                at(*price)
+                price_suffix(*price)
             );
             let event = match reason_kind {
                 _ if !managed => "would disrupt node",
                 Reason::TimedOut => "terminating claim",
                 _ => "disrupting node",
             };
-            info(event, either(node.as_ref(), claim), text)
+            info(event, node_or_claim(node.as_ref(), claim), text)
         }
         Report::Consolidates {
             nodes,
@@ -185,11 +193,11 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
         }
         Report::Kept { claim, reason, why } => {
             let text = format!("{}: {why}", reason.as_str());
-            info("cancelled disruption", part(claim), text)
+            info("cancelled disruption", bounded_text(claim), text)
         }
         Report::Shut { pool, reason, why } => {
             let text = format!("{}: {why}", reason.as_str());
-            info("blocked disruption", of_pool(pool), text)
+            info("blocked disruption", pool_text(pool), text)
         }
         Report::Interrupted {
             claim,
@@ -200,14 +208,18 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
         } => {
             let then = if *ignored { ": ignored" } else { "" };
             let text = format!("{}{then}", what.as_str());
-            warning("interruption notice", either(node.as_ref(), claim), text)
+            warning(
+                "interruption notice",
+                node_or_claim(node.as_ref(), claim),
+                text,
+            )
         }
         _ => return None,
     })
 }
 
 /// Drains and terminations.
-fn of_drains(report: &Report) -> Option<ActivityText> {
+fn drain_text(report: &Report) -> Option<ActivityText> {
     Some(match report {
         Report::DrainHeld {
             node,
@@ -216,53 +228,64 @@ fn of_drains(report: &Report) -> Option<ActivityText> {
             more,
             ..
         } => {
-            let text = format!("for {}: {}", span(*since), listed(held_by, *more));
-            warning("drain blocked", part(node), text)
+            let text = format!(
+                "for {}: {}",
+                format_duration(*since),
+                format_blockers(held_by, *more)
+            );
+            warning("drain blocked", bounded_text(node), text)
         }
         Report::DrainForced {
             node,
             held_by,
             more,
             ..
-        } => warning("drain timed out", part(node), listed(held_by, *more)),
+        } => warning(
+            "drain timed out",
+            bounded_text(node),
+            format_blockers(held_by, *more),
+        ),
         Report::Lingers {
             claim,
             instance,
             since,
         } => {
-            let text = format!("{instance}: termination requested {} ago", span(*since));
-            warning("slow termination", part(claim), text)
+            let text = format!(
+                "{instance}: termination requested {} ago",
+                format_duration(*since)
+            );
+            warning("slow termination", bounded_text(claim), text)
         }
         Report::Evicted { pod, reason } => {
             let text = format!("node disrupted: {}", reason.as_str());
-            info("evicted pod", part(pod), text)
+            info("evicted pod", bounded_text(pod), text)
         }
-        Report::EvictRefused { pod, text } => info("eviction refused", part(pod), text),
+        Report::EvictRefused { pod, text } => info("eviction refused", bounded_text(pod), text),
         Report::Ended {
             node, pool, took, ..
         } => {
-            let text = format!("{}, after {}", of_pool(pool), span(*took));
-            info("terminated node", part(node), text)
+            let text = format!("{}, after {}", pool_text(pool), format_duration(*took));
+            info("terminated node", bounded_text(node), text)
         }
         _ => return None,
     })
 }
 
 /// Changes of existing nodes.
-fn of_nodes(report: &Report) -> Option<ActivityText> {
+fn node_text(report: &Report) -> Option<ActivityText> {
     Some(match report {
         Report::ClaimPhase {
             claim, node, phase, ..
         } => {
-            let object = either(node.as_ref(), claim);
+            let object = node_or_claim(node.as_ref(), claim);
             info("claim phase", object, phase.as_str())
         }
         Report::BoundEarly { node, pods, .. } => {
             let text = format!("{pods} pods");
-            info("bound pods early", part(node), text)
+            info("bound pods early", bounded_text(node), text)
         }
-        Report::Adopted { node, pool } => info("adopted node", part(node), of_pool(pool)),
-        Report::Drifted { node, why } => info("detected drift", part(node), *why),
+        Report::Adopted { node, pool } => info("adopted node", bounded_text(node), pool_text(pool)),
+        Report::Drifted { node, why } => info("detected drift", bounded_text(node), *why),
         Report::Lacking {
             node,
             instance_type,
@@ -271,14 +294,16 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
             found,
         } => {
             let text = format!("{resource} {found}, instance type {instance_type} has {promised}");
-            warning("less capacity", part(node), text)
+            warning("less capacity", bounded_text(node), text)
         }
-        Report::Unguarded { node } => {
-            warning("missing taint", part(node), "karpenter.sh/unregistered")
-        }
+        Report::Unguarded { node } => warning(
+            "missing taint",
+            bounded_text(node),
+            "karpenter.sh/unregistered",
+        ),
         Report::Orphan { node } => info(
             "orphaned node",
-            part(node),
+            bounded_text(node),
             "garbage collecting node without instance",
         ),
         _ => return None,
@@ -286,11 +311,13 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
 }
 
 /// State of the whole cluster. Starts of pods and passes without a decision have no line.
-fn of_cluster(report: &Report) -> Option<ActivityText> {
+fn cluster_text(report: &Report) -> Option<ActivityText> {
     Some(match report {
         Report::Ready => info("ready", String::new(), "starting decisions"),
         Report::Frozen(why) => warning("out of sync", String::new(), why),
-        Report::Mismatch(mismatch) => warning("wrong cluster", String::new(), part(mismatch)),
+        Report::Mismatch(mismatch) => {
+            warning("wrong cluster", String::new(), bounded_text(mismatch))
+        }
         Report::Matches => info(
             "right cluster",
             String::new(),
@@ -323,15 +350,15 @@ fn of_cluster(report: &Report) -> Option<ActivityText> {
         }
         Report::NotAdopted { pool, nodes } => {
             let text = format!("{nodes} Karpenter nodes, no pool with this name");
-            warning("cannot adopt", of_pool(pool), text)
+            warning("cannot adopt", pool_text(pool), text)
         }
-        Report::NotEarly { claim, why } => warning("cannot bind early", part(claim), why),
+        Report::NotEarly { claim, why } => warning("cannot bind early", bounded_text(claim), why),
         _ => return None,
     })
 }
 
 /// Actions of users, and what needs their attention.
-fn of_people(report: &Report) -> Option<ActivityText> {
+fn user_action_text(report: &Report) -> Option<ActivityText> {
     Some(match report {
         Report::Held(approval) => {
             let (nodes, total, id) = (approval.nodes.len(), approval.total, &approval.id);
@@ -352,11 +379,11 @@ fn of_people(report: &Report) -> Option<ActivityText> {
             pool, zone, until, ..
         } => {
             let text = format!("nodes fail to register in {zone}; next test launch at {until}");
-            warning("launches held", of_pool(pool), text)
+            warning("launches held", pool_text(pool), text)
         }
         Report::Registers { pool, zone, .. } => {
             let text = format!("launches in {zone} no longer wait for nodes to register");
-            info("launches resumed", of_pool(pool), text)
+            info("launches resumed", pool_text(pool), text)
         }
         Report::EndsReleased => info(
             "released",
@@ -370,9 +397,13 @@ fn of_people(report: &Report) -> Option<ActivityText> {
         ),
         Report::Paused { pool, until, why } => {
             let until = until.map_or("until resumed".to_owned(), |at| format!("until {at}"));
-            warning("paused", of_pools(pool.as_ref()), format!("{until}: {why}"))
+            warning(
+                "paused",
+                pool_or_empty(pool.as_ref()),
+                format!("{until}: {why}"),
+            )
         }
-        Report::Resumed { pool } => info("resumed", of_pools(pool.as_ref()), String::new()),
+        Report::Resumed { pool } => info("resumed", pool_or_empty(pool.as_ref()), String::new()),
         Report::LeftClosed { nodes } => warning(
             "left tainted",
             String::new(),
@@ -387,7 +418,9 @@ fn of_people(report: &Report) -> Option<ActivityText> {
             let text = format!("{}: {text}", kind.as_str());
             warning("command failed", (*command).to_owned(), text)
         }
-        Report::Stranger { instance, why } => warning("ignored instance", part(instance), why),
+        Report::Stranger { instance, why } => {
+            warning("ignored instance", bounded_text(instance), why)
+        }
         _ => return None,
     })
 }
@@ -397,35 +430,35 @@ fn either_mode(managed: bool, does: &'static str, would: &'static str) -> &'stat
     if managed { does } else { would }
 }
 
-fn either(node: Option<&NodeName>, claim: &ClaimId) -> String {
-    node.map_or_else(|| part(claim), part)
+fn node_or_claim(node: Option<&NodeName>, claim: &ClaimId) -> String {
+    node.map_or_else(|| bounded_text(claim), bounded_text)
 }
 
-fn of_pool(pool: &PoolName) -> String {
-    format!("pool {}", part(pool))
+fn pool_text(pool: &PoolName) -> String {
+    format!("pool {}", bounded_text(pool))
 }
 
-fn of_pools(pool: Option<&PoolName>) -> String {
-    pool.map_or_else(String::new, of_pool)
+fn pool_or_empty(pool: Option<&PoolName>) -> String {
+    pool.map_or_else(String::new, pool_text)
 }
 
-fn of_offering(offering: &OfferingKey) -> String {
+fn offering_text(offering: &OfferingKey) -> String {
     let kind = offering.capacity_type.as_str();
     format!("{} {} {kind}", offering.instance_type, offering.zone)
 }
 
-fn at(price: Option<Price>) -> String {
+fn price_suffix(price: Option<Price>) -> String {
     price.map_or_else(String::new, |price| {
         format!(" at ${:.4}/h", price.usd_per_h())
     })
 }
 
-fn span(duration: SignedDuration) -> String {
+fn format_duration(duration: SignedDuration) -> String {
     format!("{:#}", SignedDuration::from_secs(duration.as_secs()))
 }
 
 /// The first reason, and the number of further reasons.
-fn first(reasons: &[PoolRejection]) -> String {
+fn first_reason(reasons: &[PoolRejection]) -> String {
     let more = reasons.len().saturating_sub(1);
     let text = reasons.first().map(rejection_text).unwrap_or_default();
     match more {
@@ -448,9 +481,9 @@ mod tests {
         let mut timeline = ActivityLog::default();
         for nodes in 0..LINES + 5 {
             let report = Report::LeftClosed { nodes };
-            timeline.note(&report, true, Timestamp::UNIX_EPOCH);
+            timeline.add_report(&report, true, Timestamp::UNIX_EPOCH);
         }
-        let lines = timeline.lines();
+        let lines = timeline.newest_first();
         assert_eq!(lines.len(), LINES);
         assert!(
             lines[0].text.starts_with("204 disrupted nodes"),
@@ -467,13 +500,13 @@ mod tests {
                 pod: PodKey::new("a", name),
                 reason: Reason::Drifted,
             };
-            timeline.note(&report, true, Timestamp::UNIX_EPOCH);
+            timeline.add_report(&report, true, Timestamp::UNIX_EPOCH);
         };
         told(&mut timeline, "one\u{1b}[2J");
         told(&mut timeline, "two\u{1b}[2J");
-        timeline.note(&Report::Thawed, true, Timestamp::UNIX_EPOCH);
+        timeline.add_report(&Report::Thawed, true, Timestamp::UNIX_EPOCH);
         told(&mut timeline, "three");
-        let lines = timeline.lines();
+        let lines = timeline.newest_first();
         let told: Vec<_> = lines.iter().map(|it| (&it.of[..], it.times)).collect();
         assert_eq!(told, [("a/three", 1), ("", 1), ("a/two [2J", 2)]);
     }

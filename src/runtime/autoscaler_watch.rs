@@ -60,12 +60,12 @@ impl AutoscalerWatch {
     }
 
     /// The last state.
-    pub(crate) fn seen(&self) -> OtherAutoscaler {
+    pub(crate) fn last_state(&self) -> OtherAutoscaler {
         self.seen.borrow().clone()
     }
 
     /// Returns when the state has changed.
-    pub(crate) async fn changed(&mut self) {
+    pub(crate) async fn wait_for_change(&mut self) {
         if self.seen.changed().await.is_err() {
             std::future::pending().await
         }
@@ -79,7 +79,7 @@ impl Drop for AutoscalerWatch {
 }
 
 async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler>) {
-    let began = clock::monotonic();
+    let began = clock::monotonic_now();
     let mut leases = NAMESPACES.map(|namespace| {
         let name = LeaseName {
             namespace: namespace.to_owned(),
@@ -88,10 +88,11 @@ async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler
         (name, Watched::default())
     });
     loop {
-        let holders = join_all(leases.iter().map(|(lease, _)| look(&client, lease))).await;
+        let holders = join_all(leases.iter().map(|(lease, _)| read_lease(&client, lease))).await;
         let holders = leases.iter_mut().zip(holders);
-        let activities =
-            holders.map(|((lease, watched), holder)| told(lease, watched, holder, began.elapsed()));
+        let activities = holders.map(|((lease, watched), holder)| {
+            state_after_read(lease, watched, holder, began.elapsed())
+        });
         // An active autoscaler in one namespace overrides an unknown state in another namespace.
         let now = activities.max_by_key(|activity| match activity {
             OtherAutoscaler::Gone => 0,
@@ -115,7 +116,7 @@ async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler
 }
 
 /// The state after one read of one Lease.
-fn told(
+fn state_after_read(
     lease: &LeaseName,
     watched: &mut Watched,
     holder: Result<Option<LeaseHolder>, LeaseReadError>,
@@ -124,9 +125,9 @@ fn told(
     let (work, why) = match holder {
         Ok(hold) => {
             let old = hold.as_ref().is_some_and(is_old);
-            (watched.look(hold, old, now), String::new())
+            (watched.on_lease_read(hold, old, now), String::new())
         }
-        Err(error) => (watched.failed(now), error.to_string()),
+        Err(error) => (watched.on_read_failure(now), error.to_string()),
     };
     match work {
         AutoscalerActivity::Unknown => OtherAutoscaler::Unknown,
@@ -148,7 +149,7 @@ fn is_old(hold: &LeaseHolder) -> bool {
 /// Why a Lease cannot be read.
 #[derive(Debug, Error)]
 enum LeaseReadError {
-    #[error("{}", text::chain(.0))]
+    #[error("{}", text::error_chain(.0))]
     Api(kube::Error),
     #[error("no response within {CALL:?}")]
     Late,
@@ -156,8 +157,11 @@ enum LeaseReadError {
 
 /// Reads a Lease, if it exists. If reading is denied, the state is unknown: Karpenter may be
 /// active.
-async fn look(client: &Client, lease: &LeaseName) -> Result<Option<LeaseHolder>, LeaseReadError> {
-    match timeout(CALL, lease::other(client, lease)).await {
+async fn read_lease(
+    client: &Client,
+    lease: &LeaseName,
+) -> Result<Option<LeaseHolder>, LeaseReadError> {
+    match timeout(CALL, lease::read_other_holder(client, lease)).await {
         Ok(hold) => hold.map_err(LeaseReadError::Api),
         Err(_) => Err(LeaseReadError::Late),
     }

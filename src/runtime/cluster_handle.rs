@@ -108,7 +108,7 @@ struct HandleState {
 impl ClusterHandle {
     /// Creates a handle without status.
     pub(crate) fn new(name: ClusterName) -> Self {
-        report_metrics::status(&name, false);
+        report_metrics::set_ready(&name, false);
         Self {
             name,
             beat: Heartbeat::start(),
@@ -117,61 +117,65 @@ impl ClusterHandle {
         }
     }
 
-    fn seen<T>(&self, with: impl FnOnce(&mut HandleState) -> T) -> T {
+    fn with_state<T>(&self, with: impl FnOnce(&mut HandleState) -> T) -> T {
         with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Sets or removes the engine. Clears the metrics of the previous engine, because a stopped
     /// engine resets none.
-    pub(crate) fn drive(&self, engine: Option<EngineChannel>) {
+    pub(crate) fn set_engine(&self, engine: Option<EngineChannel>) {
         report_metrics::engine_changed(&self.name);
-        self.seen(|state| (state.line, state.samples, state.sync) = (engine, Arc::default(), None));
-        self.beat();
+        self.with_state(|state| {
+            (state.line, state.samples, state.sync) = (engine, Arc::default(), None)
+        });
+        self.record_activity();
     }
 
     /// Records that the engine loop is alive.
-    pub(crate) fn beat(&self) {
-        self.beat.beat();
+    pub(crate) fn record_activity(&self) {
+        self.beat.record_activity();
     }
 
     /// Sets the health.
-    pub(crate) fn show(&self, standing: ClusterHealth, undone: Vec<&'static str>) {
-        let before = self.seen(|state| {
+    pub(crate) fn set_health(&self, standing: ClusterHealth, undone: Vec<&'static str>) {
+        let before = self.with_state(|state| {
             state.undone = undone;
             std::mem::replace(&mut state.standing, standing)
         });
         if before != standing {
-            report_metrics::status(&self.name, standing == ClusterHealth::Ready);
+            report_metrics::set_ready(&self.name, standing == ClusterHealth::Ready);
         }
     }
 
     /// Sets the reason why this host is not the leader. `None` if it is.
-    pub(crate) fn lead_by(&self, reason: Option<String>) {
-        self.seen(|state| state.led_by = reason);
+    pub(crate) fn set_follower_reason(&self, reason: Option<String>) {
+        self.with_state(|state| state.led_by = reason);
     }
 
     /// The reason why this host is not the leader.
-    pub(crate) fn led_by(&self) -> Option<String> {
-        self.seen(|state| state.led_by.clone())
+    pub(crate) fn follower_reason(&self) -> Option<String> {
+        self.with_state(|state| state.led_by.clone())
     }
 
     /// Adds a report to the activity log.
-    pub(crate) fn note(&self, report: &Report, managed: bool, now: Timestamp) {
+    pub(crate) fn log_report(&self, report: &Report, managed: bool, now: Timestamp) {
         let timeline = self.timeline.lock();
         let mut timeline = timeline.unwrap_or_else(PoisonError::into_inner);
-        timeline.note(report, managed, now);
+        timeline.add_report(report, managed, now);
     }
 
     /// The activity log, newest first.
-    pub(crate) fn timeline(&self) -> Vec<Entry> {
+    pub(crate) fn recent_activity(&self) -> Vec<Entry> {
         let timeline = self.timeline.lock();
-        timeline.unwrap_or_else(PoisonError::into_inner).lines()
+        timeline
+            .unwrap_or_else(PoisonError::into_inner)
+            .newest_first()
     }
 
     /// Sets the metrics samples. Ignored if this engine no longer runs the cluster.
-    pub(crate) fn count(&self, samples: Vec<MetricSample>) {
+    pub(crate) fn set_samples(&self, samples: Vec<MetricSample>) {
         let samples: Arc<[MetricSample]> = samples.into();
-        self.seen(|state| {
+        self.with_state(|state| {
             if state.line.is_some() {
                 state.samples = samples;
             }
@@ -179,8 +183,8 @@ impl ClusterHandle {
     }
 
     /// Sets age and state of the watches. Ignored if this engine no longer runs the cluster.
-    pub(crate) fn sync(&self, sync: Sync) {
-        self.seen(|state| {
+    pub(crate) fn set_sync(&self, sync: Sync) {
+        self.with_state(|state| {
             if state.line.is_some() {
                 state.sync = Some(sync);
             }
@@ -188,52 +192,52 @@ impl ClusterHandle {
     }
 
     /// The last metrics samples and the current age of the watches. `None` if no engine runs.
-    pub(crate) fn counted(&self, now: Timestamp) -> [Arc<[MetricSample]>; 2] {
-        let (samples, sync) = self.seen(|state| (state.samples.clone(), state.sync));
-        let age = sync.map(|sync| cluster_collector::age(&self.name, sync, now));
+    pub(crate) fn current_samples(&self, now: Timestamp) -> [Arc<[MetricSample]>; 2] {
+        let (samples, sync) = self.with_state(|state| (state.samples.clone(), state.sync));
+        let age = sync.map(|sync| cluster_collector::sync_samples(&self.name, sync, now));
         [samples, age.unwrap_or_default().into()]
     }
 
     /// Records a reported mismatch of API server and instances, or its end, for the engine of the
     /// next leadership term.
     pub(crate) fn set_mismatched(&self, mismatched: bool) {
-        self.seen(|state| state.mismatched = mismatched);
+        self.with_state(|state| state.mismatched = mismatched);
     }
 
     /// Whether the last report about it was a mismatch.
     pub(crate) fn is_mismatched(&self) -> bool {
-        self.seen(|state| state.mismatched)
+        self.with_state(|state| state.mismatched)
     }
 
     /// The health.
     pub(crate) fn standing(&self) -> ClusterHealth {
-        self.seen(|state| state.standing)
+        self.with_state(|state| state.standing)
     }
 
     /// Actions that missing permissions prevent, with the permission.
-    pub(crate) fn undone(&self) -> Vec<&'static str> {
-        self.seen(|state| state.undone.clone())
+    pub(crate) fn prevented_actions(&self) -> Vec<&'static str> {
+        self.with_state(|state| state.undone.clone())
     }
 
     /// Time since the engine loop was last alive. `None` if no engine runs.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
-        let is_driven = self.seen(|state| state.line.is_some());
+        let is_driven = self.with_state(|state| state.line.is_some());
         is_driven.then(|| self.beat.age())
     }
 
     /// Wakes its engine, in case its timer is due. A lost or repeated call is harmless.
-    pub(crate) fn remind(&self) {
-        if let Some(engine) = self.seen(|state| state.line.clone()) {
+    pub(crate) fn wake_engine(&self) {
+        if let Some(engine) = self.with_state(|state| state.line.clone()) {
             drop(engine.events.try_send(Event::Timeout));
         }
     }
 
     /// Runs a query on the engine. `None` if no engine runs or it does not answer.
-    pub(crate) async fn ask<T: Send + 'static>(
+    pub(crate) async fn query_engine<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
     ) -> Option<T> {
-        let engine = self.seen(|state| state.line.clone())?;
+        let engine = self.with_state(|state| state.line.clone())?;
         let (reply, answer) = oneshot::channel();
         let question: EngineQuery = Box::new(move |engine, now| {
             // The caller may have stopped waiting.

@@ -50,7 +50,7 @@ impl ClusterRunner {
         };
         tokio::spawn(async move {
             let _end = end;
-            task.keep(elector).await;
+            task.run_until_stopped(elector).await;
         });
         Self {
             front: handle,
@@ -60,14 +60,14 @@ impl ClusterRunner {
     }
 
     /// Passes a change to the engine. Returns false if the engine does not accept it.
-    pub(crate) async fn change(&self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) -> bool {
+    pub(crate) async fn apply_change(&self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) -> bool {
         let (reply, answer) = oneshot::channel();
         let order = RunnerCommand::Change(cluster, catalog, reply);
         self.orders.send(order).await.is_ok() && answer.await.unwrap_or(false)
     }
 
     /// Returns when the engine has stopped, which happens only on request or by a fault.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn wait_until_ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
     }
@@ -75,7 +75,7 @@ impl ClusterRunner {
     /// Stops the engine and releases the Lease.
     pub(crate) async fn stop(self) {
         drop(self.orders.send(RunnerCommand::Stop).await);
-        self.ended().await;
+        self.wait_until_ended().await;
     }
 }
 
@@ -101,38 +101,38 @@ struct RunnerTask {
 }
 
 impl RunnerTask {
-    async fn keep(mut self, mut elector: LeaderElector) {
-        while let Some(term) = self.wait(&mut elector).await {
-            match self.lead(&mut elector, term).await {
-                EngineEnd::Lost => elector.rest(term),
+    async fn run_until_stopped(mut self, mut elector: LeaderElector) {
+        while let Some(term) = self.wait_for_leadership(&mut elector).await {
+            match self.run_engine(&mut elector, term).await {
+                EngineEnd::Lost => elector.record_rest(term),
                 EngineEnd::ClockSet => {
-                    self.front.show(ClusterHealth::Unready, Vec::new());
-                    elector.begin_anew(term).await;
+                    self.front.set_health(ClusterHealth::Unready, Vec::new());
+                    elector.begin_new_term(term).await;
                     // Each new engine lists everything, and the clock may be set repeatedly.
                     sleep(LOOK).await;
                 }
                 EngineEnd::Stopped => break,
                 EngineEnd::Failed => {
-                    self.front.show(ClusterHealth::Ended, Vec::new());
+                    self.front.set_health(ClusterHealth::Ended, Vec::new());
                     break;
                 }
             }
         }
-        elector.release().await;
+        elector.release_lease().await;
     }
 
     /// Waits until this host is the leader, and returns the term. `None` if the runner is stopped,
     /// or if the Lease cannot be used.
-    async fn wait(&mut self, elector: &mut LeaderElector) -> Option<u64> {
+    async fn wait_for_leadership(&mut self, elector: &mut LeaderElector) -> Option<u64> {
         let since = clock::now();
-        self.attend(None).await;
+        self.register_engine(None).await;
         loop {
             if !self.parts.provider.is_well() {
-                self.front.show(ClusterHealth::Ended, Vec::new());
+                self.front.set_health(ClusterHealth::Ended, Vec::new());
                 return None;
             }
-            let leadership = elector.turn();
-            self.front.lead_by(match &leadership {
+            let leadership = elector.current_leadership();
+            self.front.set_follower_reason(match &leadership {
                 Leadership::Follows(reason) => Some(reason.clone()),
                 _ => None,
             });
@@ -148,28 +148,28 @@ impl RunnerTask {
                     }
                 }
             };
-            self.front.show(standing, Vec::new());
+            self.front.set_health(standing, Vec::new());
             tokio::select! {
                 order = self.inbox.recv() => match order {
                     Some(RunnerCommand::Change(cluster, catalog, reply)) => {
                         (self.parts.cluster, self.parts.catalog) = (cluster, catalog);
-                        self.attend(None).await;
+                        self.register_engine(None).await;
                         let _ = reply.send(true);
                     }
                     Some(RunnerCommand::Stop) | None => return None,
                 },
-                () = elector.changed(&leadership) => {}
-                () = sleep(LOOK) => self.attend_again(None).await,
+                () = elector.wait_for_change(&leadership) => {}
+                () = sleep(LOOK) => self.register_if_failed(None).await,
             }
         }
     }
 
     /// Runs an engine for this term.
-    async fn lead(&mut self, elector: &mut LeaderElector, term: u64) -> EngineEnd {
+    async fn run_engine(&mut self, elector: &mut LeaderElector, term: u64) -> EngineEnd {
         let cluster = self.parts.cluster.clone();
-        self.front.show(ClusterHealth::Unready, Vec::new());
+        self.front.set_health(ClusterHealth::Unready, Vec::new());
         elector.report_health(false);
-        let fleet_client = self.fleet.join(&cluster.name).await;
+        let fleet_client = self.fleet.join_cluster(&cluster.name).await;
         let parts = self.parts.clone();
         let engine = match EngineThread::start(parts, term, fleet_client, self.front.clone()) {
             Ok(engine) => engine,
@@ -179,7 +179,7 @@ impl RunnerTask {
                 return EngineEnd::Failed;
             }
         };
-        self.attend(Some(&engine)).await;
+        self.register_engine(Some(&engine)).await;
         let leadership = Leadership::Leads(term);
         let end = loop {
             tokio::select! {
@@ -187,15 +187,15 @@ impl RunnerTask {
                 // An engine that stops for this reason has not failed and accepts no further
                 // commands.
                 () = engine.clock_set() => break EngineEnd::ClockSet,
-                () = engine.ended() => break EngineEnd::Failed,
-                () = elector.changed(&leadership) => break EngineEnd::Lost,
+                () = engine.wait_until_ended() => break EngineEnd::Failed,
+                () = elector.wait_for_change(&leadership) => break EngineEnd::Lost,
                 order = self.inbox.recv() => match order {
                     Some(RunnerCommand::Change(cluster, catalog, reply)) => {
-                        let _ = reply.send(self.change(&engine, cluster, catalog).await);
+                        let _ = reply.send(self.apply_change(&engine, cluster, catalog).await);
                     }
                     Some(RunnerCommand::Stop) | None => break EngineEnd::Stopped,
                 },
-                () = sleep(LOOK) => self.attend_again(Some(&engine)).await,
+                () = sleep(LOOK) => self.register_if_failed(Some(&engine)).await,
             }
             if !self.parts.provider.is_well() {
                 tracing::error!(cluster = %cluster.name, "provider task panicked");
@@ -205,17 +205,17 @@ impl RunnerTask {
         };
         elector.report_health(true);
         // From here on, the provider sends messages about the instances to the next leader.
-        self.attend(None).await;
+        self.register_engine(None).await;
         engine.stop().await;
-        self.front.drive(None);
+        self.front.set_engine(None);
         end
     }
 
     /// Registers the cluster and its engine with the provider.
-    async fn attend(&mut self, engine: Option<&EngineThread>) {
+    async fn register_engine(&mut self, engine: Option<&EngineThread>) {
         let cluster = self.parts.cluster.clone();
-        let events = engine.map(EngineThread::events);
-        let registered = timeout(TOLD, self.parts.provider.attend(cluster, events)).await;
+        let events = engine.map(EngineThread::event_channel);
+        let registered = timeout(TOLD, self.parts.provider.register_cluster(cluster, events)).await;
         if std::mem::replace(&mut self.told, registered.is_ok()) && !self.told {
             let cluster = &self.parts.cluster.name;
             tracing::warn!(%cluster, "AWS region task is slow, continuing without its data");
@@ -223,30 +223,36 @@ impl RunnerTask {
     }
 
     /// Repeats the registration if it has not succeeded.
-    async fn attend_again(&mut self, engine: Option<&EngineThread>) {
+    async fn register_if_failed(&mut self, engine: Option<&EngineThread>) {
         if !self.told {
-            self.attend(engine).await;
+            self.register_engine(engine).await;
         }
     }
 
-    async fn change(
+    async fn apply_change(
         &mut self,
         engine: &EngineThread,
         cluster: Arc<Cluster>,
         catalog: Arc<Catalog>,
     ) -> bool {
         if self.parts.catalog != catalog {
-            if !engine.tell(Event::CatalogChanged(catalog.clone())).await {
+            if !engine
+                .send_event(Event::CatalogChanged(catalog.clone()))
+                .await
+            {
                 return false;
             }
             self.parts.catalog = catalog;
         }
         if self.parts.cluster != cluster {
-            if !engine.tell(Event::ConfigChanged(cluster.clone())).await {
+            if !engine
+                .send_event(Event::ConfigChanged(cluster.clone()))
+                .await
+            {
                 return false;
             }
             self.parts.cluster = cluster;
-            self.attend(Some(engine)).await;
+            self.register_engine(Some(engine)).await;
         }
         true
     }
@@ -274,8 +280,8 @@ mod tests {
     /// A runner of a cluster in observe mode whose API never responds.
     fn observed(provider: Arc<dyn Provider>, read_clocks: fn() -> Moment) -> ClusterRunner {
         let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
-        let connection = Connection::over(Client::new(service_fn(never), "default"));
-        let elector = LeaderElector::observe(&connection);
+        let connection = Connection::from_client(Client::new(service_fn(never), "default"));
+        let elector = LeaderElector::without_election(&connection);
         let parts = EngineDeps {
             cluster: Arc::default(),
             catalog: Arc::default(),
@@ -298,7 +304,7 @@ mod tests {
             async { NoProvider.execute(command).await }.boxed()
         }
 
-        fn attend(
+        fn register_cluster(
             &self,
             _: Arc<Cluster>,
             events: Option<mpsc::Sender<Event>>,
@@ -321,7 +327,7 @@ mod tests {
     async fn a_provider_is_told_again_and_a_post_ends_with_it() {
         let provider = Arc::new(Busy::default());
         let post = observed(provider.clone(), Moment::now);
-        let ended = timeout(Duration::from_mins(1), post.ended()).await;
+        let ended = timeout(Duration::from_mins(1), post.wait_until_ended()).await;
         ended.expect("it is begun anew by others");
         assert_eq!(provider.told.load(Ordering::Relaxed), 2);
         assert_eq!(post.front.standing(), ClusterHealth::Ended);
@@ -350,7 +356,7 @@ mod tests {
             async { NoProvider.execute(command).await }.boxed()
         }
 
-        fn attend(
+        fn register_cluster(
             &self,
             _: Arc<Cluster>,
             events: Option<mpsc::Sender<Event>>,
@@ -375,7 +381,7 @@ mod tests {
             let begun = timeout(Duration::from_mins(1), begun).await;
             begun.expect("another engine begins");
         }
-        let ended = timeout(Duration::from_secs(6), post.ended()).await;
+        let ended = timeout(Duration::from_secs(6), post.wait_until_ended()).await;
         assert!(ended.is_err(), "it is looked after all the time");
         assert_eq!(provider.begun.load(Ordering::Relaxed), 4, "once each time");
         post.stop().await;

@@ -137,7 +137,7 @@ impl ClusterSet {
 
     /// Prepares clusters: everything that may fail, before any cluster is started or changed.
     /// Returns the first error.
-    pub(crate) async fn prepare(
+    pub(crate) async fn prepare_all(
         &self,
         clusters: Vec<Arc<Cluster>>,
     ) -> Result<Vec<Prepared>, PrepareError> {
@@ -162,7 +162,7 @@ impl ClusterSet {
             let source = exec.or(simulated).flatten();
             let catalog = match catalogs.get(&source) {
                 Some(catalog) => Ok(catalog.clone()),
-                None => self.catalog(&cluster.name, source.as_deref()),
+                None => self.shared_catalog(&cluster.name, source.as_deref()),
             };
             match catalog {
                 Ok(catalog) => {
@@ -175,9 +175,9 @@ impl ClusterSet {
         let clusters = with_catalog.iter().map(|(cluster, _)| cluster.clone());
         let mut waited: BTreeMap<usize, Arc<Cluster>> = clusters.enumerate().collect();
         let each = with_catalog.into_iter().enumerate();
-        let mut preparations: FuturesUnordered<_> =
-            each.map(|(at, (cluster, catalog))| async move {
-                (at, self.prepared(cluster, catalog).await)
+        let mut preparations: FuturesUnordered<_> = each
+            .map(|(at, (cluster, catalog))| async move {
+                (at, self.prepare_cluster(cluster, catalog).await)
             })
             .collect();
         let (mut over, mut is_over) = (pin!(sleep(patience.most)), false);
@@ -198,7 +198,7 @@ impl ClusterSet {
             }
         }
         for (at, cluster) in waited {
-            let why = PrepareError::late(&cluster);
+            let why = PrepareError::connect_timeout(&cluster);
             failed.insert(at, FailedCluster { cluster, why });
         }
         broken.extend(failed.into_values());
@@ -207,7 +207,7 @@ impl ClusterSet {
 
     /// Returns the instance types of a source. Clusters with the same source share the value,
     /// including running clusters.
-    fn catalog(
+    fn shared_catalog(
         &self,
         cluster: &ClusterName,
         source: Option<&Path>,
@@ -221,7 +221,7 @@ impl ClusterSet {
         Ok(same.unwrap_or_else(|| Arc::new(catalog)))
     }
 
-    async fn prepared(
+    async fn prepare_cluster(
         &self,
         cluster: Arc<Cluster>,
         catalog: Arc<Catalog>,
@@ -231,9 +231,9 @@ impl ClusterSet {
         let simulated = cluster.simulated.as_ref();
         let cloud = simulated
             .filter(|it| it.address.is_none() && cluster.exec.is_none())
-            .map(|it| (it.clone(), self.cloud(name, it, &catalog)));
+            .map(|it| (it.clone(), self.simulated_cloud(name, it, &catalog)));
         let own_cloud = cloud.as_ref().map(|(_, it)| it);
-        let provider = self.provider(&cluster, &connection, own_cloud).await?;
+        let provider = self.provider_for(&cluster, &connection, own_cloud).await?;
         let parts = EngineDeps {
             read_clocks: Moment::now,
             cluster,
@@ -246,12 +246,12 @@ impl ClusterSet {
 
     /// Connects to the API of a cluster, by kubeconfig or EKS.
     pub(crate) async fn connect(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
-        let mut connection = self.connected(cluster).await?;
+        let mut connection = self.connect_api(cluster).await?;
         connection.lease = cluster.lease.clone();
         Ok(connection)
     }
 
-    async fn connected(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
+    async fn connect_api(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
         let name = &cluster.name;
         if let Some(kubeconfig) = &cluster.kubeconfig {
             let connection = connect(kubeconfig, &cluster.api).await;
@@ -259,8 +259,14 @@ impl ClusterSet {
         }
         #[cfg(feature = "aws")]
         if let Some(eks) = &cluster.eks {
-            let account = self.keepers.of(cluster).await.shared.account.clone();
-            let issued = eks::issued(account, cluster, eks).await;
+            let account = self
+                .keepers
+                .handle_for(cluster)
+                .await
+                .shared
+                .account
+                .clone();
+            let issued = eks::cluster_access(account, cluster, eks).await;
             let issued =
                 issued.map_err(|error| PrepareError::Eks(name.clone(), error.to_string()))?;
             let connection = connect_issued(issued, &cluster.api);
@@ -270,7 +276,7 @@ impl ClusterSet {
     }
 
     /// Returns the simulated cloud of the cluster, or creates one.
-    fn cloud(
+    fn simulated_cloud(
         &self,
         name: &ClusterName,
         simulated: &Simulated,
@@ -300,7 +306,7 @@ impl ClusterSet {
             .iter()
             .filter(|(name, running)| {
                 let new = prepared.iter().find(|it| it.parts.cluster.name == **name);
-                !new.is_some_and(|new| running.can_go_on(&new.parts))
+                !new.is_some_and(|new| running.can_apply(&new.parts))
             })
             .map(|(name, _)| name.clone())
             .collect();
@@ -309,24 +315,26 @@ impl ClusterSet {
         for name in ending {
             tracing::info!(cluster = %name, "stopped cluster");
             if !prepared.iter().any(|it| it.parts.cluster.name == name) {
-                report_metrics::status(&name, false);
+                report_metrics::set_ready(&name, false);
                 self.clouds.remove(&name);
             }
         }
         self.broken.clear();
         self.limits = limits;
-        self.drive(prepared, failed).await
+        self.start_clusters(prepared, failed).await
     }
 
     /// Starts the failed clusters whose error is resolved.
-    pub(crate) async fn mend(&mut self) -> Result<(), ApplyError> {
+    pub(crate) async fn retry_failed(&mut self) -> Result<(), ApplyError> {
         let clusters = self.broken.values().map(|(cluster, _)| cluster.clone());
         let (prepared, failed) = self.prepare_each(clusters.collect(), MENDING).await;
         if prepared.is_empty() {
-            failed.into_iter().for_each(|failed| self.leave_out(failed));
+            failed
+                .into_iter()
+                .for_each(|failed| self.record_failed(failed));
             return Ok(());
         }
-        self.drive(prepared, failed).await
+        self.start_clusters(prepared, failed).await
     }
 
     /// Returns whether a cluster has failed and is not running.
@@ -340,7 +348,7 @@ impl ClusterSet {
     }
 
     /// Starts these clusters in addition to the running ones.
-    async fn drive(
+    async fn start_clusters(
         &mut self,
         prepared: Vec<Prepared>,
         failed: Vec<FailedCluster>,
@@ -356,7 +364,7 @@ impl ClusterSet {
             entry.or_insert_with(|| running.cluster.clone());
         }
         #[cfg(feature = "aws")]
-        self.keepers.configure({
+        self.keepers.set_configured({
             let unheard = failed.iter().map(|failed| failed.cluster.name.clone());
             clusters.keys().cloned().chain(unheard).collect()
         });
@@ -369,10 +377,12 @@ impl ClusterSet {
         let unheard = failed.iter().map(|failed| failed.cluster.clone());
         let clusters = clusters.into_values().chain(unheard).collect();
         self.fleet.configure(self.limits.clone(), clusters).await;
-        failed.into_iter().for_each(|failed| self.leave_out(failed));
+        failed
+            .into_iter()
+            .for_each(|failed| self.record_failed(failed));
         let mut fault = None;
         for prepared in prepared {
-            if let Err(error) = self.put(prepared).await {
+            if let Err(error) = self.start_or_change(prepared).await {
                 fault = fault.or(Some(error));
             }
         }
@@ -380,44 +390,47 @@ impl ClusterSet {
     }
 
     /// Records a failed cluster and logs the reason.
-    fn leave_out(&mut self, FailedCluster { cluster, why }: FailedCluster) {
-        let reason = format!("cannot start [{}]: {}", why.code(), text::chain(&why));
+    fn record_failed(&mut self, FailedCluster { cluster, why }: FailedCluster) {
+        let reason = format!("cannot start [{}]: {}", why.code(), text::error_chain(&why));
         let name = cluster.name.clone();
         let handle = match self.broken.get(&name) {
             Some((_, handle)) => handle.clone(),
             None => Arc::new(ClusterHandle::new(name.clone())),
         };
-        if handle.led_by().as_ref() != Some(&reason) {
-            let (code, why) = (why.code(), text::chain(&why));
+        if handle.follower_reason().as_ref() != Some(&reason) {
+            let (code, why) = (why.code(), text::error_chain(&why));
             let help = "Outrigger retries, at most every two minutes; other clusters are not \
                         affected";
             tracing::error!(cluster = %name, code, why, help, "cannot start cluster");
         }
-        handle.show(ClusterHealth::Degraded, Vec::new());
-        handle.lead_by(Some(reason));
+        handle.set_health(ClusterHealth::Degraded, Vec::new());
+        handle.set_follower_reason(Some(reason));
         self.broken.insert(name, (cluster, handle));
     }
 
     /// Starts a cluster, or applies a change to a running cluster.
-    async fn put(&mut self, prepared: Prepared) -> Result<(), ApplyError> {
+    async fn start_or_change(&mut self, prepared: Prepared) -> Result<(), ApplyError> {
         let Prepared { parts, cloud } = prepared;
         let name = parts.cluster.name.clone();
         if let Some(running) = self.running.get_mut(&name) {
-            if running.change(&parts).await {
+            if running.apply_change(&parts).await {
                 return Ok(());
             }
             // An engine that has failed meanwhile is not an error of the configuration.
-            if timeout(ENDS, running.post.ended()).await.is_err() {
+            if timeout(ENDS, running.post.wait_until_ended())
+                .await
+                .is_err()
+            {
                 return Err(ApplyError::Deaf(name));
             }
-            self.lost(&name).await;
+            self.on_engine_failed(&name).await;
             return Ok(());
         }
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
         let print = parts.connection.print;
         let elector = match cluster.mode {
-            ManagementMode::Observe => LeaderElector::observe(&parts.connection),
-            ManagementMode::Manage => LeaderElector::seek(
+            ManagementMode::Observe => LeaderElector::without_election(&parts.connection),
+            ManagementMode::Manage => LeaderElector::start_election(
                 name.clone(),
                 parts.connection.clone(),
                 &self.identity,
@@ -445,12 +458,12 @@ impl ClusterSet {
 
     /// Triggers refreshes of AWS data that are due.
     #[cfg(feature = "aws")]
-    pub(crate) fn keepers(&self) -> Arc<Regions> {
+    pub(crate) fn region_tasks(&self) -> Arc<Regions> {
         self.keepers.clone()
     }
 
     /// Returns the provider of a cluster.
-    async fn provider(
+    async fn provider_for(
         &self,
         cluster: &Arc<Cluster>,
         connection: &Connection,
@@ -478,7 +491,7 @@ impl ClusterSet {
         }
         #[cfg(feature = "aws")]
         if !cluster.region.is_empty() && !cluster.node_classes.is_empty() {
-            let region = self.keepers.of(cluster).await;
+            let region = self.keepers.handle_for(cluster).await;
             let ec2 = Ec2::new(cluster.clone(), connection.clone(), region);
             return Ok(Arc::new(ec2));
         }
@@ -490,20 +503,20 @@ impl ClusterSet {
 
     /// Handles a failed engine: the cluster counts as failed and is retried. Other clusters
     /// continue, and another host may become the leader.
-    pub(crate) async fn lost(&mut self, cluster: &ClusterName) {
+    pub(crate) async fn on_engine_failed(&mut self, cluster: &ClusterName) {
         let Some(Running { post, cluster, .. }) = self.running.remove(cluster) else {
             return;
         };
         post.stop().await;
         let why = PrepareError::Ended(cluster.name.clone());
-        self.leave_out(FailedCluster { cluster, why });
+        self.record_failed(FailedCluster { cluster, why });
     }
 
     /// Waits until an engine fails, and returns its cluster.
-    pub(crate) async fn ended(&self) -> ClusterName {
+    pub(crate) async fn wait_for_failure(&self) -> ClusterName {
         let ends = self.running.iter().map(|(name, running)| {
             Box::pin(async move {
-                running.post.ended().await;
+                running.post.wait_until_ended().await;
                 name.clone()
             })
         });
@@ -526,7 +539,7 @@ impl ClusterSet {
     }
 
     /// The handles of all clusters.
-    pub(crate) fn shown(&self) -> Clusters {
+    pub(crate) fn cluster_handles(&self) -> Clusters {
         let running = self.running.values().map(|it| &it.post.front);
         let failed = self.broken.values().map(|(_, handle)| handle);
         let mut all: Clusters = running.chain(failed).cloned().collect();
@@ -537,7 +550,7 @@ impl ClusterSet {
 
 impl Running {
     /// Returns whether the running engine can apply the changed configuration.
-    fn can_go_on(&self, new: &EngineDeps) -> bool {
+    fn can_apply(&self, new: &EngineDeps) -> bool {
         let (old, print) = (&self.cluster, new.connection.print);
         let new = &new.cluster;
         let (old_api, new_api) = (&old.api, &new.api);
@@ -553,13 +566,16 @@ impl Running {
             && (old_api.poll, old_api.qps) == (new_api.poll, new_api.qps)
             && (old_api.burst, old_api.watch_list) == (new_api.burst, new_api.watch_list)
             && old_api.proxy == new_api.proxy
-            && old.kinds() == new.kinds()
+            && old.watched_kinds() == new.watched_kinds()
     }
 
     /// Passes a change to the engine. Returns false if the engine does not accept it.
-    async fn change(&mut self, parts: &EngineDeps) -> bool {
+    async fn apply_change(&mut self, parts: &EngineDeps) -> bool {
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
-        let taken = self.post.change(cluster.clone(), catalog.clone()).await;
+        let taken = self
+            .post
+            .apply_change(cluster.clone(), catalog.clone())
+            .await;
         // The next reload repeats a change that was not accepted.
         if taken {
             (self.cluster, self.catalog) = (cluster, catalog);

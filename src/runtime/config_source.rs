@@ -28,8 +28,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 const COPY: &str = "parameters.json";
 
 /// Reads the configuration with live parameters. Saves nothing.
-pub(crate) async fn load(wanted: &ConfigSources) -> Result<Config, Vec<Diagnostic>> {
-    ConfigSource::new(wanted.clone(), None).read().await
+pub(crate) async fn load_config(wanted: &ConfigSources) -> Result<Config, Vec<Diagnostic>> {
+    ConfigSource::new(wanted.clone(), None).read_config().await
 }
 
 /// Reads a parameter.
@@ -65,12 +65,12 @@ impl Revision {
         parameters: BTreeMap<SsmOutput, ParameterState>,
         config: &Config,
     ) -> Self {
-        let now = clock::monotonic();
+        let now = clock::monotonic_now();
         Self {
             due: config
                 .polled
                 .iter()
-                .filter_map(|polled| Some((polled.clone(), again(polled, now)?)))
+                .filter_map(|polled| Some((polled.clone(), next_read(polled, now)?)))
                 .collect(),
             texts,
             held: parameters,
@@ -81,14 +81,14 @@ impl Revision {
 impl ConfigSource {
     /// Creates a source without reading anything.
     pub(crate) fn new(wanted: ConfigSources, state_directory: Option<&Path>) -> Self {
-        Self::asking(
+        Self::with_reader(
             wanted,
             state_directory,
-            Box::new(|output| parameter(output).boxed()),
+            Box::new(|output| read_parameter(output).boxed()),
         )
     }
 
-    fn asking(wanted: ConfigSources, state_directory: Option<&Path>, ask: Ask) -> Self {
+    fn with_reader(wanted: ConfigSources, state_directory: Option<&Path>, ask: Ask) -> Self {
         Self {
             wanted,
             ask,
@@ -108,22 +108,22 @@ impl ConfigSource {
 
     /// The last configuration could not be applied. The previous one stays in effect, and its
     /// changes are reported again.
-    pub(crate) fn refused(&mut self) {
+    pub(crate) fn on_rejected(&mut self) {
         if let Some(before) = self.before.take() {
-            let now = clock::monotonic();
+            let now = clock::monotonic_now();
             self.made = before;
             for (polled, due) in &mut self.made.due {
-                *due = again(polled, now).unwrap_or(*due);
+                *due = next_read(polled, now).unwrap_or(*due);
             }
-            self.save();
+            self.save_parameters();
         }
     }
 
     /// Reads the configuration. If it is invalid, the last one is kept.
-    pub(crate) async fn read(&mut self) -> Result<Config, Vec<Diagnostic>> {
-        let texts = Rc::new(files::read(&self.wanted));
+    pub(crate) async fn read_config(&mut self) -> Result<Config, Vec<Diagnostic>> {
+        let texts = Rc::new(files::read_sources(&self.wanted));
         let requested = RefCell::new(BTreeSet::new());
-        let first = texts.config(&|text| {
+        let first = texts.build_config(&|text| {
             requested.borrow_mut().insert(text.clone());
             ParameterState::Unasked
         });
@@ -131,25 +131,25 @@ impl ConfigSource {
         if requested.is_empty() {
             self.may_pass = false;
             let config = first?;
-            self.adopt(texts, BTreeMap::new(), &config);
+            self.store_revision(texts, BTreeMap::new(), &config);
             return Ok(config);
         }
-        let parameters = self.told(requested).await;
+        let parameters = self.read_parameters(requested).await;
         // A configuration that is valid with mock values fails only because of external values.
         self.may_pass = first.is_ok() || !self.stale.is_empty() || self.may_pass;
-        let mut config = texts.config(&|text| known(&parameters, text))?;
+        let mut config = texts.build_config(&|text| parameter_state(&parameters, text))?;
         let stale = self.stale.iter().map(|(parameter, why)| {
             let detail = format!("Using the last known value of parameter {parameter}: {why}.");
             Diagnostic::warning(ProblemCode::Unreadable, detail)
         });
         config.warnings.extend(stale);
-        self.adopt(texts, parameters, &config);
+        self.store_revision(texts, parameters, &config);
         Ok(config)
     }
 
     /// Waits until the value of a parameter changes. Returns the configuration from the files as
     /// last read, or an error.
-    pub(crate) async fn changed(&mut self) -> Result<Config, Vec<Diagnostic>> {
+    pub(crate) async fn wait_for_change(&mut self) -> Result<Config, Vec<Diagnostic>> {
         loop {
             let Some(next) = self.made.due.iter().map(|(_, due)| *due).min() else {
                 return pending().await;
@@ -163,10 +163,10 @@ impl ConfigSource {
                 .map(|(polled, _)| polled.clone())
                 .collect();
             let requested = polled.into_iter().map(|polled| polled.parameter).collect();
-            let results = self.told(requested).await;
-            let now = clock::monotonic();
+            let results = self.read_parameters(requested).await;
+            let now = clock::monotonic_now();
             for (polled, due) in self.made.due.iter_mut().filter(|(_, due)| *due <= next) {
-                *due = again(polled, now).unwrap_or(now + LIMIT);
+                *due = next_read(polled, now).unwrap_or(now + LIMIT);
             }
             for (parameter, why) in &self.stale {
                 tracing::warn!(parameter, why, "using the last known value");
@@ -186,9 +186,9 @@ impl ConfigSource {
                 continue;
             }
             let texts = self.made.texts.clone();
-            match texts.config(&|text| known(&parameters, text)) {
+            match texts.build_config(&|text| parameter_state(&parameters, text)) {
                 Ok(config) => {
-                    self.adopt(texts, parameters, &config);
+                    self.store_revision(texts, parameters, &config);
                     return Ok(config);
                 }
                 Err(problems) => {
@@ -201,7 +201,7 @@ impl ConfigSource {
     }
 
     /// Stores the inputs of a configuration.
-    fn adopt(
+    fn store_revision(
         &mut self,
         texts: Rc<LoadedSources>,
         parameters: BTreeMap<SsmOutput, ParameterState>,
@@ -209,21 +209,21 @@ impl ConfigSource {
     ) {
         let revision = Revision::new(texts, parameters, config);
         self.before = Some(std::mem::replace(&mut self.made, revision));
-        self.save();
+        self.save_parameters();
     }
 
     /// Saves parameter values for a start without AWS.
-    fn save(&self) {
+    fn save_parameters(&self) {
         if let (Some(path), false) = (&self.copy, self.made.held.is_empty())
-            && let Err(error) = save(path, &self.made.held)
+            && let Err(error) = write_parameters(path, &self.made.held)
         {
-            let (path, why) = (path.display(), text::chain(&error));
+            let (path, why) = (path.display(), text::error_chain(&error));
             tracing::warn!(%path, why, "cannot save parameter values for a start without AWS");
         }
     }
 
     /// Reads parameter values, each with a timeout.
-    async fn told(
+    async fn read_parameters(
         &mut self,
         requested: BTreeSet<SsmOutput>,
     ) -> BTreeMap<SsmOutput, ParameterState> {
@@ -246,7 +246,7 @@ impl ConfigSource {
                 Err(unavailable_parameter) => {
                     let last = unavailable_parameter
                         .may_pass
-                        .then(|| self.last(&parameter))
+                        .then(|| self.last_value(&parameter))
                         .flatten();
                     self.may_pass |= unavailable_parameter.may_pass;
                     match last {
@@ -265,7 +265,7 @@ impl ConfigSource {
     }
 
     /// The last known value of a parameter.
-    fn last(&self, parameter: &SsmOutput) -> Option<String> {
+    fn last_value(&self, parameter: &SsmOutput) -> Option<String> {
         if let Some(ParameterState::Text(text)) = self.made.held.get(parameter) {
             return Some(text.clone());
         }
@@ -278,7 +278,7 @@ impl ConfigSource {
     }
 }
 
-fn known(
+fn parameter_state(
     parameters: &BTreeMap<SsmOutput, ParameterState>,
     parameter: &SsmOutput,
 ) -> ParameterState {
@@ -289,12 +289,15 @@ fn known(
 }
 
 /// When a parameter is read next.
-fn again(polled: &Polled, now: Instant) -> Option<Instant> {
+fn next_read(polled: &Polled, now: Instant) -> Option<Instant> {
     Some(now + polled.every?.unsigned_abs())
 }
 
 /// Writes parameter values to the file.
-fn save(path: &Path, parameters: &BTreeMap<SsmOutput, ParameterState>) -> io::Result<()> {
+fn write_parameters(
+    path: &Path,
+    parameters: &BTreeMap<SsmOutput, ParameterState>,
+) -> io::Result<()> {
     let all: Vec<Value> = parameters
         .iter()
         .filter_map(|(parameter, state)| match state {
@@ -306,16 +309,16 @@ fn save(path: &Path, parameters: &BTreeMap<SsmOutput, ParameterState>) -> io::Re
             _ => None,
         })
         .collect();
-    files::replace(path, &Value::Array(all).to_string())
+    files::replace_file(path, &Value::Array(all).to_string())
 }
 
 #[cfg(feature = "aws")]
-async fn parameter(parameter: SsmOutput) -> Result<String, ParameterUnavailable> {
-    crate::providers::aws::ssm_parameters::parameter(&parameter).await
+async fn read_parameter(parameter: SsmOutput) -> Result<String, ParameterUnavailable> {
+    crate::providers::aws::ssm_parameters::read_parameter(&parameter).await
 }
 
 #[cfg(not(feature = "aws"))]
-async fn parameter(_: SsmOutput) -> Result<String, ParameterUnavailable> {
+async fn read_parameter(_: SsmOutput) -> Result<String, ParameterUnavailable> {
     Err(ParameterUnavailable {
         may_pass: false,
         why: "this build has no AWS support".to_owned(),
@@ -367,7 +370,7 @@ mod tests {
             };
             async move { next.expect("an answer") }.boxed()
         };
-        ConfigSource::asking(wanted, Some(folder), Box::new(ask))
+        ConfigSource::with_reader(wanted, Some(folder), Box::new(ask))
     }
 
     /// A folder with a configuration whose clusters are in a parameter, its source, and the
@@ -414,13 +417,13 @@ cluster "fleet" {{
             region("two"),
         ];
         let (_folder, mut origin, _) = set_up(&told);
-        assert_eq!(region_of(origin.read().await), "one");
-        let start = clock::monotonic();
-        assert_eq!(region_of(origin.changed().await), "two");
+        assert_eq!(region_of(origin.read_config().await), "one");
+        let start = clock::monotonic_now();
+        assert_eq!(region_of(origin.wait_for_change().await), "two");
         assert_eq!(start.elapsed().as_secs(), 1800);
         // The parameter does not change from here on.
         assert!(
-            timeout(Duration::from_hours(3), origin.changed())
+            timeout(Duration::from_hours(3), origin.wait_for_change())
                 .await
                 .is_err()
         );
@@ -429,32 +432,32 @@ cluster "fleet" {{
     #[tokio::test(start_paused = true)]
     async fn files_that_are_being_written_wait_for_the_next_reload() {
         let (folder, mut origin, answers) = set_up(&[region("one"), region("two")]);
-        assert_eq!(region_of(origin.read().await), "one");
+        assert_eq!(region_of(origin.read_config().await), "one");
         write(folder.path(), "half =");
-        assert_eq!(region_of(origin.changed().await), "two");
-        assert!(origin.read().await.is_err());
+        assert_eq!(region_of(origin.wait_for_change().await), "two");
+        assert!(origin.read_config().await.is_err());
         assert!(!origin.may_pass());
         answers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push_back(region("three"));
-        assert_eq!(region_of(origin.changed().await), "three");
+        assert_eq!(region_of(origin.wait_for_change().await), "three");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_could_not_be_put_into_force_is_news_again() {
         let (folder, mut origin, _) = set_up(&[region("one"), region("two")]);
-        assert_eq!(region_of(origin.read().await), "one");
+        assert_eq!(region_of(origin.read_config().await), "one");
         for _ in 0..3 {
-            assert_eq!(region_of(origin.changed().await), "two");
-            origin.refused();
+            assert_eq!(region_of(origin.wait_for_change().await), "two");
+            origin.on_rejected();
         }
         // A refused reload keeps the current files.
         write(folder.path(), "tags = { More = \"files\" }");
-        let config = origin.read().await.expect("a configuration");
+        let config = origin.read_config().await.expect("a configuration");
         assert_eq!(config.clusters[0].tags.len(), 1);
-        origin.refused();
-        let config = origin.changed().await.expect("a configuration");
+        origin.on_rejected();
+        let config = origin.wait_for_change().await.expect("a configuration");
         assert_eq!(config.clusters[0].tags.len(), 0);
     }
 
@@ -463,24 +466,24 @@ cluster "fleet" {{
         let odd = Ok(r#"{"clusters": {"demo": {}}}"#.to_owned());
         let told = [region("one"), odd.clone(), odd.clone(), odd, region("one")];
         let (_folder, mut origin, _) = set_up(&told);
-        assert_eq!(region_of(origin.read().await), "one");
-        assert!(origin.changed().await.is_err());
-        let start = clock::monotonic();
-        assert_eq!(region_of(origin.changed().await), "one");
+        assert_eq!(region_of(origin.read_config().await), "one");
+        assert!(origin.wait_for_change().await.is_err());
+        let start = clock::monotonic_now();
+        assert_eq!(region_of(origin.wait_for_change().await), "one");
         assert_eq!(start.elapsed().as_secs(), 1800);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_start_without_an_answer_goes_on_with_what_was_told_last() {
         let (folder, mut first, answers) = set_up(&[unavailable_parameter(true)]);
-        assert!(first.read().await.is_err());
+        assert!(first.read_config().await.is_err());
         assert!(first.may_pass());
         let set = |told| *answers.lock().unwrap_or_else(PoisonError::into_inner) = [told].into();
         set(region("one"));
-        assert_eq!(region_of(first.read().await), "one");
+        assert_eq!(region_of(first.read_config().await), "one");
         set(unavailable_parameter(true));
         let mut again = origin(folder.path(), &answers);
-        let config = again.read().await.expect("a configuration");
+        let config = again.read_config().await.expect("a configuration");
         assert_eq!(config.clusters[0].region, "one");
         let told = config.warnings.iter().map(|it| it.detail.as_str());
         assert!(
@@ -490,20 +493,20 @@ cluster "fleet" {{
         // With changed files, an old response may be wrong, and a later start may succeed.
         write(folder.path(), "tags = { New = each.value.new }");
         let mut again = origin(folder.path(), &answers);
-        assert!(again.read().await.is_err());
+        assert!(again.read_config().await.is_err());
         assert!(again.may_pass());
         write(folder.path(), "tags = {}");
         // A deleted parameter has no last known value.
         set(unavailable_parameter(false));
         let mut again = origin(folder.path(), &answers);
-        assert!(again.read().await.is_err());
+        assert!(again.read_config().await.is_err());
         // Terraform may create the parameter later.
         assert!(again.may_pass());
         // An error in the files does not depend on the parameter.
         write(folder.path(), "nonsense = 5");
         set(region("one"));
         let mut again = self::origin(folder.path(), &answers);
-        assert!(again.read().await.is_err());
+        assert!(again.read_config().await.is_err());
         assert!(!again.may_pass());
     }
 }

@@ -126,13 +126,13 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
 
 /// Serves the socket in this directory until the process ends. Returns a receiver of reload
 /// requests.
-pub(crate) async fn start(
+pub(crate) async fn start_server(
     directory: &Path,
     clusters: watch::Receiver<Clusters>,
     manager: SdNotify,
 ) -> Result<mpsc::Receiver<Reload>, ControlServerError> {
     let path = directory.join(SOCKET);
-    let listener = listen(&path).await?;
+    let listener = open_socket(&path).await?;
     let (reloads, requests) = mpsc::channel(RELOADS_MAX);
     let server = ControlServer {
         clusters,
@@ -140,9 +140,9 @@ pub(crate) async fn start(
         reloads,
     };
     let router = Router::new()
-        .route(STATUS, get(status))
-        .route(INVENTORY, post(inventory))
-        .route(RELOAD, post(reload))
+        .route(STATUS, get(serve_status))
+        .route(INVENTORY, post(serve_inventory))
+        .route(RELOAD, post(serve_reload))
         .with_state(server)
         .into_make_service_with_connect_info::<Peer>();
     tracing::info!(socket = %path.display(), "serving status and reload");
@@ -155,7 +155,7 @@ pub(crate) async fn start(
 }
 
 /// Opens the socket. Replaces the socket of a daemon that no longer runs, but no other file.
-async fn listen(path: &Path) -> Result<UnixListener, ControlServerError> {
+async fn open_socket(path: &Path) -> Result<UnixListener, ControlServerError> {
     let failed = |error| ControlServerError::Listen(path.to_owned(), error);
     match timeout(CONNECT_TIMEOUT, UnixStream::connect(path)).await {
         Ok(Err(error)) => match error.kind() {
@@ -177,19 +177,19 @@ fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
-async fn status(State(server): State<ControlServer>) -> Json<StatusResponse> {
+async fn serve_status(State(server): State<ControlServer>) -> Json<StatusResponse> {
     let clusters = server.clusters.borrow().clone();
-    let clusters = clusters.iter().map(|cluster| told(cluster));
+    let clusters = clusters.iter().map(|cluster| cluster_status(cluster));
     Json(StatusResponse {
         format_version: FORMAT.to_owned(),
         outrigger: env!("CARGO_PKG_VERSION").to_owned(),
-        reload_fault: server.manager.fault(),
+        reload_fault: server.manager.reload_fault(),
         clusters: join_all(clusters).await,
     })
 }
 
-async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
-    let status = cluster.ask(|engine, now| engine.status(now));
+async fn cluster_status(cluster: &ClusterHandle) -> ClusterStatusResponse {
+    let status = cluster.query_engine(|engine, now| engine.status(now));
     let status = timeout(PATIENCE, status).await.ok().flatten();
     let standing = cluster.standing();
     ClusterStatusResponse {
@@ -200,17 +200,19 @@ async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
             ClusterHealth::Standby => true,
             ClusterHealth::Degraded | ClusterHealth::Unready | ClusterHealth::Ended => false,
         },
-        led_by: cluster.led_by().map(|reason| text::bounded(&reason)),
+        led_by: cluster
+            .follower_reason()
+            .map(|reason| text::bounded_line(&reason)),
         status,
     }
 }
 
 /// Returns the inventory of a cluster. The engine returns values, and this function formats them.
-async fn inventory(
+async fn serve_inventory(
     State(server): State<ControlServer>,
     Json(request): Json<InventoryRequest>,
 ) -> Result<Json<ToldInventory>, (StatusCode, String)> {
-    let Some(wanted) = request.wanted() else {
+    let Some(wanted) = request.query_columns() else {
         let why = "too many labels or resources requested";
         return Err((StatusCode::BAD_REQUEST, why.to_owned()));
     };
@@ -219,30 +221,36 @@ async fn inventory(
         .iter()
         .find(|cluster| cluster.name.as_str() == request.cluster)
     else {
-        let name = text::bounded(&request.cluster);
+        let name = text::bounded_line(&request.cluster);
         let why = format!("the daemon has no cluster {name:?}");
         return Err((StatusCode::NOT_FOUND, why));
     };
-    let inventory = cluster.ask(move |engine, now| engine.inventory(&wanted, now));
+    let inventory = cluster.query_engine(move |engine, now| engine.inventory(&wanted, now));
     let inventory = timeout(PATIENCE, inventory).await.ok().flatten();
     Ok(Json(ToldInventory {
         format_version: FORMAT.to_owned(),
         name: cluster.name.to_string(),
         standing: cluster.standing().as_str().to_owned(),
-        led_by: cluster.led_by().map(|reason| text::bounded(&reason)),
+        led_by: cluster
+            .follower_reason()
+            .map(|reason| text::bounded_line(&reason)),
         holds: inventory.map(Holds::from),
-        timeline: cluster.timeline(),
+        timeline: cluster.recent_activity(),
     }))
 }
 
 /// Returns the nodes that wait for approval after a configuration change, once the engine has
 /// evaluated it. An engine that is not ready yet evaluates nothing; its status shows the result
 /// later.
-async fn held(cluster: &ClusterHandle) -> Option<String> {
+async fn pending_approval(cluster: &ClusterHandle) -> Option<String> {
     let weighed = async {
         loop {
             match cluster
-                .ask(|engine, _| engine.weighed().map(Option::<&PendingApproval>::cloned))
+                .query_engine(|engine, _| {
+                    engine
+                        .pending_approval()
+                        .map(Option::<&PendingApproval>::cloned)
+                })
                 .await
             {
                 Some(Some(approval)) => return approval,
@@ -261,7 +269,7 @@ async fn held(cluster: &ClusterHandle) -> Option<String> {
 }
 
 /// Reloads the configuration. Returns the error, or the part that waits for approval.
-async fn reload(
+async fn serve_reload(
     State(server): State<ControlServer>,
     ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
 ) -> (StatusCode, String) {
@@ -275,11 +283,11 @@ async fn reload(
     match timeout(RELOADED, answer).await {
         Ok(Ok(Ok(()))) => {
             let clusters = server.clusters.borrow().clone();
-            let pending = join_all(clusters.iter().map(|cluster| held(cluster))).await;
+            let pending = join_all(clusters.iter().map(|cluster| pending_approval(cluster))).await;
             let pending: Vec<String> = pending.into_iter().flatten().collect();
             (StatusCode::OK, pending.join("\n"))
         }
-        Ok(Ok(Err(error))) => (StatusCode::CONFLICT, text::line(&error.to_string())),
+        Ok(Ok(Err(error))) => (StatusCode::CONFLICT, text::single_line(&error.to_string())),
         Ok(Err(_)) => {
             let why = "the daemon is stopping";
             (StatusCode::SERVICE_UNAVAILABLE, why.to_owned())

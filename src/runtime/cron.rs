@@ -30,7 +30,7 @@ impl Cron {
     }
 
     /// Calls `body` at the times of a schedule with seconds: `sec min hour day month weekday`.
-    pub(crate) async fn every(
+    pub(crate) async fn schedule_job(
         &self,
         schedule: &'static str,
         mut body: impl FnMut() + Send + Sync + 'static,

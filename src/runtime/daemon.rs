@@ -72,13 +72,13 @@ pub(crate) struct DesiredConfig {
 /// A source of configurations.
 pub(crate) trait ConfigOrigin {
     /// Reads the configuration, or returns an error.
-    async fn read(&mut self) -> Result<DesiredConfig, ConfigRefusal>;
+    async fn read_config(&mut self) -> Result<DesiredConfig, ConfigRefusal>;
 
     /// Waits for a change that needs no reload request, and reads the configuration.
-    async fn changed(&mut self) -> Result<DesiredConfig, ConfigRefusal>;
+    async fn wait_for_change(&mut self) -> Result<DesiredConfig, ConfigRefusal>;
 
     /// The last configuration could not be applied. The previous one stays in effect.
-    fn refused(&mut self);
+    fn on_rejected(&mut self);
 }
 
 /// Runs all clusters until SIGTERM or SIGINT. A cluster that cannot be started is retried, unless
@@ -99,64 +99,64 @@ pub(crate) async fn run(
         written: wanted.written,
         level,
     };
-    let directory = systemd::directory("RUNTIME_DIRECTORY");
-    let mut cluster_set = ClusterSet::start_as(identity(directory.as_deref()));
+    let directory = systemd::systemd_directory("RUNTIME_DIRECTORY");
+    let mut cluster_set = ClusterSet::start_as(read_identity(directory.as_deref()));
     let (prepared, failed) = tokio::select! {
         some = prepare_some(&cluster_set, wanted.clusters) => some?,
-        () = stop.called() => return Ok(()),
+        () = stop.wait_for_signal() => return Ok(()),
     };
     let metrics = MetricsRecorder::init(&in_effect.telemetry, &in_effect.written)?;
     let (handles, receiver) = watch::channel(Clusters::new());
-    serve(&in_effect.telemetry, receiver, &metrics).await?;
+    serve_metrics(&in_effect.telemetry, receiver, &metrics).await?;
     if let Err(error) = cluster_set.apply(prepared, failed, wanted.fleet).await {
         cluster_set.stop().await;
         return Err(error.into());
     }
-    handles.send_replace(cluster_set.shown());
+    handles.send_replace(cluster_set.cluster_handles());
     let manager = SdNotify::default();
     tokio::spawn(manager.clone().watch_over(handles.subscribe()));
-    let mut reloads = answer(directory, handles.subscribe(), &manager).await;
-    let cron = remind(&handles, metrics).await?;
+    let mut reloads = serve_control_socket(directory, handles.subscribe(), &manager).await;
+    let cron = start_reminders(&handles, metrics).await?;
     #[cfg(feature = "aws")]
-    refresh(&cron, cluster_set.keepers()).await?;
+    schedule_refreshes(&cron, cluster_set.region_tasks()).await?;
     let mut wait = AGAIN;
     let mut again = Box::pin(sleep(wait));
     loop {
         let (mut caller, mut changed_config) = (None, None);
         tokio::select! {
-            () = stop.called() => break,
-            name = cluster_set.ended() => {
-                cluster_set.lost(&name).await;
-                handles.send_replace(cluster_set.shown());
+            () = stop.wait_for_signal() => break,
+            name = cluster_set.wait_for_failure() => {
+                cluster_set.on_engine_failed(&name).await;
+                handles.send_replace(cluster_set.cluster_handles());
                 continue;
             }
             _ = hangup.recv() => {}
             () = &mut again, if !cluster_set.is_whole() => {
                 tokio::select! {
-                    () = mend(&mut cluster_set, &handles) => {}
-                    () = stop.called() => break,
+                    () = retry_failed_clusters(&mut cluster_set, &handles) => {}
+                    () = stop.wait_for_signal() => break,
                 }
                 wait = (wait * 2).min(AGAIN_MAX);
                 again = Box::pin(sleep(wait));
                 continue;
             }
             Some(reload) = reloads.recv() => caller = Some(reload),
-            changed = origin.changed() => changed_config = Some(changed),
+            changed = origin.wait_for_change() => changed_config = Some(changed),
         }
-        manager.reloading();
+        manager.on_reload_started();
         let result = tokio::select! {
-            result = in_effect.renew(&mut cluster_set, &mut origin, changed_config) => result,
-            () = stop.called() => break,
+            result = in_effect.read_and_apply(&mut cluster_set, &mut origin, changed_config) => result,
+            () = stop.wait_for_signal() => break,
         };
-        report_metrics::reloaded(result.is_ok());
-        handles.send_replace(cluster_set.shown());
-        manager.reloaded(result.as_ref().err().map(ToString::to_string));
+        report_metrics::record_reload(result.is_ok());
+        handles.send_replace(cluster_set.cluster_handles());
+        manager.on_reload_result(result.as_ref().err().map(ToString::to_string));
         // The caller may have disconnected.
         drop(caller.map(|reply: Reload| reply.send(result)));
     }
     // The control socket is closed.
     drop(reloads);
-    manager.stopping();
+    manager.on_stopping();
     cron.stop().await;
     cluster_set.stop().await;
     tracing::info!("stopped");
@@ -178,41 +178,43 @@ async fn prepare_some(
 }
 
 /// Starts failed clusters whose error is resolved.
-async fn mend(cluster_set: &mut ClusterSet, handles: &watch::Sender<Clusters>) {
-    if let Err(error) = cluster_set.mend().await {
-        let why = text::chain(&error);
+async fn retry_failed_clusters(cluster_set: &mut ClusterSet, handles: &watch::Sender<Clusters>) {
+    if let Err(error) = cluster_set.retry_failed().await {
+        let why = text::error_chain(&error);
         tracing::error!(why, "cannot start recovered clusters");
     }
-    handles.send_replace(cluster_set.shown());
+    handles.send_replace(cluster_set.cluster_handles());
 }
 
 /// The identity of this process.
-fn identity(directory: Option<&Path>) -> HolderIdentity {
+fn read_identity(directory: Option<&Path>) -> HolderIdentity {
     let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     HolderIdentity::new(&host, directory)
 }
 
 /// Serves the control socket, if there is a runtime directory. Returns a receiver of reload
 /// requests. Clusters run even if the socket cannot be served.
-async fn answer(
+async fn serve_control_socket(
     directory: Option<PathBuf>,
     handles: watch::Receiver<Clusters>,
     manager: &SdNotify,
 ) -> mpsc::Receiver<Reload> {
     match directory {
         None => tracing::info!("no RUNTIME_DIRECTORY, not serving status and reload"),
-        Some(directory) => match control::start(&directory, handles, manager.clone()).await {
-            Ok(requests) => return requests,
-            Err(error) => {
-                let why = text::chain(&error);
-                tracing::warn!(why, "cannot serve status and reload");
+        Some(directory) => {
+            match control::start_server(&directory, handles, manager.clone()).await {
+                Ok(requests) => return requests,
+                Err(error) => {
+                    let why = text::error_chain(&error);
+                    tracing::warn!(why, "cannot serve status and reload");
+                }
             }
-        },
+        }
     }
     mpsc::channel(1).1
 }
 
-fn listen(kind: SignalKind) -> Result<Signal, RunError> {
+fn listen_for(kind: SignalKind) -> Result<Signal, RunError> {
     signal(kind).map_err(RunError::Signals)
 }
 
@@ -226,10 +228,10 @@ impl Signals {
     /// Requires a Tokio runtime.
     pub(crate) fn listen() -> Result<Self, RunError> {
         Ok(Self {
-            hangup: listen(SignalKind::hangup())?,
+            hangup: listen_for(SignalKind::hangup())?,
             stop: Stop {
-                terminate: listen(SignalKind::terminate())?,
-                interrupt: listen(SignalKind::interrupt())?,
+                terminate: listen_for(SignalKind::terminate())?,
+                interrupt: listen_for(SignalKind::interrupt())?,
             },
         })
     }
@@ -243,7 +245,7 @@ pub(crate) struct Stop {
 
 impl Stop {
     /// Returns when one of the signals was received.
-    pub(crate) async fn called(&mut self) {
+    pub(crate) async fn wait_for_signal(&mut self) {
         let signal = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
@@ -254,16 +256,16 @@ impl Stop {
 
 /// Serves metrics and health. An address that the user has set must be free. The default address is
 /// used only if it is free.
-async fn serve(
+async fn serve_metrics(
     telemetry: &Telemetry,
     handles: watch::Receiver<Clusters>,
     metrics: &MetricsRecorder,
 ) -> Result<(), AdminError> {
     if let Some(address) = &telemetry.listen {
-        return http_server::start(address, handles, metrics.clone()).await;
+        return http_server::start_server(address, handles, metrics.clone()).await;
     }
-    if let Err(error) = http_server::start(DEFAULT_LISTEN, handles, metrics.clone()).await {
-        let why = text::chain(&error);
+    if let Err(error) = http_server::start_server(DEFAULT_LISTEN, handles, metrics.clone()).await {
+        let why = text::error_chain(&error);
         tracing::warn!(why, "cannot serve /livez, /readyz and /metrics");
     }
     Ok(())
@@ -280,7 +282,7 @@ struct SettingsInEffect {
 impl SettingsInEffect {
     /// Applies the given change, or reads `origin` and applies it. Returns why the configuration
     /// is not fully applied.
-    async fn renew(
+    async fn read_and_apply(
         &mut self,
         cluster_set: &mut ClusterSet,
         origin: &mut impl ConfigOrigin,
@@ -288,12 +290,12 @@ impl SettingsInEffect {
     ) -> Result<(), ReloadError> {
         let read = match changed_config {
             Some(read) => read,
-            None => origin.read().await,
+            None => origin.read_config().await,
         };
         let wanted = read.map_err(keep_previous)?;
         let result = self.apply(cluster_set, wanted).await;
         if result.is_err() {
-            origin.refused();
+            origin.on_rejected();
         }
         result
     }
@@ -303,7 +305,7 @@ impl SettingsInEffect {
         cluster_set: &mut ClusterSet,
         wanted: DesiredConfig,
     ) -> Result<(), ReloadError> {
-        if let Some(error) = cluster_set.too_much(&wanted.clusters).await {
+        if let Some(error) = cluster_set.check_abandoned_nodes(&wanted.clusters).await {
             return Err(keep_previous(ConfigRefusal::Prepare(error)));
         }
         let (prepared, mut failed_clusters) = cluster_set.prepare_each(wanted.clusters, ALL).await;
@@ -319,15 +321,15 @@ impl SettingsInEffect {
             .apply(prepared, failed_clusters, wanted.fleet)
             .await
         {
-            let why = text::chain(&error);
+            let why = text::error_chain(&error);
             tracing::error!(why, "configuration reloaded in part");
             return Err(ReloadError::Partial(error));
         }
         log_config_changes(&self.written, &wanted.written);
         self.written = wanted.written;
-        report_metrics::in_force(&self.written);
+        report_metrics::set_config_hash(&self.written);
         let (started, new) = (&self.telemetry, wanted.telemetry);
-        self.level.set(new.log_level);
+        self.level.set_level(new.log_level);
         for (argument, changed) in [
             ("listen", new.listen != started.listen),
             ("log.format", new.log_format != started.log_format),
@@ -353,9 +355,9 @@ fn keep_previous(refusal: ConfigRefusal) -> ReloadError {
 
 /// Logs the changes of the configuration.
 fn log_config_changes(old: &ConfigValues, new: &ConfigValues) {
-    let changes = old.changes(new);
+    let changes = old.changes_to(new);
     for change in changes.iter().take(CHANGES_MAX) {
-        tracing::info!(change = text::bounded(change), "configuration changed");
+        tracing::info!(change = text::bounded_line(change), "configuration changed");
     }
     if let Some(more @ 1..) = changes.len().checked_sub(CHANGES_MAX) {
         tracing::info!(more, "more configuration changes not listed");
@@ -363,15 +365,15 @@ fn log_config_changes(old: &ConfigValues, new: &ConfigValues) {
 }
 
 /// Wakes every engine and trims the metrics.
-async fn remind(
+async fn start_reminders(
     handles: &watch::Sender<Clusters>,
     metrics: MetricsRecorder,
 ) -> Result<Cron, CronError> {
     let cron = Cron::start().await?;
     let clusters = handles.subscribe();
-    cron.every(REMINDER, move || {
+    cron.schedule_job(REMINDER, move || {
         for cluster in clusters.borrow().iter() {
-            cluster.remind();
+            cluster.wake_engine();
         }
         metrics.drop_old_samples();
     })
@@ -381,10 +383,10 @@ async fn remind(
 
 /// Triggers refreshes of AWS data. Each region task knows what is due.
 #[cfg(feature = "aws")]
-async fn refresh(cron: &Cron, regions: Arc<Regions>) -> Result<(), CronError> {
-    cron.every(REMINDER, move || {
+async fn schedule_refreshes(cron: &Cron, regions: Arc<Regions>) -> Result<(), CronError> {
+    cron.schedule_job(REMINDER, move || {
         let regions = regions.clone();
-        tokio::spawn(async move { regions.tick().await });
+        tokio::spawn(async move { regions.trigger_reads().await });
     })
     .await
 }

@@ -94,7 +94,7 @@ impl EngineThread {
         fleet_client: FleetClient,
         handle: Arc<ClusterHandle>,
     ) -> std::io::Result<Self> {
-        let connection = parts.connection.of_term(term);
+        let connection = parts.connection.limited_to_term(term);
         let (events, inbox) = mpsc::channel(INBOX);
         let (ask, questions) = mpsc::channel(QUESTIONS);
         let (stop, stopping) = watch::channel(false);
@@ -102,13 +102,13 @@ impl EngineThread {
         let (tell_clock_set, clock_set) = watch::channel(false);
         let clock = SteadyClock::start(parts.read_clocks);
         let name = parts.cluster.name.clone();
-        let watches = watching::start(&parts.cluster, &connection, &events);
+        let watches = watching::start_watches(&parts.cluster, &connection, &events);
         let runtime = Handle::current();
-        handle.drive(Some(EngineChannel {
+        handle.set_engine(Some(EngineChannel {
             events: events.clone(),
             questions: ask,
         }));
-        let mut engine = Engine::new(clock::seed());
+        let mut engine = Engine::new(clock::random_seed());
         if handle.is_mismatched() {
             engine.report_first_match();
         }
@@ -134,8 +134,8 @@ impl EngineThread {
             managed: false,
             pass: Span::none(),
             took: Duration::ZERO,
-            looks_at: clock::monotonic(),
-            counts_at: clock::monotonic(),
+            looks_at: clock::monotonic_now(),
+            counts_at: clock::monotonic_now(),
             unready_since: Some(clock.now()),
             stop_by: None,
         };
@@ -158,17 +158,17 @@ impl EngineThread {
 
     /// Sends an event to the engine. Returns false if the engine has stopped or does not accept it
     /// in time.
-    pub(crate) async fn tell(&self, event: Event) -> bool {
+    pub(crate) async fn send_event(&self, event: Event) -> bool {
         matches!(timeout(STOP, self.events.send(event)).await, Ok(Ok(())))
     }
 
     /// The event channel of the engine.
-    pub(crate) fn events(&self) -> mpsc::Sender<Event> {
+    pub(crate) fn event_channel(&self) -> mpsc::Sender<Event> {
         self.events.clone()
     }
 
     /// Returns when the engine has stopped, on request or by panic.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn wait_until_ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
     }
@@ -185,7 +185,10 @@ impl EngineThread {
     /// Starts no more commands, waits for commands in flight, and stops.
     pub(crate) async fn stop(self) {
         self.stop.send_replace(true);
-        if timeout(STOP + GRACE, self.ended()).await.is_err() {
+        if timeout(STOP + GRACE, self.wait_until_ended())
+            .await
+            .is_err()
+        {
             tracing::warn!(cluster = %self.name, "engine does not stop");
         }
     }
@@ -208,34 +211,34 @@ impl CommandExecutor {
     ) -> (CommandId, CommandResult) {
         let name = issued.command.name();
         let began = Stopwatch::start();
-        let call = self.guarded(issued.command, not_after);
+        let call = self.execute_fenced(issued.command, not_after);
         let call = AssertUnwindSafe(call).catch_unwind();
         let answer = match timeout(COMMAND, call).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => unknown_outcome(format!("{name}: panicked")),
             Err(_) => unknown_outcome(format!("{name}: no response within {COMMAND:?}")),
         };
-        let outcome = telemetry::command(&self.cluster, name, &answer, began.elapsed());
+        let outcome = telemetry::record_command(&self.cluster, name, &answer, began.elapsed());
         Span::current().record("outcome", outcome);
         (issued.id, answer)
     }
 
     /// Commands that change something are sent only until their deadline and only while this host
     /// is the leader in the same term.
-    async fn guarded(&self, command: Command, not_after: Moment) -> CommandResult {
-        if !command.changes() {
+    async fn execute_fenced(&self, command: Command, not_after: Moment) -> CommandResult {
+        if !command.is_change() {
             return self.dispatch(command).await;
         }
-        let fence = self.connection.fence.until(not_after);
-        let call = fence::within([fence.clone()], self.dispatch(command));
-        let done = fence.guard(call).await.flatten();
+        let fence = self.connection.fence.with_deadline(not_after);
+        let call = fence::run_fenced([fence.clone()], self.dispatch(command));
+        let done = fence.run_guarded(call).await.flatten();
         done.unwrap_or_else(|fenced| unknown_outcome(fenced.to_string()))
     }
 
     /// Clock skews between this host, the API server and the provider, measured from responses.
     fn clock_skews(&self) -> [Option<ClockSkew>; 2] {
         [
-            (ClockPeer::ApiServer, self.connection.skew.ahead()),
+            (ClockPeer::ApiServer, self.connection.skew.clock_ahead()),
             (ClockPeer::Aws, self.provider.clock_ahead()),
         ]
         .map(|(peer, ahead)| {
@@ -254,7 +257,7 @@ impl CommandExecutor {
             | Command::SaveDiscoveredMemory { .. }
             | Command::ListInstances => self.provider.execute(command).await,
             Command::Rewatch { kind } => {
-                self.watches.rewatch(kind);
+                self.watches.restart_watch(kind);
                 CommandResult::Done
             }
             Command::CreateNode(_)
@@ -281,7 +284,7 @@ impl CommandExecutor {
 }
 
 /// The largest clock skew that is an error. `None` if no skew is.
-fn fault(skews: [Option<ClockSkew>; 2]) -> Option<ClockSkew> {
+fn largest_fault(skews: [Option<ClockSkew>; 2]) -> Option<ClockSkew> {
     let faults = skews.into_iter().flatten().filter(ClockSkew::is_fault);
     faults.max_by_key(|fault| fault.ahead.abs())
 }
@@ -320,39 +323,39 @@ struct EngineLoop {
 
 impl EngineLoop {
     async fn run(mut self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) {
-        self.take(Event::CatalogChanged(catalog));
-        self.take(Event::ConfigChanged(cluster));
+        self.handle_event(Event::CatalogChanged(catalog));
+        self.handle_event(Event::ConfigChanged(cluster));
         let view = self.fleet_client.view.take();
-        self.take(Event::FleetChanged(view));
+        self.handle_event(Event::FleetChanged(view));
         let executor = self.executor.clone();
         loop {
-            self.front.beat();
+            self.front.record_activity();
             self.check_clocks();
-            self.ring();
-            self.give_out();
-            self.show();
+            self.call_if_due();
+            self.start_commands();
+            self.update_status();
             if self.has_stopped() {
                 return;
             }
-            let pause = self.looks_at.duration_since(clock::monotonic());
+            let pause = self.looks_at.duration_since(clock::monotonic_now());
             let wait = match pause {
-                Duration::ZERO => self.wait(),
-                pause => self.wait().min(pause),
+                Duration::ZERO => self.time_to_next_timer(),
+                pause => self.time_to_next_timer().min(pause),
             };
             tokio::select! {
                 event = self.inbox.recv(), if pause.is_zero() => match event {
                     Some(event) => self.take_all(event),
                     None => return,
                 },
-                Some(answered) = self.calls.join_next() => self.answered(answered),
+                Some(answered) = self.calls.join_next() => self.on_command_result(answered),
                 Some(question) = self.questions.recv() => {
                     // Process pending events first, so that a query sees their effect.
                     self.take_waiting(INBOX);
                     question(&self.engine, self.clock.now());
                 }
-                Some(event) = self.fleet_client.news() => self.take(event),
+                Some(event) = self.fleet_client.next_event() => self.handle_event(event),
                 () = sleep(wait) => {}
-                () = executor.watches.broken() => {
+                () = executor.watches.wait_for_panic() => {
                     tracing::error!(cluster = %executor.cluster, "watch panicked");
                     return;
                 }
@@ -389,8 +392,8 @@ impl EngineLoop {
             return;
         }
         let skews = self.executor.clock_skews();
-        let before = fault(std::mem::replace(&mut self.clock_skews, skews));
-        let now = fault(skews);
+        let before = largest_fault(std::mem::replace(&mut self.clock_skews, skews));
+        let now = largest_fault(skews);
         if before == now {
             return;
         }
@@ -403,19 +406,19 @@ impl EngineLoop {
             (Some(_), None) => tracing::info!(%cluster, "clocks agree, resuming decisions"),
             _ => {}
         }
-        self.take(Event::ClockSkewed(now));
+        self.handle_event(Event::ClockSkewed(now));
     }
 
     /// Calls the engine if its timer is due.
-    fn ring(&mut self) {
+    fn call_if_due(&mut self) {
         let now = self.clock.now();
         let due = self.engine.poll_timeout().is_some_and(|(at, _)| at <= now);
         if due && self.stop_by.is_none() {
-            self.take(Event::Timeout);
+            self.handle_event(Event::Timeout);
         }
     }
 
-    fn take(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         if let Event::ConfigChanged(cluster) = &event {
             self.concurrency = cluster.api.concurrency.max(1) as usize;
             self.managed = cluster.mode == ManagementMode::Manage;
@@ -430,21 +433,21 @@ impl EngineLoop {
         let passes = matches!(event, Event::Timeout);
         let mut decides = Span::none();
         if passes {
-            self.pass = otlp::pass(&self.executor.cluster);
-            decides = otlp::decide(&self.pass);
+            self.pass = otlp::pass_span(&self.executor.cluster);
+            decides = otlp::decision_span(&self.pass);
         }
         let began = Stopwatch::start();
-        decides.in_scope(|| self.engine.handle(event, self.clock.now()));
+        decides.in_scope(|| self.engine.handle_event(event, self.clock.now()));
         if passes {
             self.took = began.elapsed();
-            report_metrics::pass(&self.executor.cluster, self.took);
+            report_metrics::record_pass(&self.executor.cluster, self.took);
         }
     }
 
     /// Processes an event and further pending events.
     fn take_all(&mut self, event: Event) {
-        self.looks_at = clock::monotonic() + LOOK;
-        self.take(event);
+        self.looks_at = clock::monotonic_now() + LOOK;
+        self.handle_event(event);
         self.take_waiting(BATCH - 1);
     }
 
@@ -452,33 +455,33 @@ impl EngineLoop {
     fn take_waiting(&mut self, limit: usize) {
         for _ in 0..limit {
             match self.inbox.try_recv() {
-                Ok(event) => self.take(event),
+                Ok(event) => self.handle_event(event),
                 Err(_) => return,
             }
         }
     }
 
-    fn answered(&mut self, answered: Result<(CommandId, CommandResult), JoinError>) {
+    fn on_command_result(&mut self, answered: Result<(CommandId, CommandResult), JoinError>) {
         // A call is cancelled only when the runtime shuts down, which also stops the engine.
         if let Ok((id, answer)) = answered {
-            self.take(Event::Answered(id, answer));
+            self.handle_event(Event::Answered(id, answer));
         }
     }
 
     /// Starts commands while executors are free.
-    fn give_out(&mut self) {
+    fn start_commands(&mut self) {
         // A stop may have been requested during a long pass.
         let stops = self.stop_by.is_some() || *self.stopping.borrow();
         while !stops && self.calls.len() < self.concurrency {
             let Some(issued) = self.engine.next_command() else {
                 return;
             };
-            let not_after = self.engine.not_after(&issued.command, self.clock.now());
-            let not_after = Moment::now().plus(self.clock.until(not_after));
+            let not_after = self.engine.send_deadline(&issued.command, self.clock.now());
+            let not_after = Moment::now().plus(self.clock.time_until(not_after));
             if issued.command.is_for_fleet() {
                 self.send_to_fleet(issued);
             } else {
-                let span = otlp::command(&self.pass, issued.command.name());
+                let span = otlp::command_span(&self.pass, issued.command.name());
                 let call = self.executor.clone().execute(issued, not_after);
                 self.calls.spawn(call.instrument(span));
             }
@@ -488,41 +491,42 @@ impl EngineLoop {
     /// Sends a command to the fleet, which processes commands in order.
     fn send_to_fleet(&mut self, issued: IssuedCommand) {
         let (id, name) = (issued.id, issued.command.name());
-        let answer = fleet_task::answered(self.fleet_client.ask(issued));
+        let answer = fleet_task::wait_for_result(self.fleet_client.send_command(issued));
         let cluster = self.executor.cluster.clone();
         let began = Stopwatch::start();
         self.calls.spawn(async move {
             let answer = timeout(COMMAND, answer).await.unwrap_or_else(|_| {
                 unknown_outcome(format!("{name}: no response within {COMMAND:?}"))
             });
-            telemetry::command(&cluster, name, &answer, began.elapsed());
+            telemetry::record_command(&cluster, name, &answer, began.elapsed());
             (id, answer)
         });
     }
 
     /// Writes reports to the log and updates the status of the cluster.
-    fn show(&mut self) {
+    fn update_status(&mut self) {
         let pass = self.pass.clone();
         let _within = pass.enter();
         if self.calls.is_empty() {
             self.pass = Span::none();
         }
         while let Some(report) = self.engine.next_report() {
-            telemetry::report(&self.executor.cluster, self.managed, &report);
+            telemetry::record_report(&self.executor.cluster, self.managed, &report);
             match &report {
                 Report::Planned { .. } => {
-                    report_metrics::planned(&self.executor.cluster, self.took);
+                    report_metrics::record_planned_pass(&self.executor.cluster, self.took);
                 }
                 Report::Mismatch(_) => self.front.set_mismatched(true),
                 Report::Matches => self.front.set_mismatched(false),
                 _ => {}
             }
-            self.front.note(&report, self.managed, self.clock.now());
+            self.front
+                .log_report(&report, self.managed, self.clock.now());
             if let Some(event_recorder) = &self.event_recorder {
-                let notices = self.engine.notices(&report);
+                let notices = self.engine.events_for(&report);
                 notices
                     .into_iter()
-                    .for_each(|notice| event_recorder.tell(notice));
+                    .for_each(|notice| event_recorder.queue_event(notice));
             }
         }
         let ready = self.engine.is_ready();
@@ -538,20 +542,22 @@ impl EngineLoop {
             Some(waited) if waited > PATIENCE => ClusterHealth::Degraded,
             Some(_) => ClusterHealth::Unready,
         };
-        self.front.show(standing, self.engine.undone());
+        self.front
+            .set_health(standing, self.engine.disabled_features());
         let state = self.engine.state();
-        self.front.sync(Sync {
+        self.front.set_sync(Sync {
             unready_since: self.unready_since,
-            seen_least: state.views.seen_least(state.cluster.kinds()),
+            seen_least: state.views.seen_least(state.cluster.watched_kinds()),
             clock_skews: self.clock_skews,
         });
         // Before the state is in sync, and while another host may be the leader, an incomplete
         // status is not useful.
         let counts = ready && self.stop_by.is_none();
-        if counts && self.counts_at <= clock::monotonic() {
-            self.counts_at = clock::monotonic() + COUNT;
-            let samples = telemetry::samples(&self.executor.cluster, &self.engine, self.managed);
-            self.front.count(samples);
+        if counts && self.counts_at <= clock::monotonic_now() {
+            self.counts_at = clock::monotonic_now() + COUNT;
+            let samples =
+                telemetry::cluster_samples(&self.executor.cluster, &self.engine, self.managed);
+            self.front.set_samples(samples);
         }
     }
 
@@ -562,12 +568,12 @@ impl EngineLoop {
     }
 
     /// Time until the next timer, without new events.
-    fn wait(&self) -> Duration {
+    fn time_to_next_timer(&self) -> Duration {
         let alarm = self.engine.poll_timeout().map(|(at, _)| at);
         let stop_by = self.stop_by;
         let next = if stop_by.is_some() { stop_by } else { alarm };
-        let next = next.map_or(IDLE, |at| self.clock.until(at));
-        let counts = self.counts_at.duration_since(clock::monotonic());
+        let next = next.map_or(IDLE, |at| self.clock.time_until(at));
+        let counts = self.counts_at.duration_since(clock::monotonic_now());
         // An overdue update waits until the cluster is ready.
         let counts = if counts.is_zero() { IDLE } else { counts };
         next.min(counts).clamp(PAUSE, IDLE)

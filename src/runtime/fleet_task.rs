@@ -58,7 +58,7 @@ impl FleetHandle {
             seats: BTreeMap::new(),
             lives: 0,
         };
-        tokio::spawn(task.keep(inbox));
+        tokio::spawn(task.run_until_dropped(inbox));
         Self { requests }
     }
 
@@ -73,7 +73,7 @@ impl FleetHandle {
 
     /// Creates a client for a new engine of a cluster. Requests of an earlier engine are rejected
     /// from then on.
-    pub(crate) async fn join(&self, cluster: &ClusterName) -> FleetClient {
+    pub(crate) async fn join_cluster(&self, cluster: &ClusterName) -> FleetClient {
         let (reply, joined) = oneshot::channel();
         let request = FleetTaskRequest::Join(cluster.clone(), reply);
         drop(self.requests.send(request).await);
@@ -105,7 +105,7 @@ pub(crate) struct FleetClient {
 
 impl FleetClient {
     /// Sends a command. The fleet processes commands in the order of these calls.
-    pub(crate) fn ask(&self, issued: IssuedCommand) -> oneshot::Receiver<CommandResult> {
+    pub(crate) fn send_command(&self, issued: IssuedCommand) -> oneshot::Receiver<CommandResult> {
         let (reply, answer) = oneshot::channel();
         let request = FleetTaskRequest::Ask {
             cluster: self.cluster.clone(),
@@ -119,13 +119,13 @@ impl FleetClient {
     }
 
     /// Returns the next event of the fleet. `None` once the fleet has stopped.
-    pub(crate) async fn news(&mut self) -> Option<Event> {
+    pub(crate) async fn next_event(&mut self) -> Option<Event> {
         self.news.recv().await
     }
 }
 
 /// Waits for the result of a command.
-pub(crate) async fn answered(answer: oneshot::Receiver<CommandResult>) -> CommandResult {
+pub(crate) async fn wait_for_result(answer: oneshot::Receiver<CommandResult>) -> CommandResult {
     answer
         .await
         .unwrap_or_else(|_| unknown_outcome("the fleet does not respond"))
@@ -147,16 +147,16 @@ struct FleetTask {
 }
 
 impl FleetTask {
-    async fn keep(mut self, mut inbox: mpsc::Receiver<FleetTaskRequest>) {
+    async fn run_until_dropped(mut self, mut inbox: mpsc::Receiver<FleetTaskRequest>) {
         loop {
             let now = clock::now();
-            self.fleet.ring(now);
-            self.spread(None, now);
+            self.fleet.notify_due(now);
+            self.send_events(None, now);
             let due = self.fleet.poll_timeout(now);
-            let wait = due.map_or(IDLE, clock::until).clamp(PAUSE, IDLE);
+            let wait = due.map_or(IDLE, clock::time_until).clamp(PAUSE, IDLE);
             tokio::select! {
                 request = inbox.recv() => match request {
-                    Some(request) => self.take(request, clock::now()),
+                    Some(request) => self.handle_request(request, clock::now()),
                     None => return,
                 },
                 () = sleep(wait) => {}
@@ -164,7 +164,7 @@ impl FleetTask {
         }
     }
 
-    fn take(&mut self, request: FleetTaskRequest, now: Timestamp) {
+    fn handle_request(&mut self, request: FleetTaskRequest, now: Timestamp) {
         match request {
             FleetTaskRequest::Configure(limits, clusters) => {
                 self.seats
@@ -176,7 +176,7 @@ impl FleetTask {
                 let (event_sender, news) = mpsc::channel(NEWS);
                 self.seats
                     .insert(cluster.clone(), (self.lives, event_sender));
-                self.fleet.rejoin(&cluster, now);
+                self.fleet.on_engine_start(&cluster, now);
                 let (life, view) = (self.lives, self.fleet.view_of(&cluster, now));
                 drop(reply.send(Joined { life, view, news }));
             }
@@ -190,14 +190,14 @@ impl FleetTask {
                     drop(reply.send(unknown_outcome("another engine runs the cluster")));
                     return;
                 }
-                self.fleet.handle(&cluster, *issued, now);
-                self.spread(Some(reply), now);
+                self.fleet.handle_command(&cluster, *issued, now);
+                self.send_events(Some(reply), now);
             }
         }
     }
 
     /// Sends events to their engines. At most one of them is a result.
-    fn spread(&mut self, mut reply: Option<oneshot::Sender<CommandResult>>, now: Timestamp) {
+    fn send_events(&mut self, mut reply: Option<oneshot::Sender<CommandResult>>, now: Timestamp) {
         while let Some((cluster, event)) = self.fleet.next_event() {
             if let Event::Answered(_, answer) = event {
                 if let Some(reply) = reply.take() {
@@ -211,7 +211,7 @@ impl FleetTask {
                 .get(&cluster)
                 .is_none_or(|seat| seat.1.try_send(event).is_ok());
             if !was_sent && is_view {
-                self.fleet.missed(&cluster, now);
+                self.fleet.on_event_missed(&cluster, now);
             }
         }
     }
@@ -221,7 +221,7 @@ impl FleetTask {
 mod tests {
     use std::sync::Arc;
 
-    use super::{FleetClient, FleetHandle, answered};
+    use super::{FleetClient, FleetHandle, wait_for_result};
     use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, IssuedCommand};
     use crate::engine::event::Event;
     use crate::model::cluster::{Cluster, ManagementMode};
@@ -237,7 +237,7 @@ mod tests {
 
     async fn command(fleet_client: &FleetClient, command: Command) -> CommandResult {
         let id = CommandId(1);
-        answered(fleet_client.ask(IssuedCommand { id, command })).await
+        wait_for_result(fleet_client.send_command(IssuedCommand { id, command })).await
     }
 
     async fn ask(fleet_client: &FleetClient, claim: &str) -> CommandResult {
@@ -269,8 +269,8 @@ mod tests {
     #[tokio::test]
     async fn engines_are_answered_and_hear_of_each_other() {
         let fleet = fleet().await;
-        let east = fleet.join(&"east".into()).await;
-        let mut west = fleet.join(&"west".into()).await;
+        let east = fleet.join_cluster(&"east".into()).await;
+        let mut west = fleet.join_cluster(&"west".into()).await;
         let view = west.view.take().expect("limits are shared");
         assert!(view.closed.is_some(), "nobody has said yet what it has");
         report_no_usage(&east).await;
@@ -281,7 +281,7 @@ mod tests {
             CommandResult::Denied { .. }
         ));
         let left = async {
-            while let Some(event) = west.news().await {
+            while let Some(event) = west.next_event().await {
                 if let Event::FleetChanged(Some(view)) = event
                     && view.closed.is_none()
                 {
@@ -300,9 +300,9 @@ mod tests {
     #[tokio::test]
     async fn an_engine_that_was_replaced_is_not_heard() {
         let fleet = fleet().await;
-        let old = fleet.join(&"east".into()).await;
-        let new = fleet.join(&"east".into()).await;
-        let west = fleet.join(&"west".into()).await;
+        let old = fleet.join_cluster(&"east".into()).await;
+        let new = fleet.join_cluster(&"east".into()).await;
+        let west = fleet.join_cluster(&"west".into()).await;
         report_no_usage(&new).await;
         report_no_usage(&west).await;
         let answer = ask(&old, "a").await;

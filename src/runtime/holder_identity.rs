@@ -44,20 +44,21 @@ impl HolderIdentity {
             .take(HOST_MAX)
             .collect();
         let mut bytes = [0; 12];
-        let random: String = match clock::unguessable(&mut bytes) {
+        let random: String = match clock::fill_random(&mut bytes) {
             Ok(()) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-            Err(_) => format!("{:016x}", clock::seed()),
+            Err(_) => format!("{:016x}", clock::random_seed()),
         };
         let name = format!("{host}_{random}");
-        let (dead, lock) = match directory.map(|directory| locked(&directory.join(FILE), &name)) {
-            Some(Ok((dead, lock))) => (dead, Some(Arc::new(lock))),
-            Some(Err(error)) => {
-                tracing::info!(%error, "cannot identify the previous process, waiting for its \
+        let (dead, lock) =
+            match directory.map(|directory| acquire_lock(&directory.join(FILE), &name)) {
+                Some(Ok((dead, lock))) => (dead, Some(Arc::new(lock))),
+                Some(Err(error)) => {
+                    tracing::info!(%error, "cannot identify the previous process, waiting for its \
                                         Leases to expire");
-                (None, None)
-            }
-            None => (None, None),
-        };
+                    (None, None)
+                }
+                None => (None, None),
+            };
         Self {
             name,
             dead,
@@ -67,7 +68,7 @@ impl HolderIdentity {
     }
 
     /// The holder name for the Lease of a cluster.
-    pub(crate) fn holder(&self, cluster: &ClusterName) -> String {
+    pub(crate) fn holder_name(&self, cluster: &ClusterName) -> String {
         format!("{}/{cluster}", self.name)
     }
 
@@ -84,7 +85,7 @@ impl HolderIdentity {
 }
 
 /// Acquires the lock and writes the own name. Returns the previous name.
-fn locked(path: &Path, name: &str) -> io::Result<(Option<String>, File)> {
+fn acquire_lock(path: &Path, name: &str) -> io::Result<(Option<String>, File)> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false);
     let mut file = options.open(path)?;
@@ -110,7 +111,7 @@ mod tests {
         let directory = TempDir::new().expect("a directory");
         let start = || HolderIdentity::new("a-host\n", Some(directory.path()));
         let first = start();
-        let name = first.holder(&"prod".into());
+        let name = first.holder_name(&"prod".into());
         assert!(
             name.starts_with("a-host_") && name.ends_with("/prod"),
             "{name}"
@@ -118,7 +119,7 @@ mod tests {
         assert!(!first.has_died(&name));
         let second = start();
         assert!(!second.has_died(&name), "it is there");
-        assert_ne!(second.holder(&"prod".into()), name);
+        assert_ne!(second.holder_name(&"prod".into()), name);
         drop(first);
         let third = start();
         assert!(third.has_died(&name));
@@ -138,7 +139,7 @@ mod tests {
             assert_eq!(third.has_died(other), same, "{other:?}");
         }
         assert!(
-            !third.has_died(&second.holder(&"prod".into())),
+            !third.has_died(&second.holder_name(&"prod".into())),
             "it never had the lock"
         );
         drop(third);
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn nobody_is_dead_where_nothing_is_known() {
         let identity = HolderIdentity::new("", None);
-        assert!(!identity.has_died(&identity.holder(&"a".into())));
+        assert!(!identity.has_died(&identity.holder_name(&"a".into())));
         assert!(!identity.has_died("/a"));
         let nowhere = HolderIdentity::new("", Some("/nonexistent".as_ref()));
         assert!(!nowhere.has_died("/a"));

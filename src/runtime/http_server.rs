@@ -31,7 +31,7 @@ struct ServedState {
 }
 
 /// The socket that systemd passes, if `outrigger.socket` is active.
-fn handed() -> io::Result<Option<TcpListener>> {
+fn systemd_listener() -> io::Result<Option<TcpListener>> {
     let Some(listener) = ListenFd::from_env().take_tcp_listener(0)? else {
         return Ok(None);
     };
@@ -41,13 +41,13 @@ fn handed() -> io::Result<Option<TcpListener>> {
 
 /// Serves until the process ends, on the socket of systemd if there is one, otherwise on the
 /// address.
-pub(crate) async fn start(
+pub(crate) async fn start_server(
     address: &str,
     clusters: watch::Receiver<Clusters>,
     metrics: MetricsRecorder,
 ) -> Result<(), AdminError> {
-    let passed =
-        handed().map_err(|it| AdminError("socket of the service manager".to_owned(), it))?;
+    let passed = systemd_listener()
+        .map_err(|it| AdminError("socket of the service manager".to_owned(), it))?;
     let listener = match passed {
         Some(listener) => listener,
         None => TcpListener::bind(address)
@@ -59,8 +59,8 @@ pub(crate) async fn start(
         .map_or(address.to_owned(), |it| it.to_string());
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(render))
+        .route("/readyz", get(serve_readiness))
+        .route("/metrics", get(serve_metrics))
         .with_state(ServedState { clusters, metrics });
     tracing::info!(address, "serving /livez, /readyz and /metrics");
     tokio::spawn(async move {
@@ -73,7 +73,10 @@ pub(crate) async fn start(
 
 /// Ready if every cluster is ready or degraded. Not ready before the first status, and while an
 /// engine has just stopped.
-async fn readyz(State(served): State<ServedState>, RawQuery(query): RawQuery) -> impl IntoResponse {
+async fn serve_readiness(
+    State(served): State<ServedState>,
+    RawQuery(query): RawQuery,
+) -> impl IntoResponse {
     let verbose = query.is_some_and(|query| query.split('&').any(|it| it.starts_with("verbose")));
     let clusters = served.clusters.borrow().clone();
     let mut text = String::new();
@@ -87,7 +90,7 @@ async fn readyz(State(served): State<ServedState>, RawQuery(query): RawQuery) ->
                 cluster.name,
                 standing.as_str()
             ));
-            let undone = cluster.undone().into_iter();
+            let undone = cluster.prevented_actions().into_iter();
             for action in undone.filter(|_| standing != ClusterHealth::Ended) {
                 text.push_str(&format!("cluster {}: {action}\n", cluster.name));
             }
@@ -104,13 +107,13 @@ async fn readyz(State(served): State<ServedState>, RawQuery(query): RawQuery) ->
     )
 }
 
-async fn render(State(served): State<ServedState>) -> impl IntoResponse {
+async fn serve_metrics(State(served): State<ServedState>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let clusters = served.clusters.borrow().clone();
     let now = clock::now();
     let samples: Vec<_> = clusters
         .iter()
-        .flat_map(|cluster| cluster.counted(now))
+        .flat_map(|cluster| cluster.current_samples(now))
         .collect();
     let samples = samples.iter().map(|sample| &sample[..]);
     let names = clusters

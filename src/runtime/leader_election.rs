@@ -74,7 +74,7 @@ pub(crate) struct LeaderElector {
 
 impl LeaderElector {
     /// Observe mode needs no Lease and changes nothing.
-    pub(crate) fn observe(connection: &Connection) -> Self {
+    pub(crate) fn without_election(connection: &Connection) -> Self {
         connection.fence.close();
         Self {
             turn: watch::channel(Leadership::Leads(0)).1,
@@ -86,7 +86,7 @@ impl LeaderElector {
     }
 
     /// Tries to acquire the Lease until stopped, while Karpenter is not active.
-    pub(crate) fn seek(
+    pub(crate) fn start_election(
         cluster: ClusterName,
         connection: Connection,
         identity: &HolderIdentity,
@@ -96,7 +96,7 @@ impl LeaderElector {
         let (leadership, seen) = watch::channel(Leadership::default());
         let (stop, stopping) = watch::channel(false);
         let (rest, rested) = watch::channel(0);
-        let me = identity.holder(&cluster);
+        let me = identity.holder_name(&cluster);
         let balanced = Some((balancer.clone(), cluster.clone()));
         let task = ElectionTask {
             cluster,
@@ -106,7 +106,7 @@ impl LeaderElector {
             me,
             identity: identity.clone(),
             company: balancer,
-            began: clock::monotonic(),
+            began: clock::monotonic_now(),
             known: None,
             until: None,
             barred: false,
@@ -127,12 +127,12 @@ impl LeaderElector {
             rest,
             company: balanced,
             stop,
-            task: Some(tokio::spawn(task.seek(stopping))),
+            task: Some(tokio::spawn(task.run_election(stopping))),
         }
     }
 
     /// The current state.
-    pub(crate) fn turn(&self) -> Leadership {
+    pub(crate) fn current_leadership(&self) -> Leadership {
         if self.task.is_some() && self.turn.has_changed().is_err() {
             return Leadership::Fails("the task that held the Lease panicked".to_owned());
         }
@@ -140,9 +140,9 @@ impl LeaderElector {
     }
 
     /// Returns when the state has changed.
-    pub(crate) async fn changed(&mut self, was: &Leadership) {
+    pub(crate) async fn wait_for_change(&mut self, was: &Leadership) {
         let has_ended = self.turn.wait_for(|now| now != was).await.is_err();
-        if has_ended && self.turn() == *was {
+        if has_ended && self.current_leadership() == *was {
             // Without an election the state never changes.
             std::future::pending().await
         }
@@ -156,22 +156,22 @@ impl LeaderElector {
     }
 
     /// Records that no commands of this term are in flight.
-    pub(crate) fn rest(&self, term: u64) {
+    pub(crate) fn record_rest(&self, term: u64) {
         self.rest.send_replace(term);
     }
 
     /// The engine of this term has stopped and a new one starts. If this host still holds the
     /// Lease, it continues as the leader in a new term. Commands of the earlier term are no longer
     /// sent.
-    pub(crate) async fn begin_anew(&mut self, term: u64) {
-        self.rest(term);
+    pub(crate) async fn begin_new_term(&mut self, term: u64) {
+        self.record_rest(term);
         if self.task.is_some() {
-            drop(timeout(ANEW, self.changed(&Leadership::Leads(term))).await);
+            drop(timeout(ANEW, self.wait_for_change(&Leadership::Leads(term))).await);
         }
     }
 
     /// Releases the Lease so that another host can acquire it immediately.
-    pub(crate) async fn release(self) {
+    pub(crate) async fn release_lease(self) {
         self.stop.send_replace(true);
         if let Some(task) = self.task {
             drop(task.await);
@@ -221,59 +221,64 @@ struct ElectionTask {
 }
 
 impl ElectionTask {
-    async fn seek(mut self, mut stopping: watch::Receiver<bool>) {
-        let mut changes = self.company.news();
+    async fn run_election(mut self, mut stopping: watch::Receiver<bool>) {
+        let mut changes = self.company.subscribe_changes();
         loop {
             // A cancelled call may still take effect, and then its version is unknown and the Lease
             // cannot be released. Calls are therefore not cancelled. Each call has a timeout.
-            let wait = self.step().await;
+            let wait = self.step_election().await;
             // Ignore changes from this cluster itself.
             changes.borrow_and_update();
             tokio::select! {
                 () = sleep(wait) => {}
-                () = self.lookout.changed() => {}
+                () = self.lookout.wait_for_change() => {}
                 _ = self.rested.changed() => {}
                 // A leader does not need changes of the first Lease of its group.
                 _ = changes.changed(), if self.until.is_none() => {}
                 _ = stopping.wait_for(|stop| *stop) => break,
             }
         }
-        self.let_go().await;
+        self.release_on_stop().await;
     }
 
     /// Reads the Lease, and acquires or renews it if allowed. Returns the time until the next step.
-    async fn step(&mut self) -> Duration {
-        if self.until.is_some_and(|until| until <= clock::monotonic()) {
-            self.lose("the Lease was not renewed in time");
+    async fn step_election(&mut self) -> Duration {
+        if self
+            .until
+            .is_some_and(|until| until <= clock::monotonic_now())
+        {
+            self.lose_leadership("the Lease was not renewed in time");
         }
         if self.has_ended() && self.parting.is_none() {
-            self.lose("the engine stopped");
+            self.lose_leadership("the engine stopped");
         }
-        match self.lookout.seen() {
+        match self.lookout.last_state() {
             OtherAutoscaler::Gone => {}
             OtherAutoscaler::Unknown => return RETRY,
-            OtherAutoscaler::Unseen(why) => return self.failed(Failure::Fault(why)),
+            OtherAutoscaler::Unseen(why) => return self.on_call_failed(Failure::Fault(why)),
             OtherAutoscaler::Works(sign) => {
                 self.give_way(&sign);
                 return RETRY;
             }
         }
-        let lease = match self.read().await {
+        let lease = match self.read_lease().await {
             Ok(lease) => lease,
-            Err(why) => return self.failed(why),
+            Err(why) => return self.on_call_failed(why),
         };
         let identity = &self.identity;
         let hold = lease.version.as_ref().map(|_| lease.hold.clone());
-        let sight = self.candidate.see(hold, self.began.elapsed(), |holder| {
-            identity.has_died(holder)
-        });
+        let sight = self
+            .candidate
+            .observe_lease(hold, self.began.elapsed(), |holder| {
+                identity.has_died(holder)
+            });
         let status = match sight {
             LeaseOwner::Free if self.barred => LeaseStatus::Unreachable,
             LeaseOwner::Free => LeaseStatus::Free,
             LeaseOwner::Mine => LeaseStatus::Mine,
             LeaseOwner::Theirs(_) => LeaseStatus::Theirs(host_of(&lease.hold.holder).to_owned()),
         };
-        let may_hold = self.company.take(&self.cluster, status);
+        let may_hold = self.company.update_status(&self.cluster, status);
         if may_hold || !matches!(sight, LeaseOwner::Free) {
             self.waits = None;
         }
@@ -285,27 +290,29 @@ impl ElectionTask {
         }
         match sight {
             LeaseOwner::Theirs(left) => {
-                self.follow(&format!("{} is the leader", lease.hold.holder));
-                self.ask().await;
+                self.become_follower(&format!("{} is the leader", lease.hold.holder));
+                self.request_handover().await;
                 left.min(RETRY)
             }
-            LeaseOwner::Mine if let Some(why) = self.has_rested() => self.part(lease, why).await,
-            LeaseOwner::Free if let Some(why) = self.yields(&lease) => {
-                self.follow(why.words());
+            LeaseOwner::Mine if let Some(why) = self.has_rested() => {
+                self.hand_over(lease, why).await
+            }
+            LeaseOwner::Free if let Some(why) = self.yields_to_other(&lease) => {
+                self.become_follower(why.as_words());
                 RETRY
             }
             // Let it expire, because commands are still in flight.
             LeaseOwner::Mine if !may_hold => {
-                self.follow("another host leads the clusters that share limits with it");
+                self.become_follower("another host leads the clusters that share limits with it");
                 RETRY
             }
-            LeaseOwner::Free if !may_hold => self.wait(),
-            LeaseOwner::Free | LeaseOwner::Mine => self.hold(lease).await,
+            LeaseOwner::Free if !may_hold => self.wait_for_group(),
+            LeaseOwner::Free | LeaseOwner::Mine => self.renew_lease(lease).await,
         }
     }
 
     /// Returns the Lease. A holder uses its own last write.
-    async fn read(&mut self) -> Result<LeaseState, Failure> {
+    async fn read_lease(&mut self) -> Result<LeaseState, Failure> {
         // Expired by the wall clock only: the clock was set, or the host was suspended.
         let leapt = self.connection.fence.has_run_out();
         let before = self.known.take();
@@ -313,68 +320,72 @@ impl ElectionTask {
         if let Some(lease) = before.as_ref().filter(|_| is_sure) {
             return Ok(lease.clone());
         }
-        let known = self.call(lease::holder(&self.connection.clone())).await?;
+        let known = self
+            .call_with_limit(lease::read_holder(&self.connection.clone()))
+            .await?;
         let is_same = before.is_some_and(|lease| {
             lease.transitions == known.transitions && known.hold.holder == self.me
         });
         if leapt && !is_same {
-            self.lose("another host may have been the leader meanwhile");
+            self.lose_leadership("another host may have been the leader meanwhile");
         }
         Ok(known)
     }
 
     /// The Lease is free, but the first cluster of its group must be led first.
-    fn wait(&mut self) -> Duration {
-        let since = *self.waits.get_or_insert_with(clock::monotonic);
+    fn wait_for_group(&mut self) -> Duration {
+        let since = *self.waits.get_or_insert_with(clock::monotonic_now);
         if since.elapsed() < WAITS {
-            self.follow("waiting to lead it together with the clusters that share limits");
+            self.become_follower("waiting to lead it together with the clusters that share limits");
         } else {
             let why = "no leader: the leader of the clusters that share limits has not acquired it";
-            self.fail(why.to_owned());
+            self.report_failure(why.to_owned());
         }
         RETRY
     }
 
-    async fn hold(&mut self, lease: LeaseState) -> Duration {
+    async fn renew_lease(&mut self, lease: LeaseState) -> Duration {
         let since = Moment::now();
         let (connection, me) = (self.connection.clone(), self.me.clone());
-        let holding = lease::hold(&connection, &lease, &me, since.wall);
-        let result = self.call(holding).await;
+        let holding = lease::write_holder(&connection, &lease, &me, since.wall);
+        let result = self.call_with_limit(holding).await;
         self.barred = matches!(&result, Err(Failure::Fault(_)));
         match result {
             Ok(lease) => {
                 let request = lease.asked.clone();
                 self.known = Some(lease);
-                self.lead(since);
-                let asked = self.gives(request).then_some(PartingReason::Asked);
+                self.become_leader(since);
+                let asked = self
+                    .accepts_handover(request)
+                    .then_some(PartingReason::Asked);
                 let why = asked.or(self.is_unfit().then_some(PartingReason::Unfit));
                 match (self.parting, why) {
                     (None, Some(why)) => {
-                        let words = why.words();
+                        let words = why.as_words();
                         let cluster = &self.cluster;
                         tracing::info!(%cluster, why = words, "handing over cluster");
-                        self.parting = Some((clock::monotonic(), why));
-                        self.tell(Leadership::Follows(words.to_owned()));
+                        self.parting = Some((clock::monotonic_now(), why));
+                        self.publish_leadership(Leadership::Follows(words.to_owned()));
                     }
                     // The handover did not take place, so this host remains the leader.
                     (Some((since, _)), _) if since.elapsed() > PARTS => {
-                        self.lose("the engine does not stop");
+                        self.lose_leadership("the engine does not stop");
                     }
                     _ => {}
                 }
                 RETRY
             }
             Err(Failure::Late) => AGAIN,
-            Err(why) => self.failed(why),
+            Err(why) => self.on_call_failed(why),
         }
     }
 
     /// Returns whether another host has requested the cluster since the last renewal, and the
     /// balancer agrees.
-    fn gives(&mut self, request: Option<String>) -> bool {
+    fn accepts_handover(&mut self, request: Option<String>) -> bool {
         let before = self.heard.replace(request.clone());
         let news = before.is_some_and(|before| before != request);
-        let host = request.as_deref().map(asker);
+        let host = request.as_deref().map(requesting_host);
         news && host.is_some_and(|host| self.company.gives_to(host))
     }
 
@@ -406,18 +417,24 @@ impl ElectionTask {
 
     /// Releases the Lease for the requesting host, or for all other hosts. If this fails, this host
     /// remains the leader.
-    async fn part(&mut self, lease: LeaseState, why: PartingReason) -> Duration {
-        self.lose(why.words());
+    async fn hand_over(&mut self, lease: LeaseState, why: PartingReason) -> Duration {
+        self.lose_leadership(why.as_words());
         let (connection, now) = (self.connection.clone(), clock::now());
         let let_go = match why {
-            PartingReason::Asked => self.call(lease::part(&connection, &lease, now)).await,
-            PartingReason::Unfit => self.call(lease::hold(&connection, &lease, "", now)).await,
+            PartingReason::Asked => {
+                self.call_with_limit(lease::release_for_request(&connection, &lease, now))
+                    .await
+            }
+            PartingReason::Unfit => {
+                self.call_with_limit(lease::write_holder(&connection, &lease, "", now))
+                    .await
+            }
         };
         if let_go.is_err() {
             self.known = Some(lease);
         } else if why == PartingReason::Unfit {
             self.handover = None;
-            self.returned = Some(clock::monotonic());
+            self.returned = Some(clock::monotonic_now());
             self.company.on_handover_returned();
         }
         RETRY
@@ -425,7 +442,7 @@ impl ElectionTask {
 
     /// Why a free Lease is left to another host: it was released for that host, or this host was
     /// unfit.
-    fn yields(&mut self, lease: &LeaseState) -> Option<PartingReason> {
+    fn yields_to_other(&mut self, lease: &LeaseState) -> Option<PartingReason> {
         if self.returned.is_some_and(|since| since.elapsed() < RETURNS) {
             return Some(PartingReason::Unfit);
         }
@@ -433,28 +450,34 @@ impl ElectionTask {
             .asked
             .as_deref()
             .filter(|_| lease.hold.holder.is_empty());
-        let host = request.map(asker);
+        let host = request.map(requesting_host);
         if host.is_none_or(|host| host == host_of(&self.me)) {
             self.free = None;
             return None;
         }
-        let since = self.free.get_or_insert_with(clock::monotonic);
+        let since = self.free.get_or_insert_with(clock::monotonic_now);
         (since.elapsed() < YIELDS).then_some(PartingReason::Asked)
     }
 
     /// Requests a handover from the leader, if that host leads too many clusters.
-    async fn ask(&mut self) {
+    async fn request_handover(&mut self) {
         // The interval grows with each unanswered request.
         let pause = STEADY.saturating_mul(1 << self.asks.min(ASKS_MAX));
         let is_due = self.asked.is_none_or(|last| last.elapsed() >= pause);
         if !is_due || !self.company.asks_for(&self.cluster) {
             return;
         }
-        self.asked = Some(clock::monotonic());
+        self.asked = Some(clock::monotonic_now());
         self.asks += 1;
         let connection = self.connection.clone();
         let host = host_of(&self.me);
-        let result = self.call(lease::ask(&connection, host, clock::now())).await;
+        let result = self
+            .call_with_limit(lease::write_handover_request(
+                &connection,
+                host,
+                clock::now(),
+            ))
+            .await;
         match result {
             Ok(()) => tracing::info!(
                 cluster = %self.cluster,
@@ -467,19 +490,19 @@ impl ElectionTask {
         }
     }
 
-    fn lead(&mut self, since: Moment) {
+    fn become_leader(&mut self, since: Moment) {
         if self.until.is_none() {
             // A later term of the same Lease is greater, also on another host.
             let transitions = self.known.as_ref().map_or(0, |lease| lease.transitions);
             let number = self.identity.next_term();
             let mark = format!("term/{}.{transitions}.{number}", self.cluster);
-            self.term = self.connection.fence.begin(&mark);
+            self.term = self.connection.fence.begin_term(&mark);
             (self.heard, self.parting, self.free) = (None, None, None);
             let is_handover = self.handover.is_some()
                 || self
                     .asked
                     .is_some_and(|requested_at| requested_at.elapsed() < PARTS + YIELDS);
-            self.handover = is_handover.then(clock::monotonic);
+            self.handover = is_handover.then(clock::monotonic_now);
             self.asks = 0;
             tracing::info!(
                 cluster = %self.cluster, lease = %self.connection.lease,
@@ -488,27 +511,28 @@ impl ElectionTask {
         }
         self.until = Some(since.steady + ACTS);
         self.connection.fence.open(since, ACTS);
-        self.company.take(&self.cluster, LeaseStatus::Mine);
+        self.company.update_status(&self.cluster, LeaseStatus::Mine);
         if self.parting.is_none() {
-            self.tell(Leadership::Leads(self.term));
+            self.publish_leadership(Leadership::Leads(self.term));
         }
     }
 
     /// Another host is the leader, or may become it.
-    fn follow(&mut self, why: &str) {
-        self.lose(why);
+    fn become_follower(&mut self, why: &str) {
+        self.lose_leadership(why);
         let is_new = !matches!(*self.turn.borrow(), Leadership::Follows(_));
         if is_new {
             tracing::info!(cluster = %self.cluster, why, "standing by as follower");
         }
-        self.tell(Leadership::Follows(why.to_owned()));
+        self.publish_leadership(Leadership::Follows(why.to_owned()));
     }
 
     /// Karpenter is active. Two autoscalers would undo each other's actions.
     fn give_way(&mut self, sign: &str) {
-        self.lose("Karpenter is active");
+        self.lose_leadership("Karpenter is active");
         // The other clusters of its group do not wait for it.
-        self.company.take(&self.cluster, LeaseStatus::Unreachable);
+        self.company
+            .update_status(&self.cluster, LeaseStatus::Unreachable);
         self.known = None;
         if !matches!(*self.turn.borrow(), Leadership::Follows(_)) {
             tracing::warn!(
@@ -517,10 +541,10 @@ impl ElectionTask {
                  \"observe\""
             );
         }
-        self.tell(Leadership::Follows("Karpenter is active".to_owned()));
+        self.publish_leadership(Leadership::Follows("Karpenter is active".to_owned()));
     }
 
-    fn lose(&mut self, why: &str) {
+    fn lose_leadership(&mut self, why: &str) {
         self.connection.fence.close();
         self.parting = None;
         if self.until.take().is_some() {
@@ -529,7 +553,7 @@ impl ElectionTask {
     }
 
     /// The Lease could not be read or written. A holder remains the leader until its time expires.
-    fn failed(&mut self, why: Failure) -> Duration {
+    fn on_call_failed(&mut self, why: Failure) -> Duration {
         if let Some(left) = self.time_left().filter(|left| !left.is_zero()) {
             // Less than half of the remaining time, so that another retry fits.
             return (left / 2).clamp(AGAIN, RETRY);
@@ -538,14 +562,15 @@ impl ElectionTask {
             Failure::Late => return AGAIN,
             Failure::Fault(why) => why,
         };
-        self.company.take(&self.cluster, LeaseStatus::Unreachable);
-        self.fail(why);
+        self.company
+            .update_status(&self.cluster, LeaseStatus::Unreachable);
+        self.report_failure(why);
         RETRY
     }
 
     /// This host lost leadership, or cannot acquire it.
-    fn fail(&mut self, why: String) {
-        self.lose(&why);
+    fn report_failure(&mut self, why: String) {
+        self.lose_leadership(&why);
         let leadership = Leadership::Fails(why);
         if *self.turn.borrow() != leadership
             && let Leadership::Fails(why) = &leadership
@@ -556,11 +581,11 @@ impl ElectionTask {
                 "cannot acquire Lease, taking no action"
             );
         }
-        self.tell(leadership);
+        self.publish_leadership(leadership);
     }
 
-    fn tell(&self, leadership: Leadership) {
-        report_metrics::leads(&self.cluster, matches!(leadership, Leadership::Leads(_)));
+    fn publish_leadership(&self, leadership: Leadership) {
+        report_metrics::set_leader(&self.cluster, matches!(leadership, Leadership::Leads(_)));
         self.turn.send_if_modified(|current| {
             let has_changed = *current != leadership;
             *current = leadership;
@@ -569,20 +594,21 @@ impl ElectionTask {
     }
 
     /// No commands of this host are in flight, so another host may become the leader immediately.
-    async fn let_go(&mut self) {
+    async fn release_on_stop(&mut self) {
         let held = self.known.take().filter(|it| it.hold.holder == self.me);
         self.connection.fence.close();
         self.until = None;
-        report_metrics::leads(&self.cluster, false);
+        report_metrics::set_leader(&self.cluster, false);
         // The other clusters of its group must not rely on it.
-        self.company.take(&self.cluster, LeaseStatus::Unknown);
+        self.company
+            .update_status(&self.cluster, LeaseStatus::Unknown);
         let Some(held) = held else {
             return;
         };
         let connection = self.connection.clone();
         // If this fails, the Lease expires.
         drop(
-            self.call(lease::hold(&connection, &held, "", clock::now()))
+            self.call_with_limit(lease::write_holder(&connection, &held, "", clock::now()))
                 .await,
         );
     }
@@ -590,10 +616,10 @@ impl ElectionTask {
     /// Returns how long this host is the leader without a renewal.
     fn time_left(&self) -> Option<Duration> {
         self.until
-            .map(|until| until.duration_since(clock::monotonic()))
+            .map(|until| until.duration_since(clock::monotonic_now()))
     }
 
-    async fn call<T>(
+    async fn call_with_limit<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Failure> {
@@ -601,14 +627,14 @@ impl ElectionTask {
         match timeout(limit, call).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failure::Late),
-            Ok(Err(error)) => Err(Failure::Fault(text::chain(&error))),
+            Ok(Err(error)) => Err(Failure::Fault(text::error_chain(&error))),
             Err(_) => Err(Failure::Fault(format!("no response within {limit:?}"))),
         }
     }
 }
 
 /// The host in a handover request. The format is `HOST TIME`.
-fn asker(request: &str) -> &str {
+fn requesting_host(request: &str) -> &str {
     request.split_once(' ').map_or(request, |(host, _)| host)
 }
 
@@ -677,7 +703,7 @@ mod tests {
                 Ok::<_, BoxError>(answer.body(Body::from(text.to_string().into_bytes()))?)
             }
         };
-        Connection::over(Client::new(service_fn(answer), "default"))
+        Connection::from_client(Client::new(service_fn(answer), "default"))
     }
 
     #[tokio::test(start_paused = true)]
@@ -687,10 +713,10 @@ mod tests {
         company.configure(false, std::slice::from_ref(&name));
         let connection = slow(&stored, &reached);
         let identity = HolderIdentity::new("host", None);
-        let elector = LeaderElector::seek(name, connection, &identity, company);
+        let elector = LeaderElector::start_election(name, connection, &identity, company);
         let renewed = count.wait_for(|count| *count == 2).await;
         drop(renewed.expect("it is made, and then renewed"));
-        elector.release().await;
+        elector.release_lease().await;
         let known = stored.lock().expect("no panic");
         assert_eq!(known.1["holderIdentity"], "", "{known:?}");
     }
@@ -702,7 +728,7 @@ mod tests {
         let fence = connection.fence.clone();
         let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
         company.configure(false, std::slice::from_ref(&name));
-        let elector = LeaderElector::seek(
+        let elector = LeaderElector::start_election(
             name,
             connection,
             &HolderIdentity::new("host", None),
@@ -710,12 +736,12 @@ mod tests {
         );
         let leads = async |term| {
             for _ in 0..60 {
-                if elector.turn() == Leadership::Leads(term) {
+                if elector.current_leadership() == Leadership::Leads(term) {
                     return;
                 }
                 sleep(Duration::from_secs(1)).await;
             }
-            panic!("{:?}, not term {term}", elector.turn());
+            panic!("{:?}, not term {term}", elector.current_leadership());
         };
         leads(1).await;
         // Only the wall clock has advanced.
@@ -743,7 +769,7 @@ mod tests {
         leap();
         leads(2).await;
         assert!(fence.is_open());
-        elector.release().await;
+        elector.release_lease().await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -753,7 +779,7 @@ mod tests {
         let (old, fence) = (connection.fence.of_term(1), connection.fence.clone());
         let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
         company.configure(false, std::slice::from_ref(&name));
-        let mut elector = LeaderElector::seek(
+        let mut elector = LeaderElector::start_election(
             name,
             connection,
             &HolderIdentity::new("host", None),
@@ -765,12 +791,16 @@ mod tests {
             .await;
         drop(leads.expect("it has the Lease"));
         assert!(old.is_open());
-        elector.begin_anew(1).await;
-        assert_eq!(elector.turn(), Leadership::Leads(2));
+        elector.begin_new_term(1).await;
+        assert_eq!(elector.current_leadership(), Leadership::Leads(2));
         assert!(fence.is_open() && !old.is_open());
         sleep(Duration::from_mins(1)).await;
-        assert_eq!(elector.turn(), Leadership::Leads(2), "once is enough");
-        elector.release().await;
+        assert_eq!(
+            elector.current_leadership(),
+            Leadership::Leads(2),
+            "once is enough"
+        );
+        elector.release_lease().await;
     }
 
     /// The Leases of an API, by name: versions and objects.
@@ -830,7 +860,7 @@ mod tests {
                 Ok::<_, BoxError>(answer.body(Body::from(text.to_string().into_bytes()))?)
             }
         };
-        let mut connection = Connection::over(Client::new(service_fn(answer), "default"));
+        let mut connection = Connection::from_client(Client::new(service_fn(answer), "default"));
         connection.lease.name = name.to_owned();
         connection
     }
@@ -854,16 +884,20 @@ mod tests {
         let identity = HolderIdentity::new(name, None);
         for cluster in clusters {
             let connection = api(leases, cluster.as_str());
-            let mut elector =
-                LeaderElector::seek(cluster.clone(), connection, &identity, company.clone());
+            let mut elector = LeaderElector::start_election(
+                cluster.clone(),
+                connection,
+                &identity,
+                company.clone(),
+            );
             tasks.spawn(async move {
                 loop {
-                    let turn = elector.turn();
+                    let turn = elector.current_leadership();
                     let leads = matches!(turn, Leadership::Leads(_));
                     elector.report_health(is_fit || !leads);
-                    elector.changed(&turn).await;
+                    elector.wait_for_change(&turn).await;
                     if let Leadership::Leads(term) = turn {
-                        elector.rest(term);
+                        elector.record_rest(term);
                     }
                 }
             });

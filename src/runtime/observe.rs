@@ -32,11 +32,11 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Why the state of a cluster cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum ObserveError {
-    #[error("{} [{}]", text::chain(.0), .0.code())]
+    #[error("{} [{}]", text::error_chain(.0), .0.code())]
     Prepare(PrepareError),
     #[error("cannot connect in time")]
     Late,
-    #[error("{}", text::chain(.0))]
+    #[error("{}", text::error_chain(.0))]
     Apply(ApplyError),
     #[error("its engine does not respond")]
     Unresponsive,
@@ -65,12 +65,12 @@ impl ObservedCluster {
 
 /// Reads these clusters within this time. Results are in the same order. An error of one cluster
 /// does not affect the others.
-pub(crate) async fn visit(
+pub(crate) async fn observe_clusters(
     clusters: Vec<Cluster>,
     limits: FleetLimits,
     patience: Duration,
 ) -> Vec<ObservedCluster> {
-    let until = clock::monotonic() + patience;
+    let until = clock::monotonic_now() + patience;
     let shares = limits.is_some();
     let order: Vec<ClusterName> = clusters
         .iter()
@@ -79,7 +79,7 @@ pub(crate) async fn visit(
     let mut cluster_set = ClusterSet::start();
     let prepared = clusters
         .into_iter()
-        .map(|cluster| prepared(&cluster_set, cluster, until));
+        .map(|cluster| prepare_observer(&cluster_set, cluster, until));
     let (mut ready, mut results) = (Vec::new(), Vec::new());
     for (cluster, outcome) in join_all(prepared).await {
         match outcome {
@@ -95,16 +95,18 @@ pub(crate) async fn visit(
         );
         return results;
     }
-    let handles = cluster_set.shown();
-    let observed = join_all(handles.iter().map(|cluster| sight(cluster, until)));
+    let handles = cluster_set.cluster_handles();
+    let observed = join_all(handles.iter().map(|cluster| observe_engine(cluster, until)));
     #[cfg(feature = "aws")]
-    let observed = asking(&cluster_set, observed);
+    let observed = retry_aws_until_done(&cluster_set, observed);
     results.extend(observed.await);
     if shares {
         // Each cluster counts toward the limits of the fleet, and all are known now.
         for result in results.iter_mut().filter(|result| result.seen.is_ok()) {
             let handle = handles.iter().find(|handle| handle.name == result.cluster);
-            if let Some(again) = handle.map(|handle| handle.ask(|engine, _| known(engine))) {
+            if let Some(again) =
+                handle.map(|handle| handle.query_engine(|engine, _| settled_state(engine)))
+            {
                 result.seen = again.await.ok_or(ObserveError::Unresponsive);
             }
         }
@@ -116,20 +118,20 @@ pub(crate) async fn visit(
 
 /// Retries failed AWS requests until the work is done.
 #[cfg(feature = "aws")]
-async fn asking<T>(cluster_set: &ClusterSet, work: impl Future<Output = T>) -> T {
-    let regions = cluster_set.keepers();
+async fn retry_aws_until_done<T>(cluster_set: &ClusterSet, work: impl Future<Output = T>) -> T {
+    let regions = cluster_set.region_tasks();
     let mut work = pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return done,
-            () = sleep(AGAIN) => regions.tick().await,
+            () = sleep(AGAIN) => regions.trigger_reads().await,
         }
     }
 }
 
 /// The parts that observe a cluster. It does not read the queue, because the daemon would miss the
 /// messages.
-async fn prepared(
+async fn prepare_observer(
     cluster_set: &ClusterSet,
     cluster: Cluster,
     until: Instant,
@@ -140,7 +142,7 @@ async fn prepared(
         interruption: None,
         ..cluster
     });
-    let outcome = match timeout_at(until, cluster_set.prepare(vec![observed])).await {
+    let outcome = match timeout_at(until, cluster_set.prepare_all(vec![observed])).await {
         Ok(prepared) => prepared.map_err(ObserveError::Prepare),
         Err(_) => Err(ObserveError::Late),
     };
@@ -148,14 +150,14 @@ async fn prepared(
 }
 
 /// Waits until an engine knows everything, or until the timeout.
-async fn sight(handle: &ClusterHandle, until: Instant) -> ObservedCluster {
+async fn observe_engine(handle: &ClusterHandle, until: Instant) -> ObservedCluster {
     let cluster = handle.name.clone();
     loop {
-        let is_last = clock::monotonic() >= until;
-        let answer = handle.ask(move |engine, now| {
-            let missing = engine.missing(now);
+        let is_last = clock::monotonic_now() >= until;
+        let answer = handle.query_engine(move |engine, now| {
+            let missing = engine.missing_information(now);
             let is_enough = missing.is_none() || (is_last && engine.is_ready());
-            (is_enough.then(|| known(engine)), missing)
+            (is_enough.then(|| settled_state(engine)), missing)
         });
         match answer.await {
             Some((Some(state), missing)) => {
@@ -179,9 +181,9 @@ async fn sight(handle: &ClusterHandle, until: Instant) -> ObservedCluster {
 
 /// The state of an engine, treated as if it had watched for a long time. A simulated cloud in the
 /// process of the daemon is not reachable from here, so the data of its Nodes is used.
-fn known(engine: &Engine) -> Box<State> {
+fn settled_state(engine: &Engine) -> Box<State> {
     let mut state = engine.state().clone();
-    state.settle();
+    state.forget_observed_changes();
     let cloud = state.cluster.simulated.as_ref();
     if cloud.is_some_and(|cloud| cloud.address.is_none()) && state.cluster.exec.is_none() {
         state.count_by_labels();

@@ -29,7 +29,7 @@ const STATUS_CHARS: usize = 200;
     clippy::disallowed_methods,
     reason = "systemd passes the socket in the environment"
 )]
-pub(crate) fn directory(variable: &str) -> Option<PathBuf> {
+pub(crate) fn systemd_directory(variable: &str) -> Option<PathBuf> {
     let directories = std::env::var_os(variable)?;
     std::env::split_paths(&directories).find(|path| path.is_absolute())
 }
@@ -52,19 +52,19 @@ impl SdNotify {
         let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / WORDS);
         let tick = watchdog.map_or(TICK, |it| it.clamp(TICK / 100, TICK));
         let (mut last_line, mut stalls) = (String::new(), false);
-        let mut spoke = clock::monotonic();
+        let mut spoke = clock::monotonic_now();
         loop {
             sleep(tick).await;
             let handles = clusters.borrow().clone();
-            let line = self.line(&handles);
+            let line = self.status_line(&handles);
             if line != last_line {
-                send(&[NotifyState::Status(&line)]);
+                send_states(&[NotifyState::Status(&line)]);
                 last_line = line;
             }
             let has_started =
                 !handles.is_empty() && handles.iter().all(|it| it.standing().is_settled());
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
-                send(&[NotifyState::Ready]);
+                send_states(&[NotifyState::Ready]);
             }
             let stalled = handles
                 .iter()
@@ -79,41 +79,41 @@ impl SdNotify {
             stalls = stalled.is_some();
             let due = watchdog.is_some_and(|watchdog| spoke.elapsed() + tick > watchdog);
             if due && !stalls {
-                send(&[NotifyState::Watchdog]);
-                spoke = clock::monotonic();
+                send_states(&[NotifyState::Watchdog]);
+                spoke = clock::monotonic_now();
             }
         }
     }
 
     /// Reports that a reload has started.
-    pub(crate) fn reloading(&self) {
+    pub(crate) fn on_reload_started(&self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(since) => send(&[NotifyState::Reloading, since]),
+            Ok(since) => send_states(&[NotifyState::Reloading, since]),
             Err(error) => tracing::warn!(%error, "cannot notify systemd of the reload"),
         }
     }
 
     /// Reports the result of a reload.
-    pub(crate) fn reloaded(&self, fault: Option<String>) {
+    pub(crate) fn on_reload_result(&self, fault: Option<String>) {
         *self.0.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
         if self.0.started.load(Ordering::Relaxed) {
-            send(&[NotifyState::Ready]);
+            send_states(&[NotifyState::Ready]);
         }
     }
 
     /// Error of the last reload, if it failed.
-    pub(crate) fn fault(&self) -> Option<String> {
+    pub(crate) fn reload_fault(&self) -> Option<String> {
         let fault = self.0.fault.lock().unwrap_or_else(PoisonError::into_inner);
         fault.clone()
     }
 
     /// Reports that the daemon is stopping.
-    pub(crate) fn stopping(&self) {
-        send(&[NotifyState::Stopping]);
+    pub(crate) fn on_stopping(&self) {
+        send_states(&[NotifyState::Stopping]);
     }
 
     /// The status line of `systemctl status`.
-    fn line(&self, handles: &[Arc<ClusterHandle>]) -> String {
+    fn status_line(&self, handles: &[Arc<ClusterHandle>]) -> String {
         let counts = ClusterHealth::ALL.into_iter().filter_map(|standing| {
             let count = handles
                 .iter()
@@ -123,7 +123,7 @@ impl SdNotify {
         });
         let counts: Vec<String> = counts.collect();
         let mut line = format!("clusters: {}", counts.join(", "));
-        if let Some(why) = self.fault() {
+        if let Some(why) = self.reload_fault() {
             line.push_str("; configuration not reloaded: ");
             line.push_str(&why);
         }
@@ -135,7 +135,7 @@ impl SdNotify {
     }
 }
 
-fn send(states: &[NotifyState<'_>]) {
+fn send_states(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot notify systemd");
     }

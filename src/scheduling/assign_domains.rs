@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
-use crate::scheduling::packing::fill_bin::{ItemGroup, rows_in};
+use crate::scheduling::packing::fill_bin::{ItemGroup, row_ids_in};
 use crate::scheduling::packing::initial_topology::cell_of;
-use crate::scheduling::packing::launch_options::{LaunchQuery, fitting, sum};
+use crate::scheduling::packing::launch_options::{LaunchQuery, fitting_offerings, total_requests};
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::node_template::TypeOption;
@@ -45,7 +45,7 @@ struct AssignedNode {
 impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns the domains in which unschedulable pods might fit if all other locations were known,
     /// or `None` if unknown locations reject no pod. `board` contains all hosts and bound pods.
-    pub(super) fn hopes(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
+    pub(super) fn demand_by_domain(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
         let context = self.context;
         let classes: Vec<usize> = (0..self.packed.left.len())
             .filter(|class| self.packed.left[*class] > 0 && self.calls[*class])
@@ -55,14 +55,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let (mut any, mut steps) = (false, 0);
         for class in classes {
             let problem = context.problem;
-            for kind in problem.last_wish(problem.classes[class].kind) {
+            for kind in problem.kinds_without_preferences(problem.classes[class].kind) {
                 if context.topology.checks[kind].is_empty() || steps > STEPS_MAX {
                     continue;
                 }
                 let places =
                     places.get_or_insert_with(|| TopologyDiagnosis::new(context, board.clone()));
-                let mut cells = places.may(kind);
-                cells.retain(|cell| self.could_have(class, kind, *cell, &mut steps));
+                let mut cells = places.possible_domains(kind);
+                cells.retain(|cell| self.could_launch(class, kind, *cell, &mut steps));
                 any |= !cells.is_empty() || self.may_join(class, kind, board);
                 for cell in cells.into_iter().flatten() {
                     hopes[cell] += 1;
@@ -73,7 +73,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns whether a node could be launched for a pod in a domain.
-    fn could_have(
+    fn could_launch(
         &mut self,
         class: usize,
         kind: usize,
@@ -83,9 +83,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let context = self.context;
         let query = context.offering_query(kind, true, cell);
         (0..context.templates.len()).any(|template| {
-            let ledger = self.packed.ledgers.of(template);
+            let ledger = self.packed.ledgers.ledger_for(template);
             (0..context.alternatives_of(kind)).any(|alternative| {
-                let Some(row) = self.offerings.row(template, alternative, query) else {
+                let Some(row) = self.offerings.row_for(template, alternative, query) else {
                     return false;
                 };
                 *steps += context.templates[template].shapes.len() as u64;
@@ -116,14 +116,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
             {
                 continue;
             }
-            let mut whole = sum(&self.packed.lots, &opened.claim.parts);
+            let mut whole = total_requests(&self.packed.lots, &opened.claim.parts);
             let demand = &context.problem.classes[class].demand;
             for (whole, amount) in whole.iter_mut().zip(demand) {
                 *whole = whole.saturating_add(*amount);
             }
-            let row_ids = rows_in(&self.packed.lots, &opened.claim.parts);
+            let row_ids = row_ids_in(&self.packed.lots, &opened.claim.parts);
             for alternative in 0..context.alternatives_of(kind) {
-                let Some(row) = self.offerings.row(opened.template, alternative, query) else {
+                let Some(row) = self.offerings.row_for(opened.template, alternative, query) else {
                     continue;
                 };
                 let rows = row_ids
@@ -132,7 +132,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     .map(|row| &self.offerings.rows[*row]);
                 let rows: Vec<&CompatibleOfferings> = rows.collect();
                 let template = &context.templates[opened.template];
-                if fitting(template, opened.claim.shape, &rows, &whole) != 0 {
+                if fitting_offerings(template, opened.claim.shape, &rows, &whole) != 0 {
                     return true;
                 }
             }
@@ -142,12 +142,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Assigns every claim one domain and offerings that count equally for spread pods. Returns
     /// whether anything changed.
-    pub(super) fn pin(&mut self, hopes: &DemandByDomain, choice: DomainChoice) -> bool {
+    pub(super) fn assign_domains(&mut self, hopes: &DemandByDomain, choice: DomainChoice) -> bool {
         let most = hopes.iter().copied().max().unwrap_or(0);
         let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut changed = false;
         for at in 0..self.packed.opened.len() {
-            let Some(pinned) = self.pinned(
+            let Some(pinned) = self.assigned_node(
                 at,
                 &|cell| match (choice, cell) {
                     (DomainChoice::FewHopes, Some(cell)) => hopes[cell],
@@ -161,7 +161,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             changed = true;
             let rows = pinned.rows.into_iter();
             let rows: BTreeMap<usize, usize> = rows
-                .map(|(row, offerings)| (row, self.offerings.add(offerings)))
+                .map(|(row, offerings)| (row, self.offerings.add_row(offerings)))
                 .collect();
             let claim = &mut self.packed.opened[at].claim;
             claim.price = pinned.price;
@@ -183,7 +183,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns the assigned claim, or `None` if it has one domain already or needs several.
-    fn pinned(
+    fn assigned_node(
         &self,
         at: usize,
         rank: &dyn Fn(Option<usize>) -> usize,
@@ -195,7 +195,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if opened.gone {
             return None;
         }
-        let row_ids = rows_in(&self.packed.lots, &opened.claim.parts);
+        let row_ids = row_ids_in(&self.packed.lots, &opened.claim.parts);
         let rows: Vec<&CompatibleOfferings> = row_ids
             .iter()
             .map(|row| &self.offerings.rows[*row])
@@ -218,12 +218,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
                 let shape = &context.templates[opened.template].shapes[opened.claim.shape];
                 let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
-                let mask = masks.fold(shape.all(), |all, row_mask| all & row_mask);
-                let price = shape.price(mask)?;
+                let mask = masks.fold(shape.all_offerings(), |all, row_mask| all & row_mask);
+                let price = shape.lowest_price(mask)?;
                 let first = mask.trailing_zeros();
-                let alike = known
-                    .entry(first)
-                    .or_insert_with(|| self.alike(opened.template, opened.claim.shape, 1 << first));
+                let alike = known.entry(first).or_insert_with(|| {
+                    self.equivalent_offerings(opened.template, opened.claim.shape, 1 << first)
+                });
                 for row in rows.values_mut() {
                     for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
                         *mask &= alike;
@@ -259,7 +259,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let open = offerings.open.iter();
         let labels: Requirements = open.map(|(key, it)| (&key[..], it.clone())).collect();
         let cells = self.context.cells;
-        cells.narrow(template, cell, offerings, &labels)
+        cells.restrict_to_domain(template, cell, offerings, &labels)
     }
 
     /// Sets the labels that the pool leaves open and that decide which pods count a node.
@@ -277,7 +277,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             wants.flat_map(|wants_index| &context.problem.wants[wants_index].alternatives);
         let mut wanted_by_key: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
         for (key, wanted) in alternatives.flat_map(|alternative| alternative.iter()) {
-            if template.chooses(key) && !context.cells.has_key(key) {
+            if template.is_pool_choice(key) && !context.cells.has_key(key) {
                 wanted_by_key.entry(key).or_default().push(wanted);
             }
         }
@@ -294,7 +294,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let Some(value) = values.min_by_key(|value| match choice {
                 DomainChoice::FewHopes => wanted_values
                     .iter()
-                    .filter(|wanted| wanted.has(value))
+                    .filter(|wanted| wanted.allows_value(value))
                     .count(),
                 DomainChoice::Cheapest | DomainChoice::ManyHopes => 0,
             }) else {
@@ -310,15 +310,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns the offerings of each type that pass the same spread filters as the given one.
-    fn alike(&self, template: usize, shape: usize, offer: u64) -> Vec<u64> {
+    fn equivalent_offerings(&self, template: usize, shape: usize, offer: u64) -> Vec<u64> {
         let shapes = self.context.templates[template].shapes.iter();
-        let mut alike: Vec<u64> = shapes.map(TypeOption::all).collect();
+        let mut alike: Vec<u64> = shapes.map(TypeOption::all_offerings).collect();
         let known = self.context.passing.iter().filter_map(|cell| cell.get());
         for suited in known.flat_map(|matches| matches[template].iter().flatten()) {
             let mut results = [Match::Yes, Match::Maybe, Match::No].into_iter();
-            let pass = results.find(|pass| suited[shape].those(*pass, offer) != 0);
+            let pass = results.find(|pass| suited[shape].offerings_with(*pass, offer) != 0);
             for (alike, matches) in alike.iter_mut().zip(suited) {
-                *alike = matches.those(pass.unwrap_or(Match::No), *alike);
+                *alike = matches.offerings_with(pass.unwrap_or(Match::No), *alike);
             }
         }
         alike
@@ -335,11 +335,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if variety.is_empty() || planned.reservation.is_some() {
             return true;
         }
-        let whole = sum(&self.packed.lots, &opened.claim.parts);
-        variety.has(
+        let whole = total_requests(&self.packed.lots, &opened.claim.parts);
+        variety.are_satisfied_by(
             template,
             (0..template.shapes.len()).filter(|at| {
-                template.shapes[*at].is_like(planned) && fitting(template, *at, rows, &whole) != 0
+                template.shapes[*at].is_interchangeable(planned)
+                    && fitting_offerings(template, *at, rows, &whole) != 0
             }),
         )
     }

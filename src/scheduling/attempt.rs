@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scheduling::assign_domains::DomainChoice;
-use crate::scheduling::bind_order::sequence;
+use crate::scheduling::bind_order::bind_sequence;
 use crate::scheduling::packing::context::PackingState;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::scheduler::Scheduler;
@@ -34,7 +34,7 @@ pub(super) struct PlacementAttempt<'g, 'p, 'a> {
 
 impl PlacementAttempt<'_, '_, '_> {
     /// Returns the number of unschedulable pods.
-    pub(super) fn left(&self) -> u64 {
+    pub(super) fn unscheduled_pods(&self) -> u64 {
         self.packer.packed.unscheduled_pods()
     }
 
@@ -48,32 +48,34 @@ impl PlacementAttempt<'_, '_, '_> {
 
 /// Orders packed pods and retries pods without a turn. If they are unschedulable because domains of
 /// planned nodes are undecided, domains are assigned.
-pub(super) fn settled<'g, 'p, 'a>(
+pub(super) fn best_attempt<'g, 'p, 'a>(
     packer: Scheduler<'g, 'p, 'a>,
     board: &TopologyState<'p>,
 ) -> PlacementAttempt<'g, 'p, 'a> {
-    let mut best = tried(packer, board);
-    if best.left() == 0 {
+    let mut best = order_and_retry(packer, board);
+    if best.unscheduled_pods() == 0 {
         return best;
     }
     let before = best.packer.clone();
     best.place_rest();
-    let Some(hopes) = best.packer.hopes(&best.bound) else {
+    let Some(hopes) = best.packer.demand_by_domain(&best.bound) else {
         return best;
     };
     let mut is_pinned = false;
     for choice in CHOICES {
-        if best.left() == 0 {
+        if best.unscheduled_pods() == 0 {
             break;
         }
         let mut packer = before.clone();
-        if !packer.pin(&hopes, choice) {
+        if !packer.assign_domains(&hopes, choice) {
             break;
         }
-        let mut other = tried(packer, board);
+        let mut other = order_and_retry(packer, board);
         other.place_rest();
         // An equal result is preferred because the rejections are then final.
-        if other.left() < best.left() || other.left() == best.left() && !is_pinned {
+        if other.unscheduled_pods() < best.unscheduled_pods()
+            || other.unscheduled_pods() == best.unscheduled_pods() && !is_pinned
+        {
             (best, is_pinned) = (other, true);
         }
     }
@@ -81,17 +83,17 @@ pub(super) fn settled<'g, 'p, 'a>(
 }
 
 /// Orders packed pods, and adds nodes for pods without a turn.
-fn tried<'g, 'p, 'a>(
+fn order_and_retry<'g, 'p, 'a>(
     mut packer: Scheduler<'g, 'p, 'a>,
     board: &TopologyState<'p>,
 ) -> PlacementAttempt<'g, 'p, 'a> {
-    let (mut turns, mut bound, mut gone) = ordered(&mut packer, board);
+    let (mut turns, mut bound, mut gone) = order_pods(&mut packer, board);
     for spreads_further in RETRIES {
-        if !packer.retry(bound.clone(), spreads_further) {
+        if !packer.retry_unscheduled(bound.clone(), spreads_further) {
             continue;
         }
         let gone_now;
-        (turns, bound, gone_now) = ordered(&mut packer, board);
+        (turns, bound, gone_now) = order_pods(&mut packer, board);
         gone |= gone_now;
     }
     PlacementAttempt {
@@ -106,7 +108,7 @@ fn tried<'g, 'p, 'a>(
 /// is dropped, the order is recomputed, because its pods may have enabled other pods. If DaemonSet
 /// pods count for topology rules, those of nodes without turns may block each other. Then every
 /// second of these nodes is dropped and the order is recomputed.
-fn ordered<'p>(
+fn order_pods<'p>(
     packer: &mut Scheduler<'_, 'p, '_>,
     board: &TopologyState<'p>,
 ) -> (Vec<PlacementStep>, TopologyState<'p>, bool) {
@@ -115,16 +117,16 @@ fn ordered<'p>(
     loop {
         let before = packer.packed.kept_nodes().count();
         let mut bound = board.clone();
-        let turns = sequence(packer.context, &packer.packed, rows, &mut bound);
-        let idle = idle(&packer.packed, &turns);
+        let turns = bind_sequence(packer.context, &packer.packed, rows, &mut bound);
+        let idle = idle_claims(&packer.packed, &turns);
         if packer.context.topology.counts_daemons() && idle.len() > 1 {
             gone = true;
             for at in idle.into_iter().skip(1).step_by(2) {
-                give_up(&mut packer.packed, at);
+                drop_claim(&mut packer.packed, at);
             }
             continue;
         }
-        gone |= settle(&mut packer.packed, &turns);
+        gone |= drop_unordered(&mut packer.packed, &turns);
         let is_final = packer.packed.kept_nodes().count() == before;
         if is_final || packer.context.topology.tallies.is_empty() {
             return (turns, bound, gone);
@@ -133,7 +135,7 @@ fn ordered<'p>(
 }
 
 /// Returns claims without any pod in the order.
-fn idle(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
+fn idle_claims(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
     let taken: BTreeSet<usize> = turns.iter().map(|turn| turn.site).collect();
     let opened = packed.opened.iter().enumerate();
     let idle = opened.filter(|(at, node)| !node.gone && !taken.contains(&(packed.rooms + at)));
@@ -141,7 +143,7 @@ fn idle(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
 }
 
 /// Drops a claim and leaves its pods unscheduled.
-fn give_up(packed: &mut PackingState<'_, '_>, at: usize) {
+fn drop_claim(packed: &mut PackingState<'_, '_>, at: usize) {
     let opened = &mut packed.opened[at];
     for (lot, pods) in &mut opened.claim.parts {
         packed.left[packed.lots[*lot].class] += std::mem::take(pods);
@@ -152,7 +154,7 @@ fn give_up(packed: &mut PackingState<'_, '_>, at: usize) {
 }
 
 /// Removes pods without a turn. Returns whether any was removed.
-fn settle(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
+fn drop_unordered(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
     let mut turns_left: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for turn in turns {
         *turns_left.entry((turn.site, turn.class)).or_insert(0) += turn.pods;
@@ -189,7 +191,7 @@ fn settle(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
         }
     }
     for at in empty {
-        give_up(packed, at);
+        drop_claim(packed, at);
     }
     gone
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::PlacementStep;
-use crate::scheduling::packing::fill_bin::rows_in;
+use crate::scheduling::packing::fill_bin::row_ids_in;
 use crate::scheduling::packing::initial_topology::{
     add_claim, cell_of, claim_passes, count_daemons, places_of,
 };
@@ -26,14 +26,14 @@ struct QueuedStep {
 
 /// Orders all packed pods. Pods that never satisfy their rules are left out. `board` contains the
 /// nodes and bound pods.
-pub(super) fn sequence(
+pub(super) fn bind_sequence(
     context: &PackingContext<'_, '_>,
     packed: &PackingState<'_, '_>,
     rows: &[CompatibleOfferings],
     board: &mut TopologyState<'_>,
 ) -> Vec<PlacementStep> {
     if context.topology.tallies.is_empty() {
-        return bulk(packed);
+        return unordered_steps(packed);
     }
     add_claims(context, packed, rows, board);
     let problem = context.problem;
@@ -46,7 +46,7 @@ pub(super) fn sequence(
     for (at, opened) in packed.opened.iter().enumerate() {
         for (lot, pods) in &opened.claim.parts {
             let lot = &packed.lots[*lot];
-            let kind = problem.without_wishes(lot.kind);
+            let kind = problem.without_preferences(lot.kind);
             let (site, pods) = (packed.rooms + at, *pods);
             let class = lot.class;
             if let Some(cell) = lot.cell {
@@ -88,11 +88,11 @@ pub(super) fn sequence(
     }
     queue.extend(early);
     queue.extend(late);
-    order(queue, board)
+    bind_in_order(queue, board)
 }
 
 /// Without topology rules, any order is valid.
-fn bulk(packed: &PackingState<'_, '_>) -> Vec<PlacementStep> {
+fn unordered_steps(packed: &PackingState<'_, '_>) -> Vec<PlacementStep> {
     let mut turns = packed.placed.clone();
     for (at, opened) in packed.opened.iter().enumerate() {
         turns.extend(opened.claim.parts.iter().map(|(lot, pods)| PlacementStep {
@@ -120,7 +120,7 @@ fn add_claims(
         if opened.gone {
             continue;
         }
-        board.open(site);
+        board.open_domains(site);
         if cell_of(&packed.lots, opened).is_none() {
             open.push((opened, site));
         } else {
@@ -129,7 +129,7 @@ fn add_claims(
     }
     for (opened, site) in open {
         let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        let row_ids = rows_in(&packed.lots, &opened.claim.parts);
+        let row_ids = row_ids_in(&packed.lots, &opened.claim.parts);
         let reach = open_to
             .entry((opened.template, row_ids))
             .or_insert_with_key(|(template, row_ids)| {
@@ -141,10 +141,10 @@ fn add_claims(
             let values = &context.cells.all[cell];
             let of_cell = *cells.entry(cell).or_insert_with(|| {
                 let places = places_of(context.problem, context.cells, values, &mut board.sites);
-                board.sites.add(false, &places, |_| Match::Yes)
+                board.sites.add_location(false, &places, |_| Match::Yes)
             });
             for key in 1..context.topology.keys {
-                let place = board.sites.at(key, of_cell);
+                let place = board.sites.domain_of(key, of_cell);
                 let known = places.entry(key).or_default();
                 if place != NOWHERE && !known.contains(&place) {
                     known.push(place);
@@ -153,7 +153,7 @@ fn add_claims(
             for (at, tally) in context.topology.tallies.iter().enumerate() {
                 if let DomainCounter::Spread { key, filter, .. } = tally
                     && *key != HOST
-                    && board.sites.passes(*filter, site)
+                    && board.sites.may_pass(*filter, site)
                     && claim_passes(context, *filter, items, opened, Some(cell)) != Match::No
                 {
                     board.open_for(at, of_cell);
@@ -161,16 +161,16 @@ fn add_claims(
             }
         }
         for (key, places) in places.into_iter().filter(|(_, places)| !places.is_empty()) {
-            board.sites.unsettle(key, site, places);
+            board.sites.set_undecided(key, site, places);
         }
-        board.open(site);
+        board.open_domains(site);
         count_daemons(context, items, opened, site, board);
     }
 }
 
 /// Binds pods in this order. A pod whose rules do not hold yet is retried after all others, until
 /// no more progress is made.
-fn order(
+fn bind_in_order(
     mut queue: Vec<(PlacementStep, usize)>,
     board: &mut TopologyState<'_>,
 ) -> Vec<PlacementStep> {
@@ -188,7 +188,7 @@ fn order(
                 let unconstrained = topology.checks[*kind].is_empty();
                 let pods = if unconstrained { turn.pods } else { 1 };
                 if !topology.adds[*kind].is_empty() {
-                    board.bind(*kind, turn.site, u32::try_from(pods).unwrap_or(u32::MAX));
+                    board.bind_pods(*kind, turn.site, u32::try_from(pods).unwrap_or(u32::MAX));
                 }
                 turns.push(PlacementStep { pods, ..*turn });
                 turn.pods -= pods;

@@ -11,11 +11,13 @@ use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::scheduling::NewNodeClaim;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
-use crate::scheduling::problem::resource_vector::times;
-use crate::scheduling::problem::{Problem, clash};
-use crate::scheduling::rejection::{part, shown};
-use crate::scheduling::supply::min_values::widen;
-use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, of_types, sells};
+use crate::scheduling::problem::resource_vector::copies_that_fit;
+use crate::scheduling::problem::{Problem, have_port_conflict};
+use crate::scheduling::rejection::{bounded_text, format_quantity};
+use crate::scheduling::supply::min_values::raise_limit_usage;
+use crate::scheduling::supply::node_template::{
+    NodeTemplate, TypeOption, offering_matches, type_requirements,
+};
 use crate::state::snapshot::Snapshot;
 
 /// The first obstacle of a cheaper type.
@@ -73,7 +75,7 @@ pub struct Cheaper {
 
 /// Returns the types of the pool with an offering cheaper than the planned one, by their first
 /// obstacle for one of the pods. Empty for a claim of a different snapshot.
-pub fn cheaper(
+pub fn list_cheaper_types(
     snapshot: &Snapshot<'_>,
     claim: &NewNodeClaim,
     pod: &PodKey,
@@ -90,10 +92,10 @@ pub fn cheaper(
         .collect();
     let problem = Problem::new(&pods, snapshot);
     let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
-    widen(&mut template, snapshot.cluster.scheduling.min_values);
+    raise_limit_usage(&mut template, snapshot.cluster.scheduling.min_values);
     let ledgers = Ledgers::new(std::slice::from_ref(&template), snapshot);
     let mut weighed = Weighed {
-        ledger: ledgers.of(0),
+        ledger: ledgers.ledger_for(0),
         price: Price::default(),
         whole: Vec::new(),
         template: &template,
@@ -108,10 +110,10 @@ pub fn cheaper(
     }
     let mut classes = problem.classes.iter();
     let class = classes.position(|class| class.pods.iter().any(|member| member.key == *pod));
-    match (class, weighed.planned(claim)) {
+    match (class, weighed.planned_price(claim)) {
         (Some(class), Some(price)) => {
             weighed.price = price;
-            weighed.all(class)
+            weighed.cheaper_by_obstacle(class)
         }
         _ => Vec::new(),
     }
@@ -128,7 +130,7 @@ struct Weighed<'w> {
 
 impl Weighed<'_> {
     /// Returns the planning price of the first offering of a claim.
-    fn planned(&self, claim: &NewNodeClaim) -> Option<Price> {
+    fn planned_price(&self, claim: &NewNodeClaim) -> Option<Price> {
         let (first, _) = claim.offerings.first()?;
         let shapes = self.template.shapes.iter();
         shapes
@@ -138,16 +140,16 @@ impl Weighed<'_> {
             .map(|offer| offer.price)
     }
 
-    fn all(&self, class: usize) -> Vec<Cheaper> {
+    fn cheaper_by_obstacle(&self, class: usize) -> Vec<Cheaper> {
         let mut all: BTreeMap<TypeRejection, Cheaper> = BTreeMap::new();
         for shape in &self.template.shapes {
             let mut offers = shape.offers.iter().chain(&shape.held);
             if !offers.any(|offer| offer.price < self.price) {
                 continue;
             }
-            let obstacle = self.obstacle(shape, class);
+            let obstacle = self.obstacle_of(shape, class);
             let amounts = match &obstacle {
-                TypeRejection::Resource(name) => self.amounts(shape, class, name),
+                TypeRejection::Resource(name) => self.amounts_of(shape, class, name),
                 _ => None,
             };
             let name = &shape.instance_type.name;
@@ -165,46 +167,47 @@ impl Weighed<'_> {
         all.into_values().collect()
     }
 
-    fn amounts(&self, shape: &TypeOption<'_>, class: usize, name: &str) -> Option<(i64, i64)> {
+    fn amounts_of(&self, shape: &TypeOption<'_>, class: usize, name: &str) -> Option<(i64, i64)> {
         let demand = &self.problem.classes[class].demand;
-        let axis = (0..demand.len()).find(|axis| part(self.problem.axes.name(*axis)) == name)?;
+        let axis = (0..demand.len())
+            .find(|axis| bounded_text(self.problem.axes.resource_name(*axis)) == name)?;
         Some((demand[axis], shape.net.as_ref().map_or(0, |net| net[axis])))
     }
 
     /// Returns the obstacle of a type. If there are several alternatives, that of the closest is
     /// reported.
-    fn obstacle(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
+    fn obstacle_of(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
         let class = &self.problem.classes[class];
         let wants = self
             .problem
-            .wants_of(self.problem.without_wishes(class.kind));
+            .wants_of(self.problem.without_preferences(class.kind));
         let alternatives = wants.alternatives.iter();
         let admitted = alternatives
-            .filter_map(|alternative| self.template.admit(wants, alternative, true).ok());
+            .filter_map(|alternative| self.template.admitted_labels(wants, alternative, true).ok());
         let stops = admitted.map(|labels| {
-            if clash(wants.ports, &shape.overhead.ports) {
+            if have_port_conflict(wants.ports, &shape.overhead.ports) {
                 return TypeRejection::Ports;
             }
-            self.stops(shape, &labels, &class.demand)
+            self.first_obstacle(shape, &labels, &class.demand)
         });
         stops.max().unwrap_or(TypeRejection::Label(String::new()))
     }
 
-    fn stops(
+    fn first_obstacle(
         &self,
         shape: &TypeOption<'_>,
         labels: &Requirements,
         demand: &[i64],
     ) -> TypeRejection {
-        if let Err(no) = shape.suits(&of_types(labels)) {
-            return TypeRejection::Label(part(&no.key));
+        if let Err(no) = shape.matches_labels(&type_requirements(labels)) {
+            return TypeRejection::Label(bounded_text(&no.key));
         }
         let net = shape.net.as_deref();
-        if net.is_none_or(|net| times(net, demand) == 0) {
+        if net.is_none_or(|net| copies_that_fit(net, demand) == 0) {
             let axis = (0..demand.len())
                 .find(|axis| net.is_none_or(|net| demand[*axis] > net[*axis]))
                 .unwrap_or(0);
-            return TypeRejection::Resource(part(self.problem.axes.name(axis)));
+            return TypeRejection::Resource(bounded_text(self.problem.axes.resource_name(axis)));
         }
         if !self.has_cheaper(&shape.offers, labels) {
             return match self.has_cheaper(&shape.held, labels) {
@@ -212,11 +215,11 @@ impl Weighed<'_> {
                 false => TypeRejection::Offering,
             };
         }
-        if net.is_none_or(|net| times(net, &self.whole) == 0) || !self.suits_all(shape) {
+        if net.is_none_or(|net| copies_that_fit(net, &self.whole) == 0) || !self.suits_all(shape) {
             let pods = self.problem.classes.iter().map(|class| class.pods.len());
             return TypeRejection::Together { pods: pods.sum() };
         }
-        if self.ledger.copies(&shape.limited) == 0 {
+        if self.ledger.allowed_copies(&shape.limited) == 0 {
             return TypeRejection::Limit;
         }
         TypeRejection::Plan
@@ -225,15 +228,15 @@ impl Weighed<'_> {
     /// Returns whether a type has a cheaper offering that suits every pod of the claim.
     fn suits_all(&self, shape: &TypeOption<'_>) -> bool {
         self.problem.classes.iter().all(|class| {
-            let kind = self.problem.without_wishes(class.kind);
+            let kind = self.problem.without_preferences(class.kind);
             let wants = self.problem.wants_of(kind);
             let mut alternatives = wants.alternatives.iter();
             alternatives.any(|alternative| {
                 self.template
-                    .admit(wants, alternative, true)
+                    .admitted_labels(wants, alternative, true)
                     .is_ok_and(|labels| {
-                        shape.suits(&of_types(&labels)).is_ok()
-                            && !clash(wants.ports, &shape.overhead.ports)
+                        shape.matches_labels(&type_requirements(&labels)).is_ok()
+                            && !have_port_conflict(wants.ports, &shape.overhead.ports)
                             && self.has_cheaper(&shape.offers, &labels)
                     })
             })
@@ -243,7 +246,7 @@ impl Weighed<'_> {
     /// Returns whether one of these offerings is cheaper and satisfies the requirements.
     fn has_cheaper(&self, offers: &[&Offering], labels: &Requirements) -> bool {
         let mut offers = offers.iter();
-        offers.any(|offer| offer.price < self.price && sells(labels, offer))
+        offers.any(|offer| offer.price < self.price && offering_matches(labels, offer))
     }
 }
 
@@ -265,7 +268,10 @@ impl Display for Cheaper {
                 write!(f, "have too little {name} after DaemonSets and overhead")?;
                 match amounts {
                     Some((asked, available)) => {
-                        let (asked, available) = (shown(name, *asked), shown(name, *available));
+                        let (asked, available) = (
+                            format_quantity(name, *asked),
+                            format_quantity(name, *available),
+                        );
                         write!(f, ": at most {available}, {asked} needed")
                     }
                     None => Ok(()),

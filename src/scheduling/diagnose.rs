@@ -8,19 +8,21 @@ pub(super) mod topology;
 
 use std::sync::Arc;
 
-use crate::model::labels::{NODE_NAME, restriction};
+use crate::model::labels::{NODE_NAME, label_restriction};
 use crate::model::requirement::Requirements;
-use crate::scheduling::diagnose::no_offering::{unlimited, unsold};
+use crate::scheduling::diagnose::no_offering::{limit_rejection, offering_rejection};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
 use crate::scheduling::packing::context::{PackingContext, PackingState};
-use crate::scheduling::packing::initial_topology::still_to_come;
+use crate::scheduling::packing::initial_topology::undecided_nodes;
 use crate::scheduling::problem::daemon_constraints::ConstrainedDaemons;
-use crate::scheduling::problem::resource_vector::times;
+use crate::scheduling::problem::resource_vector::copies_that_fit;
 use crate::scheduling::problem::{NodeRequirements, Problem};
-use crate::scheduling::rejection::{RejectionDetail, ResourceShortfall, part};
+use crate::scheduling::rejection::{RejectionDetail, ResourceShortfall, bounded_text};
 use crate::scheduling::supply::compatible::{CompatibleOfferings, Incompatibility};
 use crate::scheduling::supply::min_values::MinValues;
-use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, of_types, sells};
+use crate::scheduling::supply::node_template::{
+    NodeTemplate, TypeOption, offering_matches, type_requirements,
+};
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::{PoolRejection, RejectionCode};
 use crate::state::snapshot::ExistingNode;
@@ -85,7 +87,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             rooms,
             holds,
             varieties: templates
-                .map(|template| MinValues::of(template, min_values))
+                .map(|template| MinValues::from_template(template, min_values))
                 .collect(),
             board,
             places: None,
@@ -95,13 +97,13 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
 
     /// Returns the rejections of every class with unscheduled pods. Classes with the same
     /// requirements are grouped, so that matching types are computed once.
-    pub(super) fn all(mut self) -> Vec<(usize, Arc<[PoolRejection]>)> {
+    pub(super) fn into_rejections(mut self) -> Vec<(usize, Arc<[PoolRejection]>)> {
         let problem = self.ground.problem;
         let left = self.packed.left.iter().enumerate();
         let mut classes: Vec<(usize, usize)> = left
             .filter(|(_, left)| **left > 0)
             .map(|(class, _)| {
-                let kind = problem.without_wishes(problem.classes[class].kind);
+                let kind = problem.without_preferences(problem.classes[class].kind);
                 (problem.kinds[kind].wants, class)
             })
             .collect();
@@ -109,7 +111,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let mut all = Vec::with_capacity(classes.len());
         let mut known: Option<(usize, Vec<Vec<PoolOffer>>)> = None;
         for (wants, class) in classes {
-            if let Some(rejection) = self.of_itself(class) {
+            if let Some(rejection) = self.pool_independent_rejection(class) {
                 all.push((class, [rejection].into()));
                 continue;
             }
@@ -119,7 +121,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 let (pool, code, miss) = (
                     None,
                     RejectionCode::SearchLimit,
-                    RejectionDetail::told(text),
+                    RejectionDetail::from_message(text),
                 );
                 all.push((class, [PoolRejection { pool, code, miss }].into()));
                 continue;
@@ -129,12 +131,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 .filter(|(known_wants, _)| *known_wants == wants)
             {
                 Some((_, offers)) => offers,
-                None => self.offers(&problem.wants[wants]),
+                None => self.pool_offers(&problem.wants[wants]),
             };
             let (_, offers) = known.insert((wants, offers));
             let mut reasons = Vec::with_capacity(offers.len());
             for (template, offers) in offers.iter_mut().enumerate() {
-                reasons.push(self.why(class, template, offers));
+                reasons.push(self.closest_rejection(class, template, offers));
             }
             all.push((class, reasons.into()));
         }
@@ -142,7 +144,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns a rejection that is independent of pools, if any.
-    fn of_itself(&self, class: usize) -> Option<PoolRejection> {
+    fn pool_independent_rejection(&self, class: usize) -> Option<PoolRejection> {
         let priority = self.ground.problem.classes[class].priority;
         let cutoff = self.ground.scheduling.priority_cutoff;
         let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| priority < *cutoff) {
@@ -150,10 +152,13 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             (RejectionCode::Priority, miss)
         } else if self.ground.templates.is_empty() {
             let text = "no existing node fits it, and there is no pool to launch one";
-            (RejectionCode::NoPool, RejectionDetail::told(text))
+            (RejectionCode::NoPool, RejectionDetail::from_message(text))
         } else {
-            let text = restricted(self.ground.problem, class)?;
-            (RejectionCode::RestrictedLabel, RejectionDetail::told(&text))
+            let text = restricted_label(self.ground.problem, class)?;
+            (
+                RejectionCode::RestrictedLabel,
+                RejectionDetail::from_message(&text),
+            )
         };
         Some(PoolRejection {
             pool: None,
@@ -162,7 +167,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         })
     }
 
-    fn offers(&mut self, wants: &NodeRequirements<'_>) -> Vec<Vec<PoolOffer>> {
+    fn pool_offers(&mut self, wants: &NodeRequirements<'_>) -> Vec<Vec<PoolOffer>> {
         let templates = self.ground.templates.iter();
         let types = templates.clone().map(|template| template.shapes.len());
         let types = types.sum::<usize>() * wants.alternatives.len();
@@ -173,7 +178,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                     .alternatives
                     .iter()
                     .map(|alternative| {
-                        offer(template, wants, alternative, &self.ground.problem.agents)
+                        pool_offer(template, wants, alternative, &self.ground.problem.agents)
                     })
                     .collect()
             })
@@ -182,12 +187,17 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
 
     /// Returns why a pool rejects a class. If there are several alternatives, the closest is
     /// reported.
-    fn why(&mut self, class: usize, template: usize, offers: &mut [PoolOffer]) -> PoolRejection {
+    fn closest_rejection(
+        &mut self,
+        class: usize,
+        template: usize,
+        offers: &mut [PoolOffer],
+    ) -> PoolRejection {
         let mut furthest: Option<Rejection> = None;
         for offer in offers {
             let (code, miss) = match offer {
                 PoolOffer::No(code, miss) => (*code, miss.clone()),
-                PoolOffer::Some(suited) => self.answer(class, template, suited),
+                PoolOffer::Some(suited) => self.rejection_by_type(class, template, suited),
             };
             if furthest.as_ref().is_none_or(|(other, _)| code > *other) {
                 furthest = Some((code, miss));
@@ -195,7 +205,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         }
         let (code, miss) = furthest.unwrap_or_else(|| {
             let text = "its requirements contradict each other";
-            (RejectionCode::Requirements, RejectionDetail::told(text))
+            (
+                RejectionCode::Requirements,
+                RejectionDetail::from_message(text),
+            )
         });
         PoolRejection {
             pool: Some(self.ground.templates[template].pool.name.clone()),
@@ -205,34 +218,34 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns the rejection of a class if types match its labels.
-    fn answer(&mut self, class: usize, pool: usize, suited: &mut Suited) -> Rejection {
+    fn rejection_by_type(&mut self, class: usize, pool: usize, suited: &mut Suited) -> Rejection {
         let problem = self.ground.problem;
         let template = &self.ground.templates[pool];
-        let ledger = &self.packed.ledgers.of(pool);
+        let ledger = &self.packed.ledgers.ledger_for(pool);
         let demand = &problem.classes[class].demand[..];
         self.steps += suited.types.len() as u64;
         let fitting: Vec<(usize, bool)> = suited
             .types
             .iter()
-            .filter(|suited| fits(&template.shapes[suited.0], demand))
+            .filter(|suited| has_capacity(&template.shapes[suited.0], demand))
             .copied()
             .collect();
         if fitting.is_empty() {
-            let miss = unfit(problem, template, suited, demand);
+            let miss = missing_resources(problem, template, suited, demand);
             return (RejectionCode::Resources, miss);
         }
         let sold = fitting.iter().filter(|(_, sold)| *sold);
         let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
         if sold.is_empty() {
-            return unsold(self.holds, template, &fitting, &suited.labels);
+            return offering_rejection(self.holds, template, &fitting, &suited.labels);
         }
         let would_do: Vec<usize> = sold
             .iter()
             .copied()
-            .filter(|shape| ledger.copies(&template.shapes[*shape].limited) > 0)
+            .filter(|shape| ledger.allowed_copies(&template.shapes[*shape].limited) > 0)
             .collect();
         if would_do.is_empty() {
-            return unlimited(template, &sold, ledger);
+            return limit_rejection(template, &sold, ledger);
         }
         if let Some((key, least, count)) =
             self.varieties[pool].shortage(template, would_do.iter().copied())
@@ -240,11 +253,11 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             return few_values(key, least, count);
         }
         // Supply exists but was not used.
-        self.unmet(class, pool, suited, &would_do)
+        self.topology_rejection(class, pool, suited, &would_do)
     }
 
     /// Returns the topology rules that reject a pod.
-    fn unmet(
+    fn topology_rejection(
         &mut self,
         class: usize,
         template: usize,
@@ -252,17 +265,24 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         would_do: &[usize],
     ) -> Rejection {
         let problem = self.ground.problem;
-        let kind = problem.without_wishes(problem.classes[class].kind);
+        let kind = problem.without_preferences(problem.classes[class].kind);
         if self.packed.cut_short || self.ground.topology.checks[kind].is_empty() {
             return not_considered();
         }
         let wants = problem.wants_of(kind);
-        let row = self.ground.templates[template].row(wants, &problem.agents, &suited.labels);
+        let row = self.ground.templates[template].compatible_offerings(
+            wants,
+            &problem.agents,
+            &suited.labels,
+        );
         let cells = suited.cells.get_or_insert_with(|| {
             let cells = self.ground.cells;
             (0..cells.all.len())
                 .filter_map(|cell| {
-                    Some((cell, cells.narrow(template, cell, &row, &suited.labels)?))
+                    Some((
+                        cell,
+                        cells.restrict_to_domain(template, cell, &row, &suited.labels)?,
+                    ))
                 })
                 .collect()
         });
@@ -279,7 +299,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let places = self
             .places
             .get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
-        match places.miss(kind, &cells) {
+        match places.rejection_in(kind, &cells) {
             // Other pods reject it, but not in every domain: the remaining domains were not tried.
             Some(RejectionDetail::Places { open, .. })
                 if open > 0 && problem.rules_of(kind).is_empty() =>
@@ -288,11 +308,14 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             }
             Some(RejectionDetail::Places { open: 0, .. })
                 if places
-                    .may(kind)
+                    .possible_domains(kind)
                     .iter()
                     .any(|cell| cell.map_or(is_had, |cell| cells.contains(&cell))) =>
             {
-                (RejectionCode::WaitingForInFlightNodes, self.unsettled())
+                (
+                    RejectionCode::WaitingForInFlightNodes,
+                    self.undecided_nodes(),
+                )
             }
             Some(miss) => (RejectionCode::Topology, miss),
             None => not_considered(),
@@ -301,10 +324,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
 }
 
 impl Diagnosis<'_, '_, '_> {
-    fn unsettled(&self) -> RejectionDetail {
-        let hosts = still_to_come(self.ground.problem, self.rooms);
+    fn undecided_nodes(&self) -> RejectionDetail {
+        let hosts = undecided_nodes(self.ground.problem, self.rooms);
         let count = hosts.len();
-        let hosts = hosts.into_iter().take(HOSTS_TOLD).map(part);
+        let hosts = hosts.into_iter().take(HOSTS_TOLD).map(bounded_text);
         RejectionDetail::Unsettled {
             count,
             hosts: hosts.collect(),
@@ -315,17 +338,20 @@ impl Diagnosis<'_, '_, '_> {
 /// Returns the rejection of a pod that was not considered within the step limit.
 fn not_considered() -> Rejection {
     let text = "the step limit of one pass was reached before this pod was considered";
-    (RejectionCode::SearchLimit, RejectionDetail::told(text))
+    (
+        RejectionCode::SearchLimit,
+        RejectionDetail::from_message(text),
+    )
 }
 
 /// Returns the supply of a pool for pods, independent of resource requests.
-fn offer(
+fn pool_offer(
     template: &NodeTemplate<'_>,
     wants: &NodeRequirements<'_>,
     alternative: &Requirements,
     agents: &ConstrainedDaemons<'_>,
 ) -> PoolOffer {
-    let labels = match template.admit(wants, alternative, true) {
+    let labels = match template.admitted_labels(wants, alternative, true) {
         Err(Incompatibility::Taint(taint)) => {
             return PoolOffer::No(RejectionCode::Taint, RejectionDetail::Taint(taint));
         }
@@ -336,18 +362,27 @@ fn offer(
         Ok(labels) => labels,
     };
     if let Some(fault) = template.fault {
-        return PoolOffer::No(RejectionCode::NodeClass, RejectionDetail::told(fault));
+        return PoolOffer::No(
+            RejectionCode::NodeClass,
+            RejectionDetail::from_message(fault),
+        );
     }
     if template.shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
-        return PoolOffer::No(RejectionCode::Requirements, RejectionDetail::told(text));
+        return PoolOffer::No(
+            RejectionCode::Requirements,
+            RejectionDetail::from_message(text),
+        );
     }
-    let asked = of_types(&labels);
+    let asked = type_requirements(&labels);
     let suited: Vec<usize> = (0..template.shapes.len())
-        .filter(|shape| template.shapes[*shape].suits(&asked).is_ok())
+        .filter(|shape| template.shapes[*shape].matches_labels(&asked).is_ok())
         .collect();
     if suited.is_empty() {
-        return PoolOffer::No(RejectionCode::Requirements, unsuited(template, &labels));
+        return PoolOffer::No(
+            RejectionCode::Requirements,
+            unsatisfied_requirement(template, &labels),
+        );
     }
     let free: Vec<usize> = suited
         .iter()
@@ -361,16 +396,16 @@ fn offer(
     let (mut types, mut daemons) = (Vec::new(), Vec::new());
     for index in &free {
         let shape = &template.shapes[*index];
-        match template.bar(shape, wants, agents, &labels) {
+        match template.blocking_daemon(shape, wants, agents, &labels) {
             Some(daemon) => daemons.push(daemon),
             None => {
                 let mut offers = shape.offers.iter();
-                types.push((*index, offers.any(|offer| sells(&labels, offer))));
+                types.push((*index, offers.any(|offer| offering_matches(&labels, offer))));
             }
         }
     }
     if let (true, Some(first)) = (types.is_empty(), daemons.first()) {
-        let (types, daemon) = (free.len(), part(agents.name(*first)));
+        let (types, daemon) = (free.len(), bounded_text(agents.name(*first)));
         let miss = RejectionDetail::Daemon { types, daemon };
         return PoolOffer::No(RejectionCode::Topology, miss);
     }
@@ -383,8 +418,8 @@ fn offer(
 
 /// Returns a label that must not be required, if every alternative of a class requires one. Source:
 /// spec/scheduling.md §1.4 (b).
-fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
-    let wants = problem.wants_of(problem.without_wishes(problem.classes[class].kind));
+fn restricted_label(problem: &Problem<'_>, class: usize) -> Option<String> {
+    let wants = problem.wants_of(problem.without_preferences(problem.classes[class].kind));
     let restrictions: Option<Vec<(&str, &str)>> = wants
         .alternatives
         .iter()
@@ -393,7 +428,7 @@ fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
             let mut required = required.filter(|(_, wanted)| !wanted.allows_absence());
             required.find_map(|(key, _)| match key {
                 NODE_NAME => Some((key, "only that node can match")),
-                _ => Some((key, restriction(key)?)),
+                _ => Some((key, label_restriction(key)?)),
             })
         })
         .collect();
@@ -408,38 +443,38 @@ pub(super) fn few_values(key: &str, least: usize, count: usize) -> Rejection {
     (RejectionCode::MinValues, miss)
 }
 
-fn fits(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
+fn has_capacity(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
     let net = shape.net.as_ref();
-    net.is_some_and(|net| times(net, demand) > 0)
+    net.is_some_and(|net| copies_that_fit(net, demand) > 0)
 }
 
 /// Returns the label requirement that no type of the pool satisfies.
-fn unsuited(template: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail {
+fn unsatisfied_requirement(template: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail {
     let types = template.shapes.len();
     for (key, wanted) in labels.iter() {
-        let single = of_types(&[(key, wanted.clone())].into_iter().collect());
+        let single = type_requirements(&[(key, wanted.clone())].into_iter().collect());
         if !template
             .shapes
             .iter()
-            .any(|shape| shape.suits(&single).is_ok())
+            .any(|shape| shape.matches_labels(&single).is_ok())
         {
             return RejectionDetail::Types {
-                key: Some(part(key)),
-                wanted: part(wanted),
+                key: Some(bounded_text(key)),
+                wanted: bounded_text(wanted),
                 types,
             };
         }
     }
     RejectionDetail::Types {
         key: None,
-        wanted: part(labels),
+        wanted: bounded_text(labels),
         types,
     }
 }
 
 /// Returns the closest type and its missing resources. If types lack only one resource, it is the
 /// type with most of that resource; otherwise a type that lacks the fewest.
-fn unfit(
+fn missing_resources(
     problem: &Problem<'_>,
     template: &NodeTemplate<'_>,
     suited: &Suited,
@@ -481,7 +516,7 @@ fn unfit(
         short: amounts
             .filter(|(_, asked, left)| asked > left)
             .map(|(axis, asked, left)| ResourceShortfall {
-                name: part(problem.axes.name(axis)),
+                name: bounded_text(problem.axes.resource_name(axis)),
                 asked,
                 left,
             })

@@ -51,7 +51,7 @@ impl DomainSet {
         for template in templates {
             let mut masks_by_cell: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
             for (at, bit) in &template.by_price {
-                for values in cells.values(template, &template.shapes[*at], *bit) {
+                for values in cells.offering_values(template, &template.shapes[*at], *bit) {
                     let next = known.len();
                     let cell = match known.get(&values) {
                         Some(cell) => *cell,
@@ -86,14 +86,16 @@ impl DomainSet {
         for (template, mut masks_by_cell) in templates.iter().zip(found) {
             let masks = known.values().map(|cell| masks_by_cell.remove(cell));
             cells.masks.push(masks.collect());
-            let set = known.keys().map(|values| cells.labels(template, values));
+            let set = known
+                .keys()
+                .map(|values| cells.labels_to_set(template, values));
             cells.set.push(set.collect());
         }
         cells
     }
 
     /// The values an offer may have, each a cell.
-    fn values(
+    fn offering_values(
         &self,
         template: &NodeTemplate<'_>,
         shape: &TypeOption<'_>,
@@ -103,8 +105,10 @@ impl DomainSet {
         let mut combinations: Vec<Values> = vec![Vec::new()];
         for key in &self.keys {
             let allowed: Vec<Option<String>> = match key.as_str() {
-                key if OF_OFFERINGS.contains(&key) => vec![offer.label(key).map(str::to_owned)],
-                key => of_type(template, shape, key),
+                key if OF_OFFERINGS.contains(&key) => {
+                    vec![offer.label_value(key).map(str::to_owned)]
+                }
+                key => values_of_type(template, shape, key),
             };
             combinations = combinations
                 .iter()
@@ -119,7 +123,11 @@ impl DomainSet {
     }
 
     /// Returns labels of the combination that no offering determines.
-    fn labels(&self, template: &NodeTemplate<'_>, values: &Values) -> Vec<(String, Requirement)> {
+    fn labels_to_set(
+        &self,
+        template: &NodeTemplate<'_>,
+        values: &Values,
+    ) -> Vec<(String, Requirement)> {
         self.keys
             .iter()
             .zip(values)
@@ -134,12 +142,12 @@ impl DomainSet {
     }
 
     /// Returns whether a template has an offering in a combination.
-    pub(super) fn sells(&self, template: usize, cell: usize) -> bool {
+    pub(super) fn has_offering(&self, template: usize, cell: usize) -> bool {
         self.masks[template][cell].is_some()
     }
 
     /// Returns the offerings of each type of a template in a combination, or `None`.
-    pub(super) fn masks(&self, template: usize, cell: usize) -> Option<&[u64]> {
+    pub(super) fn offering_masks(&self, template: usize, cell: usize) -> Option<&[u64]> {
         self.masks[template][cell].as_deref()
     }
 
@@ -153,12 +161,12 @@ impl DomainSet {
         let mut values = self.keys.iter().zip(&self.all[cell]);
         values.all(|(key, value)| {
             let wanted = labels.get(key);
-            wanted.is_none_or(|wanted| wanted.suits(value.as_deref()))
+            wanted.is_none_or(|wanted| wanted.allows_label(value.as_deref()))
         })
     }
 
     /// Returns the number of combinations that share a domain with this one, summed over all keys.
-    pub(super) fn choice(&self, cell: usize) -> usize {
+    pub(super) fn shared_domains(&self, cell: usize) -> usize {
         self.choices[cell]
     }
 
@@ -177,7 +185,7 @@ impl DomainSet {
 
     /// Restricts compatible offerings to a combination with these labels, or returns `None` if
     /// nothing remains.
-    pub(super) fn narrow(
+    pub(super) fn restrict_to_domain(
         &self,
         template: usize,
         cell: usize,
@@ -207,7 +215,11 @@ impl DomainSet {
 }
 
 /// Returns the values of a label that both the pool and the type allow.
-fn of_type(template: &NodeTemplate<'_>, shape: &TypeOption<'_>, key: &str) -> Vec<Option<String>> {
+fn values_of_type(
+    template: &NodeTemplate<'_>,
+    shape: &TypeOption<'_>,
+    key: &str,
+) -> Vec<Option<String>> {
     let of_type = shape.instance_type.requirements.get(key);
     let allowed = match (template.side.get(key), of_type) {
         (Some(pool), Some(of_type)) => pool.intersection(of_type),

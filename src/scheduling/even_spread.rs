@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::best_value::ABOUT;
 use crate::scheduling::packing::context::{OpenedNode, PackingContext};
-use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup, united};
+use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup, merge_counts};
 use crate::scheduling::packing::initial_topology::add_claim;
-use crate::scheduling::packing::launch_options::{LaunchQuery, Ledgers, sum};
-use crate::scheduling::problem::resource_vector::most;
-use crate::scheduling::scheduler::{Scheduler, begin, tiers};
+use crate::scheduling::packing::launch_options::{LaunchQuery, Ledgers, total_requests};
+use crate::scheduling::problem::resource_vector::max_per_resource;
+use crate::scheduling::scheduler::{Scheduler, place_on_existing, weight_tiers};
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 use crate::state::snapshot::{ExistingNode, Snapshot};
@@ -75,14 +75,14 @@ struct Supply {
 }
 
 /// Packs with equal shares for all hosts, or returns `None` if no pod would benefit.
-pub(super) fn pack<'g, 'p, 'a>(
+pub(super) fn pack_evenly<'g, 'p, 'a>(
     context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
 ) -> Option<Scheduler<'g, 'p, 'a>> {
-    let (mut packer, sites) = begin(context, rooms, snapshot, board);
-    let families = packer.families();
+    let (mut packer, sites) = place_on_existing(context, rooms, snapshot, board);
+    let families = packer.spread_families();
     if families.is_empty() {
         return None;
     }
@@ -95,10 +95,10 @@ pub(super) fn pack<'g, 'p, 'a>(
     packer.calls = calls;
     let mut any = false;
     for family in &families {
-        any |= packer.level(family);
+        any |= packer.spread_evenly(family);
     }
     any.then(|| {
-        packer.finish(&sites);
+        packer.open_and_check(&sites);
         packer
     })
 }
@@ -106,7 +106,7 @@ pub(super) fn pack<'g, 'p, 'a>(
 impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether there are new nodes for pods with host spread whose pods have no other
     /// topology rules.
-    pub(super) fn may_level(&self) -> bool {
+    pub(super) fn may_spread_evenly(&self) -> bool {
         let topology = self.context.topology;
         let mut nodes = self.packed.kept_nodes().filter(|opened| {
             let parts = opened.claim.parts.iter();
@@ -130,9 +130,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns the groups with unscheduled pods that benefit from equal shares, fewest hosts first.
-    fn families(&mut self) -> Vec<SpreadFamily> {
+    fn spread_families(&mut self) -> Vec<SpreadFamily> {
         let mut families: BTreeMap<(bool, usize), SpreadFamily> = BTreeMap::new();
-        let groups = self.groups();
+        let groups = self.spread_groups();
         let problem = self.context.problem;
         for group in groups.into_values().flatten() {
             let DomainCounter::Spread { filter, .. } = self.context.topology.tallies[group.tally]
@@ -145,7 +145,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 .entry((counts_all_nodes, problem.kinds[kind].wants))
                 .or_default();
             let classes = group.classes.iter().copied();
-            family.dealt.extend(self.row(classes));
+            family.dealt.extend(self.unscheduled_ranges(classes));
             family.groups.push(group);
         }
         families.retain(|_, family| family.hosts_min() < family.hosts_max());
@@ -161,13 +161,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 })
                 .collect();
             plain.iter().for_each(|class| dealt[*class] = true);
-            family.dealt.extend(self.row(plain.into_iter()));
+            family
+                .dealt
+                .extend(self.unscheduled_ranges(plain.into_iter()));
         }
         families.into_values().collect()
     }
 
     /// Returns the unscheduled pods of these classes as one range.
-    fn row(&self, classes: impl Iterator<Item = usize>) -> Vec<(usize, u64, u64)> {
+    fn unscheduled_ranges(&self, classes: impl Iterator<Item = usize>) -> Vec<(usize, u64, u64)> {
         let mut end = 0;
         let ranges = classes.map(|class| {
             let first = end;
@@ -179,7 +181,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns groups with unscheduled pods by counter. `None` if other pods are counted or
     /// checked, too.
-    fn groups(&mut self) -> BTreeMap<usize, Option<SpreadGroup>> {
+    fn spread_groups(&mut self) -> BTreeMap<usize, Option<SpreadGroup>> {
         let (problem, topology) = (self.context.problem, self.context.topology);
         let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
         for (kind, pod_kind) in problem.kinds.iter().enumerate() {
@@ -242,17 +244,17 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Gives all hosts equal shares of a family. Returns whether that succeeded.
-    fn level(&mut self, family: &SpreadFamily) -> bool {
+    fn spread_evenly(&mut self, family: &SpreadFamily) -> bool {
         let before = self.packed.lots.len();
-        let supply = self.supply(family);
+        let supply = self.supply_for(family);
         let claims = supply.claims.len() as u64;
         let mut steps = 0;
         let mut costs: Vec<(u64, f64)> = Vec::new();
-        for hosts in family.tries(claims) {
+        for hosts in family.host_counts(claims) {
             if steps > STEPS_MAX {
                 break;
             }
-            let trial = self.trial(family, &supply, hosts, &mut steps);
+            let trial = self.try_hosts(family, &supply, hosts, &mut steps);
             costs.extend(trial.map(|trial| (hosts, trial.cost)));
         }
         let least = costs
@@ -264,7 +266,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let fewer = (family.hosts_few().max(claims)..family.hosts_min()).rev();
         let hosts = best.map(|cost| cost.0).into_iter().chain(fewer);
         let mut trials = hosts.filter_map(|hosts| {
-            let trial = self.trial(family, &supply, hosts, &mut steps)?;
+            let trial = self.try_hosts(family, &supply, hosts, &mut steps)?;
             Some((hosts, trial))
         });
         let Some((hosts, trial)) = trials.next() else {
@@ -277,7 +279,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut host = 0;
         for (template, shape, price, count) in trial.made {
             for _ in 0..count {
-                let parts = family.part(supply.lots[template], host, hosts);
+                let parts = family.items_of_host(supply.lots[template], host, hosts);
                 let claim = PackedNode {
                     shape,
                     price,
@@ -295,7 +297,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Creates the item groups of a family.
-    fn supply(&mut self, family: &SpreadFamily) -> Supply {
+    fn supply_for(&mut self, family: &SpreadFamily) -> Supply {
         let context = self.context;
         let kind = self.kinds[family.dealt[0].0];
         let mut supply = Supply {
@@ -307,7 +309,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let row = [false, true].into_iter().find_map(|relaxed| {
                 let query = context.offering_query(kind, relaxed, None);
                 let mut rows = (0..context.alternatives_of(kind))
-                    .filter_map(|alternative| self.offerings.row(template, alternative, query));
+                    .filter_map(|alternative| self.offerings.row_for(template, alternative, query));
                 Some((rows.next()?, relaxed))
             });
             let first = row.map(|_| self.packed.lots.len());
@@ -331,7 +333,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let site = add_claim(context, items, opened, &mut board);
             let mut groups = family.groups.iter();
             let counts = groups.any(|group| match context.topology.tallies[group.tally] {
-                DomainCounter::Spread { filter, .. } => board.sites.passes(filter, site),
+                DomainCounter::Spread { filter, .. } => board.sites.may_pass(filter, site),
                 _ => false,
             });
             if !opened.gone && counts {
@@ -343,7 +345,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Evaluates equal shares for a number of hosts, new and existing, or returns `None` if one
     /// cannot host its share.
-    fn trial(
+    fn try_hosts(
         &self,
         family: &SpreadFamily,
         supply: &Supply,
@@ -358,16 +360,17 @@ impl<'p> Scheduler<'_, 'p, '_> {
             made: Vec::new(),
             grown: Vec::new(),
         };
-        self.grow_all(family, supply, hosts, steps, &mut trial)?;
-        let most = self.most(family, supply, new, hosts);
+        self.grow_claims(family, supply, hosts, steps, &mut trial)?;
+        let most = self.largest_share(family, supply, new, hosts);
         let mut left = new;
         while left > 0 {
-            let (template, shape, price) = self.cheapest(supply, &most, &trial.ledgers, steps)?;
+            let (template, shape, price) =
+                self.cheapest_node(supply, &most, &trial.ledgers, steps)?;
             let limited = &self.context.templates[template].shapes[shape].limited;
-            let mut ledger = trial.ledgers.of(template);
-            let count = ledger.copies(limited).min(left);
+            let mut ledger = trial.ledgers.ledger_for(template);
+            let count = ledger.allowed_copies(limited).min(left);
             ledger.reserve(limited, count);
-            trial.ledgers.put(template, ledger);
+            trial.ledgers.set_ledger(template, ledger);
             trial.made.push((template, shape, price, count));
             #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 nodes")]
             let nodes = count as f64;
@@ -378,7 +381,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Adds their shares to existing claims, which come after the new hosts.
-    fn grow_all(
+    fn grow_claims(
         &self,
         family: &SpreadFamily,
         supply: &Supply,
@@ -391,31 +394,31 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut last: Option<(usize, PackedNode)> = None;
         for (host, at) in (first..).zip(&supply.claims) {
             let opened = &self.packed.opened[*at];
-            let order = self.order(opened.template, &[]);
-            let mut parts = family.part(supply.lots[opened.template], host, hosts);
-            let nobody = family.share(host, hosts).all(|share| share.1 == 0);
+            let order = self.packing_input(opened.template, &[]);
+            let mut parts = family.items_of_host(supply.lots[opened.template], host, hosts);
+            let nobody = family.share_of_host(host, hosts).all(|share| share.1 == 0);
             if parts.is_empty() && !nobody {
                 return None;
             }
             parts.extend(&opened.claim.parts);
-            let parts = united(parts);
+            let parts = merge_counts(parts);
             let shapes = &self.context.templates[opened.template].shapes;
-            let mut ledger = trial.ledgers.of(opened.template);
+            let mut ledger = trial.ledgers.ledger_for(opened.template);
             ledger.release(&shapes[opened.claim.shape].limited);
             let same = last.take().filter(|(template, claim)| {
                 let alike = *template == opened.template && claim.parts == parts;
-                alike && ledger.copies(&shapes[claim.shape].limited) > 0
+                alike && ledger.allowed_copies(&shapes[claim.shape].limited) > 0
             });
             let grown = match same {
                 Some((_, claim)) => claim,
                 None => {
                     *steps += shapes.len() as u64;
-                    let claim = order.priced(parts, &ledger)?;
-                    order.holds(&claim).then_some(claim)?
+                    let claim = order.priced_claim(parts, &ledger)?;
+                    order.fits_one_host(&claim).then_some(claim)?
                 }
             };
             ledger.reserve(&shapes[grown.shape].limited, 1);
-            trial.ledgers.put(opened.template, ledger);
+            trial.ledgers.set_ledger(opened.template, ledger);
             trial.cost += grown.price + node_overhead_price;
             trial.grown.push(grown.clone());
             last = Some((opened.template, grown));
@@ -425,7 +428,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns the largest share of a new host. All new hosts are sized for it, so the scheduler
     /// may place the remaining pods on any of them.
-    fn most(&self, family: &SpreadFamily, supply: &Supply, new: u64, hosts: u64) -> Vec<i64> {
+    fn largest_share(
+        &self,
+        family: &SpreadFamily,
+        supply: &Supply,
+        new: u64,
+        hosts: u64,
+    ) -> Vec<i64> {
         let ends = family.dealt.iter();
         // The share of a host changes only at the first and last host of a class.
         let changes = ends.flat_map(|(_, first, end)| [first % hosts, end % hosts]);
@@ -434,34 +443,36 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let first = supply.lots.iter().copied().flatten().next();
         let sums: Vec<Vec<i64>> = changes
             .into_iter()
-            .map(|host| family.part(first, host, hosts))
+            .map(|host| family.items_of_host(first, host, hosts))
             .filter(|parts| !parts.is_empty())
-            .map(|parts| sum(&self.packed.lots, &parts))
+            .map(|parts| total_requests(&self.packed.lots, &parts))
             .collect();
-        most(sums.iter())
+        max_per_resource(sums.iter())
     }
 
     /// Returns the cheapest node with this capacity, of the pools with the highest weight.
-    fn cheapest(
+    fn cheapest_node(
         &self,
         supply: &Supply,
         most: &[i64],
         ledgers: &Ledgers,
         steps: &mut u64,
     ) -> Option<(usize, usize, f64)> {
-        tiers(self.context.templates).into_iter().find_map(|tier| {
-            let open = tier.filter(|template| supply.open[*template]);
-            let nodes = open.filter_map(|template| {
-                let node_template = &self.context.templates[template];
-                *steps += node_template.shapes.len() as u64;
-                let row = self.packed.lots[supply.lots[template]?].row;
-                let (rows, variety) = ([&self.offerings.rows[row]], &self.varieties[template]);
-                let query = LaunchQuery::new(node_template, variety, &rows, most);
-                let (shape, price) = query.cheapest_type(&ledgers.of(template))?;
-                Some((template, shape, price))
-            });
-            nodes.min_by(|one, other| one.2.total_cmp(&other.2))
-        })
+        weight_tiers(self.context.templates)
+            .into_iter()
+            .find_map(|tier| {
+                let open = tier.filter(|template| supply.open[*template]);
+                let nodes = open.filter_map(|template| {
+                    let node_template = &self.context.templates[template];
+                    *steps += node_template.shapes.len() as u64;
+                    let row = self.packed.lots[supply.lots[template]?].row;
+                    let (rows, variety) = ([&self.offerings.rows[row]], &self.varieties[template]);
+                    let query = LaunchQuery::new(node_template, variety, &rows, most);
+                    let (shape, price) = query.cheapest_type(&ledgers.ledger_for(template))?;
+                    Some((template, shape, price))
+                });
+                nodes.min_by(|one, other| one.2.total_cmp(&other.2))
+            })
     }
 }
 
@@ -469,7 +480,7 @@ impl SpreadGroup {
     /// Computes the number of new hosts from `minDomains` and the skew.
     fn count_hosts(&mut self, board: &mut TopologyState<'_>) {
         let (least, skew) = (self.hosts_min, self.hosts_max.max(1));
-        let (hosts, emptiest) = board.extent(self.tally);
+        let (hosts, emptiest) = board.count_and_min(self.tally);
         self.hosts_max = self.pods.div_ceil(skew);
         // A host that could take one more would have taken it.
         let most = if hosts == 0 {
@@ -502,7 +513,7 @@ impl SpreadFamily {
     }
 
     /// Returns the host counts to try: each reduces the fullest host of a group by one pod.
-    fn tries(&self, claims: u64) -> impl Iterator<Item = u64> {
+    fn host_counts(&self, claims: u64) -> impl Iterator<Item = u64> {
         let (least, most) = (self.hosts_min().max(claims), self.hosts_max());
         let mut host_counts: BTreeSet<u64> = BTreeSet::from([least]);
         for group in &self.groups {
@@ -520,7 +531,7 @@ impl SpreadFamily {
     }
 
     /// Returns the number of pods of each class on one of these hosts.
-    fn share(&self, host: u64, hosts: u64) -> impl Iterator<Item = (usize, u64)> {
+    fn share_of_host(&self, host: u64, hosts: u64) -> impl Iterator<Item = (usize, u64)> {
         self.dealt.iter().map(move |(class, first, end)| {
             let pods = dealt_to(host, hosts, *end) - dealt_to(host, hosts, *first);
             (*class, pods)
@@ -528,11 +539,11 @@ impl SpreadFamily {
     }
 
     /// Returns the share by item groups, starting at this one.
-    fn part(&self, first: Option<usize>, host: u64, hosts: u64) -> Vec<ItemCount> {
+    fn items_of_host(&self, first: Option<usize>, host: u64, hosts: u64) -> Vec<ItemCount> {
         let Some(first) = first else {
             return Vec::new();
         };
-        let shares = (first..).zip(self.share(host, hosts));
+        let shares = (first..).zip(self.share_of_host(host, hosts));
         let counts = shares.map(|(lot, (_, pods))| (lot, pods));
         counts.filter(|(_, pods)| *pods > 0).collect()
     }

@@ -9,7 +9,7 @@ use crate::scheduling::rejection::RejectionDetail;
 use crate::state::snapshot::Snapshot;
 
 /// Returns gangs with too few scheduled pods, with the reason. Bound and planned pods count.
-pub(super) fn short<'p>(
+pub(super) fn incomplete_gangs<'p>(
     snapshot: &Snapshot<'p>,
     sound: &[&'p Pod],
     solution: &Solution,

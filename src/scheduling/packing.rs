@@ -24,10 +24,10 @@ pub(super) mod offering_cache;
 pub(super) mod initial_topology;
 
 use crate::scheduling::packing::fill_bin::{
-    Bin, BinRules, FillQueues, FillStrategy, ItemCount, ItemGroup, PendingItems, offerings_of,
-    united,
+    Bin, BinRules, FillQueues, FillStrategy, ItemCount, ItemGroup, PendingItems, merge_counts,
+    offerings_of,
 };
-use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, sum};
+use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, total_requests};
 use crate::scheduling::problem::resource_vector::fits;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::min_values::MinValues;
@@ -96,7 +96,7 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns whether two rows require different values of an open label.
-    pub(super) fn apart(&self, one: usize, other: usize) -> bool {
+    pub(super) fn rows_conflict(&self, one: usize, other: usize) -> bool {
         self.rows[one].open.iter().any(|(key, wanted)| {
             let mut theirs = self.rows[other].open.iter();
             theirs.any(|(k, w)| k == key && w != wanted)
@@ -104,18 +104,18 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Calls `act` with the bin rules of a type.
-    pub(super) fn with_terms<T>(&self, shape: usize, act: impl FnOnce(&BinRules<'_>) -> T) -> T {
+    pub(super) fn with_rules<T>(&self, shape: usize, act: impl FnOnce(&BinRules<'_>) -> T) -> T {
         let rules = BinRules {
             lots: self.lots,
             mask: &|row| self.rows[row].masks.get(shape).copied().unwrap_or(0),
             is_picky: &|row| !self.rows[row].open.is_empty(),
-            apart: &|one, other| self.apart(one, other),
+            apart: &|one, other| self.rows_conflict(one, other),
         };
         act(&rules)
     }
 
     /// Returns an empty bin of a type that must keep at least one of the `good` offerings.
-    pub(super) fn bin(&self, shape: usize, mask: u64, good: u64) -> Option<Bin> {
+    pub(super) fn empty_bin(&self, shape: usize, mask: u64, good: u64) -> Option<Bin> {
         Some(Bin {
             free: self.template.shapes[shape].net.clone()?,
             mask,
@@ -126,18 +126,18 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns these pods in one bin of a type if they fit together.
-    fn together(&self, shape: usize, parts: &[ItemCount], rules: &BinRules<'_>) -> Option<Bin> {
-        let mut bin = self.bin(shape, u64::MAX, u64::MAX)?;
+    fn bin_with(&self, shape: usize, parts: &[ItemCount], rules: &BinRules<'_>) -> Option<Bin> {
+        let mut bin = self.empty_bin(shape, u64::MAX, u64::MAX)?;
         // Pods that require others on the host come after them.
         for needy in [false, true] {
             for (lot, count) in parts {
                 if self.lots[*lot].shares.needs.is_empty() == needy {
                     continue;
                 }
-                if bin.room(rules, *lot) < *count {
+                if bin.room_for(rules, *lot) < *count {
                     return None;
                 }
-                bin.add(rules, *lot, *count);
+                bin.add_items(rules, *lot, *count);
             }
         }
         Some(bin)
@@ -150,11 +150,11 @@ impl<'o> PackingInput<'o> {
         waiting: &FillQueues,
         steps: &mut u64,
     ) -> Vec<ItemCount> {
-        self.with_terms(claim.shape, |rules| {
-            let Some(mut bin) = self.together(claim.shape, &claim.parts, rules) else {
+        self.with_rules(claim.shape, |rules| {
+            let Some(mut bin) = self.bin_with(claim.shape, &claim.parts, rules) else {
                 return Vec::new();
             };
-            bin.good = self.template.shapes[claim.shape].cheapest(bin.mask);
+            bin.good = self.template.shapes[claim.shape].cheapest_offerings(bin.mask);
             let pending = PendingItems {
                 waiting,
                 stock: self.stock,
@@ -170,13 +170,13 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Changes every claim to the cheapest type that fits.
-    pub(super) fn refit(&self, draft: &mut Packing) {
+    pub(super) fn refit_types(&self, draft: &mut Packing) {
         let mut last: Option<(PackedNode, PackedNode)> = None;
         for claim in &mut draft.claims {
             draft.ledger.release(self.limit_usage(claim.shape));
             if let Some((before, after)) = &last
                 && before == claim
-                && draft.ledger.copies(self.limit_usage(after.shape)) > 0
+                && draft.ledger.allowed_copies(self.limit_usage(after.shape)) > 0
             {
                 draft.ledger.reserve(self.limit_usage(after.shape), 1);
                 claim.clone_from(after);
@@ -194,14 +194,14 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Splits claims that violate `min_values`: fewer types suit all pods together than each pod.
-    pub(super) fn split(&self, draft: &mut Packing) {
+    pub(super) fn split_unvaried(&self, draft: &mut Packing) {
         if self.variety.is_empty() {
             return;
         }
-        let unlimited = draft.ledger.unlimited();
+        let unlimited = draft.ledger.without_limits();
         for claim in std::mem::take(&mut draft.claims) {
             let shape = &self.template.shapes[claim.shape];
-            let whole = self.priced(claim.parts.clone(), &unlimited);
+            let whole = self.priced_claim(claim.parts.clone(), &unlimited);
             if shape.reservation.is_some()
                 || whole.as_ref().is_some_and(|claim| {
                     self.template.shapes[claim.shape].overhead.agents == shape.overhead.agents
@@ -213,13 +213,13 @@ impl<'o> PackingInput<'o> {
             draft.ledger.release(&shape.limited);
             let mut waiting: Vec<Vec<ItemCount>> = vec![claim.parts];
             while let Some(parts) = waiting.pop() {
-                let priced = self.priced(parts.clone(), &draft.ledger);
-                if let Some(part) = priced.filter(|part| self.holds(part)) {
+                let priced = self.priced_claim(parts.clone(), &draft.ledger);
+                if let Some(part) = priced.filter(|part| self.fits_one_host(part)) {
                     draft.ledger.reserve(self.limit_usage(part.shape), 1);
                     draft.claims.push(part);
                     continue;
                 }
-                match halves(self.lots, &parts) {
+                match split_parts(self.lots, &parts) {
                     Some(halves) => waiting.extend(halves),
                     None => parts
                         .iter()
@@ -231,7 +231,7 @@ impl<'o> PackingInput<'o> {
 
     /// Adds unscheduled pods to claims that must grow, at the lowest cost: pods with required
     /// affinity, and pods for which no other node may exist.
-    pub(super) fn grow(&self, draft: &mut Packing) {
+    pub(super) fn grow_claims(&self, draft: &mut Packing) {
         // The other remaining pods fit nowhere, or limits reject them.
         let mut limits = self.template.limits.iter();
         let limited = limits.any(|limit| limit.resource.is_none());
@@ -243,7 +243,7 @@ impl<'o> PackingInput<'o> {
                     continue;
                 }
                 while draft.left[lot] > 0 && draft.steps < GROWTH_MAX {
-                    let Some((at, claim)) = self.grown(draft, lot) else {
+                    let Some((at, claim)) = self.cheapest_growth(draft, lot) else {
                         break;
                     };
                     draft
@@ -260,7 +260,7 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns whether a claim contains the pods that a group requires on its host.
-    fn has_company(&self, claim: &PackedNode, lot: usize) -> bool {
+    fn has_required_pods(&self, claim: &PackedNode, lot: usize) -> bool {
         let mut needs = self.lots[lot].shares.needs.iter();
         needs.all(|(counter, _)| {
             let mut parts = claim.parts.iter();
@@ -268,16 +268,16 @@ impl<'o> PackingInput<'o> {
         })
     }
 
-    fn grown(&self, draft: &mut Packing, lot: usize) -> Option<(usize, PackedNode)> {
+    fn cheapest_growth(&self, draft: &mut Packing, lot: usize) -> Option<(usize, PackedNode)> {
         let mut best: Option<(f64, usize, PackedNode)> = None;
         for (at, claim) in draft.claims.iter().enumerate() {
             draft.steps += 1;
             let masks = &self.rows[self.lots[lot].row].masks;
-            if masks[claim.shape] == 0 || !self.has_company(claim, lot) {
+            if masks[claim.shape] == 0 || !self.has_required_pods(claim, lot) {
                 continue;
             }
             draft.steps += self.template.shapes.len() as u64;
-            let Some(joined) = self.joined(claim, lot, &draft.ledger) else {
+            let Some(joined) = self.with_one_more(claim, lot, &draft.ledger) else {
                 continue;
             };
             let increase = joined.price - claim.price;
@@ -289,18 +289,18 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns a claim with one more item at its new cheapest type, or `None`.
-    pub(super) fn joined(
+    pub(super) fn with_one_more(
         &self,
         claim: &PackedNode,
         lot: usize,
         ledger: &Ledger,
     ) -> Option<PackedNode> {
-        let joined = self.grown_by(claim, lot, ledger)?;
-        self.holds(&joined).then_some(joined)
+        let joined = self.with_one_bound_last(claim, lot, ledger)?;
+        self.fits_one_host(&joined).then_some(joined)
     }
 
     /// Returns a claim with one more item without per-host counters. Open labels must agree.
-    pub(super) fn grown_by(
+    pub(super) fn with_one_bound_last(
         &self,
         claim: &PackedNode,
         lot: usize,
@@ -308,18 +308,22 @@ impl<'o> PackingInput<'o> {
     ) -> Option<PackedNode> {
         let row = self.lots[lot].row;
         let mut others = claim.parts.iter();
-        if others.any(|(other, _)| self.apart(row, self.lots[*other].row)) {
+        if others.any(|(other, _)| self.rows_conflict(row, self.lots[*other].row)) {
             return None;
         }
         let mut parts = claim.parts.clone();
         parts.push((lot, 1));
         let mut ledger = ledger.clone();
         ledger.release(self.limit_usage(claim.shape));
-        self.priced(united(parts), &ledger)
+        self.priced_claim(merge_counts(parts), &ledger)
     }
 
     /// Returns a claim with these pods at the cheapest type that fits.
-    pub(super) fn priced(&self, parts: Vec<ItemCount>, ledger: &Ledger) -> Option<PackedNode> {
+    pub(super) fn priced_claim(
+        &self,
+        parts: Vec<ItemCount>,
+        ledger: &Ledger,
+    ) -> Option<PackedNode> {
         let (shape, price) = self.cheapest_type(&parts, ledger)?;
         Some(PackedNode {
             shape,
@@ -330,22 +334,22 @@ impl<'o> PackingInput<'o> {
 
     /// Returns the cheapest type that fits these pods, with its price.
     fn cheapest_type(&self, parts: &[ItemCount], ledger: &Ledger) -> Option<(usize, f64)> {
-        let (rows, sum) = (self.rows_of(parts), sum(self.lots, parts));
+        let (rows, sum) = (self.rows_of(parts), total_requests(self.lots, parts));
         LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest_type(ledger)
     }
 
     /// Returns whether the pods of a claim fit together on one host.
-    pub(super) fn holds(&self, claim: &PackedNode) -> bool {
-        self.with_terms(claim.shape, |rules| {
-            self.together(claim.shape, &claim.parts, rules).is_some()
+    pub(super) fn fits_one_host(&self, claim: &PackedNode) -> bool {
+        self.with_rules(claim.shape, |rules| {
+            self.bin_with(claim.shape, &claim.parts, rules).is_some()
         })
     }
 
     /// Checks that every pod is counted once, and that the pods of every claim fit its type.
-    pub(super) fn check(&self, draft: &Packing) {
+    pub(super) fn check_packing(&self, draft: &Packing) {
         let mut count = draft.left.clone();
         for claim in &draft.claims {
-            let whole = sum(self.lots, &claim.parts);
+            let whole = total_requests(self.lots, &claim.parts);
             let net = self.template.shapes[claim.shape].net.as_deref();
             let fits = net.is_some_and(|net| fits(net, &whole));
             assert!(fits, "a claim's pods fit its type: {claim:?}");
@@ -358,7 +362,7 @@ impl<'o> PackingInput<'o> {
 }
 
 /// Splits pods in two parts, one row first, or returns `None` for a single pod.
-fn halves(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Option<[Vec<ItemCount>; 2]> {
+fn split_parts(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Option<[Vec<ItemCount>; 2]> {
     let row = lots[parts.first()?.0].row;
     let (first, others): (Vec<ItemCount>, Vec<ItemCount>) =
         parts.iter().partition(|(lot, _)| lots[*lot].row == row);

@@ -11,15 +11,17 @@ use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::scheduling::diagnose::no_offering::held_down;
+use crate::scheduling::diagnose::no_offering::unavailable_detail;
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary};
-use crate::scheduling::static_pools::barren;
-use crate::scheduling::supply::daemon_overhead::of_pool;
+use crate::scheduling::static_pools::launch_obstacle;
+use crate::scheduling::supply::daemon_overhead::is_pool_label;
 use crate::scheduling::supply::limits::LimitScope;
-use crate::scheduling::supply::min_values::{MinValues, widen};
-use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, of_types, sells};
+use crate::scheduling::supply::min_values::{MinValues, raise_limit_usage};
+use crate::scheduling::supply::node_template::{
+    NodeTemplate, TypeOption, offering_matches, type_requirements,
+};
 use crate::scheduling::{PoolRejection, RejectionCode};
 use crate::state::snapshot::Snapshot;
 
@@ -94,7 +96,7 @@ pub enum LimitOwner {
 
 impl PoolAvailability {
     /// Returns the number of available offerings.
-    pub fn offerings(&self) -> usize {
+    pub fn offering_count(&self) -> usize {
         self.capacity_types.values().sum()
     }
 
@@ -113,29 +115,40 @@ impl PoolAvailability {
 }
 
 /// Returns what a pool can launch now, or `None` if it does not exist.
-pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option<PoolAvailability> {
+pub fn availability_of(
+    snapshot: &Snapshot<'_>,
+    pool: &PoolName,
+    now: Timestamp,
+) -> Option<PoolAvailability> {
     let pool = snapshot.cluster.pool(pool.as_str())?;
     let scheduling = &snapshot.cluster.scheduling;
     let problem = Problem::new(&[], snapshot);
     let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
-    widen(&mut template, scheduling.min_values);
-    let variety = MinValues::of(&template, scheduling.min_values);
-    let ledger = Ledgers::new(slice::from_ref(&template), snapshot).of(0);
-    let nothing = problem.axes.demand(&Resources::default(), None);
+    raise_limit_usage(&mut template, scheduling.min_values);
+    let variety = MinValues::from_template(&template, scheduling.min_values);
+    let ledger = Ledgers::new(slice::from_ref(&template), snapshot).ledger_for(0);
+    let nothing = problem.axes.demand_of(&Resources::default(), None);
     let best = LaunchQuery::new(&template, &variety, &[], &nothing).cheapest_type(&ledger);
     let barren = match (best, template.fault) {
         (Some(_), None) => None,
-        _ => Some(barren(snapshot.holds, &template, &variety, &ledger)),
+        _ => Some(launch_obstacle(
+            snapshot.holds,
+            &template,
+            &variety,
+            &ledger,
+        )),
     };
     let shapes = template.shapes.iter();
     let roomy = shapes.clone().filter(|shape| shape.net.is_some());
-    let launchable = shapes.clone().filter(|shape| is_had(&template, shape));
+    let launchable = shapes
+        .clone()
+        .filter(|shape| is_launchable(&template, shape));
     let (mut zones, mut capacity_types) = (BTreeMap::new(), BTreeMap::new());
     for offer in launchable.clone().flat_map(|shape| &shape.offers) {
         *zones.entry(offer.zone.clone()).or_insert(0) += 1;
         *capacity_types.entry(offer.capacity_type).or_insert(0) += 1;
     }
-    let held = held_down(
+    let held = unavailable_detail(
         snapshot.holds,
         &template,
         roomy.clone(),
@@ -144,18 +157,18 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
     let catalog = snapshot.catalog_of(&pool.name);
     Some(PoolAvailability {
         catalog: catalog.len(),
-        asked: asked(&template, snapshot),
+        asked: requirement_effects(&template, snapshot),
         suited: catalog
             .types()
-            .filter(|instance_type| suits(instance_type, &template.side))
+            .filter(|instance_type| has_matching_offering(instance_type, &template.side))
             .count(),
-        crowded: types(shapes) - types(roomy),
-        types: types(launchable.filter(|shape| !shape.offers.is_empty())),
+        crowded: count_types(shapes) - count_types(roomy),
+        types: count_types(launchable.filter(|shape| !shape.offers.is_empty())),
         zones,
         capacity_types,
-        cheapest: cheapest(&template, snapshot),
+        cheapest: cheapest_offerings(&template, snapshot),
         held,
-        limits: limits(&template, &ledger),
+        limits: remaining_limits(&template, &ledger),
         barren: barren.map(|(code, miss)| PoolRejection {
             pool: Some(pool.name.clone()),
             code,
@@ -165,31 +178,34 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
 }
 
 /// Returns whether a type has capacity after DaemonSets, and its reservation is not used up.
-fn is_had(template: &NodeTemplate<'_>, shape: &TypeOption<'_>) -> bool {
+fn is_launchable(template: &NodeTemplate<'_>, shape: &TypeOption<'_>) -> bool {
     let reservation = shape.reservation.map(|place| &template.reservations[place]);
     shape.net.is_some() && reservation.is_none_or(|reservation| reservation.left > 0)
 }
 
 /// Counts distinct types.
-fn types<'s>(shapes: impl Iterator<Item = &'s TypeOption<'s>>) -> usize {
+fn count_types<'s>(shapes: impl Iterator<Item = &'s TypeOption<'s>>) -> usize {
     let names: BTreeSet<&TypeName> = shapes.map(|shape| &shape.instance_type.name).collect();
     names.len()
 }
 
 /// Returns whether a type has a matching offering.
-fn suits(instance_type: &InstanceType, wanted: &Requirements) -> bool {
+fn has_matching_offering(instance_type: &InstanceType, wanted: &Requirements) -> bool {
     let mut offerings = instance_type.offerings.iter();
     instance_type
         .requirements
-        .intersects(&of_types(wanted))
+        .check_intersection(&type_requirements(wanted))
         .is_ok()
-        && offerings.any(|offering| offering.available && sells(wanted, offering))
+        && offerings.any(|offering| offering.available && offering_matches(wanted, offering))
 }
 
 /// Returns the effect of each requirement: all of the pool, and others that exclude types.
-fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<RequirementEffect> {
+fn requirement_effects(
+    template: &NodeTemplate<'_>,
+    snapshot: &Snapshot<'_>,
+) -> Vec<RequirementEffect> {
     let catalog = snapshot.catalog_of(&template.pool.name);
-    let all = template.side.iter().filter(|(key, _)| !of_pool(key));
+    let all = template.side.iter().filter(|(key, _)| !is_pool_label(key));
     let effects = all.map(|(key, wanted)| {
         let single: Requirements = [(key, wanted.clone())].into_iter().collect();
         let of_offering = OF_OFFERINGS.contains(&key);
@@ -199,9 +215,12 @@ fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<Requiremen
             types: catalog
                 .types()
                 .filter(|instance_type| match of_offering {
-                    true => suits(instance_type, &single),
+                    true => has_matching_offering(instance_type, &single),
                     // Availability is checked separately.
-                    false => instance_type.requirements.intersects(&single).is_ok(),
+                    false => instance_type
+                        .requirements
+                        .check_intersection(&single)
+                        .is_ok(),
                 })
                 .count(),
         }
@@ -214,15 +233,18 @@ fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<Requiremen
         .collect()
 }
 
-fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingKey, Price)> {
+fn cheapest_offerings(
+    template: &NodeTemplate<'_>,
+    snapshot: &Snapshot<'_>,
+) -> Vec<(OfferingKey, Price)> {
     let all = template.by_price.iter().map(|(index, bit)| {
         let shape = &template.shapes[*index];
         (shape, shape.offers[*bit])
     });
-    all.filter(|(shape, _)| is_had(template, shape))
+    all.filter(|(shape, _)| is_launchable(template, shape))
         .take(TOLD)
         .map(|(shape, offer)| {
-            let key = shape.key(offer);
+            let key = shape.offering_key(offer);
             // Price overlays affect planning, not reported cost.
             let listed = snapshot.catalog.offering(&key);
             let price = listed.map_or(offer.price, |offering| offering.price);
@@ -232,7 +254,7 @@ fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(Offeri
 }
 
 /// Returns all limits except reservations that the pool cannot use.
-fn limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
+fn remaining_limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
     let first = template.limits.len() - template.reservations.len();
     (0..template.limits.len())
         .filter_map(|index| {
@@ -252,7 +274,7 @@ fn limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
                 of: owner,
                 resource: limit.resource.map(str::to_owned),
                 most: limit.most,
-                left: ledger.left(index),
+                left: ledger.remaining_of(index),
                 closed: limit.closed.map(str::to_owned),
             })
         })

@@ -121,7 +121,11 @@ struct PodShapeKey<'a> {
 }
 
 impl<'a> PodShapeKey<'a> {
-    fn of(pod: &'a Pod, mounts: Option<&'a VolumeRequirements>, by_default: Option<usize>) -> Self {
+    fn from_pod(
+        pod: &'a Pod,
+        mounts: Option<&'a VolumeRequirements>,
+        by_default: Option<usize>,
+    ) -> Self {
         Self {
             namespace: if pod.spread.is_empty() && by_default.is_none() {
                 ""
@@ -145,17 +149,17 @@ impl<'a> PodShapeKey<'a> {
 
     /// Returns the requirements with all preferences, then with one preference less each time.
     /// Source: spec/scheduling.md §2.7; preferred node affinity is relaxed term by term.
-    fn levels(
+    fn relaxation_levels(
         &self,
         policy: PreferencePolicy,
         defaults: &DefaultConstraints<'_>,
         groups: &mut PodGroups,
     ) -> Vec<(Vec<Requirements>, PodConstraints)> {
         let ignore = policy == PreferencePolicy::Ignore;
-        let base = alternatives(self.node_selector, self.node_affinity, self.volumes);
-        let near = heaviest(self.preferred_affinity, ignore);
-        let away = heaviest(self.preferred_anti_affinity, ignore);
-        let nodes = heaviest(self.preferred_nodes, ignore);
+        let base = label_alternatives(self.node_selector, self.node_affinity, self.volumes);
+        let near = heaviest_first(self.preferred_affinity, ignore);
+        let away = heaviest_first(self.preferred_anti_affinity, ignore);
+        let nodes = heaviest_first(self.preferred_nodes, ignore);
         let spread = match self.by_default {
             Some(ordinal) => defaults.get(ordinal),
             None => self.spread,
@@ -174,16 +178,16 @@ impl<'a> PodShapeKey<'a> {
             };
             let mut to_relax = relaxed;
             let mut rules = PodConstraints::default();
-            rules.add_affinity(self.affinity, relax(&near, &mut to_relax), groups);
-            let away = relax(&away, &mut to_relax);
+            rules.add_affinity(self.affinity, drop_first(&near, &mut to_relax), groups);
+            let away = drop_first(&away, &mut to_relax);
             rules.add_anti_affinity(self.anti_affinity, away, groups);
-            let preferred = relax(&nodes, &mut to_relax).first();
-            let spread = hard.iter().chain(relax(&soft, &mut to_relax));
+            let preferred = drop_first(&nodes, &mut to_relax).first();
+            let spread = hard.iter().chain(drop_first(&soft, &mut to_relax));
             rules.add_spread(spread.copied(), self.namespace, groups);
             levels.push((
                 base.iter()
                     .map(|requirements| match preferred {
-                        Some(preferred) => requirements.with(preferred),
+                        Some(preferred) => requirements.merged_with(preferred),
                         None => requirements.clone(),
                     })
                     .collect(),
@@ -198,7 +202,7 @@ impl<'a> PodShapeKey<'a> {
 }
 
 /// Returns the terms of preferences, heaviest first, or nothing if they are ignored.
-fn heaviest<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
+fn heaviest_first<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
     if ignore {
         return Vec::new();
     }
@@ -211,7 +215,7 @@ fn heaviest<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
 }
 
 /// Returns the terms without the first `to_relax`, from which it subtracts their number.
-fn relax<'t, T>(terms: &'t [T], to_relax: &mut usize) -> &'t [T] {
+fn drop_first<'t, T>(terms: &'t [T], to_relax: &mut usize) -> &'t [T] {
     let relaxed = terms.len().min(*to_relax);
     *to_relax -= relaxed;
     &terms[relaxed..]
@@ -219,7 +223,7 @@ fn relax<'t, T>(terms: &'t [T], to_relax: &mut usize) -> &'t [T] {
 
 /// Returns alternative label requirements from the node selector, required node affinity and
 /// volumes. Source: spec/scheduling.md §2.2 (pod requirements), §2.12.
-pub(super) fn alternatives(
+pub(super) fn label_alternatives(
     selector: &Labels,
     affinity: &[Requirements],
     volumes: &[Requirements],
@@ -232,7 +236,7 @@ pub(super) fn alternatives(
                 .flat_map(|requirements: &Requirements| -> Vec<Requirements> {
                     choice
                         .iter()
-                        .map(|other| requirements.with(other))
+                        .map(|other| requirements.merged_with(other))
                         .collect()
                 })
                 .collect();
@@ -249,7 +253,7 @@ impl<'a> Problem<'a> {
             .iter()
             .filter_map(|pod| snapshot.mounts.get(&pod.key))
             .flat_map(|mounts| &mounts.attached);
-        let axes = ResourceIndex::of(requests.chain(attached));
+        let axes = ResourceIndex::from_names(requests.chain(attached));
         let mut sorted: Vec<&'a Pod> = pods.to_vec();
         if !sorted.is_sorted_by(|one, other| one.key < other.key) {
             sorted.sort_by(|one, other| one.key.cmp(&other.key));
@@ -260,10 +264,10 @@ impl<'a> Problem<'a> {
         let keyed: Vec<(usize, usize)> = sorted
             .iter()
             .map(|pod| {
-                let labels = builder.labels(pod);
+                let labels = builder.labels_ordinal(pod);
                 let mounts = snapshot.mounts.get(&pod.key);
-                let spec = PodShapeKey::of(pod, mounts, defaults.of(pod, labels));
-                (builder.spec(spec, pod, policy, &defaults), labels)
+                let spec = PodShapeKey::from_pod(pod, mounts, defaults.ordinal_for(pod, labels));
+                (builder.spec_ordinal(spec, pod, policy, &defaults), labels)
             })
             .collect();
         let residents = snapshot
@@ -276,20 +280,25 @@ impl<'a> Problem<'a> {
         let standing = residents.chain(others.map(|pod| &pod.anti_affinity[..]));
         for term in standing.flatten() {
             builder.groups.of_terms(&[term]);
-            builder.groups.key(&term.topology_key);
+            builder.groups.key_ordinal(&term.topology_key);
         }
-        let signatures = builder.signatures(snapshot);
+        let signatures = builder.assign_signatures(snapshot);
         builder.agents = ConstrainedDaemons::new(
             snapshot,
             &builder.groups,
             &builder.members,
             &builder.rules,
-            |ports| builder.wants.iter().any(|wants| clash(wants.ports, ports)),
+            |ports| {
+                builder
+                    .wants
+                    .iter()
+                    .any(|wants| have_port_conflict(wants.ports, ports))
+            },
         );
         let kinds = sorted.into_iter().zip(keyed);
-        let kinds =
-            kinds.map(|(pod, (spec, labels))| (pod, builder.kind(spec, signatures[labels])));
-        let classes = classes(kinds, &axes, snapshot);
+        let kinds = kinds
+            .map(|(pod, (spec, labels))| (pod, builder.kind_ordinal(spec, signatures[labels])));
+        let classes = group_into_classes(kinds, &axes, snapshot);
         Self {
             axes,
             wants: builder.wants,
@@ -303,7 +312,7 @@ impl<'a> Problem<'a> {
     }
 
     /// How many pods each class has.
-    pub(super) fn counts(&self) -> Vec<u64> {
+    pub(super) fn pods_per_class(&self) -> Vec<u64> {
         self.classes
             .iter()
             .map(|class| class.pods.len() as u64)
@@ -312,7 +321,7 @@ impl<'a> Problem<'a> {
 
     /// Returns whether the host ports of two kinds conflict.
     pub(super) fn ports_clash(&self, one: usize, other: usize) -> bool {
-        clash(self.wants_of(one).ports, self.wants_of(other).ports)
+        have_port_conflict(self.wants_of(one).ports, self.wants_of(other).ports)
     }
 
     /// Returns the node requirements of a kind.
@@ -342,8 +351,8 @@ impl<'a> Problem<'a> {
 
     /// Returns the kind without preferences. If the kind relies on DaemonSet pods, so does the
     /// result.
-    pub(super) fn without_wishes(&self, kind: usize) -> usize {
-        let left = self.last_wish(kind);
+    pub(super) fn without_preferences(&self, kind: usize) -> usize {
+        let left = self.kinds_without_preferences(kind);
         match self.kinds[kind].is_beside {
             true => *left.end(),
             false => *left.start(),
@@ -352,7 +361,7 @@ impl<'a> Problem<'a> {
 
     /// Returns the kinds without preferences: one that relies on no DaemonSet pod, and, if any, one
     /// that does.
-    pub(super) fn last_wish(&self, kind: usize) -> RangeInclusive<usize> {
+    pub(super) fn kinds_without_preferences(&self, kind: usize) -> RangeInclusive<usize> {
         // The kinds of a pod are consecutive.
         let mut last = kind;
         while let Some(next) = self.kinds[last].next {
@@ -395,7 +404,7 @@ struct ProblemBuilder<'a> {
 type WantsKey<'a> = (Vec<Requirements>, &'a [Toleration], &'a BTreeSet<HostPort>);
 
 impl<'a> ProblemBuilder<'a> {
-    fn spec(
+    fn spec_ordinal(
         &mut self,
         spec: PodShapeKey<'a>,
         pod: &'a Pod,
@@ -409,12 +418,12 @@ impl<'a> ProblemBuilder<'a> {
             self.last_spec = Some((spec, *known));
             return *known;
         }
-        let levels = spec.levels(policy, defaults, &mut self.groups);
-        let bare = alternatives(spec.node_selector, spec.node_affinity, &[]);
-        let bare = self.wants(bare, pod);
+        let levels = spec.relaxation_levels(policy, defaults, &mut self.groups);
+        let bare = label_alternatives(spec.node_selector, spec.node_affinity, &[]);
+        let bare = self.wants_ordinal(bare, pod);
         let mut ordinals = Vec::with_capacity(levels.len());
         for (alternatives, rules) in levels {
-            let wants = self.wants(alternatives, pod);
+            let wants = self.wants_ordinal(alternatives, pod);
             let next = self.known_rules.len();
             let rules = *self.known_rules.entry(rules).or_insert_with_key(|rules| {
                 self.rules.push(rules.clone());
@@ -427,7 +436,7 @@ impl<'a> ProblemBuilder<'a> {
         self.levels.len() - 1
     }
 
-    fn wants(&mut self, alternatives: Vec<Requirements>, pod: &'a Pod) -> usize {
+    fn wants_ordinal(&mut self, alternatives: Vec<Requirements>, pod: &'a Pod) -> usize {
         let key = (alternatives, &pod.tolerations[..], &pod.host_ports);
         if let Some(known) = self.known_wants.get(&key) {
             return *known;
@@ -442,7 +451,7 @@ impl<'a> ProblemBuilder<'a> {
         self.wants.len() - 1
     }
 
-    fn labels(&mut self, pod: &'a Pod) -> usize {
+    fn labels_ordinal(&mut self, pod: &'a Pod) -> usize {
         let key = (pod.key.namespace.as_str(), &pod.labels);
         if self.by_labels.get(self.last_labels) != Some(&key) {
             self.last_labels = *self.label_sets.entry(key).or_insert_with(|| {
@@ -454,11 +463,13 @@ impl<'a> ProblemBuilder<'a> {
     }
 
     /// Returns the signature of every label set.
-    fn signatures(&mut self, snapshot: &Snapshot<'_>) -> Vec<usize> {
+    fn assign_signatures(&mut self, snapshot: &Snapshot<'_>) -> Vec<usize> {
         let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
         let mut signatures = Vec::with_capacity(self.by_labels.len());
         for (namespace, labels) in &self.by_labels {
-            let groups = self.groups.of(namespace, labels, &snapshot.namespaces);
+            let groups = self
+                .groups
+                .membership_of(namespace, labels, &snapshot.namespaces);
             let next = known.len();
             signatures.push(*known.entry(groups).or_insert(next));
         }
@@ -468,7 +479,7 @@ impl<'a> ProblemBuilder<'a> {
         signatures
     }
 
-    fn kind(&mut self, spec: usize, signature: usize) -> usize {
+    fn kind_ordinal(&mut self, spec: usize, signature: usize) -> usize {
         if let Some(known) = self.known.get(&(spec, signature)) {
             return *known;
         }
@@ -506,21 +517,35 @@ impl ProblemBuilder<'_> {
         for (wants, rules, bare) in levels {
             let constraints = &self.rules[rules];
             let members = &self.members[signature];
-            let company = self.agents.company(constraints, members, &self.groups);
-            let with_daemons = self.agents.beside(constraints, &company, &self.groups);
-            all.push(((self.in_company(wants, company), rules, bare), false));
+            let company = self
+                .agents
+                .conflicting_daemons(constraints, members, &self.groups);
+            let with_daemons = self
+                .agents
+                .required_daemons(constraints, &company, &self.groups);
+            all.push((
+                (self.with_daemon_requirements(wants, company), rules, bare),
+                false,
+            ));
             if let Some(with_daemons) = with_daemons {
-                all.push(((self.in_company(wants, with_daemons), rules, bare), true));
+                all.push((
+                    (
+                        self.with_daemon_requirements(wants, with_daemons),
+                        rules,
+                        bare,
+                    ),
+                    true,
+                ));
             }
         }
         all
     }
 
-    fn in_company(&mut self, wants: usize, company: DaemonRequirements) -> usize {
+    fn with_daemon_requirements(&mut self, wants: usize, company: DaemonRequirements) -> usize {
         let requirements = &self.wants[wants];
-        let evading = self
-            .agents
-            .evading(&company, |ports| clash(requirements.ports, ports));
+        let evading = self.agents.evading_requirements(&company, |ports| {
+            have_port_conflict(requirements.ports, ports)
+        });
         if company == DaemonRequirements::default() && evading.is_empty() {
             return wants;
         }
@@ -530,7 +555,7 @@ impl ProblemBuilder<'_> {
                 requirements
                     .alternatives
                     .iter()
-                    .map(|alternative| alternative.with(&evading)),
+                    .map(|alternative| alternative.merged_with(&evading)),
             );
         }
         let requirements = NodeRequirements {
@@ -548,7 +573,7 @@ impl ProblemBuilder<'_> {
 }
 
 /// Groups pods into classes, largest requests first.
-fn classes<'a>(
+fn group_into_classes<'a>(
     pods: impl Iterator<Item = (&'a Pod, usize)>,
     axes: &ResourceIndex,
     snapshot: &Snapshot<'_>,
@@ -564,7 +589,7 @@ fn classes<'a>(
             all[class].pods.push(pod);
             continue;
         }
-        let demand = axes.demand(&pod.requests, mounts);
+        let demand = axes.demand_of(&pod.requests, mounts);
         let key = (kind, demand, pod.priority);
         let class = *known.entry(key).or_insert_with_key(|(_, demand, _)| {
             all.push(class_of(kind, demand.clone(), pod.priority));
@@ -599,7 +624,7 @@ fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> PodClass<'a> {
 
 /// Returns whether two host ports conflict: same protocol and number, and the same address or all
 /// addresses on either side. Source: spec/scheduling.md §2.11.
-pub(super) fn meet(one: &HostPort, other: &HostPort) -> bool {
+pub(super) fn is_port_conflict(one: &HostPort, other: &HostPort) -> bool {
     let mut addresses = [&one.1, &other.1].into_iter();
     one.0 == other.0
         && one.2 == other.2
@@ -608,15 +633,16 @@ pub(super) fn meet(one: &HostPort, other: &HostPort) -> bool {
 }
 
 /// Returns whether two sets of host ports conflict.
-pub(super) fn clash(one: &BTreeSet<HostPort>, other: &BTreeSet<HostPort>) -> bool {
-    one.iter().any(|a| other.iter().any(|b| meet(a, b)))
+pub(super) fn have_port_conflict(one: &BTreeSet<HostPort>, other: &BTreeSet<HostPort>) -> bool {
+    one.iter()
+        .any(|a| other.iter().any(|b| is_port_conflict(a, b)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::clash;
+    use super::have_port_conflict;
 
     #[test]
     fn host_ports_clash_on_one_address_or_all() {
@@ -634,7 +660,7 @@ mod tests {
         for (protocol, address, port, expect) in cases {
             let other = ports(protocol, address, port);
             assert_eq!(
-                clash(&ports("TCP", "10.0.0.1", 80), &other),
+                have_port_conflict(&ports("TCP", "10.0.0.1", 80), &other),
                 expect,
                 "{other:?}"
             );

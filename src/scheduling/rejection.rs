@@ -11,7 +11,7 @@ use crate::model::instance::OfferingKey;
 use crate::model::quantity::display_amount;
 use crate::model::requirement::Incompatible;
 use crate::model::taint::Taint;
-use crate::text::sanitize::disturbs;
+use crate::text::sanitize::is_disturbing;
 
 /// Maximum characters of one external string, such as the required values of a label.
 const PART_MAX: usize = 200;
@@ -220,7 +220,7 @@ pub struct DomainDetail {
 
 impl RejectionDetail {
     /// Creates a message without numbers.
-    pub fn told(text: &str) -> Self {
+    pub fn from_message(text: &str) -> Self {
         Self::Told(shortened(text, TEXT_MAX))
     }
 
@@ -231,7 +231,7 @@ impl RejectionDetail {
 }
 
 /// Returns an external string with bounded length, without control characters.
-pub fn part(text: impl Display) -> String {
+pub fn bounded_text(text: impl Display) -> String {
     shortened(text, PART_MAX)
 }
 
@@ -256,14 +256,14 @@ impl Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for char in text.chars() {
             self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            self.text.push(if disturbs(char) { ' ' } else { char });
+            self.text.push(if is_disturbing(char) { ' ' } else { char });
         }
         Ok(())
     }
 }
 
 /// Formats a quantity, cores as decimals.
-pub fn shown(name: &str, amount: i64) -> String {
+pub fn format_quantity(name: &str, amount: i64) -> String {
     if name != "cpu" || amount % 1000 == 0 {
         return display_amount(name, amount);
     }
@@ -290,9 +290,9 @@ impl Display for RejectionDetail {
             } => write!(
                 f,
                 "{placed} of the {least} required pods of gang {} can be scheduled",
-                part(name)
+                bounded_text(name)
             ),
-            Self::Taint(taint) => write!(f, "does not tolerate {}", part(taint)),
+            Self::Taint(taint) => write!(f, "does not tolerate {}", bounded_text(taint)),
             Self::Label(no) => write!(f, "{no}"),
             Self::Types { key, wanted, types } => match key {
                 Some(key) => write!(
@@ -308,12 +308,12 @@ impl Display for RejectionDetail {
                 f,
                 "on each of the {types} matching types, a DaemonSet pod uses one of its host ports"
             ),
-            Self::Daemon { types, daemon } => apart(f, *types, daemon),
+            Self::Daemon { types, daemon } => write_daemon(f, *types, daemon),
             Self::Resources {
                 short,
                 nearest,
                 types,
-            } => resources(f, short, nearest.as_ref(), *types),
+            } => write_resources(f, short, nearest.as_ref(), *types),
             Self::Values { key, least, count } => write!(
                 f,
                 "the pool requires {least} values of {key}, but the types that fit have {count}"
@@ -322,15 +322,15 @@ impl Display for RejectionDetail {
                 reachable,
                 open,
                 rules,
-            } => places(f, *reachable, *open, rules),
-            Self::Unsettled { count, hosts } => unsettled(f, *count, hosts),
+            } => write_domains(f, *reachable, *open, rules),
+            Self::Unsettled { count, hosts } => write_undecided(f, *count, hosts),
             Self::Offering {
                 types,
                 first,
                 wanted,
                 sold,
-            } => offering(f, *types, first, wanted, sold),
-            Self::Held(summary) => held(f, summary),
+            } => write_offering(f, *types, first, wanted, sold),
+            Self::Held(summary) => write_unavailable(f, summary),
             Self::Limit {
                 name,
                 whose,
@@ -338,13 +338,13 @@ impl Display for RejectionDetail {
                 left,
                 least,
                 smallest,
-            } => limit_text(f, name, whose, [*limit, *left, *least], smallest),
+            } => write_limit(f, name, whose, [*limit, *left, *least], smallest),
             Self::Nodes { limit, whose } => write!(f, "nodes limit {limit}{whose} is reached"),
         }
     }
 }
 
-fn offering(
+fn write_offering(
     f: &mut Formatter<'_>,
     types: usize,
     first: &TypeName,
@@ -362,22 +362,22 @@ fn offering(
     }
 }
 
-fn limit_text(
+fn write_limit(
     f: &mut Formatter<'_>,
     name: &str,
     whose: &str,
     [limit, left, least]: [i64; 3],
     smallest: &TypeName,
 ) -> fmt::Result {
-    let used = shown(name, limit.saturating_sub(left));
-    let limit = shown(name, limit);
+    let used = format_quantity(name, limit.saturating_sub(left));
+    let limit = format_quantity(name, limit);
     if left < 0 {
         return write!(
             f,
             "{name} limit {limit}{whose} is exceeded: {used} is in use"
         );
     }
-    let (left, least) = (shown(name, left), shown(name, least));
+    let (left, least) = (format_quantity(name, left), format_quantity(name, least));
     write!(
         f,
         "{name} limit {limit}{whose}: {used} in use or planned, {left} left; the smallest fitting \
@@ -385,7 +385,7 @@ fn limit_text(
     )
 }
 
-fn held(f: &mut Formatter<'_>, summary: &UnavailableSummary) -> fmt::Result {
+fn write_unavailable(f: &mut Formatter<'_>, summary: &UnavailableSummary) -> fmt::Result {
     let (count, first) = (summary.offerings, &summary.first);
     write!(
         f,
@@ -402,7 +402,7 @@ fn held(f: &mut Formatter<'_>, summary: &UnavailableSummary) -> fmt::Result {
     }
 }
 
-fn apart(f: &mut Formatter<'_>, types: usize, daemon: &str) -> fmt::Result {
+fn write_daemon(f: &mut Formatter<'_>, types: usize, daemon: &str) -> fmt::Result {
     write!(
         f,
         "on each of the {types} matching types, anti-affinity with a DaemonSet pod rejects it: \
@@ -410,19 +410,19 @@ fn apart(f: &mut Formatter<'_>, types: usize, daemon: &str) -> fmt::Result {
     )
 }
 
-fn resources(
+fn write_resources(
     f: &mut Formatter<'_>,
     short: &[ResourceShortfall],
     nearest: Option<&TypeName>,
     types: usize,
 ) -> fmt::Result {
-    let asked = amounts(short, |resource| resource.asked);
+    let asked = list_amounts(short, |resource| resource.asked);
     write!(f, "needs {asked}; ")?;
     let after = "after DaemonSets and overhead";
     match (nearest, short) {
         (None, _) => write!(f, "none of {types} types has room for the DaemonSets alone"),
         (Some(nearest), [only]) => {
-            let left = shown(&only.name, only.left);
+            let left = format_quantity(&only.name, only.left);
             write!(
                 f,
                 "the largest of {types} types that fit otherwise, {nearest}, has {left} left \
@@ -432,21 +432,21 @@ fn resources(
         (Some(nearest), _) => write!(
             f,
             "the closest of {types} matching types, {nearest}, has {} left {after}",
-            amounts(short, |resource| resource.left)
+            list_amounts(short, |resource| resource.left)
         ),
     }
 }
 
 /// Lists one quantity of each missing resource.
-fn amounts(short: &[ResourceShortfall], amount: fn(&ResourceShortfall) -> i64) -> String {
+fn list_amounts(short: &[ResourceShortfall], amount: fn(&ResourceShortfall) -> i64) -> String {
     let amounts = short.iter().map(|resource| {
         let name = &resource.name;
-        format!("{name} {}", shown(name, amount(resource)))
+        format!("{name} {}", format_quantity(name, amount(resource)))
     });
     amounts.collect::<Vec<_>>().join(", ")
 }
 
-fn places(
+fn write_domains(
     f: &mut Formatter<'_>,
     reachable: usize,
     open: usize,
@@ -473,7 +473,7 @@ fn places(
     Ok(())
 }
 
-fn unsettled(f: &mut Formatter<'_>, count: usize, hosts: &[String]) -> fmt::Result {
+fn write_undecided(f: &mut Formatter<'_>, count: usize, hosts: &[String]) -> fmt::Result {
     f.write_str("its rules about other pods depend on the location of ")?;
     match (count, hosts) {
         (0, _) => f.write_str("the nodes that are planned now"),
@@ -522,17 +522,17 @@ impl Display for TopologyRuleDetail {
 
 #[cfg(test)]
 mod tests {
-    use super::{PART_MAX, RejectionDetail, TEXT_MAX, part, shown};
+    use super::{PART_MAX, RejectionDetail, TEXT_MAX, bounded_text, format_quantity};
 
     #[test]
     fn texts_of_elsewhere_are_bounded_and_on_one_line() {
         let wild = "a\u{1b}[31m\n\u{202e}".to_owned() + &"x".repeat(100_000);
-        let text = part(&wild);
+        let text = bounded_text(&wild);
         assert!(text.starts_with("a [31m  xxx"), "{text}");
         assert_eq!(text.chars().count(), PART_MAX + 1);
         assert!(text.ends_with('…'));
         assert_eq!(
-            RejectionDetail::told(&wild).text().chars().count(),
+            RejectionDetail::from_message(&wild).text().chars().count(),
             TEXT_MAX + 1
         );
         let gang = RejectionDetail::Gang {
@@ -545,7 +545,7 @@ mod tests {
             "{}",
             gang.text()
         );
-        assert_eq!(part("plain"), "plain");
+        assert_eq!(bounded_text("plain"), "plain");
     }
 
     #[test]
@@ -558,8 +558,8 @@ mod tests {
             (i64::MIN, "-9223372036854775.808"),
         ];
         for (amount, expect) in cases {
-            assert_eq!(shown("cpu", amount), expect, "{amount}");
+            assert_eq!(format_quantity("cpu", amount), expect, "{amount}");
         }
-        assert_eq!(shown("memory", 9 << 30), "9.0Gi");
+        assert_eq!(format_quantity("memory", 9 << 30), "9.0Gi");
     }
 }

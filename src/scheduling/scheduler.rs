@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use crate::model::taint::Effect;
 use crate::scheduling::domains::distribute::{DomainDemand, distribute};
 use crate::scheduling::packing::PackingInput;
-use crate::scheduling::packing::best_value::{STEPS_MAX, best_draft};
+use crate::scheduling::packing::best_value::{STEPS_MAX, best_packing};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::ExistingNodes;
 use crate::scheduling::packing::fill_bin::FillQueues;
@@ -28,7 +28,7 @@ use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::packing::offering_cache::OfferingCache;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::supply::min_values::{MinValues, widen};
+use crate::scheduling::supply::min_values::{MinValues, raise_limit_usage};
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::TopologyCheck;
 use crate::scheduling::topology::topology_state::TopologyState;
@@ -39,7 +39,7 @@ use crate::state::snapshot::{ExistingNode, Snapshot};
 const DRAFTS_MAX: usize = 8;
 
 /// Returns the node templates of a snapshot: pools for pods, by weight, then name.
-pub(super) fn templates<'a>(
+pub(super) fn node_templates<'a>(
     problem: &Problem<'_>,
     snapshot: &Snapshot<'a>,
     now: Timestamp,
@@ -51,26 +51,26 @@ pub(super) fn templates<'a>(
         .into_iter()
         .map(|pool| {
             let mut template = NodeTemplate::new(pool, problem, snapshot, now);
-            widen(&mut template, snapshot.cluster.scheduling.min_values);
+            raise_limit_usage(&mut template, snapshot.cluster.scheduling.min_values);
             template
         })
         .collect()
 }
 
 /// Packs all classes. `board` contains the nodes, in order, and their pods.
-pub(super) fn pack<'g, 'p, 'a>(
+pub(super) fn pack_all<'g, 'p, 'a>(
     context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
 ) -> Scheduler<'g, 'p, 'a> {
-    let (mut packer, sites) = begin(context, rooms, snapshot, board);
-    packer.finish(&sites);
+    let (mut packer, sites) = place_on_existing(context, rooms, snapshot, board);
+    packer.open_and_check(&sites);
     packer
 }
 
 /// Places pods on existing nodes only. The sites are those of the domains.
-pub(super) fn begin<'g, 'p, 'a>(
+pub(super) fn place_on_existing<'g, 'p, 'a>(
     context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
@@ -95,7 +95,7 @@ pub(super) fn begin<'g, 'p, 'a>(
         varieties: context
             .templates
             .iter()
-            .map(|template| MinValues::of(template, context.scheduling.min_values))
+            .map(|template| MinValues::from_template(template, context.scheduling.min_values))
             .collect(),
         packed: PackingState {
             ledgers: Ledgers::new(context.templates, snapshot),
@@ -111,7 +111,7 @@ pub(super) fn begin<'g, 'p, 'a>(
     };
     let sites = add_cells(problem, context.cells, &mut packer.board);
     packer.open_cells(&sites);
-    let placed = packer.rooms.place(&mut packer.board);
+    let placed = packer.rooms.place_pods(&mut packer.board);
     packer.packed.placed = placed.turns;
     packer.packed.left = placed.left;
     packer.packed.cut_short = placed.cut_short;
@@ -132,7 +132,7 @@ const RIVALS_MAX: usize = 4;
 const CONTESTED_MAX: u64 = 2_000;
 
 /// Groups pools by weight, highest first.
-pub(super) fn tiers(templates: &[NodeTemplate<'_>]) -> Vec<Range<usize>> {
+pub(super) fn weight_tiers(templates: &[NodeTemplate<'_>]) -> Vec<Range<usize>> {
     let alike = templates.chunk_by(|one, other| one.pool.weight == other.pool.weight);
     let mut from = 0;
     alike
@@ -177,7 +177,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
                 };
                 for cell in self
                     .offerings
-                    .reach(context.problem.kinds[kind].wants, true)
+                    .domains_with_offerings(context.problem.kinds[kind].wants, true)
                 {
                     self.board.open_for(*tally, sites[cell]);
                 }
@@ -186,10 +186,10 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Adds claims for all pending pods.
-    pub(super) fn finish(&mut self, sites: &[usize]) {
+    pub(super) fn open_and_check(&mut self, sites: &[usize]) {
         self.open_claims(sites);
         self.drop_unvaried();
-        self.check();
+        self.check_counts();
     }
 
     /// Adds claims for pending pods, relaxing preferences one by one.
@@ -201,15 +201,15 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         });
         let classes = 0..self.calls.len();
         let classes: Vec<usize> = classes.filter(|class| self.calls[*class]).collect();
-        self.rounds(classes.clone(), sites, false);
+        self.run_rounds(classes.clone(), sites, false);
         if soft {
-            self.begin_last_wish(&classes);
-            self.rounds(classes, sites, true);
+            self.relax_preferences(&classes);
+            self.run_rounds(classes, sites, true);
         }
     }
 
     /// Relaxes all but the last preference of these classes.
-    pub(super) fn begin_last_wish(&mut self, classes: &[usize]) {
+    pub(super) fn relax_preferences(&mut self, classes: &[usize]) {
         for class in classes {
             self.kinds[*class] = self.context.hard_kind(*class);
         }
@@ -217,10 +217,10 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Schedules these classes with their current preferences, and continues with fewer preferences
     /// for classes with unscheduled pods.
-    pub(super) fn rounds(&mut self, mut classes: Vec<usize>, sites: &[usize], relaxed: bool) {
+    pub(super) fn run_rounds(&mut self, mut classes: Vec<usize>, sites: &[usize], relaxed: bool) {
         classes.retain(|class| self.packed.left[*class] > 0);
         while !classes.is_empty() && !self.packed.cut_short {
-            self.round(&classes, sites, relaxed);
+            self.run_round(&classes, sites, relaxed);
             classes.retain(|class| self.packed.left[*class] > 0);
             classes.retain(|class| {
                 let next = self.context.problem.kinds[self.kinds[*class]].next;
@@ -232,18 +232,20 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns the input of [`distribute`] for a class: the number of pending pods, and the domains
     /// with supply.
-    fn asked(&mut self, class: usize, relaxed: bool) -> DomainDemand {
+    fn domain_demand(&mut self, class: usize, relaxed: bool) -> DomainDemand {
         let context = self.context;
         let kind = self.kinds[class];
         let wants = context.problem.kinds[kind].wants;
         let demand = &context.problem.classes[class].demand;
         let mut cells = Vec::new();
-        for cell in self.offerings.reach(wants, relaxed) {
+        for cell in self.offerings.domains_with_offerings(wants, relaxed) {
             let query = context.offering_query(kind, relaxed, Some(cell));
-            let price = self.offerings.price(query, demand, &self.packed.ledgers);
-            cells.extend(price.map(|price| (cell, price, context.cells.choice(cell))));
+            let price = self
+                .offerings
+                .lowest_price(query, demand, &self.packed.ledgers);
+            cells.extend(price.map(|price| (cell, price, context.cells.shared_domains(cell))));
         }
-        let counts = self.is_alone(kind);
+        let counts = self.needs_own_host(kind);
         let counted = cells.iter().filter(|_| counts);
         let daemon_overheads = counted.map(|(cell, ..)| sure_daemons(context, *cell).to_vec());
         DomainDemand {
@@ -257,14 +259,15 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns whether each pod of a kind needs its own host, and topology rules count DaemonSet
     /// pods.
-    fn is_alone(&self, kind: usize) -> bool {
+    fn needs_own_host(&self, kind: usize) -> bool {
         let context = self.context;
         let shares = &context.hosts.shares[kind];
-        context.topology.counts_daemons() && shares.room(&vec![0; context.hosts.counters], 2) < 2
+        context.topology.counts_daemons()
+            && shares.remaining_pods(&vec![0; context.hosts.counters], 2) < 2
     }
 
     /// One round for these classes with their current preferences.
-    fn round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
+    fn run_round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
         self.count_claims();
         self.offerings.set_limits(&self.packed.ledgers);
         let context = self.context;
@@ -273,7 +276,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         for class in classes.iter().copied() {
             let (pods, cell) = (self.packed.left[class], None);
             if pods > 0 && context.needs_domain(self.kinds[class]) {
-                demands.push(self.asked(class, relaxed));
+                demands.push(self.domain_demand(class, relaxed));
             } else if pods > 0 {
                 waiting.push(PendingPods { class, cell, pods });
             }
@@ -302,8 +305,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             .map(|class| context.alternatives_of(self.kinds[*class]))
             .max()
             .unwrap_or(0);
-        for tier in tiers(context.templates) {
-            self.compete(&mut waiting, tier, alternatives, relaxed);
+        for tier in weight_tiers(context.templates) {
+            self.choose_between_pools(&mut waiting, tier, alternatives, relaxed);
         }
         let mut left: BTreeMap<usize, u64> = BTreeMap::new();
         for pending in waiting {
@@ -321,7 +324,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Schedules pods on pools of one weight: each on its cheapest pool, or few pods all on one
     /// pool if that is cheaper.
-    fn compete(
+    fn choose_between_pools(
         &mut self,
         waiting: &mut Vec<PendingPods>,
         tier: Range<usize>,
@@ -330,13 +333,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     ) {
         let ranked: Vec<Vec<usize>> = waiting
             .iter()
-            .map(|pending| self.ranked(*pending, tier.clone(), relaxed))
+            .map(|pending| self.ranked_pools(*pending, tier.clone(), relaxed))
             .collect();
         let mut pairs = waiting.iter().zip(&ranked);
         let contested = pairs.any(|(pending, pools)| pools.len() > 1 && pending.pods > 0);
         let pods: u64 = waiting.iter().map(|pending| pending.pods).sum();
         if !contested || tier.len() > RIVALS_MAX || pods > CONTESTED_MAX {
-            self.sell(waiting, &ranked, alternatives, relaxed);
+            self.open_nodes(waiting, &ranked, alternatives, relaxed);
             return;
         }
         let before = self.packed.clone();
@@ -352,7 +355,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             }
             self.packed.clone_from(&before);
             let mut trial = waiting.clone();
-            self.sell(&mut trial, &ranked, alternatives, relaxed);
+            self.open_nodes(&mut trial, &ranked, alternatives, relaxed);
             let left: u64 = trial.iter().map(|pending| pending.pods).sum();
             let cost = self.cost();
             if best.as_ref().is_none_or(|((least, least_cost), ..)| {
@@ -368,12 +371,17 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Returns the pools of a tier with supply for pending pods, cheapest first.
-    fn ranked(&mut self, pending: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
+    fn ranked_pools(
+        &mut self,
+        pending: PendingPods,
+        tier: Range<usize>,
+        relaxed: bool,
+    ) -> Vec<usize> {
         let PendingPods { class, cell, pods } = pending;
         let query = self
             .context
             .offering_query(self.kinds[class], relaxed, cell);
-        let selling = tier.filter(|template| self.offerings.sells(*template, query));
+        let selling = tier.filter(|template| self.offerings.has_offering(*template, query));
         let selling: Vec<usize> = selling.collect();
         if selling.len() < 2 {
             return selling;
@@ -381,8 +389,10 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let demand = &self.context.problem.classes[class].demand;
         let mut priced = Vec::with_capacity(selling.len());
         for template in selling {
-            let ledger = self.packed.ledgers.of(template);
-            let each = self.offerings.least(template, query, demand, pods, &ledger);
+            let ledger = self.packed.ledgers.ledger_for(template);
+            let each = self
+                .offerings
+                .lowest_cost_per_pod(template, query, demand, pods, &ledger);
             priced.push((each.unwrap_or(f64::INFINITY), template));
         }
         priced.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -390,7 +400,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Adds claims for pending pods, using their pools in this order.
-    fn sell(
+    fn open_nodes(
         &mut self,
         waiting: &mut [PendingPods],
         ranked: &[Vec<usize>],
@@ -438,7 +448,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             };
             let mut group = context.item_group(class, kind, row);
             group.cell = cell;
-            if self.is_whole && group.shares.begins() {
+            if self.is_whole && group.shares.is_self_affine() {
                 group.together = pods;
             }
             self.packed.lots.push(group);
@@ -459,7 +469,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     fn pack_lots(&mut self, stock: &mut Vec<u64>, template: usize) {
         let mut steps = 0;
         let waiting: Vec<usize> = (0..stock.len()).filter(|lot| stock[*lot] > 0).collect();
-        let all_queues = FillQueues::of(waiting.iter().copied());
+        let all_queues = FillQueues::from_lots(waiting.iter().copied());
         for at in 0..self.packed.opened.len() {
             let opened = &self.packed.opened[at];
             if opened.template != template || opened.gone || steps > STEPS_MAX {
@@ -468,10 +478,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             let mut open = None;
             if !waiting.iter().all(|lot| self.may_top_up(*lot, at)) {
                 let lots = waiting.iter().copied();
-                open = Some(FillQueues::of(lots.filter(|lot| self.may_top_up(*lot, at))));
+                open = Some(FillQueues::from_lots(
+                    lots.filter(|lot| self.may_top_up(*lot, at)),
+                ));
             }
             let queues = open.as_ref().unwrap_or(&all_queues);
-            let order = self.order(template, stock);
+            let order = self.packing_input(template, stock);
             let added = order.top_up(&opened.claim, queues, &mut steps);
             for (lot, count) in &added {
                 stock[*lot] -= count;
@@ -479,16 +491,16 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             self.packed.opened[at].claim.parts.extend(added);
         }
         for _ in 0..DRAFTS_MAX {
-            let order = self.order(template, stock);
-            let mut draft = best_draft(&order, &self.packed.ledgers.of(template));
-            order.split(&mut draft);
+            let order = self.packing_input(template, stock);
+            let mut draft = best_packing(&order, &self.packed.ledgers.ledger_for(template));
+            order.split_unvaried(&mut draft);
             if draft.claims.is_empty() {
                 break;
             }
             let claims = draft.claims.into_iter();
             let nodes = claims.map(|claim| OpenedNode::new(template, claim));
             self.packed.opened.extend(nodes);
-            self.packed.ledgers.put(template, draft.ledger);
+            self.packed.ledgers.set_ledger(template, draft.ledger);
             *stock = draft.left;
             self.packed.cut_short |= draft.cut_short;
         }
@@ -503,7 +515,9 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let (topology, site) = (self.context.topology, self.packed.rooms + at);
         let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
         checks.all(|check| match check {
-            TopologyCheck::Even { tally, .. } if topology.tallies[*tally].key() == HOST => {
+            TopologyCheck::Even { tally, .. }
+                if topology.tallies[*tally].topology_key() == HOST =>
+            {
                 self.board.may_hold(check, site)
             }
             _ => true,
@@ -517,7 +531,11 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         nodes.map(|opened| opened.claim.price + each).sum()
     }
 
-    pub(super) fn order<'o>(&'o self, template: usize, stock: &'o [u64]) -> PackingInput<'o> {
+    pub(super) fn packing_input<'o>(
+        &'o self,
+        template: usize,
+        stock: &'o [u64],
+    ) -> PackingInput<'o> {
         PackingInput {
             lots: &self.packed.lots,
             template: &self.context.templates[template],
@@ -540,21 +558,21 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for opened in &self.packed.opened[self.counted..] {
             let items = self.packed.item_offerings(&self.offerings.rows);
             let site = add_claim(self.context, items, opened, &mut self.board);
-            self.board.open(site);
+            self.board.open_domains(site);
             count_daemons(self.context, items, opened, site, &mut self.board);
             // Pods without topology rules are bound last.
             let lots = &self.packed.lots;
             let parts = opened.claim.parts.iter();
             for (lot, pods) in parts.filter(|part| lots[part.0].cell.is_some()) {
                 let pods = u32::try_from(*pods).unwrap_or(u32::MAX);
-                self.board.bind(lots[*lot].kind, site, pods);
+                self.board.bind_pods(lots[*lot].kind, site, pods);
             }
         }
         self.counted = self.packed.opened.len();
     }
 
     /// Checks that every pod is counted once.
-    fn check(&self) {
+    fn check_counts(&self) {
         let mut count = self.packed.left.clone();
         for turn in &self.packed.placed {
             count[turn.class] += turn.pods;
@@ -564,7 +582,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             count[self.packed.lots[*lot].class] += pods;
         }
         assert!(
-            count == self.context.problem.counts(),
+            count == self.context.problem.pods_per_class(),
             "every pod is counted once"
         );
     }

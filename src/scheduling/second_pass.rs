@@ -5,7 +5,7 @@ use crate::scheduling::packing::context::OpenedNode;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes, daemons_of};
-use crate::scheduling::packing::launch_options::{LaunchQuery, Scratch, sum};
+use crate::scheduling::packing::launch_options::{LaunchQuery, Scratch, total_requests};
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::topology::topology_state::{Match, TopologyState};
@@ -17,7 +17,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Adds nodes for pods without a turn, now that the location of all others is known: `board`
     /// contains every host and all bound pods. Spreads may use domains of possible nodes, or only
     /// those of existing nodes. Returns whether any pod was scheduled.
-    pub(super) fn retry(&mut self, board: TopologyState<'p>, spreads_further: bool) -> bool {
+    pub(super) fn retry_unscheduled(
+        &mut self,
+        board: TopologyState<'p>,
+        spreads_further: bool,
+    ) -> bool {
         let context = self.context;
         let left = (0..self.packed.left.len()).filter(|class| {
             self.packed.left[*class] > 0
@@ -28,7 +32,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if left.is_empty() || self.packed.cut_short {
             return false;
         }
-        self.begin_last_wish(&left);
+        self.relax_preferences(&left);
         self.board = board;
         self.is_whole = false;
         self.counted = self.packed.opened.len();
@@ -38,7 +42,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             self.open_cells(&sites);
         }
         let before = self.packed.left.clone();
-        self.rounds(left, &sites, true);
+        self.run_rounds(left, &sites, true);
         self.drop_unvaried();
         self.packed.left != before || self.packed.opened.len() > self.known_sites
     }
@@ -48,11 +52,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let context = self.context;
         let mut scratch = Scratch::default();
         for (template, node_template) in context.templates.iter().enumerate() {
-            let variety = MinValues::of(node_template, context.scheduling.min_values);
+            let variety = MinValues::from_template(node_template, context.scheduling.min_values);
             if variety.is_empty() {
                 continue;
             }
-            let mut ledger = self.packed.ledgers.of(template);
+            let mut ledger = self.packed.ledgers.ledger_for(template);
             for at in 0..self.packed.opened.len() {
                 let opened = &self.packed.opened[at];
                 let planned = opened.claim.shape;
@@ -62,8 +66,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 {
                     continue;
                 }
-                let rows = self.order(template, &[]).rows_of(&opened.claim.parts);
-                let sum = sum(&self.packed.lots, &opened.claim.parts);
+                let rows = self
+                    .packing_input(template, &[])
+                    .rows_of(&opened.claim.parts);
+                let sum = total_requests(&self.packed.lots, &opened.claim.parts);
                 let query = LaunchQuery::new(node_template, &variety, &rows, &sum);
                 let price = opened.claim.price;
                 let before = ledger.clone();
@@ -74,7 +80,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     &mut ledger,
                     &mut scratch,
                 );
-                if variety.has(node_template, types.into_iter()) {
+                if variety.are_satisfied_by(node_template, types.into_iter()) {
                     continue;
                 }
                 ledger = before;
@@ -101,7 +107,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     ) {
         let mut steps = 0;
         let mut moved = true;
-        let mut free = self.rooms.rest(turns);
+        let mut free = self.rooms.free_after(turns);
         while moved && steps < REST_MAX {
             moved = false;
             for class in 0..self.packed.left.len() {
@@ -119,7 +125,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     }
                     let template = self.packed.opened[at].template;
                     steps += self.context.templates[template].shapes.len() as u64;
-                    if let Some(turn) = self.join(class, at, board) {
+                    if let Some(turn) = self.join_claim(class, at, board) {
                         turns.push(turn);
                         moved = true;
                     }
@@ -144,7 +150,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Adds one pod to a claim if its rules and those of other pods allow it.
-    fn join(
+    fn join_claim(
         &mut self,
         class: usize,
         at: usize,
@@ -181,14 +187,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let group = context.item_group(class, kind, row);
             self.packed.lots.push(ItemGroup { cell, ..group });
             let lot = self.packed.lots.len() - 1;
-            let order = self.order(template, &[]);
-            let mut ledger = self.packed.ledgers.of(template);
+            let order = self.packing_input(template, &[]);
+            let mut ledger = self.packed.ledgers.ledger_for(template);
             let claim = &self.packed.opened[at].claim;
             // The pod is bound last. The topology state already allows it, but does not contain
             // host ports.
             let joined = match binds_ports {
-                true => order.joined(claim, lot, &ledger),
-                false => order.grown_by(claim, lot, &ledger),
+                true => order.with_one_more(claim, lot, &ledger),
+                false => order.with_one_bound_last(claim, lot, &ledger),
             };
             // Pods that may not launch a node may not launch a more expensive one.
             if let Some(joined) = joined.filter(|joined| {
@@ -198,10 +204,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 let shapes = &context.templates[template].shapes;
                 ledger.release(&shapes[claim.shape].limited);
                 ledger.reserve(&shapes[joined.shape].limited, 1);
-                self.packed.ledgers.put(template, ledger);
+                self.packed.ledgers.set_ledger(template, ledger);
                 self.packed.opened[at].claim = joined;
                 self.packed.left[class] -= 1;
-                board.bind(kind, site, 1);
+                board.bind_pods(kind, site, 1);
                 return Some(PlacementStep {
                     class,
                     site,

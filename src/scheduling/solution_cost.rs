@@ -6,7 +6,7 @@ use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::scheduling::packing::context::PackingState;
 use crate::scheduling::problem::Problem;
-use crate::scheduling::{Solution, queue};
+use crate::scheduling::{Solution, bind_queue};
 
 /// Requested cpu in thousandths of a core and memory in bytes.
 pub type Size = (i64, i64);
@@ -48,7 +48,7 @@ impl SolutionCost {
         let left = classes
             .filter(|(_, left)| **left > 0)
             .flat_map(|(class, left)| {
-                let pods = queue(class);
+                let pods = bind_queue(class);
                 let left = usize::try_from(*left).unwrap_or(usize::MAX);
                 pods[pods.len().saturating_sub(left)..].to_vec()
             });
@@ -59,7 +59,7 @@ impl SolutionCost {
     }
 
     /// Computes the cost of a solution for these pods.
-    pub(super) fn of(solution: &Solution, pods: &[&Pod]) -> Self {
+    pub(super) fn from_solution(solution: &Solution, pods: &[&Pod]) -> Self {
         let pods: HashMap<&PodKey, &Pod> = pods.iter().map(|pod| (&pod.key, *pod)).collect();
         let bought = solution.claims.iter().map(|claim| NodePurchase {
             price: claim

@@ -15,14 +15,14 @@ use crate::model::labels::{POOL, ZONE};
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
-use crate::scheduling::diagnose::no_offering::{unlimited, unsold};
+use crate::scheduling::diagnose::no_offering::{limit_rejection, offering_rejection};
 use crate::scheduling::diagnose::{Rejection, few_values};
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers, Scratch};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::rejection::RejectionDetail;
-use crate::scheduling::supply::min_values::{MinValues, widen};
+use crate::scheduling::supply::min_values::{MinValues, raise_limit_usage};
 use crate::scheduling::supply::node_template::NodeTemplate;
-use crate::scheduling::{NewNodeClaim, PoolRejection, RejectionCode, daemons};
+use crate::scheduling::{NewNodeClaim, PoolRejection, RejectionCode, least_daemon_requests};
 use crate::state::snapshot::Snapshot;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
@@ -59,7 +59,10 @@ pub struct Shortfall {
 }
 
 /// Returns the missing nodes of static pools, and those that cannot be launched.
-pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, Vec<Shortfall>) {
+pub fn plan_replicas(
+    snapshot: &Snapshot<'_>,
+    now: Timestamp,
+) -> (Vec<NewNodeClaim>, Vec<Shortfall>) {
     let (mut claims, mut short) = (Vec::new(), Vec::new());
     if snapshot.lacking.is_empty() {
         return (claims, short);
@@ -71,18 +74,18 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
     let templates: Vec<NodeTemplate<'_>> = pools
         .map(|pool| {
             let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
-            widen(&mut template, scheduling.min_values);
+            raise_limit_usage(&mut template, scheduling.min_values);
             template
         })
         .collect();
-    let nothing = problem.axes.demand(&Resources::default(), None);
+    let nothing = problem.axes.demand_of(&Resources::default(), None);
     let mut ledgers = Ledgers::new(&templates, snapshot);
     // All nodes are planned before alternatives are added, because these use limits, too.
     let mut planned = Vec::with_capacity(templates.len());
     for (index, template) in templates.iter().enumerate() {
         let wanted = snapshot.lacking[&template.pool.name].min(AT_ONCE);
-        let mut ledger = ledgers.of(index);
-        let variety = MinValues::of(template, scheduling.min_values);
+        let mut ledger = ledgers.ledger_for(index);
+        let variety = MinValues::from_template(template, scheduling.min_values);
         let mut shapes = Vec::new();
         while shapes.len() < wanted {
             let query = LaunchQuery::new(template, &variety, &[], &nothing);
@@ -93,16 +96,16 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
             shapes.push((shape, price));
         }
         let incomplete = shapes.len() < wanted;
-        let why = incomplete.then(|| barren(snapshot.holds, template, &variety, &ledger));
-        ledgers.put(index, ledger);
+        let why = incomplete.then(|| launch_obstacle(snapshot.holds, template, &variety, &ledger));
+        ledgers.set_ledger(index, ledger);
         planned.push((shapes, why));
     }
     for (index, (shapes, why)) in planned.into_iter().enumerate() {
         let template = &templates[index];
         let missing = snapshot.lacking[&template.pool.name];
-        let mut ledger = ledgers.of(index);
-        let (launched, shortage) = nodes(template, &shapes, &nothing, snapshot, &mut ledger);
-        ledgers.put(index, ledger);
+        let mut ledger = ledgers.ledger_for(index);
+        let (launched, shortage) = plan_nodes(template, &shapes, &nothing, snapshot, &mut ledger);
+        ledgers.set_ledger(index, ledger);
         if let Some((code, miss)) = why.or(shortage) {
             let pool = Some(template.pool.name.clone());
             short.push(Shortfall {
@@ -117,7 +120,7 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
 }
 
 /// Plans nodes of one pool with these types; returns why some cannot be launched.
-fn nodes(
+fn plan_nodes(
     template: &NodeTemplate<'_>,
     planned: &[(usize, f64)],
     nothing: &[i64],
@@ -126,9 +129,9 @@ fn nodes(
 ) -> (Vec<NewNodeClaim>, Option<Rejection>) {
     let pool = template.pool;
     let scheduling = &snapshot.cluster.scheduling;
-    let variety = MinValues::of(template, scheduling.min_values);
+    let variety = MinValues::from_template(template, scheduling.min_values);
     let mut scratch = Scratch::default();
-    let mut zones = zones(pool, snapshot);
+    let mut zones = nodes_by_zone(pool, snapshot);
     let mut claims = Vec::with_capacity(planned.len());
     let mut why = None;
     for (shape, price) in planned {
@@ -152,15 +155,15 @@ fn nodes(
         if let Some((first, _)) = offerings.first() {
             *zones.entry(first.zone.clone()).or_insert(0) += 1;
         }
-        let mut labels = template.labels(&[]);
+        let mut labels = template.labels_to_set(&[]);
         let reservation =
-            reservation.map(|reservation| template.reservations[reservation].labels());
+            reservation.map(|reservation| template.reservations[reservation].node_labels());
         labels.extend(reservation.into_iter().flatten());
         claims.push(NewNodeClaim {
             pool: pool.name.clone(),
             offerings,
             labels,
-            requests: daemons(template, &types),
+            requests: least_daemon_requests(template, &types),
             pods: Vec::new(),
         });
     }
@@ -168,7 +171,7 @@ fn nodes(
 }
 
 /// Returns why a pool cannot launch any node.
-pub(super) fn barren(
+pub(super) fn launch_obstacle(
     holds: &UnavailableOfferings,
     template: &NodeTemplate<'_>,
     variety: &MinValues<'_>,
@@ -176,36 +179,45 @@ pub(super) fn barren(
 ) -> Rejection {
     let shapes = &template.shapes;
     if let Some(fault) = template.fault {
-        return (RejectionCode::NodeClass, RejectionDetail::told(fault));
+        return (
+            RejectionCode::NodeClass,
+            RejectionDetail::from_message(fault),
+        );
     }
     if shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
-        return (RejectionCode::Requirements, RejectionDetail::told(text));
+        return (
+            RejectionCode::Requirements,
+            RejectionDetail::from_message(text),
+        );
     }
     let fits = (0..shapes.len()).filter(|shape| shapes[*shape].net.is_some());
     let fits = fits.map(|shape| (shape, !shapes[shape].offers.is_empty()));
     let fits: Vec<(usize, bool)> = fits.collect();
     if fits.is_empty() {
         let text = "DaemonSets need more than any of its instance types has";
-        return (RejectionCode::Resources, RejectionDetail::told(text));
+        return (
+            RejectionCode::Resources,
+            RejectionDetail::from_message(text),
+        );
     }
     let sold = fits.iter().filter(|(_, sold)| *sold);
     let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
     if sold.is_empty() {
-        return unsold(holds, template, &fits, &Requirements::default());
+        return offering_rejection(holds, template, &fits, &Requirements::default());
     }
     let would_do = sold
         .iter()
         .copied()
-        .filter(|shape| ledger.copies(&shapes[*shape].limited) > 0);
+        .filter(|shape| ledger.allowed_copies(&shapes[*shape].limited) > 0);
     match variety.shortage(template, would_do.clone()) {
         Some((key, least, count)) if would_do.count() > 0 => few_values(key, least, count),
-        _ => unlimited(template, &sold, ledger),
+        _ => limit_rejection(template, &sold, ledger),
     }
 }
 
 /// Returns the number of nodes of a pool by zone, if known.
-fn zones(pool: &Pool, snapshot: &Snapshot<'_>) -> BTreeMap<Zone, usize> {
+fn nodes_by_zone(pool: &Pool, snapshot: &Snapshot<'_>) -> BTreeMap<Zone, usize> {
     let mut zones = BTreeMap::new();
     for room in snapshot.rooms.iter().filter(|room| room.open) {
         if sole_value(&room.labels, POOL) == Some(pool.name.as_str())

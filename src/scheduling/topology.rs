@@ -27,7 +27,7 @@ pub(super) enum DomainCounter {
 }
 
 impl DomainCounter {
-    pub(super) fn key(&self) -> usize {
+    pub(super) fn topology_key(&self) -> usize {
         match self {
             Self::Members { key, .. } | Self::Owners { key, .. } | Self::Spread { key, .. } => *key,
         }
@@ -100,10 +100,10 @@ impl Topology {
             filters: BTreeMap::new(),
         };
         let mut checks: Vec<Vec<TopologyCheck>> = (0..problem.kinds.len())
-            .map(|kind| maker.checks(kind))
+            .map(|kind| maker.checks_of(kind))
             .collect();
         for (group, key) in standing {
-            maker.tally(DomainCounter::Owners {
+            maker.counter_ordinal(DomainCounter::Owners {
                 group: *group,
                 key: *key,
             });
@@ -123,7 +123,7 @@ impl Topology {
             }
         }
         let adds = (0..problem.kinds.len()).map(|kind| {
-            counted(
+            incremented_counters(
                 &tallies,
                 |group| problem.is_member(kind, group),
                 |group, key| {
@@ -133,7 +133,7 @@ impl Topology {
             )
         });
         let daemon_overheads = (0..problem.agents.len()).map(|agent| {
-            counted(
+            incremented_counters(
                 &tallies,
                 |group| problem.agents.is_member(agent, group),
                 |group, key| problem.agents.is_away(agent, (group, key)),
@@ -151,7 +151,7 @@ impl Topology {
 
     /// Returns the topology key of a counter.
     pub(super) fn key_of(&self, tally: usize) -> usize {
-        self.tallies[tally].key()
+        self.tallies[tally].topology_key()
     }
 
     /// Returns whether a kind has topology spread. Such pods are bound before others.
@@ -203,7 +203,11 @@ impl Topology {
 
     /// The keys, the host's aside, by which some pinned kind's place has to be known.
     pub(super) fn pinned_keys(&self) -> Vec<usize> {
-        let mut keys: Vec<usize> = self.tallies.iter().map(DomainCounter::key).collect();
+        let mut keys: Vec<usize> = self
+            .tallies
+            .iter()
+            .map(DomainCounter::topology_key)
+            .collect();
         keys.retain(|key| *key != HOST);
         keys.sort_unstable();
         keys.dedup();
@@ -212,7 +216,7 @@ impl Topology {
 }
 
 /// Returns the counters that pods increment.
-fn counted(
+fn incremented_counters(
     tallies: &[DomainCounter],
     is_member: impl Fn(usize) -> bool,
     has_anti_affinity: impl Fn(usize, usize) -> bool,
@@ -240,12 +244,12 @@ struct Maker<'m, 'a> {
 }
 
 impl Maker<'_, '_> {
-    fn tally(&mut self, tally: DomainCounter) -> usize {
+    fn counter_ordinal(&mut self, tally: DomainCounter) -> usize {
         let next = self.tallies.len();
         *self.tallies.entry(tally).or_insert(next)
     }
 
-    fn checks(&mut self, kind: usize) -> Vec<TopologyCheck> {
+    fn checks_of(&mut self, kind: usize) -> Vec<TopologyCheck> {
         let problem = self.problem;
         let rules = problem.rules_of(kind);
         let mut checks = Vec::new();
@@ -253,9 +257,9 @@ impl Maker<'_, '_> {
             let (group, key) = (away.group, away.key);
             // Only required anti-affinity rejects other pods.
             if away.is_hard {
-                self.tally(DomainCounter::Owners { group, key });
+                self.counter_ordinal(DomainCounter::Owners { group, key });
             }
-            let tally = self.tally(DomainCounter::Members { group, key });
+            let tally = self.counter_ordinal(DomainCounter::Members { group, key });
             checks.push(TopologyCheck::Free { tally });
         }
         // Every node has a host name.
@@ -264,10 +268,10 @@ impl Maker<'_, '_> {
         keys.sort_unstable();
         keys.dedup();
         for even in &rules.even {
-            let filter = self.filter(kind, even, &keys);
+            let filter = self.filter_ordinal(kind, even, &keys);
             let (group, key) = (even.group, even.key);
             checks.push(TopologyCheck::Even {
-                tally: self.tally(DomainCounter::Spread { group, key, filter }),
+                tally: self.counter_ordinal(DomainCounter::Spread { group, key, filter }),
                 skew: even.skew,
                 least: even.least,
                 adds: u32::from(even.is_vacant || problem.is_member(kind, group)),
@@ -276,7 +280,8 @@ impl Maker<'_, '_> {
         for near in &rules.near {
             let group = near.group;
             let keys = near.keys.iter();
-            let tallies = keys.map(|key| self.tally(DomainCounter::Members { group, key: *key }));
+            let tallies =
+                keys.map(|key| self.counter_ordinal(DomainCounter::Members { group, key: *key }));
             checks.push(TopologyCheck::Near {
                 tallies: tallies.collect(),
                 first: problem.is_member(kind, group),
@@ -286,7 +291,7 @@ impl Maker<'_, '_> {
         checks
     }
 
-    fn filter(&mut self, kind: usize, even: &SpreadConstraint, keys: &[usize]) -> usize {
+    fn filter_ordinal(&mut self, kind: usize, even: &SpreadConstraint, keys: &[usize]) -> usize {
         let wants = self.problem.kinds[kind].bare;
         let choosy = self.problem.wants[wants]
             .alternatives

@@ -27,8 +27,8 @@ use crate::model::labels::Labels;
 use crate::model::taint::Taint;
 use crate::sim::cloud::capacity::CapacityPools;
 use crate::sim::cloud::instance::SimInstance;
-use crate::sim::event_queue::{Timers, later};
-use crate::sim::rng::{stream, up_to};
+use crate::sim::event_queue::{Timers, time_after};
+use crate::sim::rng::{duration_up_to, random_stream};
 
 /// Time between the interruption notice and the end of a spot instance. Source: EC2 user guide,
 /// spot interruptions.
@@ -129,8 +129,8 @@ impl Cloud {
             machines: BTreeMap::new(),
             tokens: BTreeMap::new(),
             timers: Timers::default(),
-            ids: stream(settings.seed, "cloud/ids"),
-            lags: stream(settings.seed, "cloud/lags"),
+            ids: random_stream(settings.seed, "cloud/ids"),
+            lags: random_stream(settings.seed, "cloud/lags"),
             settings,
         }
     }
@@ -145,22 +145,22 @@ impl Cloud {
             && let Some(machine) = self.machines.get(id)
         {
             if known_launch != launch {
-                return failed(FailureKind::Invalid, "IdempotentParameterMismatch");
+                return failed_result(FailureKind::Invalid, "IdempotentParameterMismatch");
             }
-            return repeated(machine);
+            return repeated_launch(machine);
         }
         let Some(first) = launch.offerings.first() else {
-            return failed(FailureKind::Invalid, "the launch contains no offering");
+            return failed_result(FailureKind::Invalid, "the launch contains no offering");
         };
         let mut refused = Vec::new();
         let mut available: Vec<(OfferingKey, Price)> = Vec::new();
         for key in launch.to_buy() {
-            let kind = match self.price(key) {
+            let kind = match self.price_of(key) {
                 None => RefusalKind::Unsupported,
                 Some(_) if self.reserved_left(key, now) == Some(0) => {
                     RefusalKind::ReservationExceeded
                 }
-                Some(_) if self.stock.left(key) == Some(0) => RefusalKind::InsufficientCapacity,
+                Some(_) if self.stock.left_of(key) == Some(0) => RefusalKind::InsufficientCapacity,
                 Some(price) => {
                     available.push((key.clone(), price));
                     continue;
@@ -178,10 +178,10 @@ impl Cloud {
         let Some(offering) = chosen else {
             return CommandResult::LaunchRefused(refused);
         };
-        CommandResult::Launched(self.start(launch, offering, now))
+        CommandResult::Launched(self.start_instance(launch, offering, now))
     }
 
-    fn price(&self, key: &OfferingKey) -> Option<Price> {
+    fn price_of(&self, key: &OfferingKey) -> Option<Price> {
         self.catalog
             .offering(key)
             .filter(|offering| offering.available)
@@ -210,8 +210,13 @@ impl Cloud {
             .count()
     }
 
-    fn start(&mut self, launch: &Launch, offering: OfferingKey, now: Timestamp) -> Instance {
-        self.stock.take(&offering);
+    fn start_instance(
+        &mut self,
+        launch: &Launch,
+        offering: OfferingKey,
+        now: Timestamp,
+    ) -> Instance {
+        self.stock.record_launch(&offering);
         let id = self.new_id();
         let node = ExpectedNode::of_ec2(id.as_str(), &offering.zone, &id);
         let mut tags = launch.tags.clone();
@@ -226,7 +231,7 @@ impl Cloud {
             facts: None,
         };
         let id = instance.id.clone();
-        let seen = later(now, self.lag());
+        let seen = time_after(now, self.draw_lag());
         let machine = SimInstance::new(
             instance.clone(),
             launch.labels.clone(),
@@ -236,13 +241,13 @@ impl Cloud {
         self.machines.insert(id.clone(), machine);
         let token = (id.clone(), launch.clone());
         self.tokens.insert(launch.claim.id.clone(), token);
-        self.timers.after(
+        self.timers.add_after(
             now,
             self.settings.launch_delay,
             (id.clone(), CloudTimer::Run),
         );
         let boot = self.settings.boot.max(self.settings.launch_delay);
-        self.timers.after(now, boot, (id, CloudTimer::Boot));
+        self.timers.add_after(now, boot, (id, CloudTimer::Boot));
         instance
     }
 
@@ -255,14 +260,14 @@ impl Cloud {
         }
     }
 
-    fn lag(&mut self) -> SignedDuration {
-        up_to(&mut self.lags, self.settings.listing_lag)
+    fn draw_lag(&mut self) -> SignedDuration {
+        duration_up_to(&mut self.lags, self.settings.listing_lag)
     }
 
     /// Terminates an instance. Repeated calls have no effect.
     pub fn terminate(&mut self, instance: &InstanceId, now: Timestamp) -> CommandResult {
         let Some(machine) = self.machines.get(instance) else {
-            return failed(FailureKind::Gone, "InvalidInstanceID.NotFound");
+            return failed_result(FailureKind::Gone, "InvalidInstanceID.NotFound");
         };
         if machine.is_live() {
             self.shut_down(instance, now);
@@ -275,23 +280,23 @@ impl Cloud {
     }
 
     fn shut_down(&mut self, instance: &InstanceId, now: Timestamp) {
-        self.turn(instance, InstanceState::ShuttingDown, now);
-        self.timers.after(
+        self.change_state(instance, InstanceState::ShuttingDown, now);
+        self.timers.add_after(
             now,
             self.settings.terminate_delay,
             (instance.clone(), CloudTimer::End),
         );
     }
 
-    fn turn(&mut self, instance: &InstanceId, state: InstanceState, now: Timestamp) {
-        let seen = later(now, self.lag());
+    fn change_state(&mut self, instance: &InstanceId, state: InstanceState, now: Timestamp) {
+        let seen = time_after(now, self.draw_lag());
         if let Some(machine) = self.machines.get_mut(instance) {
-            machine.turn(state, now, seen);
+            machine.change_state(state, now, seen);
         }
     }
 
     /// Lists the instances of an installation and cluster. As in EC2, the result can be outdated.
-    pub fn list(
+    pub fn list_instances(
         &mut self,
         installation: &str,
         cluster: &ClusterName,
@@ -300,7 +305,7 @@ impl Cloud {
         self.machines
             .values()
             .filter(|machine| is_owned_by(&machine.truth().tags, installation, cluster))
-            .filter_map(|machine| machine.seen(now))
+            .filter_map(|machine| machine.listed_at(now))
             .collect()
     }
 
@@ -308,34 +313,35 @@ impl Cloud {
     pub fn tag(&mut self, instances: &[InstanceId], tags: &Labels) {
         for id in instances {
             if let Some(machine) = self.machines.get_mut(id) {
-                machine.tag(tags);
+                machine.add_tags(tags);
             }
         }
     }
 
     /// Adds these tags to an instance launched by a different program. An instance that was not
     /// launched here is assumed to exist, because its Node exists.
-    pub fn adopt(&mut self, adoption: &Adoption, now: Timestamp) -> CommandResult {
+    pub fn adopt_instance(&mut self, adoption: &Adoption, now: Timestamp) -> CommandResult {
         let tags = &adoption.tags;
         let Some(machine) = self.machines.get_mut(&adoption.instance) else {
-            let machine = SimInstance::new(adoption.instance(), Labels::new(), Vec::new(), now);
+            let machine =
+                SimInstance::new(adoption.adopted_instance(), Labels::new(), Vec::new(), now);
             self.machines.insert(adoption.instance.clone(), machine);
             return CommandResult::Done;
         };
         let truth = machine.truth();
         let owner = truth.tags.get(TAG_INSTALLATION);
         if owner.is_some() && owner != tags.get(TAG_INSTALLATION) {
-            return failed(FailureKind::Denied, "the instance is another's");
+            return failed_result(FailureKind::Denied, "the instance is another's");
         }
         if !truth.state.is_live() {
-            return failed(FailureKind::Gone, "the instance has ended");
+            return failed_result(FailureKind::Gone, "the instance has ended");
         }
-        machine.tag(tags);
+        machine.add_tags(tags);
         CommandResult::Done
     }
 
     /// The actual state of every instance ever launched.
-    pub fn all(&self) -> impl Iterator<Item = &SimInstance> {
+    pub fn all_instances(&self) -> impl Iterator<Item = &SimInstance> {
         self.machines.values()
     }
 
@@ -350,20 +356,25 @@ impl Cloud {
     }
 
     /// Executes all events due at `now`, in order.
-    pub fn advance(&mut self, now: Timestamp) -> Vec<CloudEvent> {
+    pub fn run_due(&mut self, now: Timestamp) -> Vec<CloudEvent> {
         let mut events = Vec::new();
-        while let Some((at, (id, todo))) = self.timers.due(now) {
-            events.extend(self.happen(id, todo, at));
+        while let Some((at, (id, todo))) = self.timers.pop_due(now) {
+            events.extend(self.handle_timer(id, todo, at));
         }
         events
     }
 
-    fn happen(&mut self, id: InstanceId, todo: CloudTimer, at: Timestamp) -> Option<CloudEvent> {
+    fn handle_timer(
+        &mut self,
+        id: InstanceId,
+        todo: CloudTimer,
+        at: Timestamp,
+    ) -> Option<CloudEvent> {
         let machine = self.machines.get(&id)?;
         let state = machine.truth().state;
         match todo {
             CloudTimer::Run if state == InstanceState::Pending => {
-                self.turn(&id, InstanceState::Running, at);
+                self.change_state(&id, InstanceState::Running, at);
                 None
             }
             CloudTimer::Boot if state.is_live() => Some(CloudEvent::Booted {
@@ -380,8 +391,8 @@ impl Cloud {
                 None
             }
             CloudTimer::End if state != InstanceState::Terminated => {
-                self.stock.give_back(&machine.truth().offering);
-                self.turn(&id, InstanceState::Terminated, at);
+                self.stock.record_end(&machine.truth().offering);
+                self.change_state(&id, InstanceState::Terminated, at);
                 Some(CloudEvent::Ended { instance: id })
             }
             _ => None,
@@ -401,10 +412,12 @@ impl Cloud {
         {
             return false;
         }
-        let end = later(now, SPOT_NOTICE);
+        let end = time_after(now, SPOT_NOTICE);
         machine.reclaimed = Some(end);
-        self.timers.at(now, (instance.clone(), CloudTimer::Tell));
-        self.timers.at(end, (instance.clone(), CloudTimer::Reclaim));
+        self.timers
+            .add_at(now, (instance.clone(), CloudTimer::Tell));
+        self.timers
+            .add_at(end, (instance.clone(), CloudTimer::Reclaim));
         true
     }
 
@@ -422,11 +435,11 @@ impl Cloud {
 
     /// Sets the number of instances that can still be launched. `None` means no limit.
     pub fn set_capacity(&mut self, offering: OfferingKey, left: Option<u32>) {
-        self.stock.set(offering, left);
+        self.stock.set_left(offering, left);
     }
 }
 
-fn repeated(machine: &SimInstance) -> CommandResult {
+fn repeated_launch(machine: &SimInstance) -> CommandResult {
     let instance = machine.truth();
     if instance.state.is_live() {
         return CommandResult::Launched(instance.clone());
@@ -435,11 +448,11 @@ fn repeated(machine: &SimInstance) -> CommandResult {
         "the client token was used for {}, which has ended",
         instance.id
     );
-    failed(FailureKind::Invalid, &text)
+    failed_result(FailureKind::Invalid, &text)
 }
 
 /// The result of a failed command.
-pub fn failed(kind: FailureKind, text: &str) -> CommandResult {
+pub fn failed_result(kind: FailureKind, text: &str) -> CommandResult {
     CommandResult::Failed {
         kind,
         text: text.to_owned(),

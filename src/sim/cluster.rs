@@ -28,7 +28,7 @@ use crate::sim::cluster::kubelet::SimKubelet;
 use crate::sim::cluster::store::Store;
 use crate::sim::cluster::workload_controllers::SimWorkload;
 use crate::sim::event_queue::Timers;
-use crate::sim::rng::{between, stream};
+use crate::sim::rng::{duration_between, random_stream};
 use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::Workload;
 
@@ -102,7 +102,7 @@ impl SimCluster {
             waits: Vec::new(),
             evictions: 0,
             hung: BTreeSet::new(),
-            paces: stream(seed, "cluster/paces"),
+            paces: random_stream(seed, "cluster/paces"),
             born: 0,
             lease: None,
         };
@@ -110,7 +110,7 @@ impl SimCluster {
             cluster.store.put_namespace(name);
         }
         for workload in workloads {
-            cluster.adopt(workload);
+            cluster.adopt_workload(workload);
         }
         cluster
     }
@@ -131,7 +131,7 @@ impl SimCluster {
     }
 
     /// Time from creation to binding of each bound pod, without daemons.
-    pub fn waits(&self) -> &[SignedDuration] {
+    pub fn bind_waits(&self) -> &[SignedDuration] {
         &self.waits
     }
 
@@ -146,27 +146,27 @@ impl SimCluster {
     }
 
     /// Executes all actions due at `now`.
-    pub fn advance(&mut self, now: Timestamp) {
-        while let Some((at, todo)) = self.timers.due(now) {
-            self.happen(todo, at);
+    pub fn run_due(&mut self, now: Timestamp) {
+        while let Some((at, todo)) = self.timers.pop_due(now) {
+            self.handle_timer(todo, at);
         }
         self.refresh_budgets();
     }
 
-    fn happen(&mut self, todo: ClusterTimer, now: Timestamp) {
+    fn handle_timer(&mut self, todo: ClusterTimer, now: Timestamp) {
         match todo {
-            ClusterTimer::Scale(owner, replicas) => self.rescale(owner, replicas, now),
-            ClusterTimer::Roll(owner) => self.roll(owner, now),
+            ClusterTimer::Scale(owner, replicas) => self.set_replicas(owner, replicas, now),
+            ClusterTimer::Roll(owner) => self.start_rollout(owner, now),
             ClusterTimer::Reconcile(owner) => self.reconcile(owner, now),
-            ClusterTimer::Schedule => self.schedule(now),
-            ClusterTimer::Bind(node, pods) => self.bind(&node, pods, now),
+            ClusterTimer::Schedule => self.schedule_pods(now),
+            ClusterTimer::Bind(node, pods) => self.bind_pods(&node, pods, now),
             ClusterTimer::Run(pod, uid) => self.run_pod(&pod, &uid, now),
             ClusterTimer::Finish(pod, uid) => self.finish_pod(&pod, &uid, now),
-            ClusterTimer::Leave(pod, uid) => self.leave(&pod, &uid, now),
-            ClusterTimer::Detach(name) => self.store.detach(&name),
+            ClusterTimer::Leave(pod, uid) => self.on_pod_terminated(&pod, &uid, now),
+            ClusterTimer::Detach(name) => self.store.detach_volume(&name),
             ClusterTimer::Clean(pod, uid) => self.delete_pod(&pod, &uid, now),
             ClusterTimer::Ready(node) => self.node_ready(&node, now),
-            ClusterTimer::Unstart(node) => self.start_is_over(&node, now),
+            ClusterTimer::Unstart(node) => self.remove_startup_taints(&node, now),
             ClusterTimer::Silent(node) => self.node_silent(&node, now),
             ClusterTimer::EvictLost(node) => self.evict_lost(&node, now),
             ClusterTimer::Collect(node) => self.collect_pods(&node, now),
@@ -175,12 +175,12 @@ impl SimCluster {
 
     /// Schedules an action after a delay drawn between two numbers of milliseconds.
     fn set_timer(&mut self, now: Timestamp, low_ms: i64, high_ms: i64, todo: ClusterTimer) {
-        let wait = self.pace(low_ms, high_ms);
-        self.timers.after(now, wait, todo);
+        let wait = self.draw_pace(low_ms, high_ms);
+        self.timers.add_after(now, wait, todo);
     }
 
-    fn pace(&mut self, low_ms: i64, high_ms: i64) -> SignedDuration {
+    fn draw_pace(&mut self, low_ms: i64, high_ms: i64) -> SignedDuration {
         let ms = SignedDuration::from_millis;
-        between(&mut self.paces, ms(low_ms), ms(high_ms))
+        duration_between(&mut self.paces, ms(low_ms), ms(high_ms))
     }
 }

@@ -8,9 +8,9 @@ use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::taint::Taint;
 use crate::model::watched_object::ObjectKind;
-use crate::sim::cloud::failed;
+use crate::sim::cloud::failed_result;
 use crate::sim::faults::{CommandFault, CommandTrip};
-use crate::sim::invariants::{Invariant, taints};
+use crate::sim::invariants::{Invariant, adds_disrupted_taint};
 use crate::sim::timeline::TimelineFact;
 use crate::sim::{ScheduledEvent, World};
 
@@ -21,7 +21,7 @@ const RUSH_EACH: usize = 5;
 
 impl World {
     /// Sends a command: it is checked, delivered, and executed.
-    pub fn send(&mut self, issued: IssuedCommand) {
+    pub fn send_command(&mut self, issued: IssuedCommand) {
         if self.is_rushing() {
             return;
         }
@@ -29,10 +29,10 @@ impl World {
             self.for_fleet.push_back(issued);
             return;
         }
-        let doubt = self.watches.doubt(self.now);
+        let doubt = self.watches.sync_doubt(self.now);
         self.checker
-            .issued(&issued.command, doubt, &self.scene, self.now);
-        let trip = self.faults.trip(&issued.command, self.now);
+            .check_issued(&issued.command, doubt, &self.scene, self.now);
+        let trip = self.faults.draw_trip(&issued.command, self.now);
         self.set_timer(
             trip.there,
             ScheduledEvent::Arrive(self.life, Box::new(issued), trip),
@@ -55,25 +55,32 @@ impl World {
         let max_commands = RUSH_MIN + RUSH_EACH * self.scene.cluster.store().pods().len();
         if self.rush.1 >= max_commands && self.engine.is_some() {
             let text = format!("{max_commands} commands within a minute");
-            self.checker.fault(Invariant::Spin, self.now, text);
+            self.checker.add_violation(Invariant::Spin, self.now, text);
             self.stop_daemon();
         }
         self.rush.1 >= max_commands
     }
 
-    pub(super) fn arrive(&mut self, life: u64, issued: IssuedCommand, trip: CommandTrip) {
+    pub(super) fn on_command_arrival(
+        &mut self,
+        life: u64,
+        issued: IssuedCommand,
+        trip: CommandTrip,
+    ) {
         let IssuedCommand { id, command } = issued;
         let sent = self.now.checked_sub(trip.there).unwrap_or(self.now);
         let answer = match trip.fate {
-            CommandFault::Throttled => failed(FailureKind::Throttled, "RequestLimitExceeded"),
-            CommandFault::LostBefore => failed(FailureKind::Unknown, "no answer"),
+            CommandFault::Throttled => {
+                failed_result(FailureKind::Throttled, "RequestLimitExceeded")
+            }
+            CommandFault::LostBefore => failed_result(FailureKind::Unknown, "no answer"),
             CommandFault::LostAfter => {
-                self.carry_out(&command, sent);
-                failed(FailureKind::Unknown, "no answer")
+                self.execute_command(&command, sent);
+                failed_result(FailureKind::Unknown, "no answer")
             }
             CommandFault::Silent { carried } => {
                 if carried {
-                    self.carry_out(&command, sent);
+                    self.execute_command(&command, sent);
                 }
                 return;
             }
@@ -81,14 +88,14 @@ impl World {
                 CommandResult::EvictRefused("the budget is not yet known".to_owned())
             }
             CommandFault::SoldOut { offerings } => {
-                self.sell_out(&command, offerings);
-                self.carry_out(&command, sent)
+                self.exhaust_offerings(&command, offerings);
+                self.execute_command(&command, sent)
             }
             CommandFault::Overtaken => {
-                self.overtake(&command);
-                self.carry_out(&command, sent)
+                self.change_node_first(&command);
+                self.execute_command(&command, sent)
             }
-            CommandFault::Carried => self.carry_out(&command, sent),
+            CommandFault::Carried => self.execute_command(&command, sent),
         };
         let due = ScheduledEvent::Answer(life, id, Box::new(answer));
         if trip.twice {
@@ -99,48 +106,51 @@ impl World {
     }
 
     /// Executes a command that was sent some time ago.
-    fn carry_out(&mut self, command: &Command, sent: Timestamp) -> CommandResult {
-        self.checker.arriving(command, &self.scene, sent, self.now);
+    fn execute_command(&mut self, command: &Command, sent: Timestamp) -> CommandResult {
+        self.checker
+            .check_arriving(command, &self.scene, sent, self.now);
         let answer = match command {
-            Command::Launch(launch) => self.launch(launch),
-            Command::Terminate { instance, .. } => self.terminate(instance),
+            Command::Launch(launch) => self.launch_instance(launch),
+            Command::Terminate { instance, .. } => self.terminate_instance(instance),
             Command::ListInstances => {
                 let config = &self.scene.config;
-                let list = self
-                    .scene
-                    .cloud
-                    .list(&config.installation, &config.name, self.now);
+                let list =
+                    self.scene
+                        .cloud
+                        .list_instances(&config.installation, &config.name, self.now);
                 CommandResult::Instances(list)
             }
             Command::Tag { instances, tags } => {
                 self.scene.cloud.tag(instances, tags);
                 CommandResult::Done
             }
-            Command::Adopt(adoption) => self.scene.cloud.adopt(adoption, self.now),
-            Command::Rewatch { kind } => self.rewatch(*kind),
+            Command::Adopt(adoption) => self.scene.cloud.adopt_instance(adoption, self.now),
+            Command::Rewatch { kind } => self.restart_watch(*kind),
             _ => self
                 .scene
                 .cluster
-                .carry_out(command, self.now)
+                .execute_command(command, self.now)
                 .unwrap_or(CommandResult::Done),
         };
         if let Command::PatchNode(patch) = command
-            && taints(patch)
-            && let Some(wait) = self.faults.untaints(self.now)
+            && adds_disrupted_taint(patch)
+            && let Some(wait) = self.faults.draw_untaint(self.now)
         {
             let meddle = ScheduledEvent::Untaint(patch.node.clone());
             self.set_timer(wait, meddle);
         }
-        self.spread_news();
+        self.route_changes();
         answer
     }
 
-    fn launch(&mut self, launch: &Launch) -> CommandResult {
-        let before = self.scene.cloud.all().count();
+    fn launch_instance(&mut self, launch: &Launch) -> CommandResult {
+        let before = self.scene.cloud.all_instances().count();
         let answer = self.scene.cloud.launch(launch, self.now);
         match &answer {
-            CommandResult::Launched(instance) if self.scene.cloud.all().count() > before => {
-                self.launched(launch, instance);
+            CommandResult::Launched(instance)
+                if self.scene.cloud.all_instances().count() > before =>
+            {
+                self.on_launched(launch, instance);
             }
             CommandResult::LaunchRefused(refusals) => {
                 self.tally.refusals += 1;
@@ -148,7 +158,7 @@ impl World {
                     .iter()
                     .map(|refusal| refusal.offering.clone())
                     .collect();
-                self.note(TimelineFact::Refused {
+                self.note_fact(TimelineFact::Refused {
                     claim: launch.claim.id.clone(),
                     offerings,
                 });
@@ -158,7 +168,7 @@ impl World {
         answer
     }
 
-    fn launched(&mut self, launch: &Launch, instance: &Instance) {
+    fn on_launched(&mut self, launch: &Launch, instance: &Instance) {
         if self.scene.is_ours(instance) {
             self.tally.launched += 1;
             self.tally.live += 1;
@@ -169,30 +179,30 @@ impl World {
             .catalog
             .offering(&instance.offering)
             .map(|offering| offering.price);
-        self.note(TimelineFact::Launched {
+        self.note_fact(TimelineFact::Launched {
             claim: launch.claim.id.clone(),
             instance: instance.id.clone(),
             offering: instance.offering.clone(),
             price: price.unwrap_or_default(),
         });
-        self.checker.launched(&self.scene, self.now);
+        self.checker.check_launched(&self.scene, self.now);
     }
 
-    fn terminate(&mut self, instance: &InstanceId) -> CommandResult {
+    fn terminate_instance(&mut self, instance: &InstanceId) -> CommandResult {
         if let Some(machine) = self.scene.cloud.get(instance.as_str())
             && machine.is_live()
         {
             let fact = TimelineFact::Retired {
                 instance: instance.clone(),
                 offering: machine.truth().offering.clone(),
-                ran: machine.billed(self.now),
+                ran: machine.billed_time(self.now),
             };
-            self.note(fact);
+            self.note_fact(fact);
         }
         self.scene.cloud.terminate(instance, self.now)
     }
 
-    pub(super) fn machine_ended(&mut self, instance: &InstanceId) {
+    pub(super) fn on_machine_ended(&mut self, instance: &InstanceId) {
         let Some(machine) = self.scene.cloud.get(instance.as_str()) else {
             return;
         };
@@ -200,7 +210,7 @@ impl World {
             self.tally.live = self.tally.live.saturating_sub(1);
             self.tally.retired += 1;
         }
-        self.scene.cluster.machine_ended(instance, self.now);
+        self.scene.cluster.on_machine_ended(instance, self.now);
     }
 
     /// The startup taints of a managed instance. Empty for a foreign instance.
@@ -212,9 +222,9 @@ impl World {
     }
 
     /// Restarts a watch, unless a fault has broken it.
-    fn rewatch(&mut self, kind: ObjectKind) -> CommandResult {
+    fn restart_watch(&mut self, kind: ObjectKind) -> CommandResult {
         if self.watches.is_up(kind) {
-            let wait = self.lag(20, 300);
+            let wait = self.draw_lag(20, 300);
             // A listing after an incomplete listing is often incomplete as well.
             let cut = self.cuts.get(&kind).copied().filter(|_| self.picks.bool());
             self.list_kind(kind, cut, wait);
@@ -222,7 +232,7 @@ impl World {
         CommandResult::Done
     }
 
-    fn sell_out(&mut self, command: &Command, offerings: usize) {
+    fn exhaust_offerings(&mut self, command: &Command, offerings: usize) {
         let Command::Launch(launch) = command else {
             return;
         };
@@ -230,12 +240,12 @@ impl World {
         for key in &keys {
             self.scene.cloud.set_capacity(key.clone(), Some(0));
         }
-        let wait = self.lag(60_000, 600_000);
+        let wait = self.draw_lag(60_000, 600_000);
         self.set_timer(wait, ScheduledEvent::Restock(keys));
     }
 
     /// An external actor changes the node while the patch is in flight.
-    fn overtake(&mut self, command: &Command) {
+    fn change_node_first(&mut self, command: &Command) {
         let Command::PatchNode(patch) = command else {
             return;
         };

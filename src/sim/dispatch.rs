@@ -17,7 +17,7 @@ use crate::state::cluster_identity::Mismatch;
 const ACCEPTED_AFTER: SignedDuration = SignedDuration::from_mins(30);
 
 impl World {
-    pub(super) fn tell(&mut self, report: Report) {
+    pub(super) fn record_report(&mut self, report: Report) {
         match report {
             Report::ClaimPlanned {
                 claim,
@@ -27,7 +27,7 @@ impl World {
                 pods,
                 ..
             } => {
-                self.note(TimelineFact::Planned {
+                self.note_fact(TimelineFact::Planned {
                     claim,
                     pool,
                     offering,
@@ -43,24 +43,24 @@ impl World {
                 ..
             } => {
                 let node = node.map_or(claim.0, |node| node.0);
-                self.note(TimelineFact::Leaving {
+                self.note_fact(TimelineFact::Leaving {
                     node,
                     reason: reason.as_str(),
                     price,
                 });
             }
             Report::Unplaced(unplaced) => {
-                let why = unplaced
-                    .reasons
-                    .first()
-                    .map_or(String::new(), crate::scheduling::PoolRejection::text);
-                self.note(TimelineFact::Unplaced {
+                let why = unplaced.reasons.first().map_or(
+                    String::new(),
+                    crate::scheduling::PoolRejection::rejection_text,
+                );
+                self.note_fact(TimelineFact::Unplaced {
                     pod: unplaced.pod.to_string(),
                     why,
                 });
             }
             Report::EndsHeld(held) => {
-                self.note(TimelineFact::Held {
+                self.note_fact(TimelineFact::Held {
                     instances: held.claims.len(),
                     total: held.total,
                 });
@@ -69,14 +69,14 @@ impl World {
             Report::Mismatch(Mismatch::NoNodes { .. }) => {
                 self.set_timer(ACCEPTED_AFTER, ScheduledEvent::Accept);
             }
-            Report::Frozen(why) => self.note(TimelineFact::Frozen(why)),
-            Report::Thawed => self.note(TimelineFact::Thawed),
+            Report::Frozen(why) => self.note_fact(TimelineFact::Frozen(why)),
+            Report::Thawed => self.note_fact(TimelineFact::Thawed),
             _ => {}
         }
     }
 
     /// A user approves the held terminations.
-    pub(super) fn accept(&mut self) {
+    pub(super) fn approve_held(&mut self) {
         let Some(engine) = &self.engine else { return };
         let id = match (engine.mismatch(), engine.held_ends()) {
             (Some(Mismatch::NoNodes { id, .. }), _) => id.clone(),
@@ -88,14 +88,14 @@ impl World {
             (None, Some(held)) => held.id.clone(),
             (None, None) => return,
         };
-        self.scene.cluster.accept(&id);
-        self.note(TimelineFact::Accepted(id));
+        self.scene.cluster.approve_held(&id);
+        self.note_fact(TimelineFact::Accepted(id));
     }
 
     /// Routes changes in the cluster to the watches and the timeline.
-    pub(super) fn spread_news(&mut self) {
+    pub(super) fn route_changes(&mut self) {
         for fact in self.scene.cluster.take_facts() {
-            self.note(fact);
+            self.note_fact(fact);
         }
         for event in self.scene.cluster.store_mut().take_changes() {
             let kind = match &event {
@@ -103,12 +103,12 @@ impl World {
                 Event::Deleted(kind, _) => *kind,
                 _ => continue,
             };
-            let delay = self.lag(1, 25);
-            self.watches.tell(kind, event, self.now, delay);
+            let delay = self.draw_lag(1, 25);
+            self.watches.send_change(kind, event, self.now, delay);
         }
     }
 
-    pub(super) fn cloud_event(&mut self, event: CloudEvent) {
+    pub(super) fn on_cloud_event(&mut self, event: CloudEvent) {
         match event {
             CloudEvent::Booted {
                 instance,
@@ -118,11 +118,11 @@ impl World {
                 let Some(startup_taints) = self.startup_taints(&instance) else {
                     return;
                 };
-                if self.faults.stays_mute(self.now) {
+                if self.faults.draw_mute(self.now) {
                     self.note_fault(format!("{} never registers", instance.id));
                     return;
                 }
-                let gets_ready = !self.faults.stays_unready(self.now);
+                let gets_ready = !self.faults.draw_unready(self.now);
                 if !gets_ready {
                     self.note_fault(format!("the node of {} stays unready", instance.id));
                 }
@@ -142,18 +142,18 @@ impl World {
             }
             CloudEvent::Interrupted { instance, at } => {
                 self.tally.interruptions += 1;
-                self.note(TimelineFact::Interrupted {
+                self.note_fact(TimelineFact::Interrupted {
                     instance: instance.clone(),
                     at,
                 });
                 // EventBridge and the queue have a delay.
-                let wait = self.lag(500, 5000);
+                let wait = self.draw_lag(500, 5000);
                 let event = Box::new(Event::Interrupted(instance, Interruption::Spot, at));
                 // SQS delivers at least once.
                 self.set_timer(wait + wait, ScheduledEvent::Tell(event.clone(), at));
                 self.set_timer(wait, ScheduledEvent::Tell(event, at));
             }
-            CloudEvent::Ended { instance } => self.machine_ended(&instance),
+            CloudEvent::Ended { instance } => self.on_machine_ended(&instance),
         }
     }
 }

@@ -22,14 +22,14 @@ impl<T> Default for Timers<T> {
 
 impl<T> Timers<T> {
     /// Adds an event at a time.
-    pub fn at(&mut self, at: Timestamp, event: T) {
+    pub fn add_at(&mut self, at: Timestamp, event: T) {
         self.asked += 1;
         self.queue.insert((at, self.asked), event);
     }
 
     /// Adds an event at a time after `now`.
-    pub fn after(&mut self, now: Timestamp, wait: SignedDuration, event: T) {
-        self.at(later(now, wait), event);
+    pub fn add_after(&mut self, now: Timestamp, wait: SignedDuration, event: T) {
+        self.add_at(time_after(now, wait), event);
     }
 
     /// Time of the next event.
@@ -38,7 +38,7 @@ impl<T> Timers<T> {
     }
 
     /// Removes and returns the next event due at `now`, with its time.
-    pub fn due(&mut self, now: Timestamp) -> Option<(Timestamp, T)> {
+    pub fn pop_due(&mut self, now: Timestamp) -> Option<(Timestamp, T)> {
         self.next_at().filter(|at| *at <= now)?;
         self.queue.pop_first().map(|((at, _), event)| (at, event))
     }
@@ -50,6 +50,6 @@ impl<T> Timers<T> {
 }
 
 /// Adds a duration to `now`. Returns the maximum time on overflow.
-pub fn later(now: Timestamp, wait: SignedDuration) -> Timestamp {
+pub fn time_after(now: Timestamp, wait: SignedDuration) -> Timestamp {
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }

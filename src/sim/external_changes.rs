@@ -32,9 +32,9 @@ pub struct ExternalTaintRemovals {
 
 impl ExternalTaintRemovals {
     /// Records that an external actor removed the taint of a node with these pods.
-    pub fn untainted<'a>(&mut self, node: &Node, pods: impl Iterator<Item = &'a Pod>) {
+    pub fn record_removal<'a>(&mut self, node: &Node, pods: impl Iterator<Item = &'a Pod>) {
         let removal = Untainted {
-            version: version(node),
+            version: version_number(node),
             pods: pods.map(|pod| pod.uid.clone()).collect(),
             observed: None,
         };
@@ -42,22 +42,24 @@ impl ExternalTaintRemovals {
     }
 
     /// Records an event that the daemon receives.
-    pub fn told(&mut self, event: &Event, now: Timestamp) {
+    pub fn observe_event(&mut self, event: &Event, now: Timestamp) {
         match event {
-            Event::Applied(object) => self.shown(object, now),
+            Event::Applied(object) => self.observe_object(object, now),
             Event::Reset(ObjectKind::Node, objects) => {
-                objects.iter().for_each(|object| self.shown(object, now));
+                objects
+                    .iter()
+                    .for_each(|object| self.observe_object(object, now));
             }
             _ => {}
         }
     }
 
-    fn shown(&mut self, object: &WatchedObject, now: Timestamp) {
+    fn observe_object(&mut self, object: &WatchedObject, now: Timestamp) {
         let WatchedObject::Node(node) = object else {
             return;
         };
         if let Some(removal) = self.nodes.get_mut(&node.name)
-            && removal.version <= version(node)
+            && removal.version <= version_number(node)
         {
             removal.observed.get_or_insert(now);
         }
@@ -65,31 +67,34 @@ impl ExternalTaintRemovals {
 
     /// Returns true if the taint of a node was removed and the daemon had not observed it at
     /// `sent`. Commands sent by then are still in flight.
-    pub fn is_untold(&self, node: &NodeName, sent: Timestamp) -> bool {
+    pub fn is_unobserved(&self, node: &NodeName, sent: Timestamp) -> bool {
         let removal = self.nodes.get(node);
         removal.is_some_and(|removal| removal.observed.is_none_or(|at| sent <= at))
     }
 
     /// Returns true if the taint of a node was ever removed.
-    pub fn have_untainted(&self, node: &NodeName) -> bool {
+    pub fn has_removal(&self, node: &NodeName) -> bool {
         self.nodes.contains_key(node)
     }
 
     /// Returns true if the daemon has just observed a removal. It adds the taint again, which is
     /// not a new disruption.
-    pub fn is_just_told(&self, node: &NodeName, now: Timestamp) -> bool {
+    pub fn was_just_observed(&self, node: &NodeName, now: Timestamp) -> bool {
         let observed = self.nodes.get(node).and_then(|removal| removal.observed);
         observed.is_some_and(|at| now.duration_since(at) < PUT_BACK_MAX)
     }
 
     /// Returns true if a pod can only be on this node because the taint was removed.
-    pub fn has_let_in(&self, node: &NodeName, pod: &Pod, sent: Timestamp) -> bool {
-        let removal = self.nodes.get(node).filter(|_| self.is_untold(node, sent));
+    pub fn has_admitted(&self, node: &NodeName, pod: &Pod, sent: Timestamp) -> bool {
+        let removal = self
+            .nodes
+            .get(node)
+            .filter(|_| self.is_unobserved(node, sent));
         removal.is_some_and(|removal| !removal.pods.contains(&pod.uid))
     }
 }
 
 /// In the simulation, versions are increasing numbers.
-fn version(node: &Node) -> u64 {
+fn version_number(node: &Node) -> u64 {
     node.version.parse().unwrap_or(0)
 }

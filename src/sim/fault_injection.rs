@@ -8,7 +8,7 @@ use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::sim::cloud::CloudEvent;
-use crate::sim::event_queue::later;
+use crate::sim::event_queue::time_after;
 use crate::sim::faults::{Cut, ScheduledFault};
 use crate::sim::scenario::ReclaimCount;
 use crate::sim::timeline::TimelineFact;
@@ -16,7 +16,7 @@ use crate::sim::watches::Listing;
 use crate::sim::{ScheduledEvent, World};
 
 impl World {
-    pub(super) fn go_wrong(&mut self, mishap: ScheduledFault) {
+    pub(super) fn inject_fault(&mut self, mishap: ScheduledFault) {
         match mishap {
             ScheduledFault::Restart { down } => {
                 if self.engine().is_none() {
@@ -31,7 +31,7 @@ impl World {
                     return;
                 }
                 self.note_fault(format!("the watch of {} breaks", kind.plural()));
-                self.watches.lose(kind, self.now);
+                self.watches.break_watch(kind, self.now);
                 let due = ScheduledEvent::WatchBack(kind, cut, self.now);
                 self.set_timer(lasts, due);
             }
@@ -40,14 +40,14 @@ impl World {
                     "the watch of {} stalls for {lasts:#}",
                     kind.plural()
                 ));
-                self.watches.stall(kind, later(self.now, lasts));
+                self.watches.stall_watch(kind, time_after(self.now, lasts));
             }
-            ScheduledFault::Reclaim => self.take_back(1),
+            ScheduledFault::Reclaim => self.interrupt_spot(1),
             ScheduledFault::NodeDeleted { back } => self.delete_some_node(back),
             ScheduledFault::Failure => {
-                let running = self.ours(|_| true);
+                let running = self.live_instances_of(|_| true);
                 if let Some(instance) = self.picks.choice(running) {
-                    self.note(TimelineFact::Lost {
+                    self.note_fact(TimelineFact::Lost {
                         instance: instance.clone(),
                     });
                     self.scene.cloud.fail(&instance, self.now);
@@ -58,7 +58,7 @@ impl World {
 
     /// Deletes a managed Node. Its kubelet may register it again.
     fn delete_some_node(&mut self, back: Option<SignedDuration>) {
-        let running = self.ours(|_| true);
+        let running = self.live_instances_of(|_| true);
         let Some(instance) = self.picks.choice(running) else {
             return;
         };
@@ -68,19 +68,19 @@ impl World {
         let (node, uid) = (node.name.clone(), node.uid.clone());
         self.note_fault(format!("someone deletes node {node}"));
         let delete = Command::DeleteNode { node, uid };
-        self.scene.cluster.carry_out(&delete, self.now);
+        self.scene.cluster.execute_command(&delete, self.now);
         if let Some(wait) = back {
             self.set_timer(wait, ScheduledEvent::Register(instance));
         }
     }
 
     /// The kubelet of a running instance registers its node again.
-    pub(super) fn register_anew(&mut self, id: &InstanceId) {
+    pub(super) fn register_again(&mut self, id: &InstanceId) {
         if let Some(machine) = self.scene.cloud.get(id.as_str())
             && machine.is_live()
             && self.scene.cluster.node_of(id.as_str()).is_none()
         {
-            self.cloud_event(CloudEvent::Booted {
+            self.on_cloud_event(CloudEvent::Booted {
                 instance: machine.truth().clone(),
                 labels: machine.labels.clone(),
                 taints: machine.taints.clone(),
@@ -89,18 +89,23 @@ impl World {
     }
 
     /// An external actor removes the taint of a disrupted node.
-    pub(super) fn untaint(&mut self, node: &NodeName) {
+    pub(super) fn remove_taint(&mut self, node: &NodeName) {
         self.note_fault(format!("someone untaints {node}"));
-        self.scene.cluster.untaint(node, self.now);
-        self.checker.untainted(node, &self.scene);
+        self.scene.cluster.remove_taint(node, self.now);
+        self.checker.on_untainted(node, &self.scene);
     }
 
     /// A broken watch restarts with a listing.
-    pub(super) fn watch_back(&mut self, kind: ObjectKind, cut: Option<Cut>, since: Timestamp) {
+    pub(super) fn restart_broken_watch(
+        &mut self,
+        kind: ObjectKind,
+        cut: Option<Cut>,
+        since: Timestamp,
+    ) {
         if self.engine().is_none() || self.watches.is_up(kind) {
             return;
         }
-        let wait = self.lag(20, 300);
+        let wait = self.draw_lag(20, 300);
         let cut_off = cut.map(|cut| (cut, since));
         match cut_off {
             Some(cut) => self.cuts.insert(kind, cut),
@@ -113,10 +118,10 @@ impl World {
                 kind.plural()
             ));
             // The watch breaks again later, and the next listing is complete.
-            let lasts = self.lag(20_000, 240_000);
+            let lasts = self.draw_lag(20_000, 240_000);
             let due = ScheduledEvent::Happen(ScheduledFault::WatchLost {
                 kind,
-                lasts: self.lag(500, 3000),
+                lasts: self.draw_lag(500, 3000),
                 cut: None,
             });
             self.set_timer(lasts, due);
@@ -124,9 +129,10 @@ impl World {
     }
 
     /// Interrupts up to `count` spot instances.
-    pub(super) fn take_back(&mut self, count: u32) {
+    pub(super) fn interrupt_spot(&mut self, count: u32) {
         for _ in 0..count {
-            let spot = self.ours(|offering| offering.capacity_type == CapacityType::Spot);
+            let spot =
+                self.live_instances_of(|offering| offering.capacity_type == CapacityType::Spot);
             let Some(instance) = self.picks.choice(spot) else {
                 return;
             };
@@ -135,9 +141,9 @@ impl World {
     }
 
     /// Interrupts spot instances one after another within a time.
-    pub(super) fn storm(&mut self, wanted: ReclaimCount, within: SignedDuration) {
+    pub(super) fn schedule_interruptions(&mut self, wanted: ReclaimCount, within: SignedDuration) {
         let spot = self
-            .ours(|offering| offering.capacity_type == CapacityType::Spot)
+            .live_instances_of(|offering| offering.capacity_type == CapacityType::Spot)
             .len();
         let spot = u32::try_from(spot).unwrap_or(u32::MAX);
         let count = match wanted {
@@ -152,7 +158,7 @@ impl World {
     }
 
     /// All instances in a zone fail at the same time.
-    pub(super) fn lose_zone(&mut self, index: usize) {
+    pub(super) fn fail_zone(&mut self, index: usize) {
         let scenario = std::sync::Arc::clone(&self.setup.scenario);
         let Some(outage) = scenario.outages.get(index) else {
             return;
@@ -160,7 +166,7 @@ impl World {
         self.note_fault(format!("zone {} is lost", outage.zone));
         let lost: Vec<InstanceId> = self
             .scene
-            .live()
+            .live_instances()
             .map(|machine| machine.truth())
             .filter(|instance| instance.offering.zone.as_str() == outage.zone)
             .map(|instance| instance.id.clone())
@@ -171,9 +177,9 @@ impl World {
     }
 
     /// Live managed instances of some offerings that have no interruption notice, by ID.
-    fn ours(&self, wanted: impl Fn(&OfferingKey) -> bool) -> Vec<InstanceId> {
+    fn live_instances_of(&self, wanted: impl Fn(&OfferingKey) -> bool) -> Vec<InstanceId> {
         self.scene
-            .live()
+            .live_instances()
             .filter(|machine| machine.reclaimed.is_none())
             .map(|machine| machine.truth())
             .filter(|instance| wanted(&instance.offering))
@@ -182,16 +188,16 @@ impl World {
     }
 
     /// Starts or ends a shortage of the scenario.
-    pub(super) fn shortage(&mut self, index: usize, begins: bool) {
+    pub(super) fn apply_shortage(&mut self, index: usize, begins: bool) {
         let scenario = std::sync::Arc::clone(&self.setup.scenario);
         let Some(shortage) = scenario.shortages.get(index) else {
             return;
         };
         let left = begins.then_some(shortage.left);
         let keys: Vec<OfferingKey> = self
-            .offerings()
+            .all_offerings()
             .into_iter()
-            .filter(|key| shortage.covers(key))
+            .filter(|key| shortage.covers_offering(key))
             .collect();
         let which = [
             shortage.instance_type.as_deref(),
@@ -199,7 +205,7 @@ impl World {
             shortage.capacity_type.map(CapacityType::as_str),
         ];
         let which = which.into_iter().flatten().collect::<Vec<_>>().join(" ");
-        self.note(TimelineFact::Stock {
+        self.note_fact(TimelineFact::Stock {
             offerings: keys.len(),
             which,
             left,
@@ -210,7 +216,7 @@ impl World {
     }
 
     /// Returns every offering of the catalog.
-    fn offerings(&self) -> Vec<OfferingKey> {
+    fn all_offerings(&self) -> Vec<OfferingKey> {
         let types = self.scene.catalog.types();
         types
             .flat_map(|shape| {
@@ -224,11 +230,11 @@ impl World {
 
     /// Restores offerings that a fault made unavailable, unless the scenario has a shortage of
     /// them.
-    pub(super) fn restock(&mut self, keys: Vec<OfferingKey>) {
+    pub(super) fn restore_offerings(&mut self, keys: Vec<OfferingKey>) {
         let scenario = std::sync::Arc::clone(&self.setup.scenario);
         for key in keys {
             let short = scenario.shortages.iter().find(|shortage| {
-                shortage.covers(&key)
+                shortage.covers_offering(&key)
                     && shortage.from <= self.now
                     && shortage.until.is_none_or(|until| self.now < until)
             });
@@ -257,7 +263,8 @@ pub(super) fn cut_off(
                 WatchedObject::Node(node) => node.created,
                 _ => None,
             };
-            created.is_some_and(|created| later(created, crate::sim::watches::SILENT_MAX) < since)
+            created
+                .is_some_and(|created| time_after(created, crate::sim::watches::SILENT_MAX) < since)
         })
         .collect();
     let old_count = order.len();

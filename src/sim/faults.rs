@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::Command;
 use crate::model::watched_object::ObjectKind;
-use crate::sim::event_queue::later;
-use crate::sim::rng::{between, happens, stream, up_to};
+use crate::sim::event_queue::time_after;
+use crate::sim::rng::{draw_chance, duration_between, duration_up_to, random_stream};
 
 /// Fault of a single command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,21 +131,21 @@ const SCHEDULED_FAULTS_MAX: u32 = 5;
 
 impl FaultPlan {
     /// Returns a plan without faults, with normal delays.
-    pub fn none(seed: u64) -> Self {
+    pub fn without_faults(seed: u64) -> Self {
         Self {
             until: Timestamp::MIN,
             mix: FaultRates::default(),
             listing_lag: SignedDuration::from_secs(1),
             scheduled_faults: Vec::new(),
-            trips: stream(seed, "faults/trips"),
-            fates: stream(seed, "faults/fates"),
-            machines: stream(seed, "faults/machines"),
+            trips: random_stream(seed, "faults/trips"),
+            fates: random_stream(seed, "faults/fates"),
+            machines: random_stream(seed, "faults/machines"),
         }
     }
 
     /// Draws the faults of a seed between two times.
-    pub fn drawn(seed: u64, from: Timestamp, until: Timestamp) -> Self {
-        let mut rng = stream(seed, "faults/mix");
+    pub fn from_seed(seed: u64, from: Timestamp, until: Timestamp) -> Self {
+        let mut rng = random_stream(seed, "faults/mix");
         let mix = FaultRates {
             throttled: draw_rate(&mut rng, 60),
             lost_before: draw_rate(&mut rng, 30),
@@ -160,13 +160,13 @@ impl FaultPlan {
             mute: draw_rate(&mut rng, 60),
             unready: draw_rate(&mut rng, 50),
         };
-        let mut lags = stream(seed, "faults/lags");
+        let mut lags = random_stream(seed, "faults/lags");
         Self {
             until,
             mix,
-            listing_lag: up_to(&mut lags, LISTING_LAG_MAX),
+            listing_lag: duration_up_to(&mut lags, LISTING_LAG_MAX),
             scheduled_faults: draw_scheduled_faults(seed, from, until),
-            ..Self::none(seed)
+            ..Self::without_faults(seed)
         }
     }
 
@@ -176,7 +176,7 @@ impl FaultPlan {
     }
 
     /// Latest time of a fault.
-    pub fn until(&self) -> Timestamp {
+    pub fn end_time(&self) -> Timestamp {
         self.until
     }
 
@@ -186,18 +186,22 @@ impl FaultPlan {
     }
 
     /// Draws the delivery of a command sent now.
-    pub fn trip(&mut self, command: &Command, now: Timestamp) -> CommandTrip {
+    pub fn draw_trip(&mut self, command: &Command, now: Timestamp) -> CommandTrip {
         let ms = SignedDuration::from_millis;
         let rng = &mut self.trips;
         let (mut delay_there, mut back) = match command {
             Command::Launch(_) => (
-                between(rng, ms(200), ms(900)),
-                between(rng, ms(400), ms(2500)),
+                duration_between(rng, ms(200), ms(900)),
+                duration_between(rng, ms(400), ms(2500)),
             ),
-            Command::Terminate { .. } | Command::ListInstances => {
-                (between(rng, ms(20), ms(150)), between(rng, ms(50), ms(400)))
-            }
-            _ => (between(rng, ms(2), ms(20)), between(rng, ms(2), ms(30))),
+            Command::Terminate { .. } | Command::ListInstances => (
+                duration_between(rng, ms(20), ms(150)),
+                duration_between(rng, ms(50), ms(400)),
+            ),
+            _ => (
+                duration_between(rng, ms(2), ms(20)),
+                duration_between(rng, ms(2), ms(30)),
+            ),
         };
         if now >= self.until {
             return CommandTrip {
@@ -208,29 +212,29 @@ impl FaultPlan {
             };
         }
         let rng = &mut self.fates;
-        if happens(rng, self.mix.slow) {
-            delay_there += up_to(rng, ms(20_000));
-            back += up_to(rng, ms(20_000));
+        if draw_chance(rng, self.mix.slow) {
+            delay_there += duration_up_to(rng, ms(20_000));
+            back += duration_up_to(rng, ms(20_000));
         }
         let fate = draw_fate(&self.mix, command, rng);
         if matches!(fate, CommandFault::LostBefore | CommandFault::LostAfter) {
             // The command times out.
-            back = between(rng, ms(10_000), ms(30_000));
+            back = duration_between(rng, ms(10_000), ms(30_000));
         }
         CommandTrip {
             there: delay_there,
             back,
             fate,
-            twice: happens(rng, self.mix.twice),
+            twice: draw_chance(rng, self.mix.twice),
         }
     }
 
     /// Draws whether an external actor removes the taint of a disrupted node, and after which time.
-    pub fn untaints(&mut self, now: Timestamp) -> Option<SignedDuration> {
+    pub fn draw_untaint(&mut self, now: Timestamp) -> Option<SignedDuration> {
         let rng = &mut self.machines;
-        let meddles = now < self.until && happens(rng, self.mix.untainted);
+        let meddles = now < self.until && draw_chance(rng, self.mix.untainted);
         meddles.then(|| {
-            between(
+            duration_between(
                 rng,
                 SignedDuration::from_millis(500),
                 SignedDuration::from_secs(8),
@@ -239,13 +243,13 @@ impl FaultPlan {
     }
 
     /// Draws whether the kubelet of a machine that boots now never registers.
-    pub fn stays_mute(&mut self, now: Timestamp) -> bool {
-        now < self.until && happens(&mut self.machines, self.mix.mute)
+    pub fn draw_mute(&mut self, now: Timestamp) -> bool {
+        now < self.until && draw_chance(&mut self.machines, self.mix.mute)
     }
 
     /// Draws whether a node that registers now never becomes ready.
-    pub fn stays_unready(&mut self, now: Timestamp) -> bool {
-        now < self.until && happens(&mut self.machines, self.mix.unready)
+    pub fn draw_unready(&mut self, now: Timestamp) -> bool {
+        now < self.until && draw_chance(&mut self.machines, self.mix.unready)
     }
 }
 
@@ -260,30 +264,30 @@ fn draw_rate(rng: &mut Rng, max: u32) -> u32 {
 }
 
 fn draw_fate(mix: &FaultRates, command: &Command, rng: &mut Rng) -> CommandFault {
-    if happens(rng, mix.throttled) {
+    if draw_chance(rng, mix.throttled) {
         return CommandFault::Throttled;
     }
-    if happens(rng, mix.lost_before) {
+    if draw_chance(rng, mix.lost_before) {
         return CommandFault::LostBefore;
     }
-    if happens(rng, mix.lost_after) {
+    if draw_chance(rng, mix.lost_after) {
         return CommandFault::LostAfter;
     }
-    if happens(rng, mix.silent) {
+    if draw_chance(rng, mix.silent) {
         return CommandFault::Silent {
             carried: rng.bool(),
         };
     }
     match command {
-        Command::Launch(launch) if happens(rng, mix.sold_out) => {
+        Command::Launch(launch) if draw_chance(rng, mix.sold_out) => {
             let mut offerings = launch.offerings.len();
             if !rng.bool() {
                 offerings = rng.usize(1..=offerings.max(1));
             }
             CommandFault::SoldOut { offerings }
         }
-        Command::PatchNode(_) if happens(rng, mix.overtaken) => CommandFault::Overtaken,
-        Command::Evict { .. } if happens(rng, mix.blocked) => CommandFault::Blocked,
+        Command::PatchNode(_) if draw_chance(rng, mix.overtaken) => CommandFault::Overtaken,
+        Command::Evict { .. } if draw_chance(rng, mix.blocked) => CommandFault::Blocked,
         _ => CommandFault::Carried,
     }
 }
@@ -293,7 +297,7 @@ fn draw_scheduled_faults(
     from: Timestamp,
     until: Timestamp,
 ) -> Vec<(Timestamp, ScheduledFault)> {
-    let mut rng = stream(seed, "faults/mishaps");
+    let mut rng = random_stream(seed, "faults/mishaps");
     let span = until.duration_since(from);
     let mut faults = Vec::new();
     let seconds = SignedDuration::from_secs;
@@ -304,14 +308,14 @@ fn draw_scheduled_faults(
             0
         };
         for _ in 0..count {
-            let at = later(from, up_to(&mut rng, span));
+            let at = time_after(from, duration_up_to(&mut rng, span));
             let mishap = match kind {
                 0 => ScheduledFault::Restart {
-                    down: between(&mut rng, seconds(1), seconds(90)),
+                    down: duration_between(&mut rng, seconds(1), seconds(90)),
                 },
                 1 => ScheduledFault::WatchLost {
-                    kind: any_kind(&mut rng),
-                    lasts: between(&mut rng, seconds(1), seconds(300)),
+                    kind: draw_kind(&mut rng),
+                    lasts: duration_between(&mut rng, seconds(1), seconds(300)),
                     cut: None,
                 },
                 2 => ScheduledFault::WatchLost {
@@ -320,19 +324,19 @@ fn draw_scheduled_faults(
                     } else {
                         ObjectKind::Node
                     },
-                    lasts: between(&mut rng, seconds(1), seconds(60)),
+                    lasts: duration_between(&mut rng, seconds(1), seconds(60)),
                     cut: Some(if rng.bool() { Cut::Mild } else { Cut::Severe }),
                 },
                 3 => ScheduledFault::Stall {
-                    kind: any_kind(&mut rng),
-                    lasts: between(&mut rng, seconds(5), seconds(300)),
+                    kind: draw_kind(&mut rng),
+                    lasts: duration_between(&mut rng, seconds(5), seconds(300)),
                 },
                 4 => ScheduledFault::Reclaim,
                 5 => ScheduledFault::Failure,
                 _ => ScheduledFault::NodeDeleted {
                     back: rng
                         .bool()
-                        .then(|| between(&mut rng, seconds(5), seconds(100))),
+                        .then(|| duration_between(&mut rng, seconds(5), seconds(100))),
                 },
             };
             faults.push((at, mishap));
@@ -343,7 +347,7 @@ fn draw_scheduled_faults(
 }
 
 /// Draws a kind that every cluster watches. Pods and nodes are more likely.
-fn any_kind(rng: &mut Rng) -> ObjectKind {
+fn draw_kind(rng: &mut Rng) -> ObjectKind {
     match rng.u32(0..4) {
         0 | 1 => ObjectKind::Pod,
         2 => ObjectKind::Node,

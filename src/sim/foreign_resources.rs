@@ -18,7 +18,7 @@ const STRANGERS: usize = 3;
 impl World {
     /// Launches an instance of a different installation, one of a different cluster, and one
     /// without tags, which is a node of this cluster.
-    pub(super) fn settle_foreign(&mut self) {
+    pub(super) fn create_foreign(&mut self) {
         let Some(offering) = self.any_offering() else {
             return;
         };
@@ -31,10 +31,10 @@ impl World {
             (String::new(), ClusterName::default()),
         ];
         for (number, (installation, cluster)) in owners.into_iter().enumerate() {
-            let mut launch = stranger(number, offering.clone(), self.now);
+            let mut launch = foreign_launch(number, offering.clone(), self.now);
             (launch.claim.installation, launch.claim.cluster) = (installation, cluster);
             if number + 1 < STRANGERS {
-                launch.tags = launch.claim.tags();
+                launch.tags = launch.claim.to_tags();
             }
             let answer = self.scene.cloud.launch(&launch, self.now);
             if let (CommandResult::Launched(instance), true) = (answer, number + 1 == STRANGERS) {
@@ -75,19 +75,20 @@ impl World {
         let ended: Vec<String> = self
             .scene
             .cloud
-            .all()
+            .all_instances()
             .map(|machine| machine.truth())
             .filter(|instance| !self.scene.is_ours(instance) && !instance.state.is_live())
             .map(|instance| instance.id.0.clone())
             .collect();
         for instance in ended {
             let text = format!("{instance}, which is not ours, has ended");
-            self.checker.fault(Invariant::Foreign, self.now, text);
+            self.checker
+                .add_violation(Invariant::Foreign, self.now, text);
         }
     }
 }
 
-fn stranger(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launch {
+fn foreign_launch(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launch {
     let record = ClaimRecord {
         id: format!("stranger-{number}").into(),
         installation: String::new(),

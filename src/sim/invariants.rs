@@ -27,7 +27,7 @@ use crate::model::watched_object::ObjectKind;
 use crate::sim::cloud::Cloud;
 use crate::sim::cloud::instance::SimInstance;
 use crate::sim::cluster::SimCluster;
-use crate::sim::event_queue::later;
+use crate::sim::event_queue::time_after;
 use crate::sim::external_changes::ExternalTaintRemovals;
 use crate::sim::invariants::disruption::Leaving;
 
@@ -120,20 +120,20 @@ impl GroundTruth {
     }
 
     /// All live managed instances.
-    pub fn live(&self) -> impl Iterator<Item = &SimInstance> {
-        self.cloud.all().filter(|machine| {
+    pub fn live_instances(&self) -> impl Iterator<Item = &SimInstance> {
+        self.cloud.all_instances().filter(|machine| {
             let instance = machine.truth();
             instance.state.is_live() && self.is_ours(instance)
         })
     }
 
     /// When the instance of a managed node is interrupted, if it is.
-    fn reclaimed(&self, node: &NodeName) -> Option<Timestamp> {
+    fn reclaimed_at(&self, node: &NodeName) -> Option<Timestamp> {
         let node = self.cluster.store().nodes().get(node)?;
         self.our_machine(node)?.reclaimed
     }
 
-    fn occupying(&self, node: &Node) -> impl Iterator<Item = &Pod> {
+    fn occupying_pods(&self, node: &Node) -> impl Iterator<Item = &Pod> {
         let pods = self.cluster.store().pods_on(node.name.as_str());
         pods.filter(|pod| pod.occupies_node())
     }
@@ -163,33 +163,33 @@ impl Checker {
     }
 
     /// Number of commands, without those that only read instances and the Lease.
-    pub fn acts(&self) -> u64 {
+    pub fn command_count(&self) -> u64 {
         self.commands
     }
 
     /// Records that an external actor removed the taint of a disrupted node.
-    pub fn untainted(&mut self, node: &NodeName, scene: &GroundTruth) {
+    pub fn on_untainted(&mut self, node: &NodeName, scene: &GroundTruth) {
         let store = scene.cluster.store();
         if let Some(node) = store.nodes().get(node) {
             let pods = store.pods_on(node.name.as_str());
-            self.external_changes.untainted(node, pods);
+            self.external_changes.record_removal(node, pods);
         }
     }
 
     /// Records an event that the daemon receives.
-    pub fn told(&mut self, event: &Event, now: Timestamp) {
-        self.external_changes.told(event, now);
-        self.leaving.told(event, now);
+    pub fn on_event(&mut self, event: &Event, now: Timestamp) {
+        self.external_changes.observe_event(event, now);
+        self.leaving.observe_event(event, now);
     }
 
     /// Records a violation.
-    pub fn fault(&mut self, rule: Invariant, at: Timestamp, text: String) {
+    pub fn add_violation(&mut self, rule: Invariant, at: Timestamp, text: String) {
         self.violations.push(Violation { rule, at, text });
     }
 
     /// Checks a command that the engine sends. `doubt` is the reason why its cluster state is out
     /// of sync, if any.
-    pub fn issued(
+    pub fn check_issued(
         &mut self,
         command: &Command,
         doubt: Option<(ObjectKind, &'static str)>,
@@ -198,16 +198,16 @@ impl Checker {
     ) {
         let only_reads = matches!(command, Command::ListInstances | Command::ReadLease);
         self.commands += u64::from(!only_reads);
-        self.leaving(command, scene, now);
-        let (Some((kind, why)), Some(action)) = (doubt, voluntary(command, scene)) else {
+        self.check_disruption(command, scene, now);
+        let (Some((kind, why)), Some(action)) = (doubt, voluntary_action(command, scene)) else {
             return;
         };
         let text = format!("{action} while the watch of {} {why}", kind.plural());
-        self.fault(Invariant::StaleView, now, text);
+        self.add_violation(Invariant::StaleView, now, text);
     }
 
     /// Checks a command when it is executed.
-    pub fn arriving(
+    pub fn check_arriving(
         &mut self,
         command: &Command,
         scene: &GroundTruth,
@@ -215,15 +215,17 @@ impl Checker {
         now: Timestamp,
     ) {
         match command {
-            Command::Terminate { instance, .. } => self.terminating(instance, scene, sent, now),
-            Command::CreateNode(node) => self.creating(&node.name, &node.provider_id, scene, now),
-            Command::Bind { pod, uid, node } => self.binding(pod, uid, node, scene, now),
-            Command::DeletePod { pod, uid, .. } => self.letting_go(pod, uid, scene, now),
-            Command::PatchNode(patch) => self.patching(patch, scene, now),
-            Command::DeleteNode { node, uid } => self.deleting(node, uid, scene, now),
-            Command::Evict { pod, uid } => self.evicting(pod, uid, scene, sent, now),
+            Command::Terminate { instance, .. } => self.check_terminate(instance, scene, sent, now),
+            Command::CreateNode(node) => {
+                self.check_create_node(&node.name, &node.provider_id, scene, now)
+            }
+            Command::Bind { pod, uid, node } => self.check_bind(pod, uid, node, scene, now),
+            Command::DeletePod { pod, uid, .. } => self.check_delete_pod(pod, uid, scene, now),
+            Command::PatchNode(patch) => self.check_patch(patch, scene, now),
+            Command::DeleteNode { node, uid } => self.check_delete_node(node, uid, scene, now),
+            Command::Evict { pod, uid } => self.check_evict(pod, uid, scene, sent, now),
             Command::Nominate { node, .. } | Command::ClearNomination { node, .. } => {
-                self.hinting(node, scene, now);
+                self.check_nomination(node, scene, now);
             }
             Command::Launch(_)
             | Command::Tag { .. }
@@ -245,7 +247,7 @@ impl Checker {
         }
     }
 
-    fn terminating(
+    fn check_terminate(
         &mut self,
         instance: &InstanceId,
         scene: &GroundTruth,
@@ -257,46 +259,46 @@ impl Checker {
         };
         if !scene.is_ours(machine.truth()) {
             let text = format!("terminate {instance}, which is not ours");
-            self.fault(Invariant::Foreign, now, text);
+            self.add_violation(Invariant::Foreign, now, text);
             return;
         }
         // In these last moments, a drain cannot complete.
         let ends_soon = machine
             .reclaimed
-            .is_some_and(|at| at <= later(now, LAST_MOMENTS));
+            .is_some_and(|at| at <= time_after(now, LAST_MOMENTS));
         if !machine.is_live() || ends_soon {
             return;
         }
         let Some(node) = scene.cluster.node_of(instance.as_str()) else {
             return;
         };
-        if self.grace_is_over(node, machine, now) || scene.has_yet_to_come(node, sent) {
+        if self.grace_is_over(node, machine, now) || scene.was_awaiting_kubelet(node, sent) {
             return;
         }
-        self.displacing(node, &format!("terminate {instance}"), scene, sent, now);
+        self.check_displacement(node, &format!("terminate {instance}"), scene, sent, now);
         let untainted = node.is_registered() && !node.has_disrupted_taint();
-        if untainted && !self.external_changes.is_untold(&node.name, sent) {
+        if untainted && !self.external_changes.is_unobserved(&node.name, sent) {
             let text = format!("terminate {instance} though {} is not tainted", node.name);
-            self.fault(Invariant::Drain, now, text);
+            self.add_violation(Invariant::Drain, now, text);
         }
     }
 
     /// Returns true if a disrupted node has drained for the grace period of its pool.
     fn grace_is_over(&self, node: &Node, machine: &SimInstance, now: Timestamp) -> bool {
         // A deadline on the Node applies if its pool forces the drain or the node has failed.
-        if node.deadline().is_some_and(|at| at <= now) {
+        if node.termination_deadline().is_some_and(|at| at <= now) {
             return true;
         }
         let grace = machine.truth().tags.get(TAG_GRACE);
         let grace = grace.and_then(|seconds| seconds.parse().ok());
         let tainted = self.tainted.get(&node.name);
         tainted.zip(grace).is_some_and(|(tainted, seconds)| {
-            later(*tainted, SignedDuration::from_secs(seconds)) <= now
+            time_after(*tainted, SignedDuration::from_secs(seconds)) <= now
         })
     }
 
     /// Checks a command that removes every pod of a node.
-    fn displacing(
+    fn check_displacement(
         &mut self,
         node: &Node,
         act: &str,
@@ -307,60 +309,66 @@ impl Checker {
         // Pods do not count if an external change let them onto the node while the command was in
         // flight. Neither do stuck pods, because drains do not wait for them.
         let count = scene
-            .occupying(node)
+            .occupying_pods(node)
             .filter(|pod| !pod.is_stuck(now))
-            .filter(|pod| !self.external_changes.has_let_in(&node.name, pod, sent))
+            .filter(|pod| !self.external_changes.has_admitted(&node.name, pod, sent))
             .count();
         if count == 0 {
             return;
         }
         let text = format!("{act} with {count} pods on {}", node.name);
-        self.fault(Invariant::Drain, now, text);
-        for (owner, lost, allowed) in scene.cluster.displaced(node.name.as_str()) {
+        self.add_violation(Invariant::Drain, now, text);
+        for (owner, lost, allowed) in scene.cluster.displaced_pods(node.name.as_str()) {
             if lost > allowed {
                 let text = format!("{act}: {owner} loses {lost} pods, {allowed} may be away");
-                self.fault(Invariant::Pdb, now, text);
+                self.add_violation(Invariant::Pdb, now, text);
             }
         }
     }
 
-    fn patching(&mut self, patch: &NodePatch, scene: &GroundTruth, now: Timestamp) {
+    fn check_patch(&mut self, patch: &NodePatch, scene: &GroundTruth, now: Timestamp) {
         let Some(node) = scene.cluster.store().nodes().get(&patch.node) else {
             return;
         };
         if scene.our_machine(node).is_none() {
             let text = format!("patch {}, which is not ours", node.name);
-            self.fault(Invariant::Foreign, now, text);
+            self.add_violation(Invariant::Foreign, now, text);
         }
-        self.leaving.landed(&node.name);
-        if node.version == patch.version && taints(patch) {
+        self.leaving.on_taint_result(&node.name);
+        if node.version == patch.version && adds_disrupted_taint(patch) {
             self.tainted.entry(node.name.clone()).or_insert(now);
         }
-        let untaints = patch.taints.is_some() && !taints(patch);
+        let untaints = patch.taints.is_some() && !adds_disrupted_taint(patch);
         if node.version == patch.version && untaints {
             self.tainted.remove(&node.name);
-            self.leaving.stays(&node.uid);
+            self.leaving.on_untainted(&node.uid);
         }
     }
 
-    fn deleting(&mut self, name: &NodeName, uid: &str, scene: &GroundTruth, now: Timestamp) {
+    fn check_delete_node(
+        &mut self,
+        name: &NodeName,
+        uid: &str,
+        scene: &GroundTruth,
+        now: Timestamp,
+    ) {
         let node = scene.cluster.store().nodes().get(name);
         let Some(node) = node.filter(|node| node.uid == uid) else {
             return;
         };
         let Some(machine) = scene.our_machine(node) else {
             let text = format!("delete {name}, which is not ours");
-            self.fault(Invariant::Foreign, now, text);
+            self.add_violation(Invariant::Foreign, now, text);
             return;
         };
         if machine.is_live() && machine.reclaimed.is_none() {
             let text = format!("delete {name} while {} lives", machine.truth().id);
-            self.fault(Invariant::Drain, now, text);
-            self.displacing(node, &format!("delete {name}"), scene, now, now);
+            self.add_violation(Invariant::Drain, now, text);
+            self.check_displacement(node, &format!("delete {name}"), scene, now, now);
         }
     }
 
-    fn evicting(
+    fn check_evict(
         &mut self,
         key: &PodKey,
         uid: &str,
@@ -374,27 +382,27 @@ impl Checker {
         let Some((pod, node)) = pod.zip(node) else {
             return;
         };
-        self.disturbing(pod, node, scene, sent, now);
+        self.check_protection(pod, node, scene, sent, now);
         if scene.our_machine(node).is_none() {
             let text = format!("evict {key} from {}, which is not ours", node.name);
-            self.fault(Invariant::Foreign, now, text);
+            self.add_violation(Invariant::Foreign, now, text);
         } else if !node.has_disrupted_taint()
-            && !self.external_changes.is_untold(&node.name, sent)
+            && !self.external_changes.is_unobserved(&node.name, sent)
             // It was deleted, and its kubelet has registered it again in the meantime.
             && node.created.is_none_or(|at| at <= sent)
         {
             let text = format!("evict {key} from {}, which is not leaving", node.name);
-            self.fault(Invariant::Drain, now, text);
+            self.add_violation(Invariant::Drain, now, text);
         }
     }
 
     /// Checks the limits after the launch of an instance.
-    pub fn launched(&mut self, scene: &GroundTruth, now: Timestamp) {
-        self.reserved(scene, now);
+    pub fn check_launched(&mut self, scene: &GroundTruth, now: Timestamp) {
+        self.check_reservations(scene, now);
         let mut claims: BTreeMap<&str, u32> = BTreeMap::new();
         let mut pools: BTreeMap<&str, (u32, Resources)> = BTreeMap::new();
         let (mut nodes, mut total) = (0, Resources::default());
-        for machine in scene.live() {
+        for machine in scene.live_instances() {
             let instance = machine.truth();
             let [claim, pool] =
                 [TAG_CLAIM, TAG_POOL].map(|tag| instance.tags.get(tag).map_or("", String::as_str));
@@ -409,19 +417,19 @@ impl Checker {
         }
         for (claim, count) in claims.into_iter().filter(|(_, count)| *count > 1) {
             let text = format!("claim {claim} has {count} instances");
-            self.fault(Invariant::OneInstance, now, text);
+            self.add_violation(Invariant::OneInstance, now, text);
         }
         for (name, (count, capacity)) in pools {
             if let Some(pool) = scene.config.pool(name) {
                 let owner = format!("pool {name}");
-                self.limited(&owner, &pool.limits, count, &capacity, now);
+                self.check_limits(&owner, &pool.limits, count, &capacity, now);
             }
         }
-        self.limited("the cluster", &scene.config.limits, nodes, &total, now);
+        self.check_limits("the cluster", &scene.config.limits, nodes, &total, now);
     }
 
     /// Checks that a count and capacity are within limits.
-    pub(super) fn limited(
+    pub(super) fn check_limits(
         &mut self,
         owner: &str,
         limits: &Limits,
@@ -430,19 +438,19 @@ impl Checker {
         now: Timestamp,
     ) {
         if limits.nodes.is_some_and(|limit| count > limit) {
-            self.fault(Invariant::Limits, now, format!("{owner} has {count} nodes"));
+            self.add_violation(Invariant::Limits, now, format!("{owner} has {count} nodes"));
         }
         for (resource, limit) in &limits.capacity {
             let used = capacity.get(resource);
             if used > *limit {
                 let text = format!("{owner} has {resource} {used}, {limit} at most");
-                self.fault(Invariant::Limits, now, text);
+                self.add_violation(Invariant::Limits, now, text);
             }
         }
     }
 
     /// Checks the number of instances in each reservation.
-    fn reserved(&mut self, scene: &GroundTruth, now: Timestamp) {
+    fn check_reservations(&mut self, scene: &GroundTruth, now: Timestamp) {
         for (id, reservation) in scene.catalog.reservations() {
             let count = scene.cloud.in_reservation(id);
             if u64::from(reservation.left) < count as u64 {
@@ -450,22 +458,22 @@ impl Checker {
                     "{count} instances in {id}, which is for {}",
                     reservation.left
                 );
-                self.fault(Invariant::Reservations, now, text);
+                self.add_violation(Invariant::Reservations, now, text);
             }
         }
     }
 
     /// Checks the final state, some time after the last fault and workload change. `acts` is the
     /// number of commands in the final quiet period.
-    pub fn settled(&mut self, scene: &GroundTruth, acts: u64, now: Timestamp) {
+    pub fn check_settled(&mut self, scene: &GroundTruth, acts: u64, now: Timestamp) {
         for pod in scene.cluster.store().pods().values() {
             let is_done = pod.is_terminal() || pod.node.is_some() || pod.is_daemon();
             if !is_done {
                 let text = format!("pod {} is not bound", pod.key);
-                self.fault(Invariant::Unbound, now, text);
+                self.add_violation(Invariant::Unbound, now, text);
             }
         }
-        self.lost(scene, now);
+        self.check_lost_pods(scene, now);
         let mut nodes = BTreeSet::new();
         let mut empty = Vec::new();
         for node in scene.cluster.store().nodes().values() {
@@ -478,40 +486,40 @@ impl Checker {
                 .is_some_and(|at| now.duration_since(at) > ORPHAN_MAX);
             if ended {
                 let text = format!("node {} is left of {}", node.name, machine.truth().id);
-                self.fault(Invariant::Orphan, now, text);
+                self.add_violation(Invariant::Orphan, now, text);
             }
             empty.extend(disruption::empty_for_long(node, scene, now));
-            if node.is_marked() && !disruption::is_held(node, scene, now) {
+            if node.is_marked() && !disruption::is_drain_held(node, scene, now) {
                 let text = format!("node {} is left tainted, or marked", node.name);
-                self.fault(Invariant::Tainted, now, text);
+                self.add_violation(Invariant::Tainted, now, text);
             }
         }
-        for machine in scene.live() {
+        for machine in scene.live_instances() {
             let instance = machine.truth();
             let is_old = now.duration_since(instance.launched) > ORPHAN_MAX;
             if is_old && !nodes.contains(instance.id.as_str()) {
                 let text = format!("instance {} has no node", instance.id);
-                self.fault(Invariant::Orphan, now, text);
+                self.add_violation(Invariant::Orphan, now, text);
             }
         }
-        self.miscounted(scene, now);
+        self.check_replicas(scene, now);
         // Each pod of a buffer may keep a node that is otherwise empty.
         let pods = scene.cluster.store().pods();
         let buffers = scene.config.buffers.iter();
         let buffer_pods = buffers
-            .filter_map(|buffer| buffer.pods(pods.values(), now))
+            .filter_map(|buffer| buffer.virtual_pods(pods.values(), now))
             .flatten()
             .count();
         for text in empty.into_iter().skip(buffer_pods) {
-            self.fault(Invariant::EmptyNode, now, text);
+            self.add_violation(Invariant::EmptyNode, now, text);
         }
         if acts > 0 {
             let text = format!("{acts} commands though nothing changes");
-            self.fault(Invariant::Restless, now, text);
+            self.add_violation(Invariant::Restless, now, text);
         }
     }
 
-    fn miscounted(&mut self, scene: &GroundTruth, now: Timestamp) {
+    fn check_replicas(&mut self, scene: &GroundTruth, now: Timestamp) {
         for pool in &scene.config.pools {
             let Some(wanted) = pool.replicas.min(pool.limits.nodes.or(pool.replicas)) else {
                 continue;
@@ -522,40 +530,40 @@ impl Checker {
                     let machine = scene.our_machine(node);
                     machine.is_some_and(SimInstance::is_live)
                         && node.is_initialized()
-                        && node.pool().as_ref() == Some(&pool.name)
+                        && node.pool_name().as_ref() == Some(&pool.name)
                 })
                 .count();
             if u32::try_from(count) != Ok(wanted) {
                 let text = format!("pool {} has {count} nodes of {wanted}", pool.name);
-                self.fault(Invariant::Number, now, text);
+                self.add_violation(Invariant::Number, now, text);
             }
         }
     }
 }
 
 /// Returns true if a patch adds the disrupted taint.
-pub fn taints(patch: &NodePatch) -> bool {
+pub fn adds_disrupted_taint(patch: &NodePatch) -> bool {
     let mut taints = patch.taints.iter().flatten();
     taints.any(|taint| taint.key == TAINT_DISRUPTED)
 }
 
 /// Description of a voluntary command. `None` if it only reads, or is not voluntary.
-fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
+fn voluntary_action(command: &Command, scene: &GroundTruth) -> Option<String> {
     match command {
-        Command::PatchNode(patch) if taints(patch) => {
+        Command::PatchNode(patch) if adds_disrupted_taint(patch) => {
             let interrupted = (
                 DISRUPTION_REASON.to_owned(),
                 Some(Reason::Interrupted.as_str().to_owned()),
             );
             let helpless = patch.annotations.contains(&interrupted);
-            (!helpless && scene.reclaimed(&patch.node).is_none())
+            (!helpless && scene.reclaimed_at(&patch.node).is_none())
                 .then(|| format!("taint {}", patch.node))
         }
         Command::Evict { pod, uid } => {
             // The eviction of a deleted pod has no effect.
             let node = scene.cluster.store().pod(pod, uid)?.node.as_ref()?;
             scene
-                .reclaimed(node)
+                .reclaimed_at(node)
                 .is_none()
                 .then(|| format!("evict {pod}"))
         }
@@ -568,7 +576,7 @@ fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
         Command::DeleteNode { node, .. } => {
             let found = scene.cluster.store().nodes().get(node)?;
             let is_live = scene.our_machine(found)?.truth().state.is_live();
-            (is_live && scene.reclaimed(node).is_none()).then(|| format!("delete {node}"))
+            (is_live && scene.reclaimed_at(node).is_none()).then(|| format!("delete {node}"))
         }
         Command::Launch(launch) => Some(format!("launch for claim {}", launch.claim.id)),
         Command::CreateNode(node) => Some(format!("make {}", node.name)),

@@ -11,9 +11,9 @@ use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 use crate::model::quantity::Resources;
-use crate::sim::event_queue::later;
+use crate::sim::event_queue::time_after;
 use crate::sim::invariants::{Invariant, Violation};
-use crate::sim::rng::stream;
+use crate::sim::rng::random_stream;
 use crate::sim::scenario::blocks::{DEFAULT_CALM, DEFAULT_SETTLE};
 use crate::sim::{Setup, World};
 
@@ -55,9 +55,9 @@ impl Together {
             launched: vec![0; count],
             now,
             faults,
-            losses: stream(seed, "together/losses"),
+            losses: random_stream(seed, "together/losses"),
         };
-        together.found();
+        together.start_fleet();
         together
     }
 
@@ -72,7 +72,7 @@ impl Together {
     }
 
     /// Starts a fleet without state.
-    fn found(&mut self) {
+    fn start_fleet(&mut self) {
         let worlds = self.worlds.iter();
         let configs: Vec<Arc<Cluster>> = worlds.map(|world| world.setup.config.clone()).collect();
         self.fleet = Fleet::default();
@@ -81,16 +81,16 @@ impl Together {
     }
 
     /// Stops the daemon of all clusters and starts it again later.
-    pub fn restart(&mut self) {
+    pub fn restart_daemons(&mut self) {
         for world in &mut self.worlds {
             world.now = world.now.max(self.now);
             world.stop_daemon();
-            let down = world.lag(1000, 60_000);
+            let down = world.draw_lag(1000, 60_000);
             world
                 .timers
-                .after(world.now, down, super::ScheduledEvent::Start);
+                .add_after(world.now, down, super::ScheduledEvent::Start);
         }
-        self.found();
+        self.start_fleet();
     }
 
     /// Executes all events up to a time.
@@ -113,46 +113,47 @@ impl Together {
             (Some((at, world)), timeout) if timeout.is_none_or(|timeout| at <= timeout) => {
                 self.now = self.now.max(at);
                 self.worlds[world].step();
-                self.look(world);
+                self.check_world(world);
             }
             (_, ring) => {
                 self.now = self.now.max(ring.unwrap_or(self.now));
-                self.fleet.ring(self.now);
+                self.fleet.notify_due(self.now);
             }
         }
-        self.carry();
+        self.exchange_messages();
         true
     }
 
     /// Handles the changes after a step of a simulation.
-    fn look(&mut self, index: usize) {
+    fn check_world(&mut self, index: usize) {
         let world = &self.worlds[index];
         if world.engine.is_some() && self.lives[index] != world.life {
             self.lives[index] = world.life;
-            self.fleet.rejoin(&world.setup.config.name, self.now);
+            self.fleet
+                .on_engine_start(&world.setup.config.name, self.now);
         }
         if self.launched[index] != world.tally.launched {
             self.launched[index] = world.tally.launched;
             let (mut nodes, mut capacity) = (0, Resources::default());
             for world in &self.worlds {
-                let (usage, count) = really(world);
+                let (usage, count) = actual_usage(world);
                 capacity.add(&usage);
                 nodes += count;
             }
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             let (limits, now) = (self.limits.limits.clone(), self.now);
             let checker = &mut self.worlds[index].checker;
-            checker.limited("the fleet", &limits, nodes, &capacity, now);
+            checker.check_limits("the fleet", &limits, nodes, &capacity, now);
         }
     }
 
     /// Delivers commands to the fleet and events from it until there are no more.
-    fn carry(&mut self) {
+    fn exchange_messages(&mut self) {
         loop {
             for world in &mut self.worlds {
                 let name = world.setup.config.name.clone();
                 for issued in std::mem::take(&mut world.for_fleet) {
-                    self.fleet.handle(&name, issued, self.now);
+                    self.fleet.handle_command(&name, issued, self.now);
                 }
             }
             let events: Vec<(ClusterName, Event)> =
@@ -161,50 +162,53 @@ impl Together {
                 return;
             }
             for (name, event) in events {
-                self.tell(&name, event);
+                self.deliver_event(&name, event);
             }
         }
     }
 
-    fn tell(&mut self, name: &ClusterName, event: Event) {
+    fn deliver_event(&mut self, name: &ClusterName, event: Event) {
         let mut worlds = self.worlds.iter_mut();
         let Some(world) = worlds.find(|world| world.setup.config.name == *name) else {
             return;
         };
         if self.faults && self.losses.u32(0..LOST) == 0 {
             if matches!(event, Event::FleetChanged(_)) {
-                self.fleet.missed(name, self.now);
+                self.fleet.on_event_missed(name, self.now);
             }
             return;
         }
         world.now = world.now.max(self.now);
-        world.hear(event);
+        world.deliver_to_engine(event);
     }
 
     /// Runs to the end, then until the state must be stable. Checks that it is stable, and that the
     /// usage in the fleet is correct. Returns all violations.
-    pub fn finish(&mut self) -> Vec<Violation> {
+    pub fn run_and_check(&mut self) -> Vec<Violation> {
         let ends = self.worlds.iter().map(|world| world.setup.scenario.end);
         let end = ends.max().unwrap_or(self.now);
-        let settled = later(end, DEFAULT_SETTLE);
-        let quiet = later(settled, DEFAULT_CALM);
+        let settled = time_after(end, DEFAULT_SETTLE);
+        let quiet = time_after(settled, DEFAULT_CALM);
         let mut acts: Vec<u64> = Vec::new();
         for until in [end, settled, quiet] {
             let worlds = self.worlds.iter();
-            acts = worlds.map(|world| world.checker.acts()).collect();
+            acts = worlds.map(|world| world.checker.command_count()).collect();
             self.worlds.iter_mut().for_each(|world| world.limit = until);
             self.run_until(until);
         }
         let mut violations = Vec::new();
         for (world, acts) in self.worlds.iter_mut().zip(acts) {
             world.now = quiet;
-            let acts = world.checker.acts() - acts;
-            world.checker.settled(&world.scene, acts, quiet);
+            let acts = world.checker.command_count() - acts;
+            world.checker.check_settled(&world.scene, acts, quiet);
             world.check_foreign();
-            let (held, real) = (self.fleet.held(&world.setup.config.name), really(world));
+            let (held, real) = (
+                self.fleet.total_usage(&world.setup.config.name),
+                actual_usage(world),
+            );
             if held != real {
                 let text = format!("the fleet counts {held:?}, there is {real:?}");
-                world.checker.fault(Invariant::Limits, quiet, text);
+                world.checker.add_violation(Invariant::Limits, quiet, text);
             }
             violations.extend(world.checker.violations().iter().cloned());
         }
@@ -213,9 +217,9 @@ impl Together {
 }
 
 /// Capacity and number of the live managed instances of a simulation.
-fn really(world: &World) -> (Resources, usize) {
+fn actual_usage(world: &World) -> (Resources, usize) {
     let (mut capacity, mut nodes) = (Resources::default(), 0);
-    for machine in world.scene.live() {
+    for machine in world.scene.live_instances() {
         let offering = &machine.truth().offering;
         if let Some(shape) = world.scene.catalog.get(offering.instance_type.as_str()) {
             capacity.add(&shape.capacity);

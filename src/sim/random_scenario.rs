@@ -15,8 +15,8 @@ use crate::model::requirement::{Operator, Requirement};
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 use crate::model::window::Window;
 use crate::sim::Setup;
-use crate::sim::event_queue::later;
-use crate::sim::rng::{between, happens, stream};
+use crate::sim::event_queue::time_after;
+use crate::sim::rng::{draw_chance, duration_between, random_stream};
 use crate::sim::scenario::{Scenario, Shortage};
 use crate::sim::workload::{ScaleStep, SimPdb, Want, Workload, WorkloadKind};
 
@@ -55,8 +55,8 @@ const NODE_MIB: i64 = 24_000;
 /// and slow down every plan.
 pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
     let mut pool = Pool::new("");
-    require(&mut pool, FAMILY, &FAMILIES);
-    require(&mut pool, CPUS, &CPU_COUNTS);
+    require_label(&mut pool, FAMILY, &FAMILIES);
+    require_label(&mut pool, CPUS, &CPU_COUNTS);
     Arc::new(Catalog::new(
         catalog
             .types()
@@ -64,7 +64,9 @@ pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
                 shape.name.as_str() == FIXED_TYPE
                     || pool.requirements.iter().all(|(key, wanted)| {
                         let values = shape.requirements.get(key).and_then(Requirement::values);
-                        values.is_some_and(|values| values.iter().any(|value| wanted.has(value)))
+                        values.is_some_and(|values| {
+                            values.iter().any(|value| wanted.allows_value(value))
+                        })
                     })
             })
             .cloned(),
@@ -73,14 +75,14 @@ pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
 
 /// Draws the scenario of a seed with these types. Most are small, because they find as many bugs in
 /// less time. One in 30 has 20 nodes or more, and one in 1,000 has up to 200.
-pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
-    let mut rng = stream(seed, "drawn/size");
+pub fn draw_scenario(seed: u64, types: &Arc<Catalog>) -> Setup {
+    let mut rng = random_stream(seed, "drawn/size");
     let nodes = match rng.u32(0..1000) {
         0 => rng.i64(100..=200),
         1..33 => rng.i64(20..=60),
         _ => rng.i64(2..=15),
     };
-    let pools = draw_pools(&mut stream(seed, "drawn/pools"), nodes);
+    let pools = draw_pools(&mut random_stream(seed, "drawn/pools"), nodes);
     let mut cluster = Cluster {
         installation: "simulation".to_owned(),
         name: "drawn".into(),
@@ -89,10 +91,10 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
         ..Cluster::default()
     };
     for pool in &mut cluster.pools {
-        let mut rng = stream(seed, &format!("drawn/rules/{}", pool.name));
+        let mut rng = random_stream(seed, &format!("drawn/rules/{}", pool.name));
         draw_rules(&mut rng, pool);
     }
-    let workloads = draw_workloads(&mut stream(seed, "drawn/workloads"), &cluster, nodes);
+    let workloads = draw_workloads(&mut random_stream(seed, "drawn/workloads"), &cluster, nodes);
     let pod_delays = workloads
         .iter()
         .filter_map(|workload| workload.do_not_disrupt.as_ref()?.parse().ok());
@@ -102,13 +104,13 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
     let scenario = Scenario {
         title: format!("a fleet of about {nodes} nodes"),
         start: START,
-        end: later(START, LASTS),
+        end: time_after(START, LASTS),
         settle: SETTLE + longest * ROUNDS,
         calm: CALM,
         boot: SignedDuration::from_secs(rng.i64(20..=90)),
         fixed_type: FIXED_TYPE.into(),
         workloads,
-        shortages: draw_shortages(&mut stream(seed, "drawn/shortages")),
+        shortages: draw_shortages(&mut random_stream(seed, "drawn/shortages")),
         interruptions: Vec::new(),
         outages: Vec::new(),
         config: String::new(),
@@ -116,14 +118,14 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
     };
     let mut reloads = Vec::new();
     let mut last_config = cluster.clone();
-    let mut rng = stream(seed, "drawn/reloads");
-    let mut times: Vec<Timestamp> = (0..rng.u32(0..3)).map(|_| moment(&mut rng)).collect();
+    let mut rng = random_stream(seed, "drawn/reloads");
+    let mut times: Vec<Timestamp> = (0..rng.u32(0..3)).map(|_| draw_time(&mut rng)).collect();
     times.sort_unstable();
     for at in times {
-        change(&mut rng, &mut last_config);
+        change_pool(&mut rng, &mut last_config);
         reloads.push((at, Arc::new(last_config.clone())));
     }
-    calm_down(&mut last_config);
+    end_disruptions(&mut last_config);
     reloads.push((scenario.end, Arc::new(last_config)));
     Setup {
         scenario: Arc::new(scenario),
@@ -134,17 +136,17 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
 }
 
 /// Draws a time in the two days.
-fn moment(rng: &mut Rng) -> Timestamp {
-    later(START, between(rng, SignedDuration::ZERO, LASTS))
+fn draw_time(rng: &mut Rng) -> Timestamp {
+    time_after(START, duration_between(rng, SignedDuration::ZERO, LASTS))
 }
 
 /// Draws one element.
-fn one<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
+fn draw_one<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(0..of.len())].clone()
 }
 
 /// Draws `count` different elements.
-fn some<'a>(rng: &mut Rng, of: &[&'a str], count: usize) -> Vec<&'a str> {
+fn draw_some<'a>(rng: &mut Rng, of: &[&'a str], count: usize) -> Vec<&'a str> {
     let mut elements = of.to_vec();
     rng.shuffle(&mut elements);
     elements.truncate(count);
@@ -161,33 +163,33 @@ fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
             FAMILIES.to_vec()
         } else {
             let count = rng.usize(2..=4);
-            some(rng, &FAMILIES, count)
+            draw_some(rng, &FAMILIES, count)
         };
         let capacity_types: &[&str] = match rng.u32(0..3) {
             1 if number > 0 => &["spot"],
             2 if number > 0 => &["on-demand"],
             _ => &["spot", "on-demand"],
         };
-        require(&mut pool, FAMILY, &families);
-        require(&mut pool, CAPACITY_TYPE, capacity_types);
-        pool.weight = one(rng, &[0, 0, 10, 50]);
-        if happens(rng, 300) {
+        require_label(&mut pool, FAMILY, &families);
+        require_label(&mut pool, CAPACITY_TYPE, capacity_types);
+        pool.weight = draw_one(rng, &[0, 0, 10, 50]);
+        if draw_chance(rng, 300) {
             pool.limits.nodes = Some(u32::try_from(nodes * 3 + 10).unwrap_or(u32::MAX));
         }
         pools.push(pool);
     }
-    if happens(rng, 400) {
+    if draw_chance(rng, 400) {
         let mut dedicated = draw_pool(rng, "apart", false);
-        require(&mut dedicated, FAMILY, &FAMILIES);
-        require(&mut dedicated, CAPACITY_TYPE, &["spot", "on-demand"]);
+        require_label(&mut dedicated, FAMILY, &FAMILIES);
+        require_label(&mut dedicated, CAPACITY_TYPE, &["spot", "on-demand"]);
         dedicated.labels = [("team".to_owned(), "apart".to_owned())].into();
         dedicated.taints = vec![Taint::new("dedicated", Effect::NoSchedule)];
         pools.push(dedicated);
     }
-    if happens(rng, 200) {
+    if draw_chance(rng, 200) {
         let mut fixed = draw_pool(rng, "static", false);
-        require(&mut fixed, FAMILY, &["m6i"]);
-        require(&mut fixed, CAPACITY_TYPE, &["on-demand"]);
+        require_label(&mut fixed, FAMILY, &["m6i"]);
+        require_label(&mut fixed, CAPACITY_TYPE, &["on-demand"]);
         fixed.replicas = Some(rng.u32(1..=4));
         pools.push(fixed);
     }
@@ -200,18 +202,18 @@ fn draw_pool(rng: &mut Rng, name: &str, is_everywhere: bool) -> Pool {
     let secs = SignedDuration::from_secs;
     let hours = SignedDuration::from_hours;
     let mut pool = Pool::new(name);
-    require(&mut pool, CPUS, &CPU_COUNTS);
+    require_label(&mut pool, CPUS, &CPU_COUNTS);
     let count = if is_everywhere { 3 } else { rng.usize(2..=3) };
-    require(&mut pool, ZONE, &some(rng, &ZONES, count));
-    pool.expire_after = happens(rng, 600).then(|| hours(rng.i64(3..=24)));
+    require_label(&mut pool, ZONE, &draw_some(rng, &ZONES, count));
+    pool.expire_after = draw_chance(rng, 600).then(|| hours(rng.i64(3..=24)));
     let grace = [None, None, Some(secs(600)), Some(hours(1))];
-    pool.termination_grace_period = one(rng, &grace);
+    pool.termination_grace_period = draw_one(rng, &grace);
     let policies = [
         Consolidation::Empty,
         Consolidation::EmptyOrUnderutilized,
         Consolidation::Balanced,
     ];
-    pool.disruption.consolidation = one(rng, &policies);
+    pool.disruption.consolidation = draw_one(rng, &policies);
     let after = [
         Some(secs(0)),
         Some(secs(30)),
@@ -219,9 +221,9 @@ fn draw_pool(rng: &mut Rng, name: &str, is_everywhere: bool) -> Pool {
         Some(secs(1800)),
         None,
     ];
-    pool.disruption.consolidate_after = one(rng, &after);
+    pool.disruption.consolidate_after = draw_one(rng, &after);
     pool.disruption.budgets = draw_budgets(rng);
-    if happens(rng, 300) {
+    if draw_chance(rng, 300) {
         pool.startup_taints = vec![Taint::new("example.com/agent", Effect::NoSchedule)];
     }
     pool
@@ -231,8 +233,8 @@ fn draw_pool(rng: &mut Rng, name: &str, is_everywhere: bool) -> Pool {
 fn draw_rules(rng: &mut Rng, pool: &mut Pool) {
     let hours = SignedDuration::from_hours;
     let mins = SignedDuration::from_mins;
-    if happens(rng, 100) {
-        let text = one(rng, &["2/h", "5/h", "40/d"]);
+    if draw_chance(rng, 100) {
+        let text = draw_one(rng, &["2/h", "5/h", "40/d"]);
         pool.disruption.budgets.push(pool::Budget {
             nodes: BudgetNodes::Percent(100),
             reasons: Vec::new(),
@@ -240,28 +242,28 @@ fn draw_rules(rng: &mut Rng, pool: &mut Pool) {
             rate: Rate::parse(text),
         });
     }
-    if happens(rng, 100) {
+    if draw_chance(rng, 100) {
         // Without a grace period, such a node could drain forever.
         pool.termination_grace_period.get_or_insert(hours(1));
         pool.expire_hard_after = Some(hours(rng.i64(6..=40)));
     }
-    if happens(rng, 150) {
-        pool.disruption.on_blocked = one(rng, &[OnBlocked::Abort, OnBlocked::Force]);
+    if draw_chance(rng, 150) {
+        pool.disruption.on_blocked = draw_one(rng, &[OnBlocked::Abort, OnBlocked::Force]);
         pool.disruption.drain_timeout = mins(rng.i64(10..=90));
     }
-    if happens(rng, 100) {
+    if draw_chance(rng, 100) {
         pool.disruption.min_age = mins(rng.i64(5..=120));
     }
-    if happens(rng, 100) {
+    if draw_chance(rng, 100) {
         pool.disruption.unneeded_for = mins(rng.i64(1..=30));
         pool.disruption.utilization_threshold = Some(rng.u32(30..=80));
     }
-    if happens(rng, 50) {
+    if draw_chance(rng, 50) {
         pool.disruption.safety = Safety::Conservative;
     }
 }
 
-fn require(pool: &mut Pool, key: &str, values: &[&str]) {
+fn require_label(pool: &mut Pool, key: &str, values: &[&str]) {
     let wanted = Requirement::is_in(values.iter().copied());
     pool.requirements.add(key, wanted);
 }
@@ -273,8 +275,8 @@ fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
         during: None,
         rate: None,
     }];
-    if happens(rng, 300) {
-        let reason = one(rng, &Reason::BUDGETED);
+    if draw_chance(rng, 300) {
+        let reason = draw_one(rng, &Reason::BUDGETED);
         budgets.push(pool::Budget {
             nodes: draw_allowance(rng),
             reasons: vec![reason],
@@ -282,13 +284,13 @@ fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
             rate: None,
         });
     }
-    if happens(rng, 400) {
+    if draw_chance(rng, 400) {
         let hour = rng.u32(0..24);
         let duration = SignedDuration::from_hours(rng.i64(1..=20));
-        let zone = one(rng, &ZONES_OF_TIME);
+        let zone = draw_one(rng, &ZONES_OF_TIME);
         let window = Window::new(&format!("30 {hour} * * *"), duration, zone);
         budgets.extend(window.ok().map(|window| pool::Budget {
-            nodes: one(
+            nodes: draw_one(
                 rng,
                 &[
                     BudgetNodes::Nodes(0),
@@ -306,7 +308,7 @@ fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
 
 fn draw_allowance(rng: &mut Rng) -> BudgetNodes {
     if rng.bool() {
-        BudgetNodes::Percent(one(rng, &[5, 10, 20, 50, 100]))
+        BudgetNodes::Percent(draw_one(rng, &[5, 10, 20, 50, 100]))
     } else {
         BudgetNodes::Nodes(rng.u32(1..=4))
     }
@@ -316,8 +318,8 @@ fn draw_workloads(rng: &mut Rng, cluster: &Cluster, nodes: i64) -> Vec<Workload>
     let mut workloads = Vec::new();
     for name in ["agent", "shipper"].iter().take(rng.usize(1..=2)) {
         let mut daemon = Workload::new(name, WorkloadKind::DaemonSet);
-        daemon.requests = amounts(100, 128);
-        daemon.tolerations = vec![tolerates("")];
+        daemon.requests = cpu_and_memory(100, 128);
+        daemon.tolerations = vec![exists_toleration("")];
         workloads.push(daemon);
     }
     let count = rng.i64(2..=8) + nodes / 20;
@@ -340,32 +342,32 @@ fn draw_workload(rng: &mut Rng, name: &str, share: i64, has_apart_pool: bool) ->
         _ => WorkloadKind::Deployment,
     };
     let mut workload = Workload::new(name, owns);
-    let cpu = one(rng, &[150i64, 250, 500, 500, 1000, 1000, 2000, 3000]);
-    let mib = one(rng, &[128i64, 512, 1024, 3000, 6000]);
-    workload.requests = amounts(cpu, mib);
+    let cpu = draw_one(rng, &[150i64, 250, 500, 500, 1000, 1000, 2000, 3000]);
+    let mib = draw_one(rng, &[128i64, 512, 1024, 3000, 6000]);
+    workload.requests = cpu_and_memory(cpu, mib);
     let max_replicas = (share / cpu).min(share * NODE_MIB / NODE_CPU / mib);
     let max_replicas = u32::try_from(max_replicas.clamp(1, 150)).unwrap_or(1);
     draw_steps(rng, &mut workload, max_replicas);
-    workload.priority = one(rng, &[0, 0, 0, 100, 1000]);
-    workload.grace = SignedDuration::from_secs(one(rng, &[1, 5, 30, 90]));
+    workload.priority = draw_one(rng, &[0, 0, 0, 100, 1000]);
+    workload.grace = SignedDuration::from_secs(draw_one(rng, &[1, 5, 30, 90]));
     if !matches!(owns, WorkloadKind::Job { .. }) {
         workload.budget = draw_pdb(rng, max_replicas);
-        if happens(rng, 250) {
+        if draw_chance(rng, 250) {
             workload.max_skew = Some(rng.u32(1..=2));
         }
     }
-    if happens(rng, 120) {
-        let lasts = one(rng, &["true", "true", "20m", "3h", "no such thing"]);
+    if draw_chance(rng, 120) {
+        let lasts = draw_one(rng, &["true", "true", "20m", "3h", "no such thing"]);
         workload.do_not_disrupt = Some(lasts.to_owned());
     }
     match rng.u32(0..10) {
         0 if has_apart_pool => {
             let team = ("team".to_owned(), "apart".to_owned());
             workload.node_selector.extend([team]);
-            workload.tolerations = vec![tolerates("dedicated")];
+            workload.tolerations = vec![exists_toleration("dedicated")];
         }
-        1 => workload.wants.push(wants(ARCH, "arm64")),
-        2 => workload.wants.push(wants(CAPACITY_TYPE, "on-demand")),
+        1 => workload.wants.push(wants_label(ARCH, "arm64")),
+        2 => workload.wants.push(wants_label(CAPACITY_TYPE, "on-demand")),
         _ => {}
     }
     workload
@@ -373,7 +375,7 @@ fn draw_workload(rng: &mut Rng, name: &str, share: i64, has_apart_pool: bool) ->
 
 fn draw_steps(rng: &mut Rng, workload: &mut Workload, max: u32) {
     let job = matches!(workload.owns, WorkloadKind::Job { .. });
-    let mut times: Vec<Timestamp> = (0..rng.u32(0..=8)).map(|_| moment(rng)).collect();
+    let mut times: Vec<Timestamp> = (0..rng.u32(0..=8)).map(|_| draw_time(rng)).collect();
     times.sort_unstable();
     times.insert(0, START);
     workload.steps = times
@@ -384,7 +386,7 @@ fn draw_steps(rng: &mut Rng, workload: &mut Workload, max: u32) {
         })
         .collect();
     if workload.owns == WorkloadKind::Deployment {
-        let mut rollouts: Vec<Timestamp> = (0..rng.u32(0..3)).map(|_| moment(rng)).collect();
+        let mut rollouts: Vec<Timestamp> = (0..rng.u32(0..3)).map(|_| draw_time(rng)).collect();
         rollouts.sort_unstable();
         workload.rollouts = rollouts;
     }
@@ -408,23 +410,23 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
     let mins = SignedDuration::from_mins;
     let mut shortages = Vec::new();
     for _ in 0..rng.u32(0..3) {
-        let from = moment(rng);
-        let family = one(rng, &FAMILIES);
+        let from = draw_time(rng);
+        let family = draw_one(rng, &FAMILIES);
         shortages.push(Shortage {
             instance_type: Some(format!("{family}*")),
-            zone: rng.bool().then(|| one(rng, &ZONES).to_owned()),
+            zone: rng.bool().then(|| draw_one(rng, &ZONES).to_owned()),
             capacity_type: None,
             left: rng.u32(0..4),
             from,
             // It ends with all other faults, so that the state can become stable.
-            until: Some(later(from, mins(rng.i64(5..=300))).min(later(START, LASTS))),
+            until: Some(time_after(from, mins(rng.i64(5..=300))).min(time_after(START, LASTS))),
         });
     }
     shortages
 }
 
 /// Draws a configuration change of a pool.
-fn change(rng: &mut Rng, cluster: &mut Cluster) {
+fn change_pool(rng: &mut Rng, cluster: &mut Cluster) {
     let index = rng.usize(0..cluster.pools.len());
     let pool = &mut cluster.pools[index];
     match rng.u32(0..5) {
@@ -438,20 +440,20 @@ fn change(rng: &mut Rng, cluster: &mut Cluster) {
                 .insert("example.com/owner".to_owned(), "ops".to_owned());
         }
         // Nodes of the largest types are then drifted.
-        _ => require(pool, CPUS, &["2", "4"]),
+        _ => require_label(pool, CPUS, &["2", "4"]),
     }
 }
 
 /// Changes the configuration so that nothing expires anymore and budgets allow all required
 /// disruptions.
-fn calm_down(cluster: &mut Cluster) {
+fn end_disruptions(cluster: &mut Cluster) {
     for pool in &mut cluster.pools {
         (pool.expire_after, pool.expire_hard_after) = (None, None);
         pool.disruption.budgets = Pool::new("").disruption.budgets;
     }
 }
 
-fn amounts(cpu_milli: i64, mib: i64) -> Resources {
+fn cpu_and_memory(cpu_milli: i64, mib: i64) -> Resources {
     Resources {
         cpu_milli,
         memory: mib * MIB,
@@ -459,7 +461,7 @@ fn amounts(cpu_milli: i64, mib: i64) -> Resources {
     }
 }
 
-fn wants(key: &str, value: &str) -> Want {
+fn wants_label(key: &str, value: &str) -> Want {
     Want {
         key: key.to_owned(),
         operator: Operator::In,
@@ -467,7 +469,7 @@ fn wants(key: &str, value: &str) -> Want {
     }
 }
 
-fn tolerates(key: &str) -> Toleration {
+fn exists_toleration(key: &str) -> Toleration {
     Toleration {
         key: key.to_owned(),
         operator: TolerationOperator::Exists,

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use jiff::SignedDuration;
 
 /// Returns the stream with this name for a seed. Streams do not affect each other.
-pub fn stream(seed: u64, name: &str) -> Rng {
+pub fn random_stream(seed: u64, name: &str) -> Rng {
     // FNV-1a, so that the streams of a seed are unrelated.
     let mut mixed = seed ^ 0xcbf2_9ce4_8422_2325;
     for byte in name.bytes() {
@@ -14,8 +14,12 @@ pub fn stream(seed: u64, name: &str) -> Rng {
 }
 
 /// Draws a duration between two, both inclusive, in whole milliseconds. Equal bounds draw nothing.
-pub fn between(rng: &mut Rng, low: SignedDuration, high: SignedDuration) -> SignedDuration {
-    let (low, high) = (millis(low), millis(high));
+pub fn duration_between(
+    rng: &mut Rng,
+    low: SignedDuration,
+    high: SignedDuration,
+) -> SignedDuration {
+    let (low, high) = (to_millis(low), to_millis(high));
     if low >= high {
         return SignedDuration::from_millis(low);
     }
@@ -23,15 +27,15 @@ pub fn between(rng: &mut Rng, low: SignedDuration, high: SignedDuration) -> Sign
 }
 
 /// Draws a duration up to this one.
-pub fn up_to(rng: &mut Rng, high: SignedDuration) -> SignedDuration {
-    between(rng, SignedDuration::ZERO, high)
+pub fn duration_up_to(rng: &mut Rng, high: SignedDuration) -> SignedDuration {
+    duration_between(rng, SignedDuration::ZERO, high)
 }
 
 /// Draws true with this probability per thousand. Zero draws nothing.
-pub fn happens(rng: &mut Rng, per_mille: u32) -> bool {
+pub fn draw_chance(rng: &mut Rng, per_mille: u32) -> bool {
     per_mille > 0 && rng.u32(0..1000) < per_mille
 }
 
-fn millis(duration: SignedDuration) -> i64 {
+fn to_millis(duration: SignedDuration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

@@ -8,7 +8,7 @@ use crate::model::id::TypeName;
 use crate::model::instance::CapacityType;
 use crate::model::quantity::Resources;
 use crate::sim::World;
-use crate::sim::event_queue::later;
+use crate::sim::event_queue::time_after;
 
 /// Interval between two samples.
 pub const EVERY: SignedDuration = SignedDuration::from_mins(1);
@@ -38,15 +38,15 @@ pub struct WorldSample {
 
 impl WorldSample {
     /// Takes a sample of the current state, with time `at`.
-    pub fn of(world: &World, at: Timestamp) -> Self {
-        let scene = world.scene();
+    pub fn from_world(world: &World, at: Timestamp) -> Self {
+        let scene = world.ground_truth();
         let mut sample = Self {
             at,
-            pending: scene.cluster.pending(),
+            pending: scene.cluster.pending_pods(),
             fixed_usd_per_h: world.fixed_fleet().usd_per_h(),
             ..Self::default()
         };
-        for machine in scene.live() {
+        for machine in scene.live_instances() {
             let offering = &machine.truth().offering;
             let key = (offering.capacity_type, offering.instance_type.clone());
             *sample.instances.entry(key).or_default() += 1;
@@ -66,19 +66,19 @@ impl WorldSample {
                 sample.running += usize::from(!pod.is_daemon());
             }
         }
-        sample.cpu_share = share(used.cpu_milli, allocatable.cpu_milli);
-        sample.memory_share = share(used.memory, allocatable.memory);
+        sample.cpu_share = share_of(used.cpu_milli, allocatable.cpu_milli);
+        sample.memory_share = share_of(used.memory, allocatable.memory);
         sample
     }
 
     /// Number of live instances.
-    pub fn live(&self) -> usize {
+    pub fn live_instances(&self) -> usize {
         self.instances.values().sum()
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-fn share(used: i64, total: i64) -> f64 {
+fn share_of(used: i64, total: i64) -> f64 {
     match total {
         0 => 0.0,
         total => used as f64 / total as f64,
@@ -104,11 +104,11 @@ impl Sampler {
     }
 
     /// Takes all samples that are due before the next step.
-    pub fn look(&mut self, world: &World) {
+    pub fn take_due(&mut self, world: &World) {
         let next = world.next_at().filter(|at| *at <= self.end);
         while self.due <= self.end && next.is_none_or(|next| self.due < next) {
-            self.samples.push(WorldSample::of(world, self.due));
-            self.due = later(self.due, EVERY);
+            self.samples.push(WorldSample::from_world(world, self.due));
+            self.due = time_after(self.due, EVERY);
         }
     }
 

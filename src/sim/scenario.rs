@@ -19,7 +19,7 @@ use crate::sim::scenario::blocks::{
     read_capacity, read_interruption, read_outage, read_scenario, read_workload,
 };
 use crate::sim::scenario::decode::ScenarioDecoder;
-use crate::sim::scenario::reload::{reloads, without};
+use crate::sim::scenario::reload::{blank_out, read_reloads};
 use crate::sim::workload::Workload;
 
 /// The built-in scenario: a working day.
@@ -61,7 +61,7 @@ pub struct Shortage {
 
 impl Shortage {
     /// Returns true if the shortage includes an offering.
-    pub fn covers(&self, key: &OfferingKey) -> bool {
+    pub fn covers_offering(&self, key: &OfferingKey) -> bool {
         self.instance_type
             .as_ref()
             .is_none_or(|pattern| match pattern.strip_suffix('*') {
@@ -108,7 +108,7 @@ pub struct Outage {
 
 impl Outage {
     /// The shortage during the outage.
-    fn shortage(&self) -> Shortage {
+    fn to_shortage(&self) -> Shortage {
         Shortage {
             instance_type: None,
             zone: Some(self.zone.clone()),
@@ -165,8 +165,8 @@ impl Scenario {
             }]
         })?;
         let mut reader = ScenarioDecoder::new(source);
-        let scenario = assemble(&body, source, &mut reader);
-        match (scenario, reader.mistakes()) {
+        let scenario = build_scenario(&body, source, &mut reader);
+        match (scenario, reader.into_mistakes()) {
             (Some(scenario), mistakes) if mistakes.is_empty() => Ok(scenario),
             (_, mistakes) => Err(mistakes),
         }
@@ -183,9 +183,9 @@ const OURS: [&str; 6] = [
     "reload",
 ];
 
-fn assemble(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -> Option<Scenario> {
+fn build_scenario(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -> Option<Scenario> {
     let Some(head) = body.get_blocks("scenario").next() else {
-        reader.mistake(
+        reader.add_mistake(
             0,
             "there is no scenario block: write `scenario { duration = \"24h\" }`",
         );
@@ -193,7 +193,7 @@ fn assemble(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -> Opti
     };
     let mut scenario = read_scenario(reader, head)?;
     if let Some(second) = body.get_blocks("scenario").nth(1) {
-        reader.mistake(start_of(second), "a scenario has one scenario block");
+        reader.add_mistake(start_of(second), "a scenario has one scenario block");
     }
     for block in body.get_blocks("workload") {
         let Some(workload) = read_workload(reader, block, scenario.start) else {
@@ -205,7 +205,7 @@ fn assemble(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -> Opti
             .any(|other| other.name == workload.name)
         {
             let text = format!("there is another workload {:?}", workload.name);
-            reader.mistake(start_of(block), &text);
+            reader.add_mistake(start_of(block), &text);
         }
         scenario.workloads.push(workload);
     }
@@ -223,15 +223,15 @@ fn assemble(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -> Opti
         let read = read_outage(reader, block, scenario.start);
         scenario
             .shortages
-            .extend(read.as_ref().map(Outage::shortage));
+            .extend(read.as_ref().map(Outage::to_shortage));
         scenario.outages.extend(read);
     }
     let blocks = body.iter().filter_map(Structure::as_block);
     let (scenario_blocks, config): (Vec<_>, Vec<_>) =
         blocks.partition(|block| OURS.contains(&block.ident.as_str()));
     let scenario_parts: Vec<_> = scenario_blocks.into_iter().filter_map(Span::span).collect();
-    scenario.config = without(source, &scenario_parts);
-    scenario.reloads = reloads(body, config, source, scenario.start, reader);
+    scenario.config = blank_out(source, &scenario_parts);
+    scenario.reloads = read_reloads(body, config, source, scenario.start, reader);
     Some(scenario)
 }
 

@@ -46,13 +46,13 @@ impl FixedFleet {
     }
 
     /// Adds the cost of the current pods until the next sample. `until_next` is zero at the end.
-    pub fn sample(&mut self, scene: &GroundTruth, until_next: SignedDuration) {
+    pub fn add_sample(&mut self, scene: &GroundTruth, until_next: SignedDuration) {
         let Some(shape) = &self.shape else { return };
         let (mut nodes, mut usd_per_h) = (0, 0.0);
         for (capacity_type, pods) in pods_by_capacity_type(scene) {
-            let count = packed(pods, shape, &daemons(&scene.cluster));
+            let count = packed_nodes(pods, shape, &daemon_requests(&scene.cluster));
             #[expect(clippy::cast_precision_loss, reason = "a number of nodes is small")]
-            let cost = count as f64 * price(shape, capacity_type).usd_per_h();
+            let cost = count as f64 * price_of(shape, capacity_type).usd_per_h();
             nodes += count;
             usd_per_h += cost;
         }
@@ -63,7 +63,7 @@ impl FixedFleet {
     }
 
     /// Total cost until now, in US dollars.
-    pub fn cost(&self) -> f64 {
+    pub fn total_cost(&self) -> f64 {
         self.dollars
     }
 
@@ -73,13 +73,13 @@ impl FixedFleet {
     }
 
     /// Maximum number of nodes at the same time.
-    pub fn peak(&self) -> usize {
+    pub fn peak_nodes(&self) -> usize {
         self.peak
     }
 }
 
 /// Price of the fixed type with this capacity type, or on demand if it is not offered.
-fn price(shape: &InstanceType, capacity_type: CapacityType) -> Price {
+fn price_of(shape: &InstanceType, capacity_type: CapacityType) -> Price {
     let offerings = shape.offerings.iter();
     offerings
         .filter(|offering| {
@@ -112,7 +112,7 @@ fn pods_by_capacity_type(scene: &GroundTruth) -> BTreeMap<CapacityType, Vec<&Res
 /// Price of the instances in reservations.
 fn reserved_usd_per_h(scene: &GroundTruth) -> f64 {
     scene
-        .live()
+        .live_instances()
         .map(|machine| &machine.truth().offering)
         .filter(|offering| offering.capacity_type == CapacityType::Reserved)
         .filter_map(|offering| scene.catalog.offering(offering))
@@ -121,7 +121,7 @@ fn reserved_usd_per_h(scene: &GroundTruth) -> f64 {
 }
 
 /// Total requests of the daemons on a node.
-fn daemons(cluster: &SimCluster) -> Resources {
+fn daemon_requests(cluster: &SimCluster) -> Resources {
     let mut daemons = Resources::default();
     for SimWorkload { workload, .. } in cluster.workloads() {
         if workload.owns == WorkloadKind::DaemonSet {
@@ -133,7 +133,7 @@ fn daemons(cluster: &SimCluster) -> Resources {
 }
 
 /// Number of nodes of the type for these pods, by first-fit decreasing on CPU.
-fn packed(mut pods: Vec<&Resources>, shape: &InstanceType, daemons: &Resources) -> usize {
+fn packed_nodes(mut pods: Vec<&Resources>, shape: &InstanceType, daemons: &Resources) -> usize {
     pods.sort_by_key(|pod| Reverse((pod.cpu_milli, pod.memory)));
     let mut nodes: Vec<Resources> = Vec::new();
     for pod in pods {
@@ -201,7 +201,7 @@ pub fn percentile(values: &[SignedDuration], per_cent: usize) -> SignedDuration 
 
 impl Summary {
     /// Cost reduction compared with the fixed fleet, in percent.
-    pub fn saving(&self) -> f64 {
+    pub fn saving_percent(&self) -> f64 {
         if self.fixed_cost > 0.0 {
             (1.0 - self.cost / self.fixed_cost) * 100.0
         } else {
@@ -227,7 +227,7 @@ impl Summary {
             "fixed_type": self.fixed_type.0,
             "fixed_nodes_peak": self.fixed_peak,
             "fixed_cost_usd": self.fixed_cost,
-            "saving_per_cent": self.saving(),
+            "saving_per_cent": self.saving_percent(),
             "evictions": self.evictions,
             "refusals": self.refusals,
             "interruptions": self.interruptions,
@@ -266,7 +266,7 @@ impl fmt::Display for Summary {
             self.fixed_cost
         )?;
         if self.fixed_cost > 0.0 {
-            let (saving, word) = match self.saving() {
+            let (saving, word) = match self.saving_percent() {
                 less @ 0.0.. => (less, "less"),
                 more => (-more, "more"),
             };

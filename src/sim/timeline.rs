@@ -177,7 +177,7 @@ impl TimelineFact {
         }
     }
 
-    fn fields(&self) -> Value {
+    fn json_fields(&self) -> Value {
         match self {
             Self::Scaled { workload, from, to } => {
                 json!({ "workload": workload, "from": from, "to": to })
@@ -251,7 +251,7 @@ impl TimelineFact {
     }
 }
 
-fn plural(count: usize) -> String {
+fn pod_count(count: usize) -> String {
     if count == 1 {
         "1 pod".to_owned()
     } else {
@@ -259,7 +259,7 @@ fn plural(count: usize) -> String {
     }
 }
 
-fn short(duration: SignedDuration) -> String {
+fn short_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -279,10 +279,10 @@ impl fmt::Display for TimelineFact {
                 write!(f, "scaled {workload} from {from} to {to}")
             }
             Self::Waiting { pods, pending } if pods == pending => {
-                write!(f, "{} pending", plural(*pods))
+                write!(f, "{} pending", pod_count(*pods))
             }
             Self::Waiting { pods, pending } => {
-                write!(f, "{} pending, {pending} in total", plural(*pods))
+                write!(f, "{} pending, {pending} in total", pod_count(*pods))
             }
             Self::Planned {
                 pool,
@@ -294,7 +294,7 @@ impl fmt::Display for TimelineFact {
                 f,
                 "planned {offering} at {:.4} $/h in {pool} for {}",
                 price.usd_per_h(),
-                plural(*pods)
+                pod_count(*pods)
             ),
             Self::Launched {
                 instance,
@@ -321,9 +321,9 @@ impl fmt::Display for TimelineFact {
             },
             Self::Registered { node, instance } => write!(f, "registered {node} ({instance})"),
             Self::Ready { node, after } => {
-                write!(f, "{node} ready {} after launch", short(*after))
+                write!(f, "{node} ready {} after launch", short_duration(*after))
             }
-            Self::Bound { node, pods } => write!(f, "bound {} to {node}", plural(*pods)),
+            Self::Bound { node, pods } => write!(f, "bound {} to {node}", pod_count(*pods)),
             Self::Leaving {
                 node,
                 reason,
@@ -345,7 +345,11 @@ impl fmt::Display for TimelineFact {
                 offering,
                 ran,
             } => {
-                write!(f, "terminated {instance} {offering} after {}", short(*ran))
+                write!(
+                    f,
+                    "terminated {instance} {offering} after {}",
+                    short_duration(*ran)
+                )
             }
             Self::Interrupted { instance, at } => {
                 write!(f, "{instance} will be interrupted at {at:.0}")
@@ -398,7 +402,7 @@ impl TimelineEntry {
         let mut object = Map::new();
         object.insert("at".to_owned(), json!(self.at.to_string()));
         object.insert("kind".to_owned(), json!(self.fact.kind()));
-        if let Value::Object(fields) = self.fact.fields() {
+        if let Value::Object(fields) = self.fact.json_fields() {
             object.extend(fields);
         }
         Value::Object(object)

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::event::Event;
 use crate::model::watched_object::ObjectKind;
-use crate::sim::event_queue::later;
+use crate::sim::event_queue::time_after;
 
 /// Completeness of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,28 +61,40 @@ impl SimWatches {
     }
 
     /// Sends a change, unless the watch is broken.
-    pub fn tell(&mut self, kind: ObjectKind, event: Event, now: Timestamp, delay: SignedDuration) {
+    pub fn send_change(
+        &mut self,
+        kind: ObjectKind,
+        event: Event,
+        now: Timestamp,
+        delay: SignedDuration,
+    ) {
         let delivery = EventDelivery {
             kind,
             event,
             listing: None,
         };
-        self.push(delivery, now, delay);
+        self.push_delivery(delivery, now, delay);
     }
 
-    fn push(&mut self, delivery: EventDelivery, now: Timestamp, delay: SignedDuration) {
+    fn push_delivery(&mut self, delivery: EventDelivery, now: Timestamp, delay: SignedDuration) {
         let stream = self.streams.entry(delivery.kind).or_default();
         if !stream.up {
             return;
         }
-        let due = later(now, delay).max(stream.stalled.unwrap_or(now));
+        let due = time_after(now, delay).max(stream.stalled.unwrap_or(now));
         let due = stream.last_due.map_or(due, |last| last.max(due));
         stream.last_due = Some(due);
         stream.queue.push_back((due, delivery));
     }
 
     /// Starts or restarts a watch with a full listing.
-    pub fn list(&mut self, event: Event, kind: ObjectKind, listing: Listing, at: Timestamp) {
+    pub fn start_listing(
+        &mut self,
+        event: Event,
+        kind: ObjectKind,
+        listing: Listing,
+        at: Timestamp,
+    ) {
         let stream = self.streams.entry(kind).or_default();
         stream.up = true;
         stream.stalled = None;
@@ -93,17 +105,17 @@ impl SimWatches {
             event,
             listing: Some(listing),
         };
-        self.push(delivery, at, SignedDuration::ZERO);
+        self.push_delivery(delivery, at, SignedDuration::ZERO);
     }
 
     /// Breaks a watch. Events in flight are lost, and the daemon is notified immediately.
-    pub fn lose(&mut self, kind: ObjectKind, now: Timestamp) {
+    pub fn break_watch(&mut self, kind: ObjectKind, now: Timestamp) {
         let stream = self.streams.entry(kind).or_default();
         stream.queue.clear();
         stream.last_due = None;
         stream.stalled = None;
         let event = Event::WatchLost(kind, String::new());
-        self.tell(kind, event, now, SignedDuration::ZERO);
+        self.send_change(kind, event, now, SignedDuration::ZERO);
         self.streams.entry(kind).or_default().up = false;
     }
 
@@ -113,12 +125,12 @@ impl SimWatches {
     }
 
     /// Delays all events of a watch until a time, without an error.
-    pub fn stall(&mut self, kind: ObjectKind, until: Timestamp) {
+    pub fn stall_watch(&mut self, kind: ObjectKind, until: Timestamp) {
         self.streams.entry(kind).or_default().stalled = Some(until);
     }
 
     /// Ends all watches when the daemon stops.
-    pub fn end(&mut self) {
+    pub fn end_all(&mut self) {
         self.streams
             .values_mut()
             .for_each(|stream| *stream = Stream::default());
@@ -133,7 +145,7 @@ impl SimWatches {
     }
 
     /// Returns the next event that arrives by `now`.
-    pub fn deliver(&mut self, now: Timestamp) -> Option<EventDelivery> {
+    pub fn next_delivery(&mut self, now: Timestamp) -> Option<EventDelivery> {
         let stream = self
             .streams
             .values_mut()
@@ -151,7 +163,7 @@ impl SimWatches {
     }
 
     /// Reason why the cluster state is out of sync: a watch is broken, incomplete, or stale.
-    pub fn doubt(&self, now: Timestamp) -> Option<(ObjectKind, &'static str)> {
+    pub fn sync_doubt(&self, now: Timestamp) -> Option<(ObjectKind, &'static str)> {
         self.streams.iter().find_map(|(kind, stream)| {
             let silent = match stream.heard {
                 None => Some("has delivered nothing yet"),

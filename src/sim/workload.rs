@@ -53,7 +53,7 @@ pub enum SimPdb {
 
 impl SimPdb {
     /// Returns true if the budget never allows a disruption, for any number of pods.
-    pub fn never_lets_go(self) -> bool {
+    pub fn blocks_permanently(self) -> bool {
         match self {
             Self::MinAvailable(_) => false,
             Self::MinAvailableShare(share) => share >= 100,
@@ -137,7 +137,7 @@ impl Workload {
     }
 
     /// Its node affinity in the type of `model`: no term, or one.
-    pub fn affinity(&self) -> Vec<Requirements> {
+    pub fn node_affinity(&self) -> Vec<Requirements> {
         let mut term = Requirements::default();
         for want in &self.wants {
             let requirement = Requirement::from_operator(want.operator, &want.values)
@@ -152,7 +152,7 @@ impl Workload {
     }
 
     /// Returns a pod from its template, without name and UID.
-    pub fn template(&self) -> Pod {
+    pub fn pod_template(&self) -> Pod {
         let kind = match self.owns {
             WorkloadKind::Deployment => "ReplicaSet",
             WorkloadKind::StatefulSet => "StatefulSet",
@@ -163,7 +163,7 @@ impl Workload {
         requests.pods = 1;
         let labels = Labels::from([("app".to_owned(), self.name.clone())]);
         let spread = self.max_skew.map(|max_skew| TopologySpread {
-            selector: Some(Selector::of_labels(&labels)),
+            selector: Some(Selector::from_labels(&labels)),
             topology_key: ZONE.to_owned(),
             max_skew,
             min_domains: 1,
@@ -186,7 +186,7 @@ impl Workload {
             }),
             requests,
             node_selector: self.node_selector.clone(),
-            node_affinity: self.affinity(),
+            node_affinity: self.node_affinity(),
             spread: spread.into_iter().collect(),
             tolerations: self.tolerations.clone(),
             priority: self.priority,

@@ -18,7 +18,7 @@ struct PodGroupKey {
 }
 
 impl PodGroupKey {
-    fn of(pod: &Pod) -> Self {
+    fn from_pod(pod: &Pod) -> Self {
         Self {
             namespace: pod.key.namespace.clone(),
             labels: pod.labels.clone(),
@@ -29,7 +29,7 @@ impl PodGroupKey {
 }
 
 /// Returns the node of a bound, active pod. Only such pods count, as in kube-scheduler.
-fn home(pod: &Pod) -> Option<&NodeName> {
+fn counted_node_of(pod: &Pod) -> Option<&NodeName> {
     pod.node.as_ref().filter(|_| !pod.is_terminal())
 }
 
@@ -42,8 +42,10 @@ pub(super) struct BoundPods {
 impl BoundPods {
     /// Counts a pod in.
     pub(super) fn add(&mut self, pod: &Pod) {
-        let Some(node) = home(pod) else { return };
-        let nodes = self.groups.entry(PodGroupKey::of(pod)).or_default();
+        let Some(node) = counted_node_of(pod) else {
+            return;
+        };
+        let nodes = self.groups.entry(PodGroupKey::from_pod(pod)).or_default();
         match nodes.get_mut(node) {
             Some(count) => *count = count.saturating_add(1),
             None => drop(nodes.insert(node.clone(), 1)),
@@ -52,8 +54,10 @@ impl BoundPods {
 
     /// Removes a pod with the properties with which it was added.
     pub(super) fn remove(&mut self, pod: &Pod) {
-        let Some(node) = home(pod) else { return };
-        let group = PodGroupKey::of(pod);
+        let Some(node) = counted_node_of(pod) else {
+            return;
+        };
+        let group = PodGroupKey::from_pod(pod);
         let Some(nodes) = self.groups.get_mut(&group) else {
             return;
         };
@@ -85,10 +89,13 @@ impl BoundPods {
     }
 
     /// Returns all groups with their nodes, in a fixed order, without the given pods.
-    pub(super) fn residents(&self, but: &[&Pod]) -> Vec<BoundPodGroup<'_>> {
+    pub(super) fn groups_without(&self, but: &[&Pod]) -> Vec<BoundPodGroup<'_>> {
         let mut absent: BTreeMap<PodGroupKey, BTreeMap<&NodeName, u32>> = BTreeMap::new();
-        for (pod, node) in but.iter().filter_map(|pod| Some((pod, home(pod)?))) {
-            let nodes = absent.entry(PodGroupKey::of(pod)).or_default();
+        for (pod, node) in but
+            .iter()
+            .filter_map(|pod| Some((pod, counted_node_of(pod)?)))
+        {
+            let nodes = absent.entry(PodGroupKey::from_pod(pod)).or_default();
             *nodes.entry(node).or_insert(0) += 1;
         }
         self.groups

@@ -198,11 +198,11 @@ impl State {
                 claims.push((claim.phase, id.clone()));
             }
         }
-        for pool in self.lone_nodes(&claims).filter_map(Node::pool) {
+        for pool in self.lone_nodes(&claims).filter_map(Node::pool_name) {
             *leaving.entry(pool).or_insert(0) += 1;
         }
-        let candidates = self.candidates(&claims, now);
-        let misreads = self.misreads(candidates.iter().map(|candidate| candidate.node));
+        let candidates = self.disruption_candidates(&claims, now);
+        let misreads = self.invalid_inputs(candidates.iter().map(|candidate| candidate.node));
         DisruptionView {
             cluster: &self.cluster,
             candidates,
@@ -224,7 +224,7 @@ impl State {
                 .map(|pool| (&pool.name, self.catalog_of(&pool.name)))
                 .collect(),
             classes: &self.classes,
-            health: self.health(),
+            health: self.node_health(),
             unaccepted: self.unaccepted.as_ref(),
         }
     }
@@ -242,17 +242,21 @@ impl State {
 
     /// Returns the node health. Nodes without a pool count immediately, because their
     /// initialization is unknown.
-    pub fn health(&self) -> NodeHealth {
+    pub fn node_health(&self) -> NodeHealth {
         let mut health = NodeHealth::default();
         for node in self.objects.nodes.values() {
             let started = node.is_initialized() || !node.labels.contains_key(POOL);
             health.total += usize::from(started);
-            health.unready += usize::from(started && !node.ready && !node.leaves());
+            health.unready += usize::from(started && !node.ready && !node.is_leaving());
         }
         health
     }
 
-    fn candidates<'a>(&'a self, claims: &[Owned<'a>], now: Timestamp) -> Vec<Candidate<'a>> {
+    fn disruption_candidates<'a>(
+        &'a self,
+        claims: &[Owned<'a>],
+        now: Timestamp,
+    ) -> Vec<Candidate<'a>> {
         let pdb_index = PdbIndex::new(&self.objects);
         let mut candidates: Vec<Candidate<'_>> = claims
             .iter()
@@ -262,7 +266,7 @@ impl State {
             .filter(|(claim, _)| claim.replaced_since.is_none())
             .filter_map(|(claim, node)| Some(((*node)?, Some(*claim))))
             .chain(self.claimless_nodes().map(|node| (node, None)))
-            .map(|(node, claim)| self.candidate(node, claim, &pdb_index, now))
+            .map(|(node, claim)| self.candidate_of(node, claim, &pdb_index, now))
             .collect();
         candidates.sort_by(|one, other| one.node.name.cmp(&other.node.name));
         candidates
@@ -273,7 +277,7 @@ impl State {
         clippy::cast_precision_loss,
         reason = "the pods of a node are few enough for their costs to be exact"
     )]
-    fn candidate<'a>(
+    fn candidate_of<'a>(
         &'a self,
         node: &'a Node,
         claim: Option<&'a NodeClaim>,
@@ -296,7 +300,7 @@ impl State {
         Candidate {
             claim,
             node,
-            pool: node.pool().unwrap_or_default(),
+            pool: node.pool_name().unwrap_or_default(),
             born: claim.map(|claim| claim.record.created).or(node.created),
             initialized,
             changed: self
@@ -304,7 +308,7 @@ impl State {
                 .pods_changed(name)
                 .max(initialized)
                 .max(started),
-            pods: totals.holding(),
+            pods: totals.holding_pods(),
             cost: 1.0 + totals.cost() as f64 / COST_OF_ONE as f64,
             utilization: totals.utilization(&node.allocatable),
             nominated: promised || nominated.is_some_and(|until| until > now),

@@ -154,7 +154,7 @@ impl State {
     }
 
     /// The cluster UID and Lease that a launch writes into its tags.
-    pub fn origin(&self) -> ClaimOrigin {
+    pub fn claim_origin(&self) -> ClaimOrigin {
         ClaimOrigin {
             cluster_uid: self.cluster_uid(),
             lease: Some(self.cluster.lease.to_string()),
@@ -168,13 +168,13 @@ impl State {
     }
 
     /// Returns a mismatch between the API server and the instances, if the view is complete.
-    pub fn mismatch(&self) -> Option<Mismatch> {
+    pub fn identity_mismatch(&self) -> Option<Mismatch> {
         let Some(here) = self.cluster_uid() else {
             return Some(Mismatch::Unidentified);
         };
         let lease = self.cluster.lease.to_string();
         let uid_of = |origin: &ClaimOrigin| Some(origin.cluster_uid.as_ref()?.0.clone());
-        if let Some((launched_for, instances)) = self.foreign(uid_of, here.as_str()) {
+        if let Some((launched_for, instances)) = self.first_foreign_value(uid_of, here.as_str()) {
             return Some(Mismatch::OtherCluster {
                 id: self.identity_id(&launched_for)?,
                 launched_for: launched_for.into(),
@@ -183,7 +183,7 @@ impl State {
             });
         }
         if let Some((launched_under, instances)) =
-            self.foreign(|origin| origin.lease.clone(), &lease)
+            self.first_foreign_value(|origin| origin.lease.clone(), &lease)
         {
             return Some(Mismatch::OtherLease {
                 id: self.identity_id(&launched_under)?,
@@ -204,7 +204,7 @@ impl State {
         Some(accept_id(&self.cluster.name, "identity", parts))
     }
 
-    fn is_accepted(&self, value: &str) -> bool {
+    fn is_identity_accepted(&self, value: &str) -> bool {
         let id = self.identity_id(value);
         id.is_some_and(|id| self.notes.accepted.contains(&id))
     }
@@ -214,12 +214,14 @@ impl State {
     pub fn is_of_accepted_cluster(&self, claim: &NodeClaim) -> bool {
         let launched_for = claim.record.origin.cluster_uid.as_ref();
         let here = self.cluster_uid();
-        launched_for.is_some_and(|uid| Some(uid) != here.as_ref() && self.is_accepted(uid.as_str()))
+        launched_for.is_some_and(|uid| {
+            Some(uid) != here.as_ref() && self.is_identity_accepted(uid.as_str())
+        })
     }
 
     /// Returns the first foreign value that no person has accepted, and how many running claims
     /// have a foreign value. A value is foreign if it differs from `here`.
-    fn foreign(
+    fn first_foreign_value(
         &self,
         value: impl Fn(&ClaimOrigin) -> Option<String>,
         actual: &str,
@@ -231,7 +233,9 @@ impl State {
             }
         }
         let instances = counts.values().sum();
-        let first = counts.into_keys().find(|value| !self.is_accepted(value))?;
+        let first = counts
+            .into_keys()
+            .find(|value| !self.is_identity_accepted(value))?;
         Some((first, instances))
     }
 

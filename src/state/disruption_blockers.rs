@@ -67,12 +67,12 @@ pub enum PodBlocker {
 }
 
 impl PodBlocker {
-    fn of_cover(pdbs: PdbMatch<'_>, pod: &Pod) -> Option<Self> {
-        pdbs.keeps(pod).then(|| match pdbs {
+    fn from_pdb_match(pdbs: PdbMatch<'_>, pod: &Pod) -> Option<Self> {
+        pdbs.blocks_eviction(pod).then(|| match pdbs {
             PdbMatch::Many(one, other) => {
                 Self::Budgets(one.key.name.clone(), other.key.name.clone())
             }
-            PdbMatch::One(pdb) if pdb.blocks_for_ever() => {
+            PdbMatch::One(pdb) if pdb.blocks_permanently() => {
                 Self::BudgetForEver(pdb.key.name.clone())
             }
             PdbMatch::One(pdb) => Self::Budget {
@@ -149,12 +149,12 @@ impl DisruptionBlocker {
 
     /// Returns whether it likely ends soon by itself. A rejected eviction is retried. It prevents
     /// the choice of a node, but not an ongoing disruption.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Pod(_, PodBlocker::Budget { .. }))
     }
 
     /// Returns when it ends by itself, if known.
-    pub fn until(&self) -> Option<Timestamp> {
+    pub fn ends_at(&self) -> Option<Timestamp> {
         match self {
             Self::Withdrawn(until) | Self::Pod(_, PodBlocker::Until(_, Some(until))) => {
                 Some(*until)
@@ -164,7 +164,7 @@ impl DisruptionBlocker {
     }
 
     /// Returns the blocking pod.
-    pub fn pod(&self) -> Option<&PodKey> {
+    pub fn blocking_pod(&self) -> Option<&PodKey> {
         match self {
             Self::Pod(pod, _) => Some(pod),
             Self::Annotated(_) | Self::SameInstance(_) | Self::Withdrawn(_) => None,
@@ -205,7 +205,7 @@ impl InvalidInput {
 
 impl State {
     /// Returns all blockers of a node and its pods: first the node, then one per pod, by key.
-    pub fn blockers<'a>(
+    pub fn disruption_blockers<'a>(
         &'a self,
         node: &'a Node,
         claim: Option<&NodeClaim>,
@@ -214,7 +214,7 @@ impl State {
         let safety = self.safety_of(node);
         let pods = self.objects.pods_on(node.name.as_str());
         let pods = pods.filter_map(move |pod| {
-            let blocker = self.hold(pod, safety, self.objects.cover(pod), now)?;
+            let blocker = self.pod_blocker(pod, safety, self.objects.pdb_match(pod), now)?;
             Some(DisruptionBlocker::Pod(pod.key.clone(), blocker))
         });
         self.blocker_of_node(node, claim, now)
@@ -237,11 +237,11 @@ impl State {
         let safety = self.safety_of(node);
         let feared = safety == Safety::Conservative && totals.is_risky();
         // Most nodes have no such pod, so their pods need no check.
-        if !totals.is_guarded() && !feared && !pdb_index.are_over(&node.name) {
+        if !totals.is_guarded() && !feared && !pdb_index.may_block_on(&node.name) {
             return None;
         }
         self.objects.pods_on(node.name.as_str()).find_map(|pod| {
-            let blocker = self.hold(pod, safety, pdb_index.cover(pod), now)?;
+            let blocker = self.pod_blocker(pod, safety, pdb_index.pdb_match(pod), now)?;
             Some(DisruptionBlocker::Pod(pod.key.clone(), blocker))
         })
     }
@@ -269,20 +269,20 @@ impl State {
     }
 
     fn safety_of(&self, node: &Node) -> Safety {
-        let pool = node.pool();
+        let pool = node.pool_name();
         let pool = pool.and_then(|name| self.cluster.pool(name.as_str()));
         pool.map_or(Safety::default(), |pool| pool.disruption.safety)
     }
 
     /// Returns the blocker of a pod. `cover` is its PodDisruptionBudget match.
-    fn hold(
+    fn pod_blocker(
         &self,
         pod: &Pod,
         safety: Safety,
         pdbs: Option<PdbMatch<'_>>,
         now: Timestamp,
     ) -> Option<PodBlocker> {
-        if let Some(protection) = pod.protection(now) {
+        if let Some(protection) = pod.active_protection(now) {
             return Some(match protection.lasts {
                 None => PodBlocker::Annotated(protection.key),
                 Some(lasts) => {
@@ -296,7 +296,7 @@ impl State {
         }
         let evictable = pod.is_evictable(now);
         if let Some(pdbs) = pdbs.filter(|_| evictable) {
-            let blocker = PodBlocker::of_cover(pdbs, pod);
+            let blocker = PodBlocker::from_pdb_match(pdbs, pod);
             if blocker.is_some() {
                 return blocker;
             }
@@ -304,12 +304,12 @@ impl State {
         if safety == Safety::Standard {
             return None;
         }
-        match pod.risk()? {
+        match pod.autoscaler_risk()? {
             AutoscalerRisk::NotReplicated => Some(PodBlocker::NotReplicated),
             AutoscalerRisk::Volume(volume) => Some(PodBlocker::LocalVolume(volume.to_owned())),
             AutoscalerRisk::System => self
                 .objects
-                .cover(pod)
+                .pdb_match(pod)
                 .is_none()
                 .then_some(PodBlocker::System),
         }
@@ -317,7 +317,7 @@ impl State {
 
     /// Returns invalid values of nodes, their pods and PodDisruptionBudgets that would affect
     /// disruption.
-    pub(super) fn misreads<'a>(
+    pub(super) fn invalid_inputs<'a>(
         &'a self,
         nodes: impl Iterator<Item = &'a Node>,
     ) -> BTreeSet<InvalidInput> {
@@ -326,7 +326,7 @@ impl State {
                 InvalidInput::new(format!("PodDisruptionBudget {}", pdb.key), why.clone())
             })
         });
-        let mut all = pdbs.chain(nodes.flat_map(|node| self.misreads_on(node)));
+        let mut all = pdbs.chain(nodes.flat_map(|node| self.invalid_inputs_of_node(node)));
         let mut reported: BTreeSet<InvalidInput> = all.by_ref().take(MISREADS_MAX).collect();
         if all.next().is_some() {
             let why = format!("has more than {MISREADS_MAX} invalid values");
@@ -336,13 +336,19 @@ impl State {
     }
 
     /// Returns invalid values of one node and its pods.
-    pub fn misreads_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = InvalidInput> + 'a {
+    pub fn invalid_inputs_of_node<'a>(
+        &'a self,
+        node: &'a Node,
+    ) -> impl Iterator<Item = InvalidInput> + 'a {
         let of_node = misreads_of_node(&node.annotations)
             .map(|why| InvalidInput::new(format!("node {}", node.name), why));
-        let odd = self.objects.disruption_cost_of(node.name.as_str()).is_odd();
+        let odd = self
+            .objects
+            .disruption_cost_of(node.name.as_str())
+            .has_invalid_values();
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
         of_node.chain(pods.into_iter().flatten().flat_map(|pod| {
-            let values = pod.misreads();
+            let values = pod.annotation_misreads();
             values.map(|why| InvalidInput::new(format!("pod {}", pod.key), why))
         }))
     }

@@ -37,21 +37,21 @@ static NOTHING: DisruptionCost = DisruptionCost {
 
 impl DisruptionCost {
     /// Returns the totals of a node without pods.
-    pub(super) fn nothing() -> &'static Self {
+    pub(super) fn of_empty_node() -> &'static Self {
         &NOTHING
     }
 
     /// Counts a pod in.
     pub(super) fn add(&mut self, pod: &Pod) {
-        self.change(pod, true);
+        self.change_counts(pod, true);
     }
 
     /// Removes a pod with the properties with which it was added.
     pub(super) fn remove(&mut self, pod: &Pod) {
-        self.change(pod, false);
+        self.change_counts(pod, false);
     }
 
-    fn change(&mut self, pod: &Pod, comes: bool) {
+    fn change_counts(&mut self, pod: &Pod, comes: bool) {
         if pod.is_terminal() {
             return;
         }
@@ -59,8 +59,8 @@ impl DisruptionCost {
         for (counter, counts) in [
             (&mut self.holding, pod.holds_node()),
             (&mut self.guarded, guarded),
-            (&mut self.risky, pod.risk().is_some()),
-            (&mut self.odd, pod.misreads().next().is_some()),
+            (&mut self.risky, pod.autoscaler_risk().is_some()),
+            (&mut self.odd, pod.annotation_misreads().next().is_some()),
         ] {
             *counter = match comes {
                 true => *counter + usize::from(counts),
@@ -78,7 +78,7 @@ impl DisruptionCost {
     }
 
     /// Returns the number of pods that keep the node in use.
-    pub(super) fn holding(&self) -> usize {
+    pub(super) fn holding_pods(&self) -> usize {
         self.holding
     }
 
@@ -98,7 +98,7 @@ impl DisruptionCost {
     }
 
     /// Returns whether a pod has an invalid value.
-    pub(super) fn is_odd(&self) -> bool {
+    pub(super) fn has_invalid_values(&self) -> bool {
         self.odd > 0
     }
 
@@ -178,15 +178,19 @@ mod tests {
             totals.add(pod);
             let cost = if *holds { COST_OF_ONE } else { 0 };
             assert_eq!(
-                (totals.holding(), totals.cost()),
+                (totals.holding_pods(), totals.cost()),
                 (usize::from(*holds), cost)
             );
-            let said = [totals.is_guarded(), totals.is_risky(), totals.is_odd()];
+            let said = [
+                totals.is_guarded(),
+                totals.is_risky(),
+                totals.has_invalid_values(),
+            ];
             assert_eq!(said, [*guarded, *risky, *odd], "{}", pod.key);
             assert_eq!(totals.cpu_milli, *cpu_milli, "{}", pod.key);
             all.add(pod);
         }
-        assert_eq!((all.holding(), all.cost()), (4, 4 * COST_OF_ONE));
+        assert_eq!((all.holding_pods(), all.cost()), (4, 4 * COST_OF_ONE));
         for (pod, ..) in &cases {
             all.remove(pod);
         }
@@ -218,7 +222,7 @@ mod tests {
             );
         }
         assert_eq!(
-            DisruptionCost::nothing().utilization(&allocatable(1, 1)),
+            DisruptionCost::of_empty_node().utilization(&allocatable(1, 1)),
             Some(0)
         );
     }

@@ -91,7 +91,7 @@ impl fmt::Display for DrainBlocker {
 }
 
 /// Lists the first blockers and the number of others.
-pub fn listed(first: &[DrainBlocker], more: usize) -> String {
+pub fn format_blockers(first: &[DrainBlocker], more: usize) -> String {
     let mut words: Vec<String> = first.iter().map(ToString::to_string).collect();
     words.extend((more > 0).then(|| format!("and {more} more")));
     words.join("; ")
@@ -99,16 +99,16 @@ pub fn listed(first: &[DrainBlocker], more: usize) -> String {
 
 impl State {
     /// Returns the pods that delay the drain of a node, in eviction order.
-    pub fn obstacles(&self, node: &str, now: Timestamp) -> Vec<DrainBlocker> {
+    pub fn drain_blockers(&self, node: &str, now: Timestamp) -> Vec<DrainBlocker> {
         let mut pods: Vec<&Pod> = self.objects.pods_on(node).collect();
         pods.retain(|pod| pod.holds_drain(now));
-        pods.sort_by_key(|pod| (pod.turn(), &pod.key));
+        pods.sort_by_key(|pod| (pod.drain_order(), &pod.key));
         pods.into_iter()
-            .map(|pod| self.obstacle(pod, now))
+            .map(|pod| self.drain_blocker(pod, now))
             .collect()
     }
 
-    fn obstacle(&self, pod: &Pod, now: Timestamp) -> DrainBlocker {
+    fn drain_blocker(&self, pod: &Pod, now: Timestamp) -> DrainBlocker {
         let key = pod.key.clone();
         if let Some(until) = pod.ends_by() {
             return DrainBlocker::Ending {
@@ -121,7 +121,7 @@ impl State {
             return DrainBlocker::Protected(key);
         }
         let budgets = self.objects.pdbs.values();
-        let budgets: Vec<&Pdb> = budgets.filter(|budget| budget.covers(pod)).collect();
+        let budgets: Vec<&Pdb> = budgets.filter(|budget| budget.covers_pod(pod)).collect();
         match &budgets[..] {
             [] => DrainBlocker::Pod(key),
             [pdb] if pdb.disruptions_allowed > 0 => DrainBlocker::Pod(key),

@@ -11,18 +11,18 @@ use crate::model::id::ObjectKey;
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
-use crate::model::taint::{Taint, repelling};
+use crate::model::taint::{Taint, first_repelling};
 use crate::state::State;
 use crate::state::node_capacity::offering_of;
 use crate::state::node_claims::NodeClaim;
 use crate::state::nominations::DEFAULT_SCHEDULER;
 use crate::state::object_cache::labels_of;
-use crate::state::volume_topology::mounts_of;
+use crate::state::volume_topology::volume_requirements_of;
 
 impl State {
     /// Returns the pods of a claim that may be bound once its node has a name, by key. The node
     /// will have these labels and taints at registration.
-    pub fn bindable<'a>(
+    pub fn bindable_pods<'a>(
         &'a self,
         claim: &'a NodeClaim,
         labels: &Labels,
@@ -37,15 +37,15 @@ impl State {
         let name = node.name.as_str();
         let labels = labels_of(&node.name, labels);
         let mut free = instance_type.allocatable.clone();
-        free.subtract(&self.objects.load(name).requests());
+        free.subtract(&self.objects.node_usage(name).requests());
         let mut pods_on_node: Vec<&Pod> = self.objects.pods_on(name).collect();
         let mut chosen = Vec::new();
         for pod in self.pods_of(claim) {
             let fits = self.needs_only_room(pod)
                 && self.reaches_volumes(pod, &labels)
-                && pod.requests.fit(&free)
-                && wants(pod, &labels)
-                && repelling(taints, &pod.tolerations).is_none()
+                && pod.requests.fit_into(&free)
+                && selects_node(pod, &labels)
+                && first_repelling(taints, &pod.tolerations).is_none()
                 && is_within_skew(pod, &pods_on_node);
             if fits {
                 free.subtract(&pod.requests);
@@ -59,8 +59,8 @@ impl State {
     /// Returns whether the volumes of a pod can be used on a node with these labels. They may have
     /// been provisioned elsewhere after planning.
     fn reaches_volumes(&self, pod: &Pod, labels: &Requirements) -> bool {
-        let mounts = mounts_of(&self.objects, pod, &BTreeMap::new());
-        mounts.fault.is_none() && reaches(labels, &mounts.alternatives)
+        let mounts = volume_requirements_of(&self.objects, pod, &BTreeMap::new());
+        mounts.fault.is_none() && meets_any(labels, &mounts.alternatives)
     }
 
     /// Returns whether a pod needs nothing from the scheduler except a node, and has a controller
@@ -97,18 +97,18 @@ impl State {
 }
 
 /// Returns whether these labels satisfy one of the alternatives, or there is none.
-fn reaches(labels: &Requirements, alternatives: &[Requirements]) -> bool {
+fn meets_any(labels: &Requirements, alternatives: &[Requirements]) -> bool {
     alternatives.is_empty()
         || alternatives
             .iter()
-            .any(|alternative| labels.compatible(alternative, false).is_ok())
+            .any(|alternative| labels.check_compatible(alternative, false).is_ok())
 }
 
 /// Returns whether a node with these labels satisfies the node selector and affinity of a pod. The
 /// kubelet rejects other pods.
-fn wants(pod: &Pod, labels: &Requirements) -> bool {
+fn selects_node(pod: &Pod, labels: &Requirements) -> bool {
     let selected = Requirements::from_labels(&pod.node_selector);
-    labels.compatible(&selected, false).is_ok() && reaches(labels, &pod.node_affinity)
+    labels.check_compatible(&selected, false).is_ok() && meets_any(labels, &pod.node_affinity)
 }
 
 /// Returns whether a pod may be added to its host wherever its other pods are: the host has no more
@@ -168,7 +168,7 @@ mod tests {
     fn spread(key: &str, is_hard: bool) -> TopologySpread {
         let labels = Labels::from([("app".to_owned(), "web".to_owned())]);
         TopologySpread {
-            selector: Some(Selector::of_labels(&labels)),
+            selector: Some(Selector::from_labels(&labels)),
             topology_key: key.to_owned(),
             max_skew: 1,
             min_domains: 1,
@@ -214,7 +214,7 @@ mod tests {
             state.objects.apply(pod.clone().into(), NOW);
         }
         let labels = Labels::from([("team".to_owned(), "a".to_owned())]);
-        let all = state.bindable(&node_claim, &labels, taints);
+        let all = state.bindable_pods(&node_claim, &labels, taints);
         let names: Vec<&str> = all.iter().map(|pod| pod.key.name.as_str()).collect();
         names.join(" ")
     }

@@ -17,7 +17,7 @@ use crate::model::pod::{DaemonSet, Pod};
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::model::taint::{Taint, UNREACHABLE, untolerated};
+use crate::model::taint::{Taint, UNREACHABLE, first_untolerated};
 use crate::state::State;
 use crate::state::node_claims::NodeClaim;
 use crate::state::object_cache::labels_of;
@@ -34,20 +34,20 @@ const GOING: SignedDuration = SignedDuration::from_mins(5);
 /// Returns whether a node is being terminated and will be gone soon. Until then, a scheduler that
 /// spreads pods over hosts counts it as an empty host and limits all others to the skew. Launching
 /// one node per pod for that would be wasteful.
-fn is_going(claim: &NodeClaim, now: Timestamp) -> bool {
+fn is_terminating_now(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.leaving.is_some() && now.duration_since(claim.since) < GOING
 }
 
 impl State {
     /// Returns all nodes with their free capacity minus expected pods: initialized nodes first,
     /// then by name. Attached volumes are counted only for drivers that these pods use.
-    pub(super) fn rooms(
+    pub(super) fn existing_nodes(
         &self,
         expected: &BTreeMap<NodeRef, Vec<&Pod>>,
         mounts: &BTreeMap<&PodKey, VolumeRequirements>,
         now: Timestamp,
     ) -> Vec<ExistingNode> {
-        let daemons = self.daemons();
+        let daemons = self.daemon_requirements();
         let brought: BTreeSet<&str> = mounts
             .values()
             .flat_map(|mount| mount.attached.keys().map(String::as_str))
@@ -60,15 +60,15 @@ impl State {
                     claim_of.insert(&node.name, claim);
                 }
                 None if claim.node.is_none() && claim.takes_pods() => {
-                    rooms.extend(self.room_of_claim(claim, &daemons));
+                    rooms.extend(self.in_flight_node(claim, &daemons));
                 }
                 None => {}
             }
         }
         for node in self.objects.nodes.values() {
             let claim = claim_of.get(&node.name).copied();
-            if !claim.is_some_and(|claim| is_going(claim, now)) {
-                rooms.push(self.room_of_node(node, claim, &daemons));
+            if !claim.is_some_and(|claim| is_terminating_now(claim, now)) {
+                rooms.push(self.existing_node(node, claim, &daemons));
             }
         }
         for room in &mut rooms {
@@ -101,7 +101,7 @@ impl State {
 
     /// Returns the free capacity of a node without volumes. For a tainted node, labels and taints
     /// are reported as they are.
-    pub(super) fn room_of_node(
+    pub(super) fn existing_node(
         &self,
         node: &Node,
         claim: Option<&NodeClaim>,
@@ -136,7 +136,7 @@ impl State {
                 free.raise_to(&promised);
             }
         }
-        let load = self.objects.load(node.name.as_str());
+        let load = self.objects.node_usage(node.name.as_str());
         free.subtract(&load.requests());
         let mut room = ExistingNode {
             host: NodeRef::Node(node.name.clone()),
@@ -153,10 +153,10 @@ impl State {
             let missing = daemons.iter().filter(|(set, _)| !load.has_daemon(&set.key));
             let in_the_end = match initialized {
                 true => room.labels.clone(),
-                false => Arc::new(started(&room.labels)),
+                false => Arc::new(initialized_labels(&room.labels)),
             };
-            let coming = to_come(missing, &room.taints, &in_the_end);
-            leave_room(&mut room, &coming);
+            let coming = expected_daemons(missing, &room.taints, &in_the_end);
+            subtract_daemons(&mut room, &coming);
         }
         room
     }
@@ -166,7 +166,7 @@ impl State {
         let claim = claim.filter(|_| !node.is_registered());
         let pool = claim.and_then(|claim| self.cluster.pool(claim.record.pool.as_str()));
         let (Some(claim), Some(pool)) = (claim, pool) else {
-            return self.objects.labels(&node.name);
+            return self.objects.node_requirements(&node.name);
         };
         let mut labels = node.labels.clone();
         labels.extend(pool.labels.clone());
@@ -175,20 +175,24 @@ impl State {
         Arc::new(labels_of(&node.name, &labels))
     }
 
-    fn room_of_claim(&self, claim: &NodeClaim, daemons: &Daemons<'_>) -> Option<ExistingNode> {
+    fn in_flight_node(&self, claim: &NodeClaim, daemons: &Daemons<'_>) -> Option<ExistingNode> {
         let pool = self.cluster.pool(claim.record.pool.as_str())?;
         let catalog = self.catalog_of(&pool.name);
         let host = NodeRef::Claim(claim.record.id.clone());
-        let mut room = room_to_come(host, pool, offerings_of(claim), catalog, &claim.labels)?;
+        let mut room = in_flight_node_of(host, pool, offerings_of(claim), catalog, &claim.labels)?;
         self.take_adapters(claim, &mut room.free);
         // Pods may be bound to it before its Node is observed.
         if let Some(node) = claim.expected_node() {
-            let load = self.objects.load(node.name.as_str());
+            let load = self.objects.node_usage(node.name.as_str());
             room.free.subtract(&load.requests());
             room.host_ports.extend(load.host_ports());
         }
-        let coming = to_come(daemons.iter(), &room.taints, &started(&room.labels));
-        leave_room(&mut room, &coming);
+        let coming = expected_daemons(
+            daemons.iter(),
+            &room.taints,
+            &initialized_labels(&room.labels),
+        );
+        subtract_daemons(&mut room, &coming);
         Some(room)
     }
 
@@ -216,12 +220,12 @@ impl State {
     }
 
     /// Returns the DaemonSets with the label requirements of each.
-    pub(super) fn daemons(&self) -> Daemons<'_> {
-        wanting(self.objects.daemons())
+    pub(super) fn daemon_requirements(&self) -> Daemons<'_> {
+        with_requirements(self.objects.expected_daemon_sets())
     }
 }
 
-fn wanting<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
+fn with_requirements<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
     sets.map(|set| (set, node_requirements(&set.template)))
         .collect()
 }
@@ -244,19 +248,23 @@ fn node_requirements(pod: &Pod) -> Vec<Requirements> {
 
 /// Returns the DaemonSets of a node on which no DaemonSet pod is counted yet.
 pub fn daemons_of(room: &ExistingNode, sets: &[&DaemonSet]) -> Vec<(ObjectKey, bool)> {
-    let sets = wanting(sets.iter().copied());
-    keys(&to_come(sets.iter(), &room.taints, &started(&room.labels)))
+    let sets = with_requirements(sets.iter().copied());
+    daemon_keys(&expected_daemons(
+        sets.iter(),
+        &room.taints,
+        &initialized_labels(&room.labels),
+    ))
 }
 
 /// Subtracts expected DaemonSet requests from a node.
-fn leave_room(room: &mut ExistingNode, coming: &[(&DaemonSet, bool)]) {
+fn subtract_daemons(room: &mut ExistingNode, coming: &[(&DaemonSet, bool)]) {
     for (set, _) in coming {
         room.free.subtract(&set.template.requests);
     }
-    room.daemons = keys(coming);
+    room.daemons = daemon_keys(coming);
 }
 
-fn keys(coming: &[(&DaemonSet, bool)]) -> Vec<(ObjectKey, bool)> {
+fn daemon_keys(coming: &[(&DaemonSet, bool)]) -> Vec<(ObjectKey, bool)> {
     coming
         .iter()
         .map(|(set, is_sure)| (set.key.clone(), *is_sure))
@@ -264,7 +272,7 @@ fn keys(coming: &[(&DaemonSet, bool)]) -> Vec<(ObjectKey, bool)> {
 }
 
 /// Returns the labels of a node after its initialization, which a DaemonSet may require.
-fn started(labels: &Requirements) -> Requirements {
+fn initialized_labels(labels: &Requirements) -> Requirements {
     let mut labels = labels.clone();
     for key in [REGISTERED, INITIALIZED] {
         labels.add(key, Requirement::is_in(["true"]));
@@ -273,7 +281,7 @@ fn started(labels: &Requirements) -> Requirements {
 }
 
 /// Returns the capacity of an in-flight node for any of its offerings, before DaemonSet overhead.
-pub fn room_to_come(
+pub fn in_flight_node_of(
     host: NodeRef,
     pool: &Pool,
     offerings: &[OfferingKey],
@@ -290,7 +298,7 @@ pub fn room_to_come(
         let mut excess = free.clone();
         excess.subtract(&instance_type.allocatable);
         for (name, amount) in excess.iter().filter(|(_, amount)| *amount > 0) {
-            lower(&mut free, name, amount);
+            lower_resource(&mut free, name, amount);
         }
     }
     let mut labels_to_come = claim_labels(pool, offerings, &types);
@@ -319,17 +327,17 @@ pub fn room_to_come(
 
 /// Returns the DaemonSets that will run on a node, and whether each is certain for all values that
 /// its labels may have. Source: spec/scheduling.md §2.9.
-fn to_come<'a>(
+fn expected_daemons<'a>(
     sets: impl Iterator<Item = &'a (&'a DaemonSet, Vec<Requirements>)>,
     taints: &[Taint],
     labels: &Requirements,
 ) -> Vec<(&'a DaemonSet, bool)> {
     let mut coming = Vec::new();
     for (set, wanted) in sets {
-        let fits = untolerated(taints, &set.template.tolerations).is_none()
+        let fits = first_untolerated(taints, &set.template.tolerations).is_none()
             && wanted
                 .iter()
-                .any(|requirements| labels.compatible(requirements, false).is_ok());
+                .any(|requirements| labels.check_compatible(requirements, false).is_ok());
         if fits {
             let is_sure = wanted
                 .iter()
@@ -347,7 +355,7 @@ fn are_always_met(requirements: &Requirements, labels: &Requirements) -> bool {
         .all(|(key, wanted)| match labels.get(key) {
             Some(label) => label
                 .values()
-                .is_some_and(|values| values.iter().all(|value| wanted.has(value))),
+                .is_some_and(|values| values.iter().all(|value| wanted.allows_value(value))),
             None => wanted.allows_absence(),
         })
 }
@@ -362,7 +370,7 @@ pub(super) fn offerings_of(claim: &NodeClaim) -> &[OfferingKey] {
     offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
 }
 
-fn lower(resources: &mut Resources, name: &str, amount: i64) {
+fn lower_resource(resources: &mut Resources, name: &str, amount: i64) {
     let mut taken = Resources::default();
     match name {
         "cpu" => taken.cpu_milli = amount,

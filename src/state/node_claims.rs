@@ -26,12 +26,12 @@ fn is_older(instance: &Instance, record: &ClaimRecord) -> bool {
 }
 
 /// Returns whether a sorted listing contains an instance.
-fn contains(listed: &ListedInstances, id: &InstanceId) -> bool {
+fn is_listed(listed: &ListedInstances, id: &InstanceId) -> bool {
     listed.binary_search_by(|(other, _)| other.cmp(id)).is_ok()
 }
 
 /// Orders the instances of one claim. The first is the original: it names its fleet, or is older.
-fn rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
+fn originality_rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
     let names_fleet = instance.tags.contains_key(TAG_FLEET);
     (!names_fleet, instance.launched, &instance.id)
 }
@@ -100,7 +100,7 @@ impl NodeClaim {
 
     /// Returns whether it is disrupted because it is beyond its maximum age, which overrides all
     /// blockers.
-    pub fn has_to_leave(&self, now: Timestamp) -> bool {
+    pub fn must_be_disrupted(&self, now: Timestamp) -> bool {
         self.leaving == Some(Reason::Expired) && self.record.is_overdue(now)
     }
 
@@ -129,7 +129,7 @@ impl NodeClaim {
 
     /// Returns the reservation that it uses: that of its instance or, before, that of its
     /// offerings, which share one or have none.
-    pub fn reservation(&self) -> Option<&ReservationId> {
+    pub fn reservation_id(&self) -> Option<&ReservationId> {
         let launched = self.instance.as_ref().map(|instance| &instance.offering);
         let offering = launched.or_else(|| self.offerings.first())?;
         offering.reservation.as_deref()
@@ -250,7 +250,7 @@ impl NodeClaims {
     }
 
     /// Joins an instance to its claim.
-    pub fn join(&mut self, id: &ClaimId, instance: Instance) {
+    pub fn join_instance(&mut self, id: &ClaimId, instance: Instance) {
         let Some(claim) = self.claims.get_mut(id) else {
             return;
         };
@@ -264,7 +264,7 @@ impl NodeClaims {
 
     /// Returns the remaining capacity of reservations by ID, minus claims that the provider has not
     /// counted.
-    pub fn left_of(
+    pub fn remaining_reservations(
         &self,
         reservations: &BTreeMap<ReservationId, Reservation>,
     ) -> BTreeMap<ReservationId, Reservation> {
@@ -273,7 +273,7 @@ impl NodeClaims {
             return left;
         }
         for claim in self.claims.values() {
-            if let Some(reservation) = claim.reservation().and_then(|id| left.get_mut(id))
+            if let Some(reservation) = claim.reservation_id().and_then(|id| left.get_mut(id))
                 && claim.is_uncounted(reservation.counted)
             {
                 reservation.left = reservation.left.saturating_sub(1);
@@ -283,7 +283,7 @@ impl NodeClaims {
     }
 
     /// No pass ran from `from` to `now`, so this time does not count as waiting of any claim.
-    pub fn skip(&mut self, from: Timestamp, now: Timestamp) {
+    pub fn skip_suspended_time(&mut self, from: Timestamp, now: Timestamp) {
         for claim in self.claims.values_mut() {
             let lost = now.duration_since(from.max(claim.since));
             claim.since = claim.since.checked_add(lost).unwrap_or(now);
@@ -291,7 +291,7 @@ impl NodeClaims {
     }
 
     /// Applies a full listing of instances.
-    pub fn listed(
+    pub fn apply_listing(
         &mut self,
         instances: Vec<Instance>,
         cluster: &Cluster,
@@ -318,7 +318,7 @@ impl NodeClaims {
         });
         self.ended.clear();
         self.foreign_instances
-            .retain(|id| contains(&fingerprint, id));
+            .retain(|id| is_listed(&fingerprint, id));
         let mut changed = instances;
         changed.retain(|instance| !self.is_known(instance));
         let changed: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = changed
@@ -338,10 +338,10 @@ impl NodeClaims {
                 is_ours && instance.tags.contains_key(TAG_FLEET)
             });
         for (instance, record) in changed {
-            self.take_instance(instance, record, now, &mut outcome);
+            self.apply_instance(instance, record, now, &mut outcome);
         }
         outcome.news |= self.mark_missing(&fingerprint, now, &mut outcome);
-        self.settle(&fingerprint, now);
+        self.compare_with_last(&fingerprint, now);
         outcome
     }
 
@@ -359,7 +359,7 @@ impl NodeClaims {
         true
     }
 
-    fn take_instance(
+    fn apply_instance(
         &mut self,
         instance: Instance,
         record: Result<ClaimRecord, NotAClaim>,
@@ -373,7 +373,7 @@ impl NodeClaims {
             // An instance keeps its claim even if a user edits its tags.
             if !record.is_ok_and(|record| record.id == id) {
                 let why = format!("its tags were edited: it remains claim {id} until a restart");
-                self.stranger(&instance.id, why, outcome);
+                self.record_foreign_instance(&instance.id, why, outcome);
             }
             self.join_again(&id, instance);
             return;
@@ -384,7 +384,7 @@ impl NodeClaims {
             // never be touched.
             Err(NotAClaim::Foreign) => return,
             Err(why) => {
-                self.stranger(&instance.id, why.to_string(), outcome);
+                self.record_foreign_instance(&instance.id, why.to_string(), outcome);
                 return;
             }
         };
@@ -392,7 +392,7 @@ impl NodeClaims {
         if self.is_copy(&instance, &record) {
             if instance.state.is_live() {
                 let why = format!("its tags are a copy: claim {id} is a different instance");
-                self.stranger(&instance.id, why, outcome);
+                self.record_foreign_instance(&instance.id, why, outcome);
             }
             return;
         }
@@ -401,19 +401,21 @@ impl NodeClaims {
         }
         match self.claims.get(&id).map(|claim| &claim.instance) {
             Some(Some(_)) | None if !instance.state.is_live() => {}
-            None => self.find(record, instance, now, outcome),
-            Some(None) => self.join(&id, instance),
+            None => self.adopt_claim(record, instance, now, outcome),
+            Some(None) => self.join_instance(&id, instance),
             // The first listing may contain only the copy. Later, no instance takes over a claim.
-            Some(Some(current)) if !self.agreed && rank(&instance) < rank(current) => {
+            Some(Some(current))
+                if !self.agreed && originality_rank(&instance) < originality_rank(current) =>
+            {
                 let (copy, original) = (current.id.clone(), instance.id.clone());
                 self.remove(&id);
-                self.find(record, instance, now, outcome);
+                self.adopt_claim(record, instance, now, outcome);
                 let why = format!("claim {id} belongs to the older instance {original}");
-                self.stranger(&copy, why, outcome);
+                self.record_foreign_instance(&copy, why, outcome);
             }
             Some(Some(current)) => {
                 let why = format!("claim {id} already has instance {}", current.id);
-                self.stranger(&instance.id, why, outcome);
+                self.record_foreign_instance(&instance.id, why, outcome);
             }
         }
     }
@@ -432,11 +434,11 @@ impl NodeClaims {
             Some(known) => known.state.max(instance.state),
             None => instance.state,
         };
-        self.join(id, Instance { state, ..instance });
+        self.join_instance(id, Instance { state, ..instance });
     }
 
     /// Adopts the claim of an instance that was launched before this process started.
-    fn find(
+    fn adopt_claim(
         &mut self,
         record: ClaimRecord,
         instance: Instance,
@@ -461,7 +463,12 @@ impl NodeClaims {
         }
     }
 
-    fn stranger(&mut self, instance: &InstanceId, why: String, outcome: &mut ListingResult) {
+    fn record_foreign_instance(
+        &mut self,
+        instance: &InstanceId,
+        why: String,
+        outcome: &mut ListingResult,
+    ) {
         if self.foreign_instances.insert(instance.clone()) {
             outcome.foreign_instances.push((instance.clone(), why));
         }
@@ -484,7 +491,7 @@ impl NodeClaims {
                 continue;
             };
             known += 1;
-            if !contains(listed, &instance.id) {
+            if !is_listed(listed, &instance.id) {
                 missing.push(claim);
             }
         }
@@ -516,7 +523,7 @@ impl NodeClaims {
         lacking
     }
 
-    fn settle(&mut self, fingerprint: &ListedInstances, now: Timestamp) {
+    fn compare_with_last(&mut self, fingerprint: &ListedInstances, now: Timestamp) {
         match &self.last_listing {
             // The listings are too close: the earlier one remains the reference.
             Some((at, last)) if now.duration_since(*at) < LISTING_APART && last == fingerprint => {

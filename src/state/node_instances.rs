@@ -29,15 +29,15 @@ impl NodeInstances {
             && let Some(names) = self.by_instance.get_mut(&id)
         {
             names.remove(&name);
-            self.count(&id);
+            self.update_shared(&id);
         }
         if let Some((id, name)) = now {
             self.by_instance.entry(id.clone()).or_default().insert(name);
-            self.count(&id);
+            self.update_shared(&id);
         }
     }
 
-    fn count(&mut self, id: &InstanceId) {
+    fn update_shared(&mut self, id: &InstanceId) {
         match self.by_instance.get(id).map_or(0, BTreeSet::len) {
             0 => {
                 self.by_instance.remove(id);
@@ -49,7 +49,7 @@ impl NodeInstances {
     }
 
     /// Returns the instances with more than one Node, and these Nodes.
-    pub fn shared(&self) -> impl Iterator<Item = (&InstanceId, &BTreeSet<NodeName>)> {
+    pub fn shared_instances(&self) -> impl Iterator<Item = (&InstanceId, &BTreeSet<NodeName>)> {
         let shared = self.shared.iter();
         shared.filter_map(|id| Some((id, self.by_instance.get(id)?)))
     }

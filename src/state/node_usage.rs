@@ -39,21 +39,21 @@ static NOTHING: NodeUsage = NodeUsage {
 
 impl NodeUsage {
     /// Returns the usage of a node without pods.
-    pub(super) fn nothing() -> &'static Self {
+    pub(super) fn of_empty_node() -> &'static Self {
         &NOTHING
     }
 
     /// Counts a pod in.
     pub(super) fn add(&mut self, pod: &Pod) {
-        self.change(pod, true);
+        self.change_sums(pod, true);
     }
 
     /// Removes a pod with the properties with which it was added.
     pub(super) fn remove(&mut self, pod: &Pod) {
-        self.change(pod, false);
+        self.change_sums(pod, false);
     }
 
-    fn change(&mut self, pod: &Pod, comes: bool) {
+    fn change_sums(&mut self, pod: &Pod, comes: bool) {
         if pod.is_terminal() {
             return;
         }
@@ -71,15 +71,15 @@ impl NodeUsage {
             }
         }
         for port in &pod.host_ports {
-            count(&mut self.ports, port, comes);
+            change_count(&mut self.ports, port, comes);
         }
         for name in pod.volume_claims.iter().collect::<BTreeSet<_>>() {
             let claim = ObjectKey::new(pod.key.namespace.as_str(), name.as_str());
-            count(&mut self.claims, &claim, comes);
+            change_count(&mut self.claims, &claim, comes);
         }
         if let Some(owner) = pod.owner.as_ref().filter(|_| pod.is_daemon()) {
             let set = ObjectKey::new(pod.key.namespace.as_str(), owner.name.as_str());
-            count(&mut self.daemons, &set, comes);
+            change_count(&mut self.daemons, &set, comes);
         }
     }
 
@@ -87,12 +87,12 @@ impl NodeUsage {
     pub(super) fn requests(&self) -> Resources {
         let extended = self.extended.iter();
         Resources {
-            cpu_milli: clamp(self.cpu_milli),
-            memory: clamp(self.memory),
-            ephemeral_storage: clamp(self.ephemeral_storage),
-            pods: clamp(self.pods),
+            cpu_milli: clamp_to_i64(self.cpu_milli),
+            memory: clamp_to_i64(self.memory),
+            ephemeral_storage: clamp_to_i64(self.ephemeral_storage),
+            pods: clamp_to_i64(self.pods),
             extended: extended
-                .map(|(name, amount)| (name.clone(), clamp(*amount)))
+                .map(|(name, amount)| (name.clone(), clamp_to_i64(*amount)))
                 .collect(),
         }
     }
@@ -103,7 +103,7 @@ impl NodeUsage {
     }
 
     /// The volume claims they use, each once.
-    pub(super) fn claims(&self) -> impl Iterator<Item = &ObjectKey> {
+    pub(super) fn volume_claims(&self) -> impl Iterator<Item = &ObjectKey> {
         self.claims.keys()
     }
 
@@ -118,7 +118,7 @@ impl NodeUsage {
     }
 }
 
-fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, u32>, key: &K, comes: bool) {
+fn change_count<K: Clone + Ord>(counts: &mut BTreeMap<K, u32>, key: &K, comes: bool) {
     match (counts.get_mut(key), comes) {
         (Some(uses), true) => *uses = uses.saturating_add(1),
         (None, true) => drop(counts.insert(key.clone(), 1)),
@@ -127,6 +127,6 @@ fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, u32>, key: &K, comes: bool) {
     }
 }
 
-fn clamp(sum: i128) -> i64 {
+fn clamp_to_i64(sum: i128) -> i64 {
     i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX })
 }

@@ -28,8 +28,8 @@ pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 impl State {
     /// Returns the pods that need capacity and are not expected on any node, by key: unschedulable
     /// pods and pods of terminating nodes.
-    pub fn waiting(&self, now: Timestamp) -> Vec<&Pod> {
-        self.waiting_but(&self.expected(now), &self.reschedulable(now))
+    pub fn waiting_pods(&self, now: Timestamp) -> Vec<&Pod> {
+        self.waiting_pods_except(&self.expected_by_host(now), &self.reschedulable_pods(now))
     }
 
     /// Returns these pods, and the pods that are still expected on claims, by claim.
@@ -43,25 +43,25 @@ impl State {
             .map(|(claim, pods)| (host_of(claim), pods.clone()))
             .collect();
         (
-            self.waiting_but(&by_host, &self.reschedulable(now)),
+            self.waiting_pods_except(&by_host, &self.reschedulable_pods(now)),
             by_claim,
         )
     }
 
-    pub(super) fn waiting_but<'a>(
+    pub(super) fn waiting_pods_except<'a>(
         &'a self,
         expected: &BTreeMap<NodeRef, Vec<&Pod>>,
         reschedulable: &[&'a Pod],
     ) -> Vec<&'a Pod> {
         // This runs in every pass for all pending pods, most of which are expected on claims.
         let held: HashSet<&PodKey> = expected.values().flatten().map(|pod| &pod.key).collect();
-        let waiting = self.objects.waiting().iter();
+        let waiting = self.objects.waiting_pods().iter();
         let free = waiting.filter(|key| !held.contains(key));
         let free = free.filter_map(|key| self.objects.pods.get(key));
         let free = free.filter(|pod| self.is_placed_by_us(pod));
         let reschedulable = reschedulable.iter().filter(|pod| !held.contains(&pod.key));
         let mut pods: Vec<&Pod> = free.chain(reschedulable.copied()).collect();
-        pods.retain(|pod| !self.preempts(pod));
+        pods.retain(|pod| !self.is_preempting(pod));
         pods.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         pods
     }
@@ -70,7 +70,7 @@ impl State {
     /// `least`, but recently enough that one is still expected. Without lag, it responds within
     /// milliseconds.
     pub fn is_scheduler_behind(&self, min_delay: SignedDuration, now: Timestamp) -> bool {
-        self.objects.untried().any(|(pod, since)| {
+        self.objects.untried_pods().any(|(pod, since)| {
             let waits = now.duration_since(since);
             waits >= min_delay && waits < UNTRIED_MAX && self.is_placed_by_us(pod)
         })
@@ -89,7 +89,7 @@ impl State {
 
     /// Returns whether the scheduler preempts pods for a pod: pods terminate on its nominated node.
     /// Every other nomination may be outdated, or be the plan of Outrigger.
-    pub(super) fn preempts(&self, pod: &Pod) -> bool {
+    pub(super) fn is_preempting(&self, pod: &Pod) -> bool {
         let node = pod.nominated_node.as_ref().filter(|_| pod.is_waiting());
         let node = node.filter(|name| {
             let node = self.objects.nodes.get(*name);
@@ -109,7 +109,7 @@ impl State {
     }
 
     /// Returns the pending pods that are still expected on claims, by node.
-    pub(super) fn expected(&self, now: Timestamp) -> BTreeMap<NodeRef, Vec<&Pod>> {
+    pub(super) fn expected_by_host(&self, now: Timestamp) -> BTreeMap<NodeRef, Vec<&Pod>> {
         let expected = self.expected_by_claim(now).into_iter();
         expected
             .map(|(claim, pods)| (host_of(claim), pods))
@@ -122,20 +122,22 @@ impl State {
     /// pod is no longer expected there and becomes pending again without waiting for the node.
     pub fn expected_by_claim(&self, now: Timestamp) -> Vec<(&NodeClaim, Vec<&Pod>)> {
         let mut expected = Vec::new();
-        let daemons = self.daemons();
+        let daemons = self.daemon_requirements();
         let claims = self.ledger.claims.values();
         for claim in claims.filter(|claim| claim.takes_pods()) {
             let keys = claim.pods.iter();
             let known = keys.filter_map(|key| self.objects.pods.get(key));
-            let mut pods: Vec<&Pod> = known.filter(|pod| self.comes_to(pod, claim, now)).collect();
+            let mut pods: Vec<&Pod> = known
+                .filter(|pod| self.is_expected_on(pod, claim, now))
+                .collect();
             let node = self.node_of(claim);
             // No pods are expected on a node that was tainted or cordoned meanwhile.
             if pods.is_empty() || node.is_some_and(|node| !self.is_open(node, Some(claim))) {
                 continue;
             }
             if let Some(node) = node.filter(|_| claim.phase >= ClaimPhase::Registered) {
-                let mut free = self.room_of_node(node, Some(claim), &daemons).free;
-                pods.retain(|pod| takes(&mut free, pod));
+                let mut free = self.existing_node(node, Some(claim), &daemons).free;
+                pods.retain(|pod| try_reserve(&mut free, pod));
             }
             expected.push((claim, pods));
         }
@@ -144,7 +146,7 @@ impl State {
 
     /// Returns the pods with sufficient capacity on a kept node that is untainted or about to be,
     /// because they are planned for it.
-    pub fn housed<'a>(
+    pub fn pods_with_places<'a>(
         &'a self,
         planned: &'a BTreeMap<NodeName, Vec<PodKey>>,
         is_prepared: impl Fn(&NodeClaim) -> bool,
@@ -157,7 +159,7 @@ impl State {
             let node = node.filter(|node| node.ready && is_prepared(claim));
             promised.extend(node.map(|node| (&node.name, pods)));
         }
-        let daemons = self.daemons();
+        let daemons = self.daemon_requirements();
         let mut housed: Vec<&PodKey> = promised.values().flatten().map(|pod| &pod.key).collect();
         for (name, pods) in planned {
             let Some(node) = self.objects.nodes.get(name) else {
@@ -168,7 +170,7 @@ impl State {
             if !node.ready || starts || !self.is_open(node, claim) {
                 continue;
             }
-            let mut free = self.room_of_node(node, claim, &daemons).free;
+            let mut free = self.existing_node(node, claim, &daemons).free;
             for pod in promised.get(name).into_iter().flatten() {
                 free.subtract(&pod.requests);
             }
@@ -177,9 +179,9 @@ impl State {
                 if pod
                     .filter(|pod| {
                         pod.is_waiting()
-                            || (pod.node.as_ref() != Some(name) && self.is_mover(pod, now))
+                            || (pod.node.as_ref() != Some(name) && self.is_reschedulable(pod, now))
                     })
-                    .is_some_and(|pod| takes(&mut free, pod))
+                    .is_some_and(|pod| try_reserve(&mut free, pod))
                 {
                     housed.push(key);
                 }
@@ -189,7 +191,7 @@ impl State {
     }
 
     /// Observes a pod. If it is bound to its planned node, its nomination ends.
-    pub fn arrived(&mut self, pod: &Pod) {
+    pub fn on_pod_observed(&mut self, pod: &Pod) {
         let claim = self.claim_under(pod);
         let id = claim
             .filter(|claim| claim.phase == ClaimPhase::Initialized && claim.pods.contains(&pod.key))
@@ -199,13 +201,13 @@ impl State {
         }
     }
 
-    fn comes_to(&self, pod: &Pod, claim: &NodeClaim, now: Timestamp) -> bool {
+    fn is_expected_on(&self, pod: &Pod, claim: &NodeClaim, now: Timestamp) -> bool {
         if pod.is_waiting() {
-            !is_over(claim, now)
+            !is_nomination_over(claim, now)
                 && (pod.nominated_node.is_none() || pod.nominated_node == claim.node)
         } else {
             // Most are bound already.
-            pod.node != claim.node && self.is_mover(pod, now)
+            pod.node != claim.node && self.is_reschedulable(pod, now)
         }
     }
 
@@ -214,12 +216,12 @@ impl State {
         claim.takes_pods()
             && claim.pods.iter().any(|key| {
                 let pod = self.objects.pods.get(key);
-                pod.is_some_and(|pod| self.comes_to(pod, claim, now))
+                pod.is_some_and(|pod| self.is_expected_on(pod, claim, now))
             })
     }
 
     /// Returns when the next nomination period ends. Its pods then become pending again.
-    pub fn next_release(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn next_nomination_end(&self, now: Timestamp) -> Option<Timestamp> {
         let claims = self.ledger.claims.values();
         let ready =
             claims.filter(|claim| claim.phase == ClaimPhase::Initialized && !claim.pods.is_empty());
@@ -229,8 +231,8 @@ impl State {
 }
 
 /// Reserves free capacity for a pod if it fits.
-fn takes(free: &mut Resources, pod: &Pod) -> bool {
-    let fits = pod.requests.fit(free);
+fn try_reserve(free: &mut Resources, pod: &Pod) -> bool {
+    let fits = pod.requests.fit_into(free);
     if fits {
         free.subtract(&pod.requests);
     }
@@ -238,7 +240,7 @@ fn takes(free: &mut Resources, pod: &Pod) -> bool {
 }
 
 /// Returns whether the nomination period of the node of a claim is over.
-pub(super) fn is_over(claim: &NodeClaim, now: Timestamp) -> bool {
+pub(super) fn is_nomination_over(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.phase == ClaimPhase::Initialized && now.duration_since(claim.since) >= NOMINATED
 }
 
@@ -291,7 +293,7 @@ mod tests {
             let scheduler_names = schedulers.iter().map(|name| (*name).to_owned());
             cluster.scheduling.schedulers = scheduler_names.collect();
             state.cluster = Arc::new(cluster);
-            assert_eq!(names(&state.waiting(NOW)), expect, "{schedulers:?}");
+            assert_eq!(names(&state.waiting_pods(NOW)), expect, "{schedulers:?}");
             assert_eq!(names(&state.snapshot(NOW).pending), expect);
         }
     }
@@ -332,7 +334,7 @@ mod tests {
             let snapshot = state.snapshot(NOW);
             let pending = if planned { "" } else { "mover" };
             assert_eq!(names(&snapshot.pending), pending);
-            assert_eq!(names(&state.waiting(NOW)), pending);
+            assert_eq!(names(&state.waiting_pods(NOW)), pending);
             let promised: usize = snapshot.promised.values().map(Vec::len).sum();
             assert_eq!(promised, usize::from(planned));
             // It counts on its new node, and no longer on its old one.
@@ -398,7 +400,7 @@ mod tests {
                 .sum();
             assert_eq!(
                 (expected, 12 - expected),
-                (found, state.waiting(NOW).len()),
+                (found, state.waiting_pods(NOW).len()),
                 "{phase:?}"
             );
         }
@@ -416,7 +418,7 @@ mod tests {
             };
             node.unschedulable = closed;
             state.objects.apply(WatchedObject::Node(node), NOW);
-            assert_eq!(names(&state.waiting(NOW)), pending, "{closed}");
+            assert_eq!(names(&state.waiting_pods(NOW)), pending, "{closed}");
         }
     }
 }

@@ -169,7 +169,7 @@ impl ObjectCache {
     ) -> Vec<(ObjectKey, String)> {
         let listed: BTreeSet<ObjectKey> = objects.iter().map(WatchedObject::key).collect();
         let vanished: Vec<(ObjectKey, String)> = self
-            .keys(kind)
+            .keys_of_kind(kind)
             .into_iter()
             .filter(|(key, _)| !listed.contains(key))
             .collect();
@@ -183,24 +183,27 @@ impl ObjectCache {
     }
 
     /// Returns the number of objects of a kind.
-    pub fn count(&self, kind: ObjectKind) -> usize {
+    pub fn object_count(&self, kind: ObjectKind) -> usize {
         match kind {
             ObjectKind::Pod => self.pods.len(),
             ObjectKind::Node => self.nodes.len(),
-            _ => self.keys(kind).len(),
+            _ => self.keys_of_kind(kind).len(),
         }
     }
 
     /// Returns whether the cache contains a pod or node with this key.
-    pub fn has(&self, kind: ObjectKind, key: &ObjectKey) -> bool {
+    pub fn contains_object(&self, kind: ObjectKind, key: &ObjectKey) -> bool {
         match kind {
             ObjectKind::Pod => self.pods.contains_key(key),
             ObjectKind::Node => self.nodes.contains_key(key.name.as_str()),
-            _ => self.keys(kind).iter().any(|(listed, _)| listed == key),
+            _ => self
+                .keys_of_kind(kind)
+                .iter()
+                .any(|(listed, _)| listed == key),
         }
     }
 
-    fn keys(&self, kind: ObjectKind) -> Vec<(ObjectKey, String)> {
+    fn keys_of_kind(&self, kind: ObjectKind) -> Vec<(ObjectKey, String)> {
         let keys: Vec<ObjectKey> = match kind {
             ObjectKind::Pod => {
                 let pods = self.pods.iter();
@@ -224,13 +227,13 @@ impl ObjectCache {
             ObjectKind::Service
             | ObjectKind::ReplicationController
             | ObjectKind::ReplicaSet
-            | ObjectKind::StatefulSet => self.selectors.keys(kind).cloned().collect(),
+            | ObjectKind::StatefulSet => self.selectors.keys_of_kind(kind).cloned().collect(),
         };
         keys.into_iter().map(|key| (key, String::new())).collect()
     }
 
     /// Returns the labels of a node as requirements, including its name.
-    pub(super) fn labels(&self, node: &NodeName) -> Arc<Requirements> {
+    pub(super) fn node_requirements(&self, node: &NodeName) -> Arc<Requirements> {
         self.labels.get(node).cloned().unwrap_or_default()
     }
 
@@ -255,34 +258,36 @@ impl ObjectCache {
     }
 
     /// Returns the usage of the pods on a node.
-    pub(super) fn load(&self, node: &str) -> &NodeUsage {
+    pub(super) fn node_usage(&self, node: &str) -> &NodeUsage {
         let pods = self.by_node.get(node);
-        pods.map_or(NodeUsage::nothing(), |pods| &pods.load)
+        pods.map_or(NodeUsage::of_empty_node(), |pods| &pods.load)
     }
 
     /// Returns the disruption totals of the pods on a node.
     pub(super) fn disruption_cost_of(&self, node: &str) -> &DisruptionCost {
         let pods = self.by_node.get(node);
-        pods.map_or(DisruptionCost::nothing(), |pods| &pods.disruption_cost_of)
+        pods.map_or(DisruptionCost::of_empty_node(), |pods| {
+            &pods.disruption_cost_of
+        })
     }
 
     /// Returns the bound pods.
-    pub(super) fn census(&self) -> &BoundPods {
+    pub(super) fn bound_pods(&self) -> &BoundPods {
         &self.census
     }
 
     /// Returns the bound, active pods that use a PersistentVolumeClaim, by key.
-    pub(super) fn users(&self, claim: &ObjectKey) -> impl Iterator<Item = &PodKey> {
+    pub(super) fn users_of_claim(&self, claim: &ObjectKey) -> impl Iterator<Item = &PodKey> {
         self.by_claim.get(claim).into_iter().flatten()
     }
 
     /// Returns the keys of pending pods, including nominated ones.
-    pub fn waiting(&self) -> &BTreeSet<PodKey> {
+    pub fn waiting_pods(&self) -> &BTreeSet<PodKey> {
         &self.waiting
     }
 
     /// Returns the pods without a scheduling result, with the time they were first seen.
-    pub fn untried(&self) -> impl Iterator<Item = (&Pod, Timestamp)> {
+    pub fn untried_pods(&self) -> impl Iterator<Item = (&Pod, Timestamp)> {
         let untried = self.untried.iter();
         untried.filter_map(|(key, since)| Some((self.pods.get(key)?, *since)))
     }
@@ -316,7 +321,7 @@ impl ObjectCache {
     fn apply_pod(&mut self, mut pod: Pod, now: Timestamp) {
         let old = self.pods.remove(&pod.key);
         pod.deletion_seen = deletion_seen(old.as_ref(), &pod, now);
-        if old.as_ref().is_none_or(|old| moved(old, &pod)) {
+        if old.as_ref().is_none_or(|old| has_moved(old, &pod)) {
             for version in old.iter().chain([&pod]) {
                 self.note_change(version, now);
             }
@@ -361,7 +366,7 @@ impl ObjectCache {
     }
 
     /// The DaemonSets, as their pods will be.
-    pub(super) fn daemons(&self) -> impl Iterator<Item = &DaemonSet> {
+    pub(super) fn expected_daemon_sets(&self) -> impl Iterator<Item = &DaemonSet> {
         let sets = self.daemon_sets.iter();
         sets.map(|(key, set)| self.asking.get(key).unwrap_or(set))
     }
@@ -380,7 +385,7 @@ impl ObjectCache {
         pods.load.add(pod);
         pods.disruption_cost_of.add(pod);
         self.census.add(pod);
-        for claim in claims(pod) {
+        for claim in active_claim_keys(pod) {
             let users = self.by_claim.entry(claim).or_default();
             users.insert(pod.key.clone());
         }
@@ -402,7 +407,7 @@ impl ObjectCache {
             }
         }
         self.census.remove(pod);
-        for claim in claims(pod) {
+        for claim in active_claim_keys(pod) {
             let Some(users) = self.by_claim.get_mut(&claim) else {
                 continue;
             };
@@ -458,7 +463,7 @@ fn set_of(pod: &Pod) -> Option<ObjectKey> {
 }
 
 /// The volume claims that a pod uses until it terminates.
-fn claims(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
+fn active_claim_keys(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
     let names = pod.volume_claims.iter().filter(|_| !pod.is_terminal());
     names.map(|name| ObjectKey::new(pod.key.namespace.as_str(), name.as_str()))
 }
@@ -472,7 +477,7 @@ fn deletion_seen(old: Option<&Pod>, pod: &Pod, now: Timestamp) -> Option<Timesta
 }
 
 /// Returns whether a pod changed its node, or started to terminate or terminated.
-fn moved(old: &Pod, new: &Pod) -> bool {
+fn has_moved(old: &Pod, new: &Pod) -> bool {
     old.node != new.node
         || old.is_terminal() != new.is_terminal()
         || old.deleting.is_some() != new.deleting.is_some()
@@ -480,7 +485,7 @@ fn moved(old: &Pod, new: &Pod) -> bool {
 
 /// Returns whether a change affects the totals. Most pod updates do not.
 fn counts_anew(old: &Pod, new: &Pod) -> bool {
-    moved(old, new)
+    has_moved(old, new)
         || old.requests != new.requests
         || old.created != new.created
         || old.labels != new.labels
@@ -639,7 +644,12 @@ mod tests {
         recount_users(objects);
         recount_residents(objects);
         let waiting = objects.pods.values().filter(|pod| pod.is_waiting());
-        assert!(objects.waiting().iter().eq(waiting.map(|pod| &pod.key)));
+        assert!(
+            objects
+                .waiting_pods()
+                .iter()
+                .eq(waiting.map(|pod| &pod.key))
+        );
     }
 
     fn live(objects: &ObjectCache) -> impl Iterator<Item = &Pod> {
@@ -656,7 +666,7 @@ mod tests {
                 let sum: i128 = here.iter().map(|pod| i128::from(of(&pod.requests))).sum();
                 sum.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
             };
-            let load = objects.load(name);
+            let load = objects.node_usage(name);
             let mut disruption_cost_of = DisruptionCost::default();
             here.iter().for_each(|pod| disruption_cost_of.add(pod));
             assert_eq!(objects.disruption_cost_of(name), &disruption_cost_of);
@@ -670,8 +680,11 @@ mod tests {
             }
             let ports = here.iter().flat_map(|pod| pod.host_ports.iter().cloned());
             assert_eq!(load.host_ports(), ports.collect());
-            let claims = here.iter().flat_map(|pod| super::claims(pod));
-            assert!(load.claims().eq(claims.collect::<BTreeSet<_>>().iter()));
+            let claims = here.iter().flat_map(|pod| super::active_claim_keys(pod));
+            assert!(
+                load.volume_claims()
+                    .eq(claims.collect::<BTreeSet<_>>().iter())
+            );
             for pod in objects.pods.values() {
                 let name = format!("DaemonSet-of-{}", pod.key.name);
                 let set = ObjectKey::new(pod.key.namespace.as_str(), name);
@@ -693,7 +706,7 @@ mod tests {
                 pod.key.namespace == namespace && names.any(|mounted| mounted == name)
             };
             let users = live(objects).filter(uses).map(|pod| &pod.key);
-            assert!(objects.users(&claim).eq(users), "{claim}");
+            assert!(objects.users_of_claim(&claim).eq(users), "{claim}");
         }
     }
 
@@ -704,7 +717,7 @@ mod tests {
             let home = (group, pod.deleting.is_some(), pod.node.as_ref());
             *residents.entry(home).or_insert(0) += 1;
         }
-        let counted = objects.census().residents(&[]);
+        let counted = objects.bound_pods().groups_without(&[]);
         assert!(counted.iter().all(|group| !group.nodes.is_empty()));
         let counted = counted.iter().flat_map(|bound_group| {
             let group = (
@@ -754,7 +767,7 @@ mod tests {
                 .iter()
                 .map(|name| &objects.pods[&ObjectKey::new("default", *name)])
                 .collect();
-            let residents = objects.census().residents(&but);
+            let residents = objects.bound_pods().groups_without(&but);
             let nodes = residents.iter().flat_map(|group| &group.nodes);
             let texts: Vec<String> = nodes
                 .map(|(node, count)| format!("{node}{count}"))
@@ -796,7 +809,7 @@ mod tests {
             WatchedObject::Pod(Box::new(pod))
         };
         let asked = |objects: &ObjectCache| -> Vec<i64> {
-            let all = objects.daemons();
+            let all = objects.expected_daemon_sets();
             all.map(|set| set.template.requests.cpu_milli).collect()
         };
         let gone = |name: &str| ObjectKey::new("default", name);
@@ -824,7 +837,7 @@ mod tests {
         let mut objects = ObjectCache::default();
         let name = "n".into();
         let text = |objects: &ObjectCache, key: &str| {
-            let labels = objects.labels(&name);
+            let labels = objects.node_requirements(&name);
             labels.get(key).map(ToString::to_string)
         };
         assert_eq!(text(&objects, NODE_NAME), None);

@@ -23,7 +23,7 @@ pub(super) enum PdbMatch<'a> {
 }
 
 impl<'a> PdbMatch<'a> {
-    fn of(mut budgets: impl Iterator<Item = &'a Pdb>) -> Option<Self> {
+    fn from_pdbs(mut budgets: impl Iterator<Item = &'a Pdb>) -> Option<Self> {
         let first = budgets.next()?;
         Some(match budgets.next() {
             Some(second) => Self::Many(first, second),
@@ -32,9 +32,9 @@ impl<'a> PdbMatch<'a> {
     }
 
     /// Returns whether it blocks the eviction of a pod now.
-    pub(super) fn keeps(self, pod: &Pod) -> bool {
+    pub(super) fn blocks_eviction(self, pod: &Pod) -> bool {
         match self {
-            Self::One(pdb) => pdb.keeps(pod),
+            Self::One(pdb) => pdb.blocks_eviction(pod),
             Self::Many(..) => true,
         }
     }
@@ -42,19 +42,20 @@ impl<'a> PdbMatch<'a> {
 
 impl ObjectCache {
     /// Returns the PodDisruptionBudgets of a pod, if any.
-    pub(super) fn cover(&self, pod: &Pod) -> Option<PdbMatch<'_>> {
+    pub(super) fn pdb_match(&self, pod: &Pod) -> Option<PdbMatch<'_>> {
         let budgets = budgets_in(&self.pdbs, &pod.key.namespace);
-        PdbMatch::of(budgets.filter(|pdb| pdb.covers(pod)))
+        PdbMatch::from_pdbs(budgets.filter(|pdb| pdb.covers_pod(pod)))
     }
 
     /// Returns whether PodDisruptionBudgets block the eviction of a pod now.
     pub fn blocks_eviction(&self, pod: &Pod) -> bool {
-        self.cover(pod).is_some_and(|cover| cover.keeps(pod))
+        self.pdb_match(pod)
+            .is_some_and(|cover| cover.blocks_eviction(pod))
     }
 
     /// Returns whether PodDisruptionBudgets permanently block the eviction of a pod.
     pub(super) fn is_kept_for_ever(&self, pod: &Pod, now: Timestamp) -> bool {
-        pod.is_evictable(now) && self.blocks_while(pod, Pdb::blocks_for_ever)
+        pod.is_evictable(now) && self.blocks_while(pod, Pdb::blocks_permanently)
     }
 
     /// Returns whether the eviction of a pod is blocked until a user changes its annotations, its
@@ -63,14 +64,14 @@ impl ObjectCache {
         pod.is_active()
             && pod.holds_drain(now)
             && (pod
-                .protection(now)
+                .active_protection(now)
                 .is_some_and(|protection| protection.lasts.is_none())
-                || self.blocks_while(pod, Pdb::wants_all))
+                || self.blocks_while(pod, Pdb::requires_all_pods))
     }
 
     fn blocks_while(&self, pod: &Pod, lasts: impl Fn(&Pdb) -> bool) -> bool {
-        self.cover(pod).is_some_and(|cover| match cover {
-            PdbMatch::One(pdb) => lasts(pdb) && pdb.keeps(pod),
+        self.pdb_match(pod).is_some_and(|cover| match cover {
+            PdbMatch::One(pdb) => lasts(pdb) && pdb.blocks_eviction(pod),
             PdbMatch::Many(..) => true,
         })
     }
@@ -103,9 +104,9 @@ impl<'a> PdbIndex<'a> {
             let namespace = first.key.namespace.as_str();
             let budgets = std::iter::from_fn(|| pdbs.next_if(|pdb| pdb.key.namespace == namespace));
             let pdbs_by_label = NamespacePdbs::new(budgets);
-            for (labels, nodes) in objects.census().homes_in(namespace) {
-                if let Some(cover) = pdbs_by_label.cover(labels).filter(|cover| match cover {
-                    PdbMatch::One(pdb) => pdb.is_shut(),
+            for (labels, nodes) in objects.bound_pods().homes_in(namespace) {
+                if let Some(cover) = pdbs_by_label.pdb_match(labels).filter(|cover| match cover {
+                    PdbMatch::One(pdb) => pdb.allows_no_eviction(),
                     PdbMatch::Many(..) => true,
                 }) {
                     pdb_index.covers.insert((namespace, labels), cover);
@@ -117,12 +118,12 @@ impl<'a> PdbIndex<'a> {
     }
 
     /// Returns whether the eviction of a pod on a node may be blocked.
-    pub(super) fn are_over(&self, node: &NodeName) -> bool {
+    pub(super) fn may_block_on(&self, node: &NodeName) -> bool {
         self.nodes.contains(node)
     }
 
     /// Returns the PodDisruptionBudgets that may block a pod, if any.
-    pub(super) fn cover(&self, pod: &'a Pod) -> Option<PdbMatch<'a>> {
+    pub(super) fn pdb_match(&self, pod: &'a Pod) -> Option<PdbMatch<'a>> {
         let key = (pod.key.namespace.as_str(), &pod.labels);
         self.covers.get(&key).copied()
     }
@@ -162,12 +163,12 @@ impl<'a> NamespacePdbs<'a> {
         index
     }
 
-    fn cover(&self, labels: &Labels) -> Option<PdbMatch<'a>> {
+    fn pdb_match(&self, labels: &Labels) -> Option<PdbMatch<'a>> {
         let by_label = labels
             .iter()
             .filter_map(|(key, value)| self.by_label.get(&(key.as_str(), value.as_str())));
         let pdbs = by_label.flatten().chain(&self.others).copied();
-        PdbMatch::of(pdbs.filter(|pdb| {
+        PdbMatch::from_pdbs(pdbs.filter(|pdb| {
             let selector = pdb.selector.as_ref();
             selector.is_some_and(|selector| selector.matches(labels))
         }))
@@ -248,11 +249,11 @@ mod tests {
             }
             let pdb_index = PdbIndex::new(&objects);
             for pod in objects.pods.values() {
-                let covering = objects.cover(pod).filter(|cover| cover.keeps(pod));
-                let found = pdb_index.cover(pod).filter(|cover| cover.keeps(pod));
+                let covering = objects.pdb_match(pod).filter(|cover| cover.blocks_eviction(pod));
+                let found = pdb_index.pdb_match(pod).filter(|cover| cover.blocks_eviction(pod));
                 prop_assert_eq!(found.is_some(), covering.is_some(), "{:?}", pod.key);
                 let node: NodeName = pod.node.clone().expect("it is bound");
-                prop_assert!(covering.is_none() || pdb_index.are_over(&node));
+                prop_assert!(covering.is_none() || pdb_index.may_block_on(&node));
             }
         }
     }

@@ -41,7 +41,12 @@ pub enum PodDisposition {
 
 impl State {
     /// Returns the state of a pod. `snapshot` is the snapshot of this state.
-    pub fn standing(&self, pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> PodDisposition {
+    pub fn pod_disposition(
+        &self,
+        pod: &Pod,
+        snapshot: &Snapshot<'_>,
+        now: Timestamp,
+    ) -> PodDisposition {
         let waits = snapshot
             .pending
             .binary_search_by(|other| other.key.cmp(&pod.key));
@@ -49,7 +54,7 @@ impl State {
             let leaves = pod.node.clone();
             return PodDisposition::Waits { leaves };
         }
-        let expected = self.expected(now).into_iter();
+        let expected = self.expected_by_host(now).into_iter();
         let mut hosts = expected.filter(|(_, pods)| pods.iter().any(|other| other.key == pod.key));
         if let Some((host, _)) = hosts.next() {
             return PodDisposition::Expected(host);
@@ -68,7 +73,11 @@ impl State {
             PodDisposition::Gated
         } else if !self.is_placed_by_us(pod) {
             PodDisposition::OtherScheduler(pod.scheduler.clone())
-        } else if let Some(node) = pod.nominated_node.clone().filter(|_| self.preempts(pod)) {
+        } else if let Some(node) = pod
+            .nominated_node
+            .clone()
+            .filter(|_| self.is_preempting(pod))
+        {
             PodDisposition::Preempts(node)
         } else {
             match &pod.held_back {

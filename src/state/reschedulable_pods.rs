@@ -13,12 +13,13 @@ use crate::state::node_claims::NodeClaim;
 impl State {
     /// Returns the pods of terminating nodes that their controllers will recreate. Capacity is
     /// planned before they terminate. Source: spec/scheduling.md §1.3.
-    pub(super) fn reschedulable(&self, now: Timestamp) -> Vec<&Pod> {
+    pub(super) fn reschedulable_pods(&self, now: Timestamp) -> Vec<&Pod> {
         let claims = self.ledger.claims.values();
-        let leaving = claims.filter_map(|claim| Some((self.node_of(claim)?, notice(claim)?)));
+        let leaving =
+            claims.filter_map(|claim| Some((self.node_of(claim)?, termination_mode(claim)?)));
         let offline = self
             .claimless_nodes()
-            .filter(|node| node.leaves())
+            .filter(|node| node.is_leaving())
             .map(|node| (node, TerminationMode::Drained));
         let nodes = leaving.chain(offline);
         nodes
@@ -30,7 +31,7 @@ impl State {
     }
 
     /// Returns whether a pod is reschedulable. An offline plan has no claims being disrupted.
-    pub fn is_mover(&self, pod: &Pod, now: Timestamp) -> bool {
+    pub fn is_reschedulable(&self, pod: &Pod, now: Timestamp) -> bool {
         let claim = self.claim_under(pod);
         claim.is_some_and(|claim| self.moves_from(claim, pod, now))
     }
@@ -55,7 +56,7 @@ impl State {
     }
 
     fn moves_from(&self, claim: &NodeClaim, pod: &Pod, now: Timestamp) -> bool {
-        notice(claim).is_some_and(|mode| self.will_return(pod, mode, now))
+        termination_mode(claim).is_some_and(|mode| self.will_return(pod, mode, now))
     }
 
     fn pods_under(&self, claim: &NodeClaim) -> impl Iterator<Item = &Pod> {
@@ -64,7 +65,7 @@ impl State {
     }
 
     /// Returns whether a pod would need capacity elsewhere if its node were disrupted voluntarily.
-    pub(super) fn is_tenant(&self, pod: &Pod, now: Timestamp) -> bool {
+    pub(super) fn needs_capacity_elsewhere(&self, pod: &Pod, now: Timestamp) -> bool {
         self.will_return(pod, TerminationMode::Drained, now)
     }
 
@@ -115,7 +116,7 @@ enum TerminationMode {
 
 /// Returns how the node of a claim is terminated with pods, if it is. An empty node is kept if it
 /// gets pods.
-fn notice(claim: &NodeClaim) -> Option<TerminationMode> {
+fn termination_mode(claim: &NodeClaim) -> Option<TerminationMode> {
     match claim.leaving {
         None => claim.replaced_since.map(|_| TerminationMode::Drained),
         Some(Reason::Empty) => None,
@@ -160,13 +161,13 @@ mod tests {
 
     fn names(state: &State) -> String {
         let names: Vec<&str> = state
-            .reschedulable(NOW)
+            .reschedulable_pods(NOW)
             .iter()
             .map(|pod| pod.key.name.as_str())
             .collect();
         for pod in state.objects.pods.values() {
             let named = names.contains(&pod.key.name.as_str());
-            assert_eq!(state.is_mover(pod, NOW), named, "{}", pod.key);
+            assert_eq!(state.is_reschedulable(pod, NOW), named, "{}", pod.key);
         }
         names.join(" ")
     }

@@ -25,7 +25,7 @@ type ByLabel = BTreeMap<String, BTreeMap<String, BTreeSet<ObjectKey>>>;
 impl WorkloadSelectors {
     /// Adds or replaces a selector.
     pub fn apply(&mut self, selector: WorkloadSelector) {
-        if self.has(&selector) {
+        if self.contains_selector(&selector) {
             return;
         }
         self.delete(selector.kind, &selector.key);
@@ -34,10 +34,12 @@ impl WorkloadSelectors {
                 .services
                 .entry(selector.key.namespace.clone())
                 .or_default();
-            if let Some((key, value)) = pairs(&selector.selector).min_by_key(|(key, value)| {
-                let known = by_label.get(*key).and_then(|values| values.get(*value));
-                known.map_or(0, BTreeSet::len)
-            }) {
+            if let Some((key, value)) =
+                label_pairs(&selector.selector).min_by_key(|(key, value)| {
+                    let known = by_label.get(*key).and_then(|values| values.get(*value));
+                    known.map_or(0, BTreeSet::len)
+                })
+            {
                 let values = by_label.entry(key.to_owned()).or_default();
                 let names = values.entry(value.to_owned()).or_default();
                 names.insert(selector.key.clone());
@@ -58,7 +60,7 @@ impl WorkloadSelectors {
             .get_mut(&key.namespace)
             .filter(|_| kind == ObjectKind::Service)
         {
-            for (label, value) in pairs(&selector) {
+            for (label, value) in label_pairs(&selector) {
                 if let Some(values) = by_label.get_mut(label) {
                     if let Some(names) = values.get_mut(value) {
                         names.remove(key);
@@ -74,12 +76,12 @@ impl WorkloadSelectors {
     }
 
     /// Returns whether an identical selector exists.
-    pub fn has(&self, selector: &WorkloadSelector) -> bool {
+    pub fn contains_selector(&self, selector: &WorkloadSelector) -> bool {
         self.get(selector.kind, &selector.key) == Some(&selector.selector)
     }
 
     /// Returns the keys of a kind.
-    pub fn keys(&self, kind: ObjectKind) -> impl Iterator<Item = &ObjectKey> {
+    pub fn keys_of_kind(&self, kind: ObjectKind) -> impl Iterator<Item = &ObjectKey> {
         self.all.get(&kind).into_iter().flat_map(BTreeMap::keys)
     }
 
@@ -94,14 +96,19 @@ impl WorkloadSelectors {
     /// ReplicationController requires, its value takes precedence. Source: kube-scheduler,
     /// `helper.DefaultSelector`. It uses a controller by kind and name, whether or not it selects
     /// the pod.
-    pub fn of(&self, namespace: &str, labels: &Labels, owner: Option<&Owner>) -> Option<Selector> {
-        let services = self.candidates(namespace, labels);
+    pub fn default_spread_selector(
+        &self,
+        namespace: &str,
+        labels: &Labels,
+        owner: Option<&Owner>,
+    ) -> Option<Selector> {
+        let services = self.candidate_services(namespace, labels);
         let mut expressions: BTreeSet<&(String, Requirement)> = services
             .filter(|selector| selector.matches(labels))
             .flat_map(Selector::expressions)
             .collect();
         let of_owner = owner.and_then(|owner| {
-            let kind = controller(&owner.kind)?;
+            let kind = controller_kind(&owner.kind)?;
             let key = ObjectKey::new(namespace, owner.name.as_str());
             Some((kind, self.get(kind, &key)?.expressions()))
         });
@@ -116,7 +123,7 @@ impl WorkloadSelectors {
     }
 
     /// Returns a small superset of the Services that select pods with these labels.
-    fn candidates<'a>(
+    fn candidate_services<'a>(
         &'a self,
         namespace: &str,
         labels: &'a Labels,
@@ -132,7 +139,7 @@ impl WorkloadSelectors {
 
 /// Returns the controller kinds with default spread. kube-scheduler also checks their API group.
 /// Controllers of other groups have different pod names, so their names do not conflict.
-fn controller(kind: &str) -> Option<ObjectKind> {
+fn controller_kind(kind: &str) -> Option<ObjectKind> {
     match kind {
         "ReplicationController" => Some(ObjectKind::ReplicationController),
         "ReplicaSet" => Some(ObjectKind::ReplicaSet),
@@ -142,7 +149,7 @@ fn controller(kind: &str) -> Option<ObjectKind> {
 }
 
 /// Returns the key-value pairs of an equality-based selector, such as that of a Service.
-fn pairs(selector: &Selector) -> impl Iterator<Item = (&str, &str)> {
+fn label_pairs(selector: &Selector) -> impl Iterator<Item = (&str, &str)> {
     let expressions = selector.expressions().iter();
     expressions.filter_map(|(label, requirement)| {
         Some((label.as_str(), requirement.values()?.first()?.as_str()))
@@ -177,7 +184,7 @@ mod tests {
         WorkloadSelector {
             kind,
             key: ObjectKey::new("default", name),
-            selector: Selector::of_labels(&labels(selector)),
+            selector: Selector::from_labels(&labels(selector)),
         }
     }
 
@@ -226,9 +233,12 @@ mod tests {
                 name: name.to_owned(),
                 uid: String::new(),
             });
-            let found = all.of("default", &labels(workload), owner.as_ref());
+            let found = all.default_spread_selector("default", &labels(workload), owner.as_ref());
             assert_eq!(text(found), expect, "{workload} {owner:?}");
-            assert_eq!(all.of("other", &labels(workload), owner.as_ref()), None);
+            assert_eq!(
+                all.default_spread_selector("other", &labels(workload), owner.as_ref()),
+                None
+            );
         }
     }
 
@@ -243,7 +253,7 @@ mod tests {
         all.apply(selecting(ObjectKind::Service, "s", "app=a"));
         for at in 0..1000 {
             let pod_labels = labels(&format!("app=a pod=a-{at}"));
-            let count = all.candidates("default", &pod_labels).count();
+            let count = all.candidate_services("default", &pod_labels).count();
             assert!(count <= 3, "{count} for {pod_labels:?}");
         }
     }
@@ -274,7 +284,7 @@ mod tests {
             let pod_labels = labels(&pod_text);
             let matching = known.values().filter(|selector| selector.matches(&pod_labels));
             let meant = matching.flat_map(Selector::expressions).cloned();
-            let found = all.of("default", &pod_labels, None);
+            let found = all.default_spread_selector("default", &pod_labels, None);
             prop_assert_eq!(found.unwrap_or_default(), Selector::new(meant));
             for key in known.keys() {
                 all.delete(ObjectKind::Service, key);

@@ -19,7 +19,7 @@ use crate::state::State;
 use crate::state::node_capacity::{offering_of, offerings_of};
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::{BufferPods, NodeRef, Snapshot, Usage};
-use crate::state::volume_topology::mounts;
+use crate::state::volume_topology::volume_requirements;
 
 /// Maximum number of virtual pods. Buffer objects may declare any number.
 const VIRTUAL_MAX: usize = 50_000;
@@ -35,28 +35,32 @@ impl State {
 
     /// Returns the snapshot of this time.
     pub fn snapshot(&self, now: Timestamp) -> Snapshot<'_> {
-        self.view(&[], now)
+        self.snapshot_without(&[], now)
     }
 
     /// Returns the snapshot, including the constraints of these pods in case they must move.
-    pub(super) fn view<'a>(&'a self, removed: &[&'a Pod], now: Timestamp) -> Snapshot<'a> {
-        let expected = self.expected(now);
-        let reschedulable = self.reschedulable(now);
-        let pending = self.waiting_but(&expected, &reschedulable);
+    pub(super) fn snapshot_without<'a>(
+        &'a self,
+        removed: &[&'a Pod],
+        now: Timestamp,
+    ) -> Snapshot<'a> {
+        let expected = self.expected_by_host(now);
+        let reschedulable = self.reschedulable_pods(now);
+        let pending = self.waiting_pods_except(&expected, &reschedulable);
         let promised = expected.values().flatten().copied();
         let asking: Vec<&Pod> = pending.iter().chain(removed).copied().collect();
-        let mounts = mounts(&self.objects, &asking, promised);
+        let mounts = volume_requirements(&self.objects, &asking, promised);
         let namespaces = self.objects.namespaces.iter();
-        let gangs = self.gangs(&asking, &pending);
-        let spare = self.spare(&expected, now);
+        let gangs = self.bound_gang_pods(&asking, &pending);
+        let spare = self.buffer_capacity(&expected, now);
         Snapshot {
             cluster: &self.cluster,
             catalog: &self.catalog,
             overlaid: &self.overlaid,
             holds: &self.holds,
             fleet: self.fleet.as_deref(),
-            rooms: self.rooms(&expected, &mounts, now),
-            residents: self.objects.census().residents(&reschedulable),
+            rooms: self.existing_nodes(&expected, &mounts, now),
+            residents: self.objects.bound_pods().groups_without(&reschedulable),
             mounts,
             namespaces: namespaces
                 .map(|(name, namespace)| (name.as_str(), &namespace.labels))
@@ -65,17 +69,17 @@ impl State {
             pending,
             reschedulable,
             promised: expected,
-            daemon_sets: self.objects.daemons().collect(),
-            usage: self.usage(),
+            daemon_sets: self.objects.expected_daemon_sets().collect(),
+            usage: self.usage_by_pool(),
             gangs,
-            reservations: self.reservations(),
-            lacking: self.lacking(),
+            reservations: self.remaining_reservations(),
+            lacking: self.missing_static_nodes(),
             spare,
         }
     }
 
     /// Returns the gangs of pending pods with the number of their pods that remain bound.
-    fn gangs<'s>(
+    fn bound_gang_pods<'s>(
         &'s self,
         asking: &[&'s Pod],
         pending: &[&'s Pod],
@@ -100,7 +104,7 @@ impl State {
     }
 
     /// Returns the number of missing nodes of static pools. Nodes being disrupted do not count.
-    pub fn lacking(&self) -> BTreeMap<PoolName, usize> {
+    pub fn missing_static_nodes(&self) -> BTreeMap<PoolName, usize> {
         let pools = self.cluster.pools.iter();
         let wanted = pools.filter_map(|pool| Some((pool.name.clone(), pool.replicas?)));
         let mut lacking: BTreeMap<PoolName, usize> = wanted
@@ -117,7 +121,7 @@ impl State {
         let claims = claims.map(|claim| claim.record.pool.as_str());
         let nodes = self.claimless_nodes().chain(self.to_be_adopted());
         let nodes = nodes
-            .filter(|node| !node.leaves())
+            .filter(|node| !node.is_leaving())
             .filter_map(|node| node.labels.get(POOL).map(String::as_str));
         for pool in claims.chain(nodes) {
             if let Some(count) = lacking.get_mut(pool) {
@@ -129,7 +133,7 @@ impl State {
     }
 
     /// Returns whether a static pool has its number of kept nodes; true for other pools.
-    pub fn has_number(&self, pool: &PoolName) -> bool {
+    pub fn has_all_static_nodes(&self, pool: &PoolName) -> bool {
         let configured = self.cluster.pool(pool.as_str());
         let Some(wanted) = configured.and_then(|pool| pool.replicas) else {
             return true;
@@ -143,11 +147,15 @@ impl State {
 
     /// Returns the capacity that buffers reserve now. The priority cutoff does not apply to
     /// configured buffers.
-    fn spare(&self, expected: &BTreeMap<NodeRef, Vec<&Pod>>, now: Timestamp) -> BufferPods {
+    fn buffer_capacity(
+        &self,
+        expected: &BTreeMap<NodeRef, Vec<&Pod>>,
+        now: Timestamp,
+    ) -> BufferPods {
         let cutoff = self.cluster.scheduling.priority_cutoff;
         let (mut pods, mut wanted) = (Vec::new(), BTreeMap::new());
         for buffer in self.buffers() {
-            let buffer_pods = buffer.pods(self.objects.pods.values(), now);
+            let buffer_pods = buffer.virtual_pods(self.objects.pods.values(), now);
             let count = buffer_pods
                 .as_ref()
                 .map(|buffer_pods| u32::try_from(buffer_pods.len()).unwrap_or(u32::MAX));
@@ -164,7 +172,7 @@ impl State {
             let used = self.objects.pods_on(name).any(Pod::occupies_node)
                 || expected.contains_key(&NodeRef::Node(node.name.clone()))
                 || self.nominated_until(&node.name).is_some_and(|at| at > now);
-            let pool = node.pool();
+            let pool = node.pool_name();
             let pool = pool.and_then(|pool| self.cluster.pool(pool.as_str()));
             if !used && pool.is_none_or(|pool| pool.replicas.is_none()) {
                 idle.insert(node.name.clone());
@@ -173,7 +181,7 @@ impl State {
         BufferPods { pods, wanted, idle }
     }
 
-    pub(super) fn usage(&self) -> BTreeMap<PoolName, Usage> {
+    pub(super) fn usage_by_pool(&self) -> BTreeMap<PoolName, Usage> {
         let mut usage: BTreeMap<PoolName, Usage> = BTreeMap::new();
         for claim in self.ledger.claims.values() {
             let pool_usage = usage.entry(claim.record.pool.clone()).or_default();
@@ -181,7 +189,9 @@ impl State {
             pool_usage.capacity.add(&self.capacity_of(claim));
         }
         for node in self.claimless_nodes().chain(self.to_be_adopted()) {
-            let pool_usage = usage.entry(node.pool().unwrap_or_default()).or_default();
+            let pool_usage = usage
+                .entry(node.pool_name().unwrap_or_default())
+                .or_default();
             pool_usage.nodes += 1;
             pool_usage.capacity.add(&node.capacity);
         }
@@ -190,8 +200,10 @@ impl State {
 
     /// Returns reservations minus their use. In offline mode the catalog counts no instances, so
     /// all nodes are subtracted.
-    fn reservations(&self) -> BTreeMap<ReservationId, Reservation> {
-        let mut left = self.ledger.left_of(self.catalog.reservations());
+    fn remaining_reservations(&self) -> BTreeMap<ReservationId, Reservation> {
+        let mut left = self
+            .ledger
+            .remaining_reservations(self.catalog.reservations());
         if left.is_empty() {
             return left;
         }
@@ -270,7 +282,7 @@ impl State {
     }
 
     /// Returns the total price of all nodes with known offerings, in US dollars per hour.
-    pub fn cost(&self) -> f64 {
+    pub fn total_cost(&self) -> f64 {
         let prices = self
             .objects
             .nodes

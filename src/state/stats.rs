@@ -45,7 +45,7 @@ pub struct NodeCounts {
 }
 
 impl NodeCounts {
-    fn count(&mut self, phase: ClaimPhase, is_ready: bool) {
+    fn count_node(&mut self, phase: ClaimPhase, is_ready: bool) {
         let counter = match phase {
             ClaimPhase::Initialized if is_ready => &mut self.ready,
             ClaimPhase::Initialized => &mut self.unready,
@@ -90,12 +90,12 @@ impl State {
     }
 
     /// Returns the total requests of a node, which are updated incrementally.
-    pub fn taken_on(&self, node: &Node) -> Resources {
-        self.objects.load(node.name.as_str()).requests()
+    pub fn total_requests_on(&self, node: &Node) -> Resources {
+        self.objects.node_usage(node.name.as_str()).requests()
     }
 
     /// Returns the number of pods by key.
-    pub fn pods_alike(&self) -> BTreeMap<PodStatsKey<'_>, usize> {
+    pub fn pod_counts(&self) -> BTreeMap<PodStatsKey<'_>, usize> {
         let mut counts = BTreeMap::new();
         for pod in self.objects.pods.values() {
             let alike = PodStatsKey {
@@ -109,30 +109,32 @@ impl State {
     }
 
     /// Returns statistics of each configured pool, and of removed pools with remaining nodes.
-    pub fn holdings(&self) -> BTreeMap<PoolName, PoolStats> {
+    pub fn stats_by_pool(&self) -> BTreeMap<PoolName, PoolStats> {
         let pools = self.cluster.pools.iter();
         let mut pools: BTreeMap<PoolName, PoolStats> = pools
             .map(|pool| (pool.name.clone(), PoolStats::default()))
             .collect();
-        for (pool, usage) in self.usage() {
+        for (pool, usage) in self.usage_by_pool() {
             pools.entry(pool).or_default().usage = usage;
         }
         for claim in self.ledger.claims.values() {
             let stats = pools.entry(claim.record.pool.clone()).or_default();
             *stats.claims.entry(claim.phase).or_insert(0) += 1;
             let is_ready = self.node_of(claim).is_some_and(|node| node.ready);
-            stats.nodes.count(claim.phase, is_ready);
+            stats.nodes.count_node(claim.phase, is_ready);
             let prices = [Some(stats.cost), self.price_of_instance(claim)];
             stats.cost = prices.into_iter().flatten().sum();
         }
         for node in self.claimless_nodes() {
-            let stats = pools.entry(node.pool().unwrap_or_default()).or_default();
-            let phase = match (node.leaves(), node.is_initialized()) {
+            let stats = pools
+                .entry(node.pool_name().unwrap_or_default())
+                .or_default();
+            let phase = match (node.is_leaving(), node.is_initialized()) {
                 (true, _) => ClaimPhase::Draining,
                 (false, true) => ClaimPhase::Initialized,
                 (false, false) => ClaimPhase::Registered,
             };
-            stats.nodes.count(phase, node.ready);
+            stats.nodes.count_node(phase, node.ready);
             let prices = [Some(stats.cost), self.price_of(node, None)];
             stats.cost = prices.into_iter().flatten().sum();
         }
@@ -185,7 +187,7 @@ mod tests {
             namespace: "default",
             phase,
         };
-        let counts: Vec<_> = state.pods_alike().into_iter().collect();
+        let counts: Vec<_> = state.pod_counts().into_iter().collect();
         let expect = [
             (alike(None, "Pending"), 1),
             (alike(Some(&name), "Running"), 3),
@@ -197,11 +199,11 @@ mod tests {
     #[test]
     fn a_pool_without_nodes_has_nothing() {
         let mut state = State::default();
-        state.configure(Arc::new(Cluster {
+        state.apply_configuration(Arc::new(Cluster {
             pools: vec![Pool::new("general")],
             ..Cluster::default()
         }));
-        let holdings = state.holdings();
+        let holdings = state.stats_by_pool();
         let general = holdings.get("general").expect("it is there");
         assert_eq!((general.usage.nodes, general.claims.len()), (0, 0));
         assert_eq!(general.nodes.total(), 0);
@@ -234,7 +236,7 @@ mod tests {
             .into_iter()
             .map(|node| WatchedObject::Node(Box::new(node)));
         let state = State::offline(cluster, Arc::default(), nodes.collect(), NOW);
-        let holdings = state.holdings();
+        let holdings = state.stats_by_pool();
         let expect = NodeCounts {
             ready: 1,
             unready: 1,

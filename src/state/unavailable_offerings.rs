@@ -57,7 +57,7 @@ impl Hold {
     }
 
     /// Records a failure. Failures of requests that were sent together count once.
-    fn refused(hold: Option<Self>, now: Timestamp) -> Self {
+    fn after_refusal(hold: Option<Self>, now: Timestamp) -> Self {
         match hold.filter(|hold| hold.is_known(now)) {
             Some(hold) if hold.until > now => hold,
             Some(hold) => {
@@ -118,7 +118,7 @@ pub struct Untried {
 impl UnavailableOfferings {
     /// Records a failed launch of an offering, for all node classes or one. Returns the end of the
     /// back-off.
-    pub fn refuse(
+    pub fn record_refusal(
         &mut self,
         class: Option<&NodeClassName>,
         offering: &OfferingKey,
@@ -128,22 +128,27 @@ impl UnavailableOfferings {
             Some(class) => self.by_class.entry(class.clone()).or_default(),
             None => &mut self.general,
         };
-        let hold = Hold::refused(holds.remove(offering), now);
+        let hold = Hold::after_refusal(holds.remove(offering), now);
         let until = hold.until;
         holds.insert(offering.clone(), hold);
         until
     }
 
     /// Records that a capacity type is unavailable. Returns the end of the back-off.
-    pub fn refuse_way(&mut self, capacity_type: CapacityType, now: Timestamp) -> Timestamp {
-        let hold = Hold::refused(self.ways.remove(&capacity_type), now);
+    pub fn record_refused_way(&mut self, capacity_type: CapacityType, now: Timestamp) -> Timestamp {
+        let hold = Hold::after_refusal(self.ways.remove(&capacity_type), now);
         let until = hold.until;
         self.ways.insert(capacity_type, hold);
         until
     }
 
     /// Marks something as unavailable until a time, or until an existing later time.
-    pub fn hold(&mut self, offering: impl Into<UnavailableKey>, until: Timestamp, now: Timestamp) {
+    pub fn mark_unavailable(
+        &mut self,
+        offering: impl Into<UnavailableKey>,
+        until: Timestamp,
+        now: Timestamp,
+    ) {
         let new = Hold::new(until, now);
         let hold = match offering.into() {
             UnavailableKey::Offering(offering) => self.general.entry(offering).or_insert(new),
@@ -156,8 +161,8 @@ impl UnavailableOfferings {
 
     /// Records a successful launch: the next failure counts as the first. Current back-offs
     /// continue.
-    pub fn had(&mut self, class: Option<&NodeClassName>, offering: &OfferingKey) {
-        for hold in self.of_mut(class, offering) {
+    pub fn mark_available(&mut self, class: Option<&NodeClassName>, offering: &OfferingKey) {
+        for hold in self.holds_for_mut(class, offering) {
             hold.length = SignedDuration::ZERO;
         }
     }
@@ -182,7 +187,7 @@ impl UnavailableOfferings {
 
     /// Returns when an offering is next requested for a pool and its node class, after failed
     /// launches and missing registrations. `None` if unknown.
-    pub fn ends(
+    pub fn next_request_at(
         &self,
         pool: &PoolName,
         class: Option<&NodeClassName>,
@@ -192,7 +197,7 @@ impl UnavailableOfferings {
             let in_zone = untried.until.get(&offering.zone).copied();
             in_zone.max(untried.all_until).max(untried.tried)
         });
-        self.until(class, offering).max(untried)
+        self.held_until(class, offering).max(untried)
     }
 
     /// Returns whether the offering is unavailable at `now` for a node class.
@@ -202,12 +207,13 @@ impl UnavailableOfferings {
         offering: &OfferingKey,
         now: Timestamp,
     ) -> bool {
-        self.until(class, offering).is_some_and(|until| until > now)
+        self.held_until(class, offering)
+            .is_some_and(|until| until > now)
     }
 
     /// Decides whether a launch for a node class may request an offering. `tries` returns whether
     /// the launch of a claim is in flight.
-    pub fn access(
+    pub fn access_for(
         &self,
         class: Option<&NodeClassName>,
         offering: &OfferingKey,
@@ -218,7 +224,7 @@ impl UnavailableOfferings {
             return Access::Held;
         }
         let on_trial = self
-            .of(class, offering)
+            .holds_for(class, offering)
             .filter(|hold| hold.is_on_trial(now));
         match on_trial.filter_map(Hold::requesting_claim).any(tries) {
             true => Access::Tried,
@@ -228,14 +234,14 @@ impl UnavailableOfferings {
 
     /// Records that the launch of a claim requests an offering. If the offering failed recently,
     /// other launches wait for this one.
-    pub fn asked(
+    pub fn record_request(
         &mut self,
         class: Option<&NodeClassName>,
         offering: &OfferingKey,
         claim: &ClaimId,
         now: Timestamp,
     ) {
-        for hold in self.of_mut(class, offering) {
+        for hold in self.holds_for_mut(class, offering) {
             if hold.is_on_trial(now) {
                 hold.trial = Trial::AskedBy(claim.clone());
             }
@@ -244,13 +250,13 @@ impl UnavailableOfferings {
 
     /// Records that the launch of a claim succeeded with this or a different offering. Other
     /// launches stop waiting for it.
-    pub fn answered(
+    pub fn record_success(
         &mut self,
         class: Option<&NodeClassName>,
         offering: &OfferingKey,
         claim: &ClaimId,
     ) {
-        for hold in self.of_mut(class, offering) {
+        for hold in self.holds_for_mut(class, offering) {
             if hold.requesting_claim() == Some(claim) {
                 hold.trial = Trial::Over;
             }
@@ -258,16 +264,16 @@ impl UnavailableOfferings {
     }
 
     /// Returns the end of the last back-off of an offering for a node class.
-    pub fn until(
+    pub fn held_until(
         &self,
         class: Option<&NodeClassName>,
         offering: &OfferingKey,
     ) -> Option<Timestamp> {
-        self.of(class, offering).map(|hold| hold.until).max()
+        self.holds_for(class, offering).map(|hold| hold.until).max()
     }
 
     /// Returns the entries that apply to an offering.
-    fn of(
+    fn holds_for(
         &self,
         class: Option<&NodeClassName>,
         offering: &OfferingKey,
@@ -280,7 +286,7 @@ impl UnavailableOfferings {
             .flatten()
     }
 
-    fn of_mut(
+    fn holds_for_mut(
         &mut self,
         class: Option<&NodeClassName>,
         offering: &OfferingKey,
@@ -352,9 +358,9 @@ mod tests {
             now += SignedDuration::from_mins(wait);
             holds.expire(now);
             if had {
-                holds.had(None, &spot);
+                holds.mark_available(None, &spot);
             }
-            let until = holds.refuse(None, &spot, now);
+            let until = holds.record_refusal(None, &spot, now);
             let expect = now + SignedDuration::from_mins(minutes);
             assert_eq!(until, expect, "step {step}");
             assert!(holds.is_held(None, &spot, now), "step {step}");
@@ -367,10 +373,10 @@ mod tests {
         let spot = offering(CapacityType::Spot);
         let now = Timestamp::UNIX_EPOCH;
         let mut holds = UnavailableOfferings::default();
-        let until = holds.refuse(None, &spot, now);
-        holds.had(None, &spot);
+        let until = holds.record_refusal(None, &spot, now);
+        holds.mark_available(None, &spot);
         assert!(holds.is_held(None, &spot, now));
-        assert_eq!(holds.refuse(None, &spot, until), until + HOLD);
+        assert_eq!(holds.record_refusal(None, &spot, until), until + HOLD);
     }
 
     #[test]
@@ -379,7 +385,7 @@ mod tests {
         let spot = offering(CapacityType::Spot);
         let now = Timestamp::UNIX_EPOCH;
         let mut holds = UnavailableOfferings::default();
-        holds.refuse(Some(&one), &spot, now);
+        holds.record_refusal(Some(&one), &spot, now);
         let held = |class| holds.is_held(class, &spot, now);
         assert_eq!(
             [held(Some(&one)), held(Some(&other)), held(None)],
@@ -391,7 +397,7 @@ mod tests {
     fn one_way_of_buying_is_held_down_as_a_whole() {
         let now = Timestamp::UNIX_EPOCH;
         let mut holds = UnavailableOfferings::default();
-        let until = holds.refuse_way(CapacityType::Spot, now);
+        let until = holds.record_refused_way(CapacityType::Spot, now);
         let held = |way| holds.is_held(None, &offering(way), now);
         assert_eq!(
             [held(CapacityType::Spot), held(CapacityType::OnDemand)],

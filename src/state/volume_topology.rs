@@ -67,7 +67,7 @@ enum VolumeFault {
 
 /// Returns the volume requirements of these pods. `promised` pods are planned for nodes and may
 /// already use PersistentVolumeClaims.
-pub(super) fn mounts<'a>(
+pub(super) fn volume_requirements<'a>(
     objects: &ObjectCache,
     pending: &[&'a Pod],
     promised: impl Iterator<Item = &'a Pod>,
@@ -93,7 +93,7 @@ pub(super) fn mounts<'a>(
     }
     order
         .iter()
-        .map(|pod| (&pod.key, mounts_of(objects, pod, &first)))
+        .map(|pod| (&pod.key, volume_requirements_of(objects, pod, &first)))
         .collect()
 }
 
@@ -110,7 +110,7 @@ fn claim_keys(pod: &Pod) -> BTreeSet<ObjectKey> {
 }
 
 /// Returns the volume requirements of a pod. `first` are the pods that use ReadWriteOncePod claims.
-pub(super) fn mounts_of(
+pub(super) fn volume_requirements_of(
     objects: &ObjectCache,
     pod: &Pod,
     first: &BTreeMap<ObjectKey, &Pod>,
@@ -139,21 +139,24 @@ fn locations_of(
     }
     let mut locations = BTreeSet::from([Requirements::default()]);
     for key in claim_keys(pod) {
-        let claim = wanted(objects, &key)?;
+        let claim = usable_claim(objects, &key)?;
         if let Some(user) = used_by(objects, claim, pod, first) {
             let user = user.clone();
             return Err(VolumeFault::ClaimInUse { key, user });
         }
-        locations = narrow(&locations, alternatives(objects, claim)?)?;
-        if let Some(driver) = driver(objects, &key) {
-            *attached.entry(attachable(driver)).or_insert(0) += 1;
+        locations = intersect_locations(&locations, volume_locations(objects, claim)?)?;
+        if let Some(driver) = csi_driver_of(objects, &key) {
+            *attached.entry(attachable_resource(driver)).or_insert(0) += 1;
         }
     }
     Ok(locations)
 }
 
 /// Returns a usable PersistentVolumeClaim. Source: spec/scheduling.md §1.4 (c).
-fn wanted<'o>(objects: &'o ObjectCache, key: &ObjectKey) -> Result<&'o VolumeClaim, VolumeFault> {
+fn usable_claim<'o>(
+    objects: &'o ObjectCache,
+    key: &ObjectKey,
+) -> Result<&'o VolumeClaim, VolumeFault> {
     match objects.volume_claims.get(key) {
         None => Err(VolumeFault::ClaimMissing { key: key.clone() }),
         Some(claim) if claim.deleting => Err(VolumeFault::ClaimDeleting { key: key.clone() }),
@@ -173,14 +176,16 @@ fn used_by<'o>(
     if !claim.once_pod {
         return None;
     }
-    let bound = objects.users(&claim.key).find(|key| **key != pod.key);
+    let bound = objects
+        .users_of_claim(&claim.key)
+        .find(|key| **key != pod.key);
     let first = first.get(&claim.key).map(|pod| &pod.key);
     bound.or_else(|| first.filter(|key| **key != pod.key))
 }
 
 /// Returns alternative locations of the volume of a claim; empty means anywhere. `Err` is the
 /// reason why it cannot be used now. Source: kube-scheduler, VolumeBinding.
-fn alternatives<'o>(
+fn volume_locations<'o>(
     objects: &'o ObjectCache,
     claim: &'o VolumeClaim,
 ) -> Result<&'o [Requirements], VolumeFault> {
@@ -220,7 +225,7 @@ fn alternatives<'o>(
 }
 
 /// Returns the locations that satisfy both the previous volumes and this one.
-fn narrow(
+fn intersect_locations(
     locations: &BTreeSet<Requirements>,
     volume: &[Requirements],
 ) -> Result<BTreeSet<Requirements>, VolumeFault> {
@@ -252,7 +257,7 @@ fn narrow(
 
 /// Returns the CSI driver that attaches the volume of a claim, if known. Source: spec/scheduling.md
 /// §2.12.
-fn driver<'o>(objects: &'o ObjectCache, claim: &ObjectKey) -> Option<&'o str> {
+fn csi_driver_of<'o>(objects: &'o ObjectCache, claim: &ObjectKey) -> Option<&'o str> {
     let claim = objects.volume_claims.get(claim)?;
     if let Some(volume) = objects.volumes.get(&claim.volume) {
         return (!volume.driver.is_empty()).then_some(&volume.driver);
@@ -267,7 +272,7 @@ fn driver<'o>(objects: &'o ObjectCache, claim: &ObjectKey) -> Option<&'o str> {
 }
 
 /// Returns the resource name that counts volumes of a driver.
-fn attachable(driver: &str) -> String {
+fn attachable_resource(driver: &str) -> String {
     format!("{ATTACHABLE}{driver}")
 }
 
@@ -282,18 +287,18 @@ pub(super) fn attachable_left(
 ) -> BTreeMap<String, i64> {
     let limits = node.limits.iter();
     let mut left: BTreeMap<&str, (String, i64)> = limits
-        .map(|(driver, limit)| (driver, attachable(driver), *limit))
+        .map(|(driver, limit)| (driver, attachable_resource(driver), *limit))
         .filter(|(_, resource, _)| drivers.contains(resource.as_str()))
         .map(|(driver, resource, limit)| (driver.as_str(), (resource, i64::from(limit))))
         .collect();
     if left.is_empty() {
         return BTreeMap::new();
     }
-    let load = objects.load(node.name.as_str());
+    let load = objects.node_usage(node.name.as_str());
     let keys = coming.iter().flat_map(|pod| claim_keys(pod));
     let others: BTreeSet<ObjectKey> = keys.filter(|key| !load.has_claim(key)).collect();
-    for claim in load.claims().chain(&others) {
-        let known = driver(objects, claim).and_then(|driver| left.get_mut(driver));
+    for claim in load.volume_claims().chain(&others) {
+        let known = csi_driver_of(objects, claim).and_then(|driver| left.get_mut(driver));
         if let Some((_, remaining)) = known {
             *remaining = (*remaining - 1).max(0);
         }
@@ -303,7 +308,7 @@ pub(super) fn attachable_left(
 
 #[cfg(test)]
 mod tests {
-    use super::{ALTERNATIVES_MAX, attachable, attachable_left, mounts};
+    use super::{ALTERNATIVES_MAX, attachable_left, attachable_resource, volume_requirements};
     use crate::model::id::ObjectKey;
     use crate::model::labels::{HOSTNAME, ZONE};
     use crate::model::pod::Pod;
@@ -444,7 +449,7 @@ mod tests {
 
     fn asked(objects: &ObjectCache, claims: &str) -> VolumeRequirements {
         let pod = with_claims(waiting("default", "p"), claims);
-        let mut all = mounts(objects, &[&pod], [].into_iter());
+        let mut all = volume_requirements(objects, &[&pod], [].into_iter());
         all.remove(&pod.key).expect("it has volumes")
     }
 
@@ -522,7 +527,7 @@ mod tests {
     #[test]
     fn a_claim_of_another_namespace_is_another_claim() {
         let pod = with_claims(waiting("other", "p"), "a");
-        let all = mounts(&world(), &[&pod], [].into_iter());
+        let all = volume_requirements(&world(), &[&pod], [].into_iter());
         assert!(all[&pod.key].fault.is_some());
     }
 
@@ -583,13 +588,13 @@ mod tests {
                 objects.apply(pod.into(), NOW);
             }
             let pending: Vec<&Pod> = pending.iter().collect();
-            let all = mounts(&objects, &pending, promised.iter());
+            let all = volume_requirements(&objects, &pending, promised.iter());
             let free = all.iter().filter(|(_, mount)| mount.fault.is_none());
             let names: Vec<&str> = free.map(|(key, _)| key.name.as_str()).collect();
             assert_eq!(names.join(" "), expect);
         }
         let plain = with_claims(waiting("default", "p"), "");
-        assert!(mounts(&world(), &[&plain], [].into_iter()).is_empty());
+        assert!(volume_requirements(&world(), &[&plain], [].into_iter()).is_empty());
     }
 
     #[test]
@@ -598,7 +603,7 @@ mod tests {
             name: "n".into(),
             limits: vec![("ebs.csi.aws.com".into(), 3), ("efs.csi.aws.com".into(), 9)],
         };
-        let resource = attachable("ebs.csi.aws.com");
+        let resource = attachable_resource("ebs.csi.aws.com");
         let coming = with_claims(waiting("default", "w"), "late a");
         // Claims of the pods on the node, one pod each; the remaining volumes without and with a
         // new pod.

@@ -31,7 +31,7 @@ pub struct WatchHealth {
 impl WatchHealth {
     /// Records a full listing. Returns whether it is considered incomplete: it lacks `vanished` of
     /// the `known` objects of a synced watch, without deletion events.
-    pub fn listed(
+    pub fn record_listing(
         &mut self,
         kind: ObjectKind,
         known: usize,
@@ -51,29 +51,29 @@ impl WatchHealth {
     }
 
     /// Records activity of the watch.
-    pub fn alive(&mut self, kind: ObjectKind, now: Timestamp) {
+    pub fn record_activity(&mut self, kind: ObjectKind, now: Timestamp) {
         let view = self.kinds.entry(kind).or_default();
         view.seen = view.seen.max(Some(now));
     }
 
     /// Records that the watch failed with this error.
-    pub fn lost(&mut self, kind: ObjectKind, why: String) {
+    pub fn record_failure(&mut self, kind: ObjectKind, why: String) {
         let view = self.kinds.entry(kind).or_default();
         (view.synced, view.why) = (false, why);
     }
 
     /// Records that the missing objects were confirmed as deleted by individual requests.
-    pub fn believe(&mut self, kind: ObjectKind) {
+    pub fn mark_complete(&mut self, kind: ObjectKind) {
         self.kinds.entry(kind).or_default().doubted = false;
     }
 
     /// Marks the watch as incomplete.
-    pub fn doubt(&mut self, kind: ObjectKind) {
+    pub fn mark_incomplete(&mut self, kind: ObjectKind) {
         self.kinds.entry(kind).or_default().doubted = true;
     }
 
     /// Returns whether the watch is, or may be, incomplete.
-    pub fn is_doubted(&self, kind: ObjectKind) -> bool {
+    pub fn is_incomplete(&self, kind: ObjectKind) -> bool {
         self.kinds.get(&kind).is_some_and(|status| status.doubted)
     }
 
@@ -96,7 +96,7 @@ impl WatchHealth {
     /// complete.
     ///
     /// A watch without activity for longer than `age_max` is stale.
-    pub fn fault(
+    pub fn sync_fault(
         &self,
         kinds: &[ObjectKind],
         now: Timestamp,

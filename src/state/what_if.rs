@@ -42,32 +42,32 @@ pub struct NodeRemoval<'a> {
 
 impl State {
     /// Builds the what-if view of this time.
-    pub fn field(&self, now: Timestamp) -> WhatIf<'_> {
+    pub fn what_if(&self, now: Timestamp) -> WhatIf<'_> {
         let claims = self.ledger.claims.values();
         let taken = claims.filter(|claim| claim.takes_pods());
         let taken = taken.filter_map(|claim| Some((self.node_of(claim)?, Some(claim))));
         let claimless = self
             .claimless_nodes()
-            .filter(|node| !node.leaves())
+            .filter(|node| !node.is_leaving())
             .map(|node| (node, None));
         let mut removals: Vec<(&NodeName, NodeRemoval<'_>)> = taken
             .chain(claimless)
-            .map(|(node, claim)| (&node.name, self.tenancy(node, claim)))
+            .map(|(node, claim)| (&node.name, self.node_removal(node, claim)))
             .collect();
         removals.sort_by_key(|removal| removal.0);
         removals.dedup_by_key(|removal| removal.0);
-        let reschedulable = self.take_pods(&mut removals, now);
+        let reschedulable = self.collect_pods(&mut removals, now);
         let pods: Vec<&Pod> = reschedulable.iter().map(|(pod, _)| *pod).collect();
         WhatIf {
-            snapshot: self.view(&pods, now),
+            snapshot: self.snapshot_without(&pods, now),
             tenancies: removals.into_iter().collect(),
             reschedulable,
         }
     }
 
-    fn tenancy<'a>(&'a self, node: &'a Node, claim: Option<&'a NodeClaim>) -> NodeRemoval<'a> {
+    fn node_removal<'a>(&'a self, node: &'a Node, claim: Option<&'a NodeClaim>) -> NodeRemoval<'a> {
         let pool = claim.map(|claim| claim.record.pool.clone());
-        let pool = pool.or_else(|| node.pool()).unwrap_or_default();
+        let pool = pool.or_else(|| node.pool_name()).unwrap_or_default();
         NodeRemoval {
             unmanaged_pod: None,
             pods: Vec::new(),
@@ -79,7 +79,7 @@ impl State {
 
     /// Collects the pods of these nodes in one pass over all pods. Looking up each pod by node
     /// takes far longer.
-    fn take_pods<'a>(
+    fn collect_pods<'a>(
         &'a self,
         removals: &mut [(&'a NodeName, NodeRemoval<'a>)],
         now: Timestamp,
@@ -96,7 +96,7 @@ impl State {
                 continue;
             };
             let removal = &mut removals[place].1;
-            if self.is_tenant(pod, now) {
+            if self.needs_capacity_elsewhere(pod, now) {
                 removal.pods.push(pod);
                 reschedulable.push((pod, place));
             } else if pod.occupies_node() && pod.deleting.is_none() {
@@ -111,7 +111,11 @@ impl<'a> WhatIf<'a> {
     /// Returns the snapshot without these nodes: their pods, and the pods that already must move,
     /// are to be placed. Unschedulable pods are excluded, because their result does not depend on
     /// the removed nodes. Nodes in `closed` and nodes that are still starting accept no pods.
-    pub fn without(&self, nodes: &HashSet<&NodeName>, closed: &HashSet<&NodeName>) -> Snapshot<'a> {
+    pub fn without_nodes(
+        &self,
+        nodes: &HashSet<&NodeName>,
+        closed: &HashSet<&NodeName>,
+    ) -> Snapshot<'a> {
         let before = &self.snapshot;
         let mut snapshot = Snapshot {
             rooms: before

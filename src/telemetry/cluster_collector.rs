@@ -45,19 +45,19 @@ struct SampleBuffer {
 }
 
 impl SampleBuffer {
-    fn of(cluster: &ClusterName) -> Self {
+    fn for_cluster(cluster: &ClusterName) -> Self {
         let mut labels = String::new();
-        label(&mut labels, "cluster", cluster.as_str());
+        append_label(&mut labels, "cluster", cluster.as_str());
         Self {
             cluster: labels,
             samples: Vec::new(),
         }
     }
 
-    fn put(&mut self, name: &'static str, labels: &[(&str, &str)], value: f64) {
+    fn add_sample(&mut self, name: &'static str, labels: &[(&str, &str)], value: f64) {
         let mut all = self.cluster.clone();
         for (key, value) in labels {
-            label(&mut all, key, value);
+            append_label(&mut all, key, value);
         }
         self.samples.push(MetricSample {
             name,
@@ -68,7 +68,7 @@ impl SampleBuffer {
 }
 
 /// Appends a label with an escaped value.
-fn label(out: &mut String, key: &str, value: &str) {
+fn append_label(out: &mut String, key: &str, value: &str) {
     if !out.is_empty() {
         out.push(',');
     }
@@ -98,23 +98,23 @@ pub(crate) struct Sync {
 }
 
 /// Current age of the state of a cluster.
-pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
-    let mut buffer = SampleBuffer::of(cluster);
+pub(crate) fn sync_samples(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
+    let mut buffer = SampleBuffer::for_cluster(cluster);
     let unsynced = sync
         .unready_since
         .map_or(0.0, |since| seconds_since(since, now));
-    buffer.put(
+    buffer.add_sample(
         "karpenter_cluster_state_unsynced_time_seconds",
         &[],
         unsynced,
     );
     if let Some(seen) = sync.seen_least {
-        buffer.put("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
+        buffer.add_sample("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
     }
     for skew in sync.clock_skews.into_iter().flatten() {
         let labels = [("peer", skew.peer.as_str())];
         let ahead = skew.ahead.as_secs_f64();
-        buffer.put("outrigger_clock_skew_seconds", &labels, ahead);
+        buffer.add_sample("outrigger_clock_skew_seconds", &labels, ahead);
     }
     buffer.samples
 }
@@ -124,51 +124,55 @@ fn seconds_since(since: Timestamp, now: Timestamp) -> f64 {
 }
 
 /// All samples of one cluster. `per_node` adds series per node.
-pub(crate) fn samples<'h>(
+pub(crate) fn collect_samples<'h>(
     cluster: &ClusterName,
     state: &State,
     held: impl Iterator<Item = &'h Held>,
     per_node: bool,
 ) -> Vec<MetricSample> {
-    let mut buffer = SampleBuffer::of(cluster);
+    let mut buffer = SampleBuffer::for_cluster(cluster);
     for (pool, reason, verdict) in held {
         let labels = [
             ("nodepool", pool.as_str()),
             ("reason", reason.as_str()),
             ("verdict", verdict),
         ];
-        buffer.put("outrigger_disruption_held", &labels, 1.0);
+        buffer.add_sample("outrigger_disruption_held", &labels, 1.0);
     }
     let nodes = state.objects.nodes.len();
-    buffer.put("karpenter_cluster_state_node_count", &[], count(nodes));
-    pools(&mut buffer, state);
-    pods(&mut buffer, state, per_node);
+    buffer.add_sample(
+        "karpenter_cluster_state_node_count",
+        &[],
+        count_to_f64(nodes),
+    );
+    collect_pools(&mut buffer, state);
+    collect_pods(&mut buffer, state, per_node);
     if per_node {
         for node in state.objects.nodes.values() {
-            resources_of(&mut buffer, state, node);
+            collect_node_resources(&mut buffer, state, node);
         }
     }
     buffer.samples
 }
 
-fn pools(buffer: &mut SampleBuffer, state: &State) {
-    for (pool, holding) in state.holdings() {
+fn collect_pools(buffer: &mut SampleBuffer, state: &State) {
+    for (pool, holding) in state.stats_by_pool() {
         let pool = ("nodepool", pool.as_str());
         let capacity = &holding.usage.capacity;
         // A pool without usage reports 0, and its series do not disappear.
-        let usage = [("nodes", count(holding.usage.nodes))]
+        let usage = [("nodes", count_to_f64(holding.usage.nodes))]
             .into_iter()
-            .chain(COMMON.map(|name| (name, units(name, capacity.get(name)))))
-            .chain(amounts(capacity).filter(|(name, _)| !COMMON.contains(name)));
+            .chain(COMMON.map(|name| (name, resource_value(name, capacity.get(name)))))
+            .chain(resource_values(capacity).filter(|(name, _)| !COMMON.contains(name)));
         for (resource, value) in usage {
-            let labels = [pool, ("resource_type", &type_of(resource))];
-            buffer.put("karpenter_nodepools_usage", &labels, value);
+            let labels = [pool, ("resource_type", &metric_resource_name(resource))];
+            buffer.add_sample("karpenter_nodepools_usage", &labels, value);
         }
         for (phase, claims) in &holding.claims {
             let labels = [pool, ("phase", phase.as_str())];
-            buffer.put("outrigger_claims", &labels, count(*claims));
+            buffer.add_sample("outrigger_claims", &labels, count_to_f64(*claims));
         }
-        buffer.put(
+        buffer.add_sample(
             "outrigger_cost_dollars_per_hour",
             &[pool],
             holding.cost.usd_per_h(),
@@ -182,18 +186,22 @@ fn pools(buffer: &mut SampleBuffer, state: &State) {
         for (name, limit) in capacity.chain(nodes) {
             let labels = [
                 ("nodepool", pool.name.as_str()),
-                ("resource_type", &type_of(name)),
+                ("resource_type", &metric_resource_name(name)),
             ];
-            buffer.put("karpenter_nodepools_limit", &labels, units(name, limit));
+            buffer.add_sample(
+                "karpenter_nodepools_limit",
+                &labels,
+                resource_value(name, limit),
+            );
         }
     }
 }
 
 /// Pods by phase and node properties. Without series per node, pods on nodes with equal labels are
 /// counted together. Sums are the same.
-fn pods(buffer: &mut SampleBuffer, state: &State, per_node: bool) {
+fn collect_pods(buffer: &mut SampleBuffer, state: &State, per_node: bool) {
     let mut counts: BTreeMap<Vec<(&str, &str)>, usize> = BTreeMap::new();
-    for (alike, pods) in state.pods_alike() {
+    for (alike, pods) in state.pod_counts() {
         let mut labels = vec![("namespace", alike.namespace), ("phase", alike.phase)];
         let node = alike.node.and_then(|name| state.objects.nodes.get(name));
         if per_node {
@@ -203,26 +211,30 @@ fn pods(buffer: &mut SampleBuffer, state: &State, per_node: bool) {
         *counts.entry(labels).or_insert(0) += pods;
     }
     for (labels, pods) in counts {
-        buffer.put("karpenter_pods_state", &labels, count(pods));
+        buffer.add_sample("karpenter_pods_state", &labels, count_to_f64(pods));
     }
 }
 
-fn resources_of(buffer: &mut SampleBuffer, state: &State, node: &Node) {
+fn collect_node_resources(buffer: &mut SampleBuffer, state: &State, node: &Node) {
     let requested = state.requested_on(node);
     let labels = labels_of(Some(node));
     let name = ("node_name", node.name.as_str());
-    for (resource, allocatable) in amounts(&node.allocatable) {
-        let kind = type_of(resource);
+    for (resource, allocatable) in resource_values(&node.allocatable) {
+        let kind = metric_resource_name(resource);
         let labels: Vec<_> = [name, ("resource_type", kind.as_str())]
             .into_iter()
             .chain(labels)
             .collect();
-        buffer.put("karpenter_nodes_allocatable", &labels, allocatable);
+        buffer.add_sample("karpenter_nodes_allocatable", &labels, allocatable);
         for (series, requests) in [
             ("karpenter_nodes_total_daemon_requests", &requested.daemons),
             ("karpenter_nodes_total_pod_requests", &requested.pods),
         ] {
-            buffer.put(series, &labels, units(resource, requests.get(resource)));
+            buffer.add_sample(
+                series,
+                &labels,
+                resource_value(resource, requests.get(resource)),
+            );
         }
     }
 }
@@ -234,13 +246,13 @@ fn labels_of(node: Option<&Node>) -> [(&'static str, &str); 5] {
     })
 }
 
-fn amounts(resources: &Resources) -> impl Iterator<Item = (&str, f64)> {
+fn resource_values(resources: &Resources) -> impl Iterator<Item = (&str, f64)> {
     let all = resources.iter();
-    all.map(|(name, amount)| (name, units(name, amount)))
+    all.map(|(name, amount)| (name, resource_value(name, amount)))
 }
 
 /// A resource name in Karpenter's spelling.
-fn type_of(resource: &str) -> String {
+fn metric_resource_name(resource: &str) -> String {
     resource.replace('-', "_")
 }
 
@@ -249,7 +261,7 @@ fn type_of(resource: &str) -> String {
     clippy::cast_precision_loss,
     reason = "the value is rounded for display"
 )]
-fn units(resource: &str, amount: i64) -> f64 {
+fn resource_value(resource: &str, amount: i64) -> f64 {
     match resource {
         "cpu" => amount as f64 / 1000.0,
         _ => amount as f64,
@@ -260,7 +272,7 @@ fn units(resource: &str, amount: i64) -> f64 {
     clippy::cast_precision_loss,
     reason = "no count of a cluster reaches 2^52"
 )]
-pub(super) fn count(count: usize) -> f64 {
+pub(super) fn count_to_f64(count: usize) -> f64 {
     count as f64
 }
 

@@ -62,7 +62,7 @@ struct Connected {
 impl Connected {
     /// Connects to a restarted journal and sends a line.
     fn reconnect(&mut self, path: &Path, datagram: &[u8]) -> io::Result<usize> {
-        self.socket = connected(path)?;
+        self.socket = connect_socket(path)?;
         self.socket.send(datagram)
     }
 }
@@ -73,7 +73,7 @@ impl Journal {
         Ok(Self {
             place: socket.to_owned(),
             line: Mutex::new(Connected {
-                socket: connected(socket)?,
+                socket: connect_socket(socket)?,
                 lost: 0,
                 again: None,
             }),
@@ -82,9 +82,9 @@ impl Journal {
 
     /// Sends a line, also to a restarted journal. Lost lines are counted, and the count is logged
     /// when the journal accepts lines again.
-    fn send(&self, datagram: &[u8]) {
+    fn send_datagram(&self, datagram: &[u8]) {
         let mut connection = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = clock::monotonic().into_std();
+        let now = clock::monotonic_now().into_std();
         if connection.again.is_some_and(|again| now < again) {
             connection.lost += 1;
             return;
@@ -99,16 +99,20 @@ impl Journal {
         connection.again = None;
         if connection.lost > 0 {
             let mut entry = JournalEntry::default();
-            entry.field("message", "lost log lines".to_owned());
-            entry.field("lines", connection.lost.to_string());
-            if connection.socket.send(&entry.datagram(Level::WARN)).is_ok() {
+            entry.set_field("message", "lost log lines".to_owned());
+            entry.set_field("lines", connection.lost.to_string());
+            if connection
+                .socket
+                .send(&entry.to_datagram(Level::WARN))
+                .is_ok()
+            {
                 connection.lost = 0;
             }
         }
     }
 }
 
-fn connected(path: &Path) -> io::Result<UnixDatagram> {
+fn connect_socket(path: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(path)?;
     socket.set_write_timeout(Some(PATIENCE))?;
@@ -119,7 +123,7 @@ impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut entry = JournalEntry::default();
         event.record(&mut entry);
-        self.send(&entry.datagram(*event.metadata().level()));
+        self.send_datagram(&entry.to_datagram(*event.metadata().level()));
     }
 }
 
@@ -131,7 +135,7 @@ struct JournalEntry {
 }
 
 impl JournalEntry {
-    fn field(&mut self, name: &'static str, value: String) {
+    fn set_field(&mut self, name: &'static str, value: String) {
         match name {
             "message" => self.message = value,
             _ => self.fields.push((name, value)),
@@ -139,7 +143,7 @@ impl JournalEntry {
     }
 
     /// The line in the journal's native format.
-    fn datagram(&self, level: Level) -> Vec<u8> {
+    fn to_datagram(&self, level: Level) -> Vec<u8> {
         let mut message = self.message.clone();
         for (name, value) in &self.fields {
             let plain = !value.is_empty() && !value.contains([' ', '"', '=', '\n']);
@@ -150,11 +154,11 @@ impl JournalEntry {
             };
         }
         let mut all = Vec::new();
-        append(&mut all, "MESSAGE", &message);
-        append(&mut all, "PRIORITY", priority(level));
-        append(&mut all, "SYSLOG_IDENTIFIER", "outrigger");
+        append_field(&mut all, "MESSAGE", &message);
+        append_field(&mut all, "PRIORITY", priority(level));
+        append_field(&mut all, "SYSLOG_IDENTIFIER", "outrigger");
         for (name, value) in &self.fields {
-            append(&mut all, &journal_name(name), value);
+            append_field(&mut all, &journal_name(name), value);
         }
         all
     }
@@ -162,11 +166,11 @@ impl JournalEntry {
 
 impl Visit for JournalEntry {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.field(field.name(), value.to_owned());
+        self.set_field(field.name(), value.to_owned());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.field(field.name(), format!("{value:?}"));
+        self.set_field(field.name(), format!("{value:?}"));
     }
 }
 
@@ -194,7 +198,7 @@ fn journal_name(name: &str) -> String {
 }
 
 /// Appends a field. A value with line breaks is preceded by its length.
-fn append(all: &mut Vec<u8>, name: &str, value: &str) {
+fn append_field(all: &mut Vec<u8>, name: &str, value: &str) {
     if name.is_empty() {
         return;
     }

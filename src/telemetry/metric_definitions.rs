@@ -230,7 +230,7 @@ pub(crate) const ALL: &[Metric] = &[
 ];
 
 /// Returns the help text of a metric, or an empty string if the metric does not exist.
-pub(crate) fn about(name: &str) -> &'static str {
+pub(crate) fn metric_help(name: &str) -> &'static str {
     let metric = ALL.iter().find(|metric| metric.name == name);
     metric.map_or("", |metric| metric.about)
 }

@@ -11,17 +11,17 @@ use crate::model::id::ClusterName;
 pub(crate) const TARGET: &str = "outrigger::trace";
 
 /// The span of a pass, until its last command completes.
-pub(crate) fn pass(cluster: &ClusterName) -> Span {
+pub(crate) fn pass_span(cluster: &ClusterName) -> Span {
     tracing::info_span!(target: "outrigger::trace", parent: None, "pass", %cluster)
 }
 
 /// The span of a decision.
-pub(crate) fn decide(pass: &Span) -> Span {
+pub(crate) fn decision_span(pass: &Span) -> Span {
     tracing::info_span!(target: "outrigger::trace", parent: pass, "decide")
 }
 
 /// The span of a command. `outcome` is set on completion.
-pub(crate) fn command(pass: &Span, command: &'static str) -> Span {
+pub(crate) fn command_span(pass: &Span, command: &'static str) -> Span {
     tracing::info_span!(
         target: "outrigger::trace", parent: pass, "command", command,
         outcome = tracing::field::Empty
@@ -81,13 +81,13 @@ pub(crate) mod exporter {
 
     impl Sender {
         /// Creates a sender to a collector. It does not connect yet.
-        pub(crate) fn to(endpoint: &str) -> Result<Self, ExporterBuildError> {
+        pub(crate) fn for_endpoint(endpoint: &str) -> Result<Self, ExporterBuildError> {
             let exporter = SpanExporter::builder().with_tonic();
             let exporter = exporter.with_endpoint(endpoint).with_timeout(LIMIT);
-            Ok(Self::by(exporter.build()?))
+            Ok(Self::with_exporter(exporter.build()?))
         }
 
-        pub(super) fn by(exporter: impl Exporter + 'static) -> Self {
+        pub(super) fn with_exporter(exporter: impl Exporter + 'static) -> Self {
             let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
             let resource = Resource::builder().with_service_name("outrigger");
             let provider = SdkTracerProvider::builder()
@@ -139,7 +139,7 @@ mod tests {
     use tracing_subscriber::registry;
 
     use super::exporter::Sender;
-    use super::{command, decide, pass};
+    use super::{command_span, decision_span, pass_span};
     use crate::model::id::ClusterName;
 
     /// Keeps what it is given.
@@ -165,10 +165,12 @@ mod tests {
         });
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let entered = runtime.enter();
-        let sender = Sender::to(&endpoint).expect("it is made");
+        let sender = Sender::for_endpoint(&endpoint).expect("it is made");
         drop(entered);
         let subscriber = registry().with(sender.layer());
-        tracing::subscriber::with_default(subscriber, || drop(pass(&ClusterName::from("prod"))));
+        tracing::subscriber::with_default(subscriber, || {
+            drop(pass_span(&ClusterName::from("prod")))
+        });
         drop(sender);
         assert_eq!(&heard.join().expect("no panic"), b"PRI * HTTP/2.0");
     }
@@ -176,12 +178,12 @@ mod tests {
     #[test]
     fn a_pass_has_what_was_decided_and_the_calls_that_followed() {
         let exporter = Kept::default();
-        let sender = Sender::by(exporter.clone());
+        let sender = Sender::with_exporter(exporter.clone());
         let subscriber = registry().with(sender.layer());
         tracing::subscriber::with_default(subscriber, || {
-            let pass = pass(&ClusterName::from("prod"));
-            decide(&pass).in_scope(|| tracing::info!(pool = "general", "planned claim"));
-            let call = command(&pass, "launch");
+            let pass = pass_span(&ClusterName::from("prod"));
+            decision_span(&pass).in_scope(|| tracing::info!(pool = "general", "planned claim"));
+            let call = command_span(&pass, "launch");
             call.record("outcome", "done");
             drop(pass);
         });

@@ -19,7 +19,7 @@ use crate::scheduling::static_pools::Shortfall;
 use crate::scheduling::{PoolRejection, UnschedulablePod};
 use crate::state::candidates::NodeHealth;
 use crate::state::disruption_blockers::InvalidInput;
-use crate::state::drain_blockers::listed;
+use crate::state::drain_blockers::format_blockers;
 use crate::telemetry::journal::Journal;
 #[cfg(feature = "otlp")]
 use crate::telemetry::otlp::exporter::Sender;
@@ -39,7 +39,7 @@ pub(crate) fn init(
 ) -> (LogFilter, Option<Traces>) {
     let fixed = EnvFilter::try_from_default_env().ok();
     let is_fixed = fixed.is_some();
-    let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| filter(level)));
+    let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| level_filter(level)));
     let lines = fmt::layer().with_target(false).with_writer(io::stderr);
     let format = match format {
         LogFormat::Auto if journal::takes_stderr() => LogFormat::Journald,
@@ -60,7 +60,7 @@ pub(crate) fn init(
     let lines = registry().with(lines.with_filter(filter.and(lines_only)));
     let level = LogFilter((!is_fixed).then_some(handle));
     #[cfg(feature = "otlp")]
-    let traces = endpoint.map(Sender::to);
+    let traces = endpoint.map(Sender::for_endpoint);
     #[cfg(feature = "otlp")]
     let lines = lines.with(
         traces
@@ -95,8 +95,11 @@ pub(crate) struct LogFilter(Option<reload::Handle<EnvFilter, Registry>>);
 
 impl LogFilter {
     /// Sets the log level.
-    pub(crate) fn set(&self, level: LogLevel) {
-        let set = self.0.as_ref().map(|handle| handle.reload(filter(level)));
+    pub(crate) fn set_level(&self, level: LogLevel) {
+        let set = self
+            .0
+            .as_ref()
+            .map(|handle| handle.reload(level_filter(level)));
         if let Some(Err(error)) = set {
             tracing::warn!(%error, "cannot change log level");
         }
@@ -105,7 +108,7 @@ impl LogFilter {
 
 /// Logs Outrigger's own lines from this level on, and warnings of other crates. Lines of kube are
 /// disabled because Outrigger logs failed API calls itself.
-fn filter(level: LogLevel) -> EnvFilter {
+fn level_filter(level: LogLevel) -> EnvFilter {
     let ours = match level {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn",
@@ -118,20 +121,20 @@ fn filter(level: LogLevel) -> EnvFilter {
     ))
 }
 
-fn usd(price: Option<Price>) -> Option<f64> {
+fn usd_per_hour(price: Option<Price>) -> Option<f64> {
     price.map(Price::usd_per_h)
 }
 
-fn name(node: Option<&NodeName>) -> Option<&str> {
+fn node_name(node: Option<&NodeName>) -> Option<&str> {
     node.map(NodeName::as_str)
 }
 
-fn names(nodes: &[NodeName]) -> String {
+fn node_names(nodes: &[NodeName]) -> String {
     let listed_names: Vec<&str> = nodes.iter().take(PODS).map(NodeName::as_str).collect();
     listed_names.join(" ")
 }
 
-fn some(pods: &[PodKey]) -> String {
+fn pod_names(pods: &[PodKey]) -> String {
     let listed_names: Vec<String> = pods.iter().take(PODS).map(ToString::to_string).collect();
     let omitted = pods.len().saturating_sub(PODS);
     let more = if omitted > 0 {
@@ -144,7 +147,7 @@ fn some(pods: &[PodKey]) -> String {
 
 /// Writes a report to the log.
 #[expect(clippy::too_many_lines, reason = "a table with one arm per kind")]
-pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
+pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) {
     let mode = if managed { "manage" } else { "observe" };
     match report {
         Report::Ready => tracing::info!(%cluster, mode, "cluster ready, starting decisions"),
@@ -160,7 +163,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             tracing::info!(%cluster, "API server and instances belong to the same cluster");
         }
         Report::SameInstance { instance, nodes } => tracing::warn!(
-            %cluster, %instance, nodes = names(nodes),
+            %cluster, %instance, nodes = node_names(nodes),
             "blocked voluntary disruption of nodes with the same providerID"
         ),
         Report::EndsHeld(held) => tracing::warn!(
@@ -198,8 +201,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         }
         // Too many for the log. The metrics count them.
         Report::PodStarted(_) => {}
-        Report::Unplaced(unplaced) => self::unplaced(cluster, unplaced),
-        Report::Short(short) => self::short(cluster, short),
+        Report::Unplaced(unplaced) => self::log_unschedulable_pod(cluster, unplaced),
+        Report::Short(short) => self::log_shortfall(cluster, short),
         Report::AllAnswered => tracing::info!(%cluster, "no unschedulable pods remain"),
         Report::Enough(need) => {
             tracing::info!(%cluster, %need, "required capacity no longer missing")
@@ -213,7 +216,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             pods,
         } => {
             let usd_per_h = price.usd_per_h();
-            let (count, named) = (pods.len(), some(pods));
+            let (count, named) = (pods.len(), pod_names(pods));
             let action = if managed {
                 "planned claim"
             } else {
@@ -236,7 +239,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         } => tracing::info!(
             %cluster, %claim, %instance, instance_type = %offering.instance_type,
             zone = %offering.zone, capacity_type = offering.capacity_type.as_str(),
-            usd_per_h = usd(*price), "launched claim"
+            usd_per_h = usd_per_hour(*price), "launched claim"
         ),
         Report::ClaimRefused { claim, refusals } => {
             let first = refusals.first().map(|it| it.offering.to_string());
@@ -266,7 +269,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::ClaimPhase {
             claim, node, phase, ..
         } => {
-            let (node, action) = (name(node.as_ref()), entered(*phase));
+            let (node, action) = (node_name(node.as_ref()), phase_message(*phase));
             tracing::info!(%cluster, %claim, node, phase = phase.as_str(), "{action}");
         }
         Report::Retire {
@@ -283,8 +286,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
                 _ => "disrupting node",
             };
             tracing::info!(
-                %cluster, %claim, mode, node = name(node.as_ref()), reason = reason.as_str(),
-                usd_per_h = usd(*price), pods, "{action}"
+                %cluster, %claim, mode, node = node_name(node.as_ref()), reason = reason.as_str(),
+                usd_per_h = usd_per_hour(*price), pods, "{action}"
             );
         }
         Report::Eligible { reason, nodes } => {
@@ -336,7 +339,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             what,
             ignored,
         } => tracing::info!(
-            %cluster, %claim, node = name(node.as_ref()), %instance, what = what.as_str(),
+            %cluster, %claim, node = node_name(node.as_ref()), %instance, what = what.as_str(),
             ignored, "received interruption notice"
         ),
         Report::Kept { claim, reason, why } => {
@@ -393,7 +396,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             more,
             deadline,
         } => {
-            let (since_s, held_by) = (since.as_secs(), listed(held_by, *more));
+            let (since_s, held_by) = (since.as_secs(), format_blockers(held_by, *more));
             let until = deadline.map(|at| at.to_string()).unwrap_or_default();
             tracing::warn!(%cluster, %claim, %node, since_s, held_by, until, "drain blocked");
         }
@@ -403,7 +406,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             held_by,
             more,
         } => {
-            let held_by = listed(held_by, *more);
+            let held_by = format_blockers(held_by, *more);
             tracing::warn!(%cluster, %claim, %node, held_by, "terminating node, drain timed out");
         }
         Report::Lingers {
@@ -453,7 +456,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
 }
 
 /// The verb for a claim that enters a phase.
-fn entered(phase: ClaimPhase) -> &'static str {
+fn phase_message(phase: ClaimPhase) -> &'static str {
     match phase {
         ClaimPhase::Planned => "planning claim",
         ClaimPhase::Launching => "launching claim",
@@ -466,18 +469,18 @@ fn entered(phase: ClaimPhase) -> &'static str {
     }
 }
 
-fn unplaced(cluster: &ClusterName, unplaced: &UnschedulablePod) {
+fn log_unschedulable_pod(cluster: &ClusterName, unplaced: &UnschedulablePod) {
     let pod = &unplaced.pod;
-    tracing::warn!(%cluster, %pod, reasons = words(&unplaced.reasons), "cannot schedule pod");
+    tracing::warn!(%cluster, %pod, reasons = rejection_texts(&unplaced.reasons), "cannot schedule pod");
 }
 
-fn short(cluster: &ClusterName, short: &Shortfall) {
+fn log_shortfall(cluster: &ClusterName, short: &Shortfall) {
     let (need, missing) = (&short.need, short.missing);
-    let reasons = words(&short.reasons);
+    let reasons = rejection_texts(&short.reasons);
     tracing::warn!(%cluster, %need, missing, reasons, "cannot provide required capacity");
 }
 
-fn words(reasons: &[PoolRejection]) -> String {
+fn rejection_texts(reasons: &[PoolRejection]) -> String {
     let words: Vec<String> = reasons.iter().map(rejection_text).collect();
     words.join("; ")
 }
@@ -485,7 +488,7 @@ fn words(reasons: &[PoolRejection]) -> String {
 /// Formats a rejection without its code.
 pub(crate) fn rejection_text(why: &PoolRejection) -> String {
     match &why.pool {
-        Some(pool) => format!("pool {pool}: {}", why.text()),
-        None => why.text(),
+        Some(pool) => format!("pool {pool}: {}", why.rejection_text()),
+        None => why.rejection_text(),
     }
 }

@@ -18,9 +18,9 @@ use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClusterName, PoolName};
 use crate::model::pool::Reason;
 use crate::scheduling::static_pools::StaticDemand;
-use crate::telemetry::cluster_collector::{self, MetricSample, count};
+use crate::telemetry::cluster_collector::{self, MetricSample, count_to_f64};
 use crate::telemetry::metric_definitions::{
-    ALL, DECISIONS, LIFETIMES, MetricKind, NOTICES, PASSES, PLANS, UNHEALTHY, about,
+    ALL, DECISIONS, LIFETIMES, MetricKind, NOTICES, PASSES, PLANS, UNHEALTHY, metric_help,
 };
 
 /// Why metrics cannot be set up.
@@ -122,8 +122,8 @@ impl MetricsRecorder {
             gauge!(name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         }
         // The recorder has parsed the value before.
-        reloaded(true);
-        in_force(written);
+        record_reload(true);
+        set_config_hash(written);
         let all = [
             (MetricNames::Karpenter, "karpenter_"),
             (MetricNames::Karpenter, "controller_runtime_"),
@@ -145,7 +145,7 @@ impl MetricsRecorder {
         samples: impl Iterator<Item = &'s [MetricSample]>,
     ) -> String {
         let mut text = self.handle.render();
-        text.push_str(&cluster_collector::render(samples, about));
+        text.push_str(&cluster_collector::render(samples, metric_help));
         text.split_inclusive('\n')
             .filter(|line| {
                 let name = line.strip_prefix("# TYPE ");
@@ -165,7 +165,7 @@ impl MetricsRecorder {
 
 /// Counts a report of an engine. Reports of clusters in observe mode are not counted.
 #[expect(clippy::too_many_lines, reason = "a table with one arm per kind")]
-pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
+pub(crate) fn count_report(cluster: &ClusterName, managed: bool, report: &Report) {
     let name = || cluster.to_string();
     match report {
         Report::Planned {
@@ -178,9 +178,9 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             increment("outrigger_plans_total", cluster, &[]);
             for (state, pods) in PLAN_STATES.into_iter().zip([pending, placed, unplaced]) {
                 gauge!("outrigger_plan_pods", "cluster" => name(), "state" => state)
-                    .set(count(*pods));
+                    .set(count_to_f64(*pods));
             }
-            gauge!("outrigger_plan_claims", "cluster" => name()).set(count(*claims));
+            gauge!("outrigger_plan_claims", "cluster" => name()).set(count_to_f64(*claims));
         }
         Report::Decided(waited) => {
             let bounded = histogram!(DECISIONS, "cluster" => name());
@@ -224,7 +224,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             pool, reason, pods, ..
         } if managed => {
             if *reason == Reason::Empty {
-                decided(cluster, Some(pool), "delete", *reason, "empty");
+                count_decision(cluster, Some(pool), "delete", *reason, "empty");
             }
             let reason = ("reason", reason.as_str());
             let labels = [("nodepool", pool.as_str()), reason];
@@ -246,14 +246,14 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             let decision = if *claims == 0 { "delete" } else { "replace" };
             let many = if *nodes == 1 { "single" } else { "multi" };
             let reason = Reason::Underutilized;
-            decided(cluster, pool.as_ref(), decision, reason, many);
+            count_decision(cluster, pool.as_ref(), decision, reason, many);
         }
         Report::Kept { reason, .. } => {
             let series = "karpenter_voluntary_disruption_failed_validations_total";
             increment(series, cluster, &[("reason", reason.as_str())]);
         }
         Report::Eligible { reason, nodes } => {
-            eligible(name(), *reason, *nodes);
+            set_eligible_nodes(name(), *reason, *nodes);
         }
         Report::Evicted { reason, .. } => {
             let labels = [("reason", reason.as_str())];
@@ -285,28 +285,28 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             let labels = [("command", *command), ("kind", kind.as_str())];
             increment("outrigger_failures_total", cluster, &labels);
         }
-        Report::Short(short) => missing(cluster.as_str(), &short.need, short.missing),
+        Report::Short(short) => update_shortfall(cluster.as_str(), &short.need, short.missing),
         Report::AllAnswered => {
             gauge!("outrigger_plan_pods", "cluster" => name(), "state" => "unplaced").set(0.0);
         }
-        Report::Enough(need) => missing(cluster.as_str(), need, 0),
+        Report::Enough(need) => update_shortfall(cluster.as_str(), need, 0),
         Report::Ailing(_) | Report::Well(_) => {
-            suspended(name(), "health", matches!(report, Report::Ailing(_)));
+            set_suspended(name(), "health", matches!(report, Report::Ailing(_)));
         }
         Report::Held(_) | Report::Unheld { .. } => {
-            suspended(name(), "change", matches!(report, Report::Held(_)));
+            set_suspended(name(), "change", matches!(report, Report::Held(_)));
         }
         Report::Mismatch(_) | Report::Matches => {
-            suspended(name(), "identity", matches!(report, Report::Mismatch(_)));
+            set_suspended(name(), "identity", matches!(report, Report::Mismatch(_)));
         }
         Report::EndsHeld(_) | Report::EndsReleased => {
-            suspended(name(), "undrained", matches!(report, Report::EndsHeld(_)));
+            set_suspended(name(), "undrained", matches!(report, Report::EndsHeld(_)));
         }
         Report::Unregistered { .. } => {
-            suspended(name(), "registration", true);
+            set_suspended(name(), "registration", true);
         }
         Report::Registers { left, .. } => {
-            suspended(name(), "registration", *left > 0);
+            set_suspended(name(), "registration", *left > 0);
         }
         Report::Frozen(_) => increment("outrigger_out_of_sync_total", cluster, &[]),
         Report::Ready
@@ -353,7 +353,7 @@ fn add(series: &'static str, amount: u64, cluster: &ClusterName, labels: &[(&'st
 
 /// Counts a disruption decision, by replacement, reason and consolidation type: a single node,
 /// several nodes, or empty nodes.
-fn decided(
+fn count_decision(
     cluster: &ClusterName,
     pool: Option<&PoolName>,
     decision: &'static str,
@@ -374,19 +374,19 @@ fn decided(
 }
 
 /// Sets the number of nodes that are eligible for disruption.
-fn eligible(cluster: String, reason: Reason, nodes: usize) {
+fn set_eligible_nodes(cluster: String, reason: Reason, nodes: usize) {
     gauge!(
         "karpenter_voluntary_disruption_eligible_nodes",
         "cluster" => cluster, "reason" => reason.as_str()
     )
-    .set(count(nodes));
+    .set(count_to_f64(nodes));
 }
 
 /// The values of the label `for` of `outrigger_disruption_suspended`.
 const SUSPENDED_FOR: [&str; 5] = ["change", "health", "identity", "registration", "undrained"];
 
 /// Sets whether disruption is suspended for a reason.
-fn suspended(cluster: String, reason: &'static str, is_suspended: bool) {
+fn set_suspended(cluster: String, reason: &'static str, is_suspended: bool) {
     let value = f64::from(u8::from(is_suspended));
     gauge!("outrigger_disruption_suspended", "cluster" => cluster, "for" => reason).set(value);
 }
@@ -395,14 +395,14 @@ fn suspended(cluster: String, reason: &'static str, is_suspended: bool) {
 /// nothing, and the next one may run on a different host.
 pub(crate) fn engine_changed(cluster: &ClusterName) {
     for reason in SUSPENDED_FOR {
-        suspended(cluster.to_string(), reason, false);
+        set_suspended(cluster.to_string(), reason, false);
     }
     for state in PLAN_STATES {
         gauge!("outrigger_plan_pods", "cluster" => cluster.to_string(), "state" => state).set(0.0);
     }
     gauge!("outrigger_plan_claims", "cluster" => cluster.to_string()).set(0.0);
     for reason in Reason::ALL {
-        eligible(cluster.to_string(), reason, 0);
+        set_eligible_nodes(cluster.to_string(), reason, 0);
     }
     let shortfalls = {
         let mut all = SHORTFALLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -417,7 +417,7 @@ pub(crate) fn engine_changed(cluster: &ClusterName) {
 static SHORTFALLS: Mutex<BTreeMap<String, BTreeSet<StaticDemand>>> = Mutex::new(BTreeMap::new());
 
 /// Sets the capacity shortfall.
-fn missing(cluster: &str, need: &StaticDemand, missing: usize) {
+fn update_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
     {
         let mut all = SHORTFALLS.lock().unwrap_or_else(PoisonError::into_inner);
         let needs = all.entry(cluster.to_owned()).or_default();
@@ -436,7 +436,7 @@ fn set_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
     };
     let cluster = cluster.to_owned();
     gauge!("outrigger_capacity_shortfall", "cluster" => cluster, "need" => kind, "name" => name)
-        .set(count(missing));
+        .set(count_to_f64(missing));
 }
 
 fn phase_reached(cluster: &ClusterName, pool: &str, has_node: bool, phase: ClaimPhase) {
@@ -454,7 +454,7 @@ fn phase_reached(cluster: &ClusterName, pool: &str, has_node: bool, phase: Claim
 }
 
 /// Records an engine pass, under the controller name that dashboards use.
-pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
+pub(crate) fn record_pass(cluster: &ClusterName, took: Duration) {
     let labels = [
         ("cluster", cluster.to_string()),
         ("controller", "engine".to_owned()),
@@ -464,12 +464,12 @@ pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
 }
 
 /// Records a pass that planned pods.
-pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
+pub(crate) fn record_planned_pass(cluster: &ClusterName, took: Duration) {
     histogram!(PLANS, "cluster" => cluster.to_string()).record(took.as_secs_f64());
 }
 
 /// Records a command and its outcome.
-pub(crate) fn command(
+pub(crate) fn record_command(
     cluster: &ClusterName,
     name: &'static str,
     outcome: &'static str,
@@ -483,21 +483,22 @@ pub(crate) fn command(
 }
 
 /// Sets whether decisions are made for a cluster.
-pub(crate) fn status(cluster: &ClusterName, ready: bool) {
+pub(crate) fn set_ready(cluster: &ClusterName, ready: bool) {
     for name in ["outrigger_cluster_up", "karpenter_cluster_state_synced"] {
         gauge!(name, "cluster" => cluster.to_string()).set(f64::from(u8::from(ready)));
     }
 }
 
 /// Sets whether this host is the leader of a managed cluster.
-pub(crate) fn leads(cluster: &ClusterName, leads: bool) {
+pub(crate) fn set_leader(cluster: &ClusterName, leads: bool) {
     gauge!("outrigger_cluster_leader", "cluster" => cluster.to_string())
         .set(f64::from(u8::from(leads)));
 }
 
 /// Sets the number of CapacityBuffers that are invalid or cannot be read.
 pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
-    gauge!("outrigger_invalid_buffers", "cluster" => cluster.to_owned()).set(count(left_out));
+    gauge!("outrigger_invalid_buffers", "cluster" => cluster.to_owned())
+        .set(count_to_f64(left_out));
 }
 
 /// Counts an unexpected exit of the exec program of a cluster.
@@ -511,7 +512,7 @@ pub(crate) fn program_rambled(cluster: &ClusterName) {
 }
 
 /// Records the result of the last configuration load.
-pub(crate) fn reloaded(well: bool) {
+pub(crate) fn record_reload(well: bool) {
     gauge!("outrigger_config_last_reload_successful").set(f64::from(u8::from(well)));
     let now = clock::now().as_second();
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit 52 bits")]
@@ -519,8 +520,8 @@ pub(crate) fn reloaded(well: bool) {
 }
 
 /// Sets the hash of the current configuration.
-pub(crate) fn in_force(written: &ConfigValues) {
-    gauge!("outrigger_config_hash").set(f64::from(written.print()));
+pub(crate) fn set_config_hash(written: &ConfigValues) {
+    gauge!("outrigger_config_hash").set(f64::from(written.config_hash()));
 }
 
 #[cfg(test)]
@@ -529,7 +530,7 @@ mod tests {
 
     use jiff::SignedDuration;
 
-    use super::{cluster_of, engine_changed, missing, report};
+    use super::{cluster_of, count_report, engine_changed, update_shortfall};
     use crate::engine::command::{FailureKind, OfferingRefusal, RefusalKind};
     use crate::engine::report::Report;
     use crate::model::claim::ClaimPhase;
@@ -543,7 +544,7 @@ mod tests {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             for reported in reports {
-                report(&"prod".into(), managed, reported);
+                count_report(&"prod".into(), managed, reported);
             }
         });
         recorder.handle().render()
@@ -585,8 +586,8 @@ mod tests {
         metrics::with_local_recorder(&recorder, || {
             let cluster = "reset".into();
             let short = StaticDemand::Room("spare".to_owned());
-            report(&cluster, true, &Report::Mismatch(Mismatch::Unidentified));
-            missing("reset", &short, 3);
+            count_report(&cluster, true, &Report::Mismatch(Mismatch::Unidentified));
+            update_shortfall("reset", &short, 3);
             engine_changed(&cluster);
         });
         let text = recorder.handle().render();

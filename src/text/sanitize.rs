@@ -4,18 +4,18 @@
 const CHARS_MAX: usize = 300;
 
 /// Returns true for control characters and for characters that hide text or change its direction.
-pub fn disturbs(char: char) -> bool {
+pub fn is_disturbing(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(char, '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Replaces every disturbing character with a space.
-pub fn plain(text: &str) -> impl Iterator<Item = char> {
-    text.chars().map(|c| if disturbs(c) { ' ' } else { c })
+pub fn without_disturbing(text: &str) -> impl Iterator<Item = char> {
+    text.chars().map(|c| if is_disturbing(c) { ' ' } else { c })
 }
 
 /// Returns an untrusted string on one line, with at most 300 characters.
-pub fn bounded(text: &str) -> String {
-    plain(text).take(CHARS_MAX).collect()
+pub fn bounded_line(text: &str) -> String {
+    without_disturbing(text).take(CHARS_MAX).collect()
 }

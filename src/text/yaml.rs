@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Parses a single YAML document. `None` if it is invalid or not a mapping.
-pub(crate) fn mapping(text: &str) -> Option<Map<String, Value>> {
+pub(crate) fn parse_mapping(text: &str) -> Option<Map<String, Value>> {
     match serde_saphyr::from_str::<Value>(text) {
         Ok(Value::Object(items)) => Some(items),
         _ => None,
@@ -11,24 +11,24 @@ pub(crate) fn mapping(text: &str) -> Option<Map<String, Value>> {
 }
 
 /// Writes a mapping in block style, with each line indented by this number of spaces.
-pub(crate) fn block(items: &Map<String, Value>, indent: usize) -> String {
+pub(crate) fn block_mapping(items: &Map<String, Value>, indent: usize) -> String {
     let mut out = String::new();
     for (key, item) in items {
         out.push_str(&" ".repeat(indent));
-        out.push_str(&scalar(key));
+        out.push_str(&write_scalar(key));
         out.push(':');
-        after(item, indent, &mut out);
+        write_value(item, indent, &mut out);
     }
     out
 }
 
 /// Writes the value after a key or after the dash of an item.
-fn after(item: &Value, indent: usize, out: &mut String) {
+fn write_value(item: &Value, indent: usize, out: &mut String) {
     let pad = " ".repeat(indent);
     match item {
         Value::Object(items) if !items.is_empty() => {
             out.push('\n');
-            out.push_str(&block(items, indent + 2));
+            out.push_str(&block_mapping(items, indent + 2));
         }
         Value::Array(items) if !items.is_empty() => {
             out.push('\n');
@@ -39,9 +39,9 @@ fn after(item: &Value, indent: usize, out: &mut String) {
                     // The first key is on the line of the dash.
                     Value::Object(items) if !items.is_empty() => {
                         out.push(' ');
-                        out.push_str(block(items, indent + 4).trim_start());
+                        out.push_str(block_mapping(items, indent + 4).trim_start());
                     }
-                    item => after(item, indent + 2, out),
+                    item => write_value(item, indent + 2, out),
                 }
             }
         }
@@ -49,7 +49,7 @@ fn after(item: &Value, indent: usize, out: &mut String) {
         Value::Array(_) => out.push_str(" []\n"),
         Value::String(text) => {
             out.push(' ');
-            out.push_str(&scalar(text));
+            out.push_str(&write_scalar(text));
             out.push('\n');
         }
         other => {
@@ -61,7 +61,7 @@ fn after(item: &Value, indent: usize, out: &mut String) {
 }
 
 /// Writes a string as a scalar that every reader parses as this string.
-pub(crate) fn scalar(text: &str) -> String {
+pub(crate) fn write_scalar(text: &str) -> String {
     /// Values that some YAML 1.1 or 1.2 readers parse as a bool or null.
     const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
     let first = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptest};
     use serde_json::{Map, Value};
 
-    use super::{block, mapping, scalar};
+    use super::{block_mapping, parse_mapping, write_scalar};
 
     #[test]
     fn quotes_are_there_where_a_reader_would_see_more_than_text() {
@@ -105,14 +105,14 @@ mod tests {
             "a=b,c=d",
             "memory.available<5%",
         ] {
-            assert_eq!(scalar(plain), plain);
+            assert_eq!(write_scalar(plain), plain);
         }
         for odd in [
             "", "1", "0x1", "1e3", "true", "No", "~", "a: b", "a:", "a #b", "-", "{a", "*a",
         ] {
-            assert_eq!(scalar(odd), format!("{odd:?}"));
+            assert_eq!(write_scalar(odd), format!("{odd:?}"));
         }
-        assert_eq!(scalar("a\u{85}\u{2028}\n"), r#""a\u0085\u2028\n""#);
+        assert_eq!(write_scalar("a\u{85}\u{2028}\n"), r#""a\u0085\u2028\n""#);
     }
 
     fn value() -> impl Strategy<Value = Value> {
@@ -137,8 +137,8 @@ mod tests {
         #[test]
         fn what_is_written_is_read_as_it_was(own in value(), indent in 0_usize..6) {
             let items: Map<String, Value> = Map::from_iter([("key".to_owned(), own)]);
-            let text = block(&items, indent);
-            prop_assert_eq!(mapping(&text), Some(items), "{}", text);
+            let text = block_mapping(&items, indent);
+            prop_assert_eq!(parse_mapping(&text), Some(items), "{}", text);
         }
     }
 }

@@ -17,7 +17,7 @@ use outrigger::model::node::Node;
 use outrigger::model::pool::{Budget, BudgetNodes, CoolDown, Maintenance, Pool, Rate, Reason};
 use outrigger::model::watched_object::WatchedObject;
 use outrigger::model::window::Window;
-use outrigger::plan::{Plan, next_due, sweep};
+use outrigger::plan::{Plan, next_due, select_disruptions};
 use outrigger::state::State;
 
 /// 2027-01-15 08:00 UTC.
@@ -93,7 +93,7 @@ fn change(state: &mut State, change: impl FnOnce(&mut Cluster)) {
 }
 
 fn swept(state: &State, now: Timestamp) -> Plan {
-    sweep(&state.disruption_view(now), now)
+    select_disruptions(&state.disruption_view(now), now)
 }
 
 /// How many nodes leave, and the different verdicts of those that stay.
@@ -213,11 +213,11 @@ fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not
         let mut budgets = Budgets::new(&disruption_view, NOW);
         let whole = disruption_view.candidates.iter();
         let whole = whole.filter(|own| own.node.ready && own.node.deleting.is_none());
-        let gone = whole.filter(|own| budgets.take(own, Reason::Drifted).is_ok());
+        let gone = whole.filter(|own| budgets.try_acquire(own, Reason::Drifted).is_ok());
         let what = (leaving, unready, deleted);
         assert_eq!(gone.count(), expect, "{what:?}");
         assert_eq!(
-            budgets.counted().1,
+            budgets.total_and_disrupted().1,
             leaving + unready + deleted + expect,
             "{what:?}"
         );
@@ -238,7 +238,10 @@ fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
     }
     assert_eq!(leave(&state), 2);
     let disruption_view = state.disruption_view(NOW);
-    assert_eq!(Budgets::new(&disruption_view, NOW).counted(), (4, 0));
+    assert_eq!(
+        Budgets::new(&disruption_view, NOW).total_and_disrupted(),
+        (4, 0)
+    );
 }
 
 #[test]
@@ -285,7 +288,7 @@ fn budgets_of_the_fleet_count_what_the_others_have() {
     ] {
         let mut state = one(&[budget(BudgetNodes::Percent(100))], 10);
         let mut others = OtherClusters::default();
-        others.add(&other);
+        others.add_usage(&other);
         state.fleet = Some(Arc::new(FleetView {
             budgets: vec![budget(BudgetNodes::Percent(30))],
             others,

@@ -161,7 +161,7 @@ fn the_standing_cluster_is_full_of_pods_that_may_be_where_they_are() {
     let running = workload.running.iter().flat_map(|it| &it.nodes);
     assert_eq!(running.map(|(_, count)| count).sum::<u32>(), 100_000);
     assert_eq!(workload.rooms.len(), 5_000);
-    let fits = |room: &ExistingNode| Resources::default().fit(&room.free);
+    let fits = |room: &ExistingNode| Resources::default().fit_into(&room.free);
     assert!(workload.rooms.iter().all(fits));
     for it in &workload.running {
         let nodes: BTreeSet<&NodeName> = it.nodes.iter().map(|(node, _)| node).collect();

@@ -17,7 +17,7 @@ use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{BudgetNodes, Pool, Reason};
 use outrigger::model::template_hash::hashes_in;
 use outrigger::model::watched_object::WatchedObject;
-use outrigger::plan::{Plan, sweep};
+use outrigger::plan::{Plan, select_disruptions};
 use outrigger::state::State;
 use outrigger::state::node_claims::NodeClaim;
 
@@ -63,7 +63,7 @@ struct Fleet {
 impl Fleet {
     fn new(pools: Vec<Pool>) -> Self {
         let mut state = State::default();
-        state.stock(Arc::new(Catalog::shipped()));
+        state.apply_catalog(Arc::new(Catalog::shipped()));
         let mut fleet = Self { state };
         fleet.configure(|own| own.pools = pools);
         fleet
@@ -83,7 +83,7 @@ impl Fleet {
     fn configure(&mut self, change: impl FnOnce(&mut Cluster)) {
         let mut cluster = Cluster::clone(&self.state.cluster);
         change(&mut cluster);
-        self.state.configure(Arc::new(cluster));
+        self.state.apply_configuration(Arc::new(cluster));
     }
 
     /// The only pool is another.
@@ -193,7 +193,7 @@ impl Fleet {
     }
 
     fn sweep(&self, now: Timestamp) -> Plan {
-        sweep(&self.state.disruption_view(now), now)
+        select_disruptions(&self.state.disruption_view(now), now)
     }
 
     /// Who leaves for this reason, in the order of the plan.

@@ -153,7 +153,8 @@ impl Stage {
     fn start(&mut self, mode: ManagementMode) {
         self.configure(mode, PlacementHints::On);
         let catalog = Arc::new(Catalog::shipped());
-        self.engine.handle(Event::CatalogChanged(catalog), self.now);
+        self.engine
+            .handle_event(Event::CatalogChanged(catalog), self.now);
     }
 
     fn configure(&mut self, mode: ManagementMode, placement_hints: PlacementHints) {
@@ -209,12 +210,13 @@ impl Stage {
                 ObjectKind::Namespace => vec![kube_system(uid)],
                 _ => Vec::new(),
             };
-            self.engine.handle(Event::Reset(kind, objects), self.now);
+            self.engine
+                .handle_event(Event::Reset(kind, objects), self.now);
         }
     }
 
     fn event(&mut self, event: Event) {
-        self.engine.handle(event, self.now);
+        self.engine.handle_event(event, self.now);
     }
 
     fn apply(&mut self, object: WatchedObject) {
@@ -253,7 +255,7 @@ impl Stage {
             }
             let answer = self.answer(&issued.command);
             self.engine
-                .handle(Event::Answered(issued.id, answer), self.now);
+                .handle_event(Event::Answered(issued.id, answer), self.now);
         }
     }
 
@@ -264,9 +266,9 @@ impl Stage {
             .into_iter()
             .filter(|own| Some(*own) != self.silent)
         {
-            self.engine.handle(Event::WatchAlive(kind), self.now);
+            self.engine.handle_event(Event::WatchAlive(kind), self.now);
         }
-        self.engine.handle(Event::Timeout, self.now);
+        self.engine.handle_event(Event::Timeout, self.now);
     }
 
     /// The only Node, as the engine knows it.
@@ -322,7 +324,7 @@ impl Stage {
             Command::DeleteNode { node, .. } => {
                 let key = ObjectKey::new("", node.as_str());
                 let deleted = Event::Deleted(ObjectKind::Node, key);
-                self.engine.handle(deleted, self.now);
+                self.engine.handle_event(deleted, self.now);
                 CommandResult::Done
             }
             Command::ListPodsOn { node } => self.pods_on(node),
@@ -355,7 +357,7 @@ impl Stage {
 
     fn adopt(&mut self, own: &Adoption) -> CommandResult {
         let id = own.instance.to_string();
-        self.instances.insert(id, own.instance());
+        self.instances.insert(id, own.adopted_instance());
         CommandResult::Done
     }
 
@@ -456,7 +458,7 @@ impl Stage {
         if node.node_claim == patch.disowned {
             node.node_claim = None;
         }
-        self.engine.handle(
+        self.engine.handle_event(
             Event::Applied(WatchedObject::Node(Box::new(node))),
             self.now,
         );
@@ -612,7 +614,7 @@ fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
         stage.wake(next);
         stage.configure(ManagementMode::Manage, hints);
         let mut given = std::iter::from_fn(|| stage.engine.next_command());
-        let next = given.find(|own| !own.command.is_look());
+        let next = given.find(|own| !own.command.is_read_only());
         assert_eq!(next.map(|own| own.command.name()), first);
         if hints == PlacementHints::Off {
             stage.run(1, &[]);
@@ -627,7 +629,7 @@ fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
 fn loners<const N: usize>(names: [&str; N]) -> Vec<Pod> {
     let labels = Labels::from([("app".to_owned(), "loner".to_owned())]);
     let term = PodTerm {
-        selector: Some(Selector::of_labels(&labels)),
+        selector: Some(Selector::from_labels(&labels)),
         namespaces: ["default".to_owned()].into(),
         namespace_selector: None,
         topology_key: HOSTNAME.to_owned(),
@@ -725,7 +727,7 @@ fn a_pod_that_is_refused_by_its_node_is_planned_again() {
             taken_back,
             "{refusals} refusals"
         );
-        let waiting = stage.engine.state().waiting(stage.now);
+        let waiting = stage.engine.state().waiting_pods(stage.now);
         assert_eq!(waiting.len(), taken_back);
     }
 }
@@ -784,7 +786,7 @@ fn pods_are_told_when_nothing_else_is_to_be_done() {
         stage.wake(stage.now + SignedDuration::from_millis(100));
     }
     let next = std::iter::from_fn(|| stage.engine.next_command());
-    let next = next.filter(|own| !own.command.is_look());
+    let next = next.filter(|own| !own.command.is_read_only());
     let names: Vec<&str> = next.map(|own| own.command.name()).collect();
     assert_eq!(names, ["launch", "nominate", "nominate"]);
 }
@@ -836,10 +838,10 @@ fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
         kind: FailureKind::Denied,
         text: "forbidden".into(),
     };
-    assert_eq!(stage.engine.undone(), [""; 0]);
+    assert_eq!(stage.engine.disabled_features(), [""; 0]);
     stage.event(Event::Answered(held[0].id, denied));
     stage.run(1, &[]);
-    assert_eq!(stage.engine.undone().len(), 1);
+    assert_eq!(stage.engine.disabled_features().len(), 1);
     assert!(!stage.seen_node().has_unregistered_taint());
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(60, &[]);
@@ -850,7 +852,7 @@ fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
 fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
     let labels = Labels::from([("app".to_owned(), "spread".to_owned())]);
     let spread = TopologySpread {
-        selector: Some(Selector::of_labels(&labels)),
+        selector: Some(Selector::from_labels(&labels)),
         topology_key: ARCH.to_owned(),
         max_skew: 1,
         min_domains: 1,
@@ -985,7 +987,7 @@ fn nothing_is_launched_before_every_watch_is_synced() {
     ));
     stage.run(60, &[]);
     assert_eq!(stage.count("launch"), 0);
-    let missing = stage.engine.missing(stage.now);
+    let missing = stage.engine.missing_information(stage.now);
     assert_eq!(
         missing.as_deref(),
         Some("nodes are not synced: nobody answers")
@@ -1206,7 +1208,7 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
     assert!(stage.engine.state().ledger.claims.is_empty());
     let waits = |report: &&Report| match report {
         Report::Unplaced(own) => own.reasons[0]
-            .text()
+            .rejection_text()
             .contains("limit 20 of the fleet: 20 in use or planned, 0 left"),
         _ => false,
     };

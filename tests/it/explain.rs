@@ -15,7 +15,7 @@ use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
-use outrigger::plan::explain_pod::{Explained, explain, similar};
+use outrigger::plan::explain_pod::{Explained, explain, similar_pods};
 use outrigger::state::State;
 use outrigger_bench::workloads::pods::{plain, term};
 
@@ -69,7 +69,7 @@ fn told(explained: &Explained<'_>) -> String {
     write!(
         out,
         "\nwell: {}\n\n{:#}\n",
-        explained.is_well(),
+        explained.is_handled(),
         explained.json()
     )
     .expect("written");
@@ -180,7 +180,7 @@ fn a_pod_that_does_not_wait_is_told_why() {
         assert_eq!(explained.json()["answer"], word);
         let told = explained.text();
         assert!(told.contains(text), "{word}: {told}");
-        assert_eq!(explained.is_well(), well, "{word}");
+        assert_eq!(explained.is_handled(), well, "{word}");
     }
 }
 
@@ -202,6 +202,6 @@ fn a_pod_that_is_not_there_has_similar_names_told() {
     for (name, expect) in cases {
         let key = ObjectKey::new("default", name);
         assert!(explain(&state, &key, NOW).is_none());
-        assert_eq!(similar(&state, &key), expect, "{name:?}");
+        assert_eq!(similar_pods(&state, &key), expect, "{name:?}");
     }
 }

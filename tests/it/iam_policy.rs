@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use hcl::{Body, Expression, ObjectKey};
-use outrigger::ec2::iam_policy::{STATEMENTS, statement};
+use outrigger::ec2::iam_policy::{STATEMENTS, granting_statement};
 
 /// What each statement grants, by its name.
 type Granted = BTreeMap<String, BTreeSet<String>>;
@@ -71,7 +71,7 @@ fn the_policy_grants_what_denials_are_explained_with() {
 fn whoever_lacks_a_right_is_told_of_the_statement() {
     for (sid, actions) in shipped() {
         for action in actions {
-            let told = statement(&action, "").expect("a statement");
+            let told = granting_statement(&action, "").expect("a statement");
             let grants = shipped();
             assert!(
                 grants[told].contains(&action),

@@ -8,7 +8,7 @@ use insta::{assert_snapshot, glob, with_settings};
 use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use outrigger::migrate::karpenter::DroppedField;
-use outrigger::migrate::karpenter::export::{ExportError, Exported, export};
+use outrigger::migrate::karpenter::export::{ExportError, Exported, export_cluster};
 use outrigger::migrate::karpenter::import::{ImportError, ImportOptions, Imported, import};
 
 pub(crate) mod random_config;
@@ -36,7 +36,7 @@ pub(crate) fn loaded(hcl: &str) -> Config {
 }
 
 pub(crate) fn exported(config: &Config) -> Exported {
-    export(config, None).expect("one cluster")
+    export_cluster(config, None).expect("one cluster")
 }
 
 pub(crate) fn read(path: &Path) -> String {
@@ -378,14 +378,14 @@ fn one_cluster_of_several_is_chosen() {
                pool \"a\" { clusters = [\"a\"] }\npool \"b\" { clusters = [\"b\"] }\n";
     let config = load(&[SourceFile::new("main.hcl", two)], &Inputs::default());
     let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
-    let error = export(&config, None).expect_err("which one");
+    let error = export_cluster(&config, None).expect_err("which one");
     assert!(matches!(error, ExportError::Several { .. }), "{error}");
-    let error = export(&config, Some("c")).expect_err("not there");
+    let error = export_cluster(&config, Some("c")).expect_err("not there");
     assert_eq!(
         error.to_string(),
         "the configuration has no cluster \"c\"; it has a, b"
     );
-    let own = export(&config, Some("b")).expect("it is there");
+    let own = export_cluster(&config, Some("b")).expect("it is there");
     assert!(own.text.contains("name: b") && !own.text.contains("name: a"));
-    assert!(export(&Config::default(), None).is_err());
+    assert!(export_cluster(&Config::default(), None).is_err());
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use outrigger::model::labels::{
     ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, OF_TYPES, OS, POOL, REGION, ZONE,
-    is_well_known, restriction,
+    is_well_known, label_restriction,
 };
 use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::taint::{Effect, Taint};
@@ -75,7 +75,9 @@ fn of(operator: Operator, value: &'static str) -> Requirement {
 }
 
 fn required(requirement: &Requirement, label: Option<&str>) -> bool {
-    label.map_or(requirement.allows_absence(), |label| requirement.has(label))
+    label.map_or(requirement.allows_absence(), |label| {
+        requirement.allows_value(label)
+    })
 }
 
 /// Absence first, then every value.
@@ -121,7 +123,7 @@ fn check_intersection((first, one): (&str, Written<'_>), (second, other): (&str,
     assert_eq!(both.is_impossible(), satisfied.is_empty(), "{case}");
     let present = satisfied.iter().any(Option::is_some);
     assert_eq!(own.has_intersection(&theirs), present, "{case}");
-    let is_value = matches!(both.any(), Some(any) if both.has(&any));
+    let is_value = matches!(both.any_value(), Some(any) if both.allows_value(&any));
     assert_eq!(is_value, present && !both.allows_absence(), "{case}");
     if both.operator() == In {
         let values: BTreeSet<Option<&str>> = both
@@ -177,7 +179,7 @@ fn a_requirement_has_the_values_it_names() {
         let own = read(written);
         for value in VALUES {
             assert_eq!(
-                own.has(value),
+                own.allows_value(value),
                 holds(written, Some(value)),
                 "{name}: {value}"
             );
@@ -243,7 +245,7 @@ fn a_requirement_says_what_it_is() {
         let own = read(written);
         assert_eq!(own.operator(), operator, "{text}");
         assert_eq!(own.values().map(BTreeSet::len), count, "{text}");
-        assert_eq!(own.any().as_deref(), any, "{text}");
+        assert_eq!(own.any_value().as_deref(), any, "{text}");
         assert_eq!(own.to_string(), text);
     }
 }
@@ -290,7 +292,7 @@ fn several_requirements_on_a_label_read_as_one() {
         let written = all.iter().map(|written| read(*written));
         let own = written.reduce(|one, other| one.intersection(&other));
         let own = own.expect("at least one");
-        assert_eq!(own.any().as_deref(), any, "{text}");
+        assert_eq!(own.any_value().as_deref(), any, "{text}");
         assert_eq!(own.to_string(), text);
     }
     let least = with_least(Requirement::is_in(["A"]), Some(2));
@@ -326,10 +328,13 @@ fn bounds_are_included_where_they_say_so() {
     for (one, other, inside, outside) in table {
         let own = both(&one, &other);
         assert_eq!(own.is_impossible(), inside.is_none(), "{own}");
-        assert!(inside.is_none_or(|value| own.has(value)), "{own}");
-        assert!(outside.is_none_or(|value| !own.has(value)), "{own}");
-        let any = own.any();
-        assert!(any.is_none_or(|value| own.has(&value)), "{own}");
+        assert!(inside.is_none_or(|value| own.allows_value(value)), "{own}");
+        assert!(
+            outside.is_none_or(|value| !own.allows_value(value)),
+            "{own}"
+        );
+        let any = own.any_value();
+        assert!(any.is_none_or(|value| own.allows_value(&value)), "{own}");
     }
     assert_eq!(of(Gt, "4"), of(Gte, "5"));
     assert_eq!(of(Lt, "6"), of(Lte, "5"));
@@ -353,9 +358,9 @@ fn renamed_labels_are_known_by_their_stable_names() {
         both.add(stable, Requirement::is_in(["y"]));
         assert!(both.get(stable).is_some_and(Requirement::is_impossible));
         // Either name is the same label to the other side.
-        assert!(alone(stable).compatible(&alone(key), false).is_ok());
+        assert!(alone(stable).check_compatible(&alone(key), false).is_ok());
         let other = Requirements::from_iter([(stable, Requirement::is_in(["y"]))]);
-        assert!(other.compatible(&alone(key), false).is_err());
+        assert!(other.check_compatible(&alone(key), false).is_err());
         let labels = Labels::from([(key.to_owned(), "x".to_owned())]);
         assert_eq!(Requirements::from_labels(&labels), alone(stable));
     }
@@ -383,11 +388,15 @@ fn sides_agree_where_some_state_of_the_label_does() {
                 let expect = everything().any(|label| may(label) && holds(wanted, label));
                 let side: Requirements = own.map(|own| (key, read(own))).into_iter().collect();
                 let pod = Requirements::from_iter([(key, read(wanted))]);
-                let got = side.compatible(&pod, new);
+                let got = side.check_compatible(&pod, new);
                 assert_eq!(got.is_ok(), expect, "{own:?} for {name}: {got:?}");
                 // Types are asked only about labels that both name.
                 let meets = own.is_none() || expect;
-                assert_eq!(side.intersects(&pod).is_ok(), meets, "{own:?} for {name}");
+                assert_eq!(
+                    side.check_intersection(&pod).is_ok(),
+                    meets,
+                    "{own:?} for {name}"
+                );
             }
         }
     }
@@ -403,12 +412,14 @@ fn what_cannot_be_is_wanted_in_vain_everywhere() {
         Requirements::from_iter([(ZONE, Requirement::not_in(["c"]))]),
     ];
     for side in sides {
-        let no = side.compatible(&pod, true).expect_err("no zone is both");
+        let no = side
+            .check_compatible(&pod, true)
+            .expect_err("no zone is both");
         assert_eq!(
             no.to_string(),
             "topology.kubernetes.io/zone: wanted what cannot be"
         );
-        assert!(side.intersects(&pod).is_err());
+        assert!(side.check_intersection(&pod).is_err());
     }
 }
 
@@ -447,7 +458,7 @@ fn a_label_that_nobody_knows_is_guessed() {
     let pool = Requirements::from_iter([("team", Requirement::is_in(["a"]))]);
     for (key, expect) in table {
         let pod = Requirements::from_iter([(key, Requirement::is_in(["a", "b"]))]);
-        let no = pool.compatible(&pod, true).expect_err("not defined");
+        let no = pool.check_compatible(&pod, true).expect_err("not defined");
         let hint = expect.map_or(String::new(), |label| format!("; did you mean {label}?"));
         let text = format!("{key}: wanted in [a, b], but the label is not defined here{hint}");
         assert_eq!(no.to_string(), text);
@@ -464,7 +475,7 @@ fn what_disagrees_is_told_with_both_sides() {
         (ZONE, Requirement::is_in(["c"])),
         ("team", Requirement::exists()),
     ]);
-    let no = side.compatible(&pod, true).expect_err("no such zone");
+    let no = side.check_compatible(&pod, true).expect_err("no such zone");
     assert_eq!(
         no.to_string(),
         "topology.kubernetes.io/zone: wanted in [c], offered in [a, b]"
@@ -506,10 +517,13 @@ fn labels_that_are_reserved_are_refused_with_a_reason() {
         ("team", None),
     ];
     for (key, expect) in table {
-        assert_eq!(restriction(key), expect, "{key}");
+        assert_eq!(label_restriction(key), expect, "{key}");
     }
     for key in OF_TYPES {
-        assert!(is_well_known(key) && restriction(key).is_none(), "{key}");
+        assert!(
+            is_well_known(key) && label_restriction(key).is_none(),
+            "{key}"
+        );
     }
 }
 
@@ -574,8 +588,8 @@ proptest! {
         if own.is_impossible() {
             prop_assert!(everything().all(|label| !naive(label)));
         }
-        if let Some(any) = own.any() {
-            prop_assert!(own.has(&any) && naive(Some(&any)), "{} gives {}", own, any);
+        if let Some(any) = own.any_value() {
+            prop_assert!(own.allows_value(&any) && naive(Some(&any)), "{} gives {}", own, any);
         } else {
             prop_assert!(own.allows_absence() || own.is_impossible(), "{}", own);
         }

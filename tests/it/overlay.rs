@@ -193,7 +193,7 @@ fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
         state
             .objects
             .apply(WatchedObject::Node(Box::new(node)), NOW);
-        assert_eq!(state.cost(), paid, "{overlays:?}");
+        assert_eq!(state.total_cost(), paid, "{overlays:?}");
     }
 }
 
@@ -248,8 +248,8 @@ fn devices_of_an_overlay_carry_pods() {
 fn devices_of_what_is_coming_are_counted_on_once() {
     for node in [None, Some("n")] {
         let mut state = State::default();
-        state.stock(catalog());
-        state.configure(cluster(vec![devices(2)]));
+        state.apply_catalog(catalog());
+        state.apply_configuration(cluster(vec![devices(2)]));
         let own = claim(node);
         let host = match node {
             None => NodeRef::Claim("c".into()),
@@ -304,14 +304,14 @@ fn overlays_are_those_of_the_last_configuration_and_catalog() {
         assert!(codes.clone().all(|why| why.code != RejectionCode::NoPool));
         (solution.claims.len(), solution.unplaced.len())
     };
-    state.configure(cluster(vec![devices(1)]));
+    state.apply_configuration(cluster(vec![devices(1)]));
     assert_eq!(found(&state), (0, 1), "nothing is sold");
-    state.stock(catalog());
+    state.apply_catalog(catalog());
     assert_eq!(found(&state), (1, 0));
-    state.configure(cluster(vec![]));
+    state.apply_configuration(cluster(vec![]));
     assert_eq!(found(&state), (0, 1), "the overlay is gone");
-    state.configure(cluster(vec![devices(1)]));
+    state.apply_configuration(cluster(vec![devices(1)]));
     assert_eq!(found(&state), (1, 0));
-    state.stock(Arc::new(Catalog::default()));
+    state.apply_catalog(Arc::new(Catalog::default()));
     assert_eq!(found(&state), (0, 1), "nothing is sold any more");
 }

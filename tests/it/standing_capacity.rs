@@ -15,7 +15,7 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
 use outrigger::plan::render::RenderedPlan;
-use outrigger::plan::{Plan, whole};
+use outrigger::plan::{Plan, plan_without_consolidation};
 use outrigger::state::State;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -81,7 +81,7 @@ fn state(pools: Vec<Pool>, objects: Vec<WatchedObject>) -> State {
 }
 
 fn plan(state: &State) -> Plan {
-    let plan = whole(&state.snapshot(NOW), &state.disruption_view(NOW), NOW);
+    let plan = plan_without_consolidation(&state.snapshot(NOW), &state.disruption_view(NOW), NOW);
     assert_eq!(plan.findings, Vec::<String>::new());
     plan
 }

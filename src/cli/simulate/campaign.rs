@@ -34,7 +34,7 @@ pub(super) fn run(
                         }
                         let seed = first.wrapping_add(offset);
                         let mut world = World::new(setup_of(seed), seed, faults);
-                        let violations = world.finish();
+                        let violations = world.run_and_check();
                         if !violations.is_empty() {
                             failed.push((seed, violations.to_vec()));
                         }
@@ -54,7 +54,7 @@ pub(super) fn run(
     failed.sort_by_key(|(seed, _)| *seed);
     let mut out = io::stdout().lock();
     for (seed, violations) in &failed {
-        writeln!(out, "seed {seed}: {}", arguments.command(*seed))?;
+        writeln!(out, "seed {seed}: {}", arguments.repeat_command(*seed))?;
         for violation in violations.iter().take(VIOLATIONS) {
             writeln!(out, "  {violation}")?;
         }

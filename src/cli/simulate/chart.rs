@@ -71,7 +71,7 @@ type Drawn = Result<(), anyhow::Error>;
 
 impl Day<'_> {
     /// Returns the charts as one SVG element, for a file or for embedding in HTML.
-    pub(super) fn svg(&self) -> anyhow::Result<String> {
+    pub(super) fn render_svg(&self) -> anyhow::Result<String> {
         let mut svg = String::new();
         {
             let size = (WIDTH, 4 * PANEL + EVENTS);
@@ -82,12 +82,12 @@ impl Day<'_> {
             let [instances, pods, cost, used] = panels.as_slice() else {
                 anyhow::bail!("cannot split the picture into four panels");
             };
-            let points = self.points();
-            self.instances(instances, &points)?;
+            let points = self.plotted_samples();
+            self.draw_instances(instances, &points)?;
             for (area, (title, lines)) in [pods, cost, used].into_iter().zip(&PANELS) {
-                self.lines(area, title, &points, lines)?;
+                self.draw_lines(area, title, &points, lines)?;
             }
-            self.events(&events)?;
+            self.draw_events(&events)?;
             root.present()?;
         }
         // The style follows the opening tag.
@@ -98,7 +98,7 @@ impl Day<'_> {
 
     /// Reduces the samples to the plotted points: of each interval, the sample with the most
     /// pending pods.
-    fn points(&self) -> Vec<&WorldSample> {
+    fn plotted_samples(&self) -> Vec<&WorldSample> {
         let chunk_size = self.samples.len().div_ceil(POINTS_MAX).max(1);
         let chunks = self.samples.chunks(chunk_size);
         let busiest = chunks.filter_map(|chunk| chunk.iter().max_by_key(|chunk| chunk.pending));
@@ -106,23 +106,24 @@ impl Day<'_> {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
-    fn hours(&self, at: Timestamp) -> f64 {
+    fn hours_since_start(&self, at: Timestamp) -> f64 {
         at.duration_since(self.start).as_secs() as f64 / 3600.0
     }
 
-    fn span(&self) -> f64 {
+    fn total_hours(&self) -> f64 {
         let last = self.samples.last();
-        last.map_or(1.0, |sample| self.hours(sample.at)).max(0.1)
+        last.map_or(1.0, |sample| self.hours_since_start(sample.at))
+            .max(0.1)
     }
 
     /// Draws a panel with axes for values up to `most`.
-    fn panel<'a, 'b>(
+    fn draw_panel<'a, 'b>(
         &self,
         area: &'a Area<'b>,
         title: &str,
         max: f64,
     ) -> anyhow::Result<Chart<'a, 'b>> {
-        area.draw(&Text::new(title.to_owned(), (8, 6), bold()))?;
+        area.draw(&Text::new(title.to_owned(), (8, 6), bold_style()))?;
         let max = if max > 0.0 { max * 1.05 } else { 1.0 };
         let mut chart = ChartBuilder::on(area)
             .margin_top(TOP)
@@ -130,15 +131,15 @@ impl Day<'_> {
             .set_left_and_bottom_label_area_size(0)
             .x_label_area_size(22)
             .y_label_area_size(LEFT)
-            .build_cartesian_2d(0.0..self.span(), 0.0..max)?;
+            .build_cartesian_2d(0.0..self.total_hours(), 0.0..max)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
             .x_labels(13)
             .y_labels(4)
-            .x_label_formatter(&|hours| self.clock(*hours))
-            .y_label_formatter(&|value| short(*value))
-            .label_style(plain())
+            .x_label_formatter(&|hours| self.time_of_day(*hours))
+            .y_label_formatter(&|value| format_axis_value(*value))
+            .label_style(plain_style())
             .axis_style(INK)
             .bold_line_style(GRID)
             .light_line_style(PAPER.mix(0.0))
@@ -147,7 +148,7 @@ impl Day<'_> {
     }
 
     /// Formats the time of day at `hours` after the start of the run.
-    fn clock(&self, hours: f64) -> String {
+    fn time_of_day(&self, hours: f64) -> String {
         #[expect(clippy::cast_possible_truncation, reason = "some days of seconds")]
         let seconds = (hours * 3600.0).round() as i64;
         let after = jiff::SignedDuration::from_secs(seconds);
@@ -155,19 +156,23 @@ impl Day<'_> {
         at.strftime("%H:%M").to_string()
     }
 
-    fn instances(&self, area: &Area<'_>, points: &[&WorldSample]) -> Drawn {
-        let max = points.iter().map(|point| point.live()).max().unwrap_or(0);
-        let mut chart = self.panel(area, "Instances by type", float(max))?;
-        let kinds = kinds(self.samples);
+    fn draw_instances(&self, area: &Area<'_>, points: &[&WorldSample]) -> Drawn {
+        let max = points
+            .iter()
+            .map(|point| point.live_instances())
+            .max()
+            .unwrap_or(0);
+        let mut chart = self.draw_panel(area, "Instances by type", count_to_f64(max))?;
+        let kinds = instance_series(self.samples);
         let mut below = vec![0.0; points.len()];
         let mut legend = Vec::new();
         for (index, kind) in kinds.iter().enumerate() {
-            let colour = kind.colour(index);
+            let colour = kind.series_colour(index);
             let above = points.iter().zip(&below);
             let above: Vec<f64> = above
-                .map(|(point, below)| below + float(count(point, kind, &kinds)))
+                .map(|(point, below)| below + count_to_f64(count_instances(point, kind, &kinds)))
                 .collect();
-            let hours = points.iter().map(|point| self.hours(point.at));
+            let hours = points.iter().map(|point| self.hours_since_start(point.at));
             let upper = hours.clone().zip(above.iter().copied());
             let lower = hours.zip(below.iter().copied());
             let lower: Vec<(f64, f64)> = lower.collect();
@@ -175,13 +180,13 @@ impl Day<'_> {
             let shape = Polygon::new(outline, colour.mix(0.85).filled());
             chart.draw_series([shape])?;
             below = above;
-            legend.push((kind.text(), colour));
+            legend.push((kind.legend_text(), colour));
         }
         legend.reverse();
         draw_legend(area, &legend)
     }
 
-    fn lines(
+    fn draw_lines(
         &self,
         area: &Area<'_>,
         title: &str,
@@ -192,11 +197,11 @@ impl Day<'_> {
             .iter()
             .flat_map(|(_, _, value_of)| points.iter().map(|point| value_of(point)));
         let max = values.fold(0.0, f64::max);
-        let mut chart = self.panel(area, title, max)?;
+        let mut chart = self.draw_panel(area, title, max)?;
         for (_, colour, value_of) in all {
             let line = points
                 .iter()
-                .map(|point| (self.hours(point.at), value_of(point)));
+                .map(|point| (self.hours_since_start(point.at), value_of(point)));
             chart.draw_series([PathElement::new(
                 line.collect::<Vec<_>>(),
                 colour.stroke_width(2),
@@ -209,35 +214,40 @@ impl Day<'_> {
     }
 
     /// Draws one row for each kind of event, with a mark for each minute that has an event.
-    fn events(&self, area: &Area<'_>) -> Drawn {
-        area.draw(&Text::new("Events".to_owned(), (8, 2), bold()))?;
+    fn draw_events(&self, area: &Area<'_>) -> Drawn {
+        area.draw(&Text::new("Events".to_owned(), (8, 2), bold_style()))?;
         let (width, height) = area.dim_in_pixel();
         let right = width.saturating_sub(LEGEND);
         let step = height.saturating_sub(22) / ROWS_COUNT;
         for (index, (name, colour, is_it)) in (0..).zip(ROWS) {
-            let top = 20 + pixels(step) * index;
-            let middle = top + pixels(step) / 2;
+            let top = 20 + to_pixels(step) * index;
+            let middle = top + to_pixels(step) / 2;
             area.draw(&Text::new(
                 name.to_owned(),
-                (pixels(LEFT) - 8, middle),
-                side(),
+                (to_pixels(LEFT) - 8, middle),
+                right_aligned_style(),
             ))?;
-            let ends = vec![(pixels(LEFT), middle), (pixels(right), middle)];
+            let ends = vec![(to_pixels(LEFT), middle), (to_pixels(right), middle)];
             area.draw(&PathElement::new(ends, GRID.stroke_width(1)))?;
             let shown = self.lines.iter().filter(|line| is_it(&line.fact));
             let count = shown.clone().count();
             let places = shown.map(|line| {
                 let wide = f64::from(right.saturating_sub(LEFT));
                 #[expect(clippy::cast_possible_truncation, reason = "a place in a picture")]
-                let at = (self.hours(line.at) / self.span() * wide).round() as i32;
-                pixels(LEFT) + at
+                let at =
+                    (self.hours_since_start(line.at) / self.total_hours() * wide).round() as i32;
+                to_pixels(LEFT) + at
             });
-            let marks: BTreeSet<i32> = places.filter(|at| *at <= pixels(right)).collect();
+            let marks: BTreeSet<i32> = places.filter(|at| *at <= to_pixels(right)).collect();
             for at in marks {
-                let corners = [(at - 1, top + 2), (at + 1, top + pixels(step) - 2)];
+                let corners = [(at - 1, top + 2), (at + 1, top + to_pixels(step) - 2)];
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
             }
-            let text = Text::new(count.to_string(), (pixels(right) + 14, middle), beside());
+            let text = Text::new(
+                count.to_string(),
+                (to_pixels(right) + 14, middle),
+                left_aligned_style(),
+            );
             area.draw(&text)?;
         }
         Ok(())
@@ -252,8 +262,8 @@ const PANELS: [(&str, [Series; 2]); 3] = [
     (
         "Pods",
         [
-            ("running", BLUE, |sample| float(sample.running)),
-            ("pending", RED, |sample| float(sample.pending)),
+            ("running", BLUE, |sample| count_to_f64(sample.running)),
+            ("pending", RED, |sample| count_to_f64(sample.pending)),
         ],
     ),
     (
@@ -314,12 +324,12 @@ struct InstanceSeries {
 }
 
 impl InstanceSeries {
-    fn text(&self) -> String {
+    fn legend_text(&self) -> String {
         let name = self.name.as_ref().map_or("other", TypeName::as_str);
         format!("{name} {}", self.capacity_type.as_str())
     }
 
-    fn colour(&self, index: usize) -> RGBColor {
+    fn series_colour(&self, index: usize) -> RGBColor {
         match (&self.name, self.capacity_type) {
             (Some(_), _) => SERIES.get(index).copied().unwrap_or(GREY),
             (None, CapacityType::Spot) => GREY,
@@ -330,7 +340,7 @@ impl InstanceSeries {
 
 /// Returns the series from the bottom of the panel to the top: first the types with their own
 /// colour, then all others by capacity type.
-fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
+fn instance_series(samples: &[WorldSample]) -> Vec<InstanceSeries> {
     let mut minutes: BTreeMap<&(CapacityType, TypeName), usize> = BTreeMap::new();
     for (kind, count) in samples.iter().flat_map(|sample| &sample.instances) {
         *minutes.entry(kind).or_default() += count;
@@ -356,7 +366,7 @@ fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
 }
 
 /// Counts the instances of a series in a sample.
-fn count(sample: &WorldSample, kind: &InstanceSeries, kinds: &[InstanceSeries]) -> usize {
+fn count_instances(sample: &WorldSample, kind: &InstanceSeries, kinds: &[InstanceSeries]) -> usize {
     let instances = sample.instances.iter();
     let of_kind = instances.filter(|((capacity_type, name), _)| {
         *capacity_type == kind.capacity_type
@@ -372,51 +382,51 @@ fn count(sample: &WorldSample, kind: &InstanceSeries, kinds: &[InstanceSeries]) 
 
 /// Draws the legend of a panel: names with their colours.
 fn draw_legend(area: &Area<'_>, all: &[(String, RGBColor)]) -> Drawn {
-    let left = pixels(WIDTH - LEGEND) + 14;
+    let left = to_pixels(WIDTH - LEGEND) + 14;
     for (index, (name, colour)) in (0..).zip(all) {
-        let top = pixels(TOP) + 18 * index;
+        let top = to_pixels(TOP) + 18 * index;
         let corners = [(left, top), (left + 12, top + 12)];
         area.draw(&Rectangle::new(corners, colour.filled()))?;
-        let text = Text::new(name.clone(), (left + 20, top + 6), beside());
+        let text = Text::new(name.clone(), (left + 20, top + 6), left_aligned_style());
         area.draw(&text)?;
     }
     Ok(())
 }
 
-fn font(size: f64, style: FontStyle) -> TextStyle<'static> {
+fn text_style(size: f64, style: FontStyle) -> TextStyle<'static> {
     let font = FontDesc::new(FontFamily::SansSerif, size, style);
     TextStyle::from(font).color(&INK)
 }
 
-fn plain() -> TextStyle<'static> {
-    font(12.0, FontStyle::Normal)
+fn plain_style() -> TextStyle<'static> {
+    text_style(12.0, FontStyle::Normal)
 }
 
-fn bold() -> TextStyle<'static> {
-    font(14.0, FontStyle::Bold)
+fn bold_style() -> TextStyle<'static> {
+    text_style(14.0, FontStyle::Bold)
 }
 
 /// Left-aligned, vertically centred text.
-fn beside() -> TextStyle<'static> {
-    plain().pos(Pos::new(HPos::Left, VPos::Center))
+fn left_aligned_style() -> TextStyle<'static> {
+    plain_style().pos(Pos::new(HPos::Left, VPos::Center))
 }
 
 /// Right-aligned, vertically centred text.
-fn side() -> TextStyle<'static> {
-    plain().pos(Pos::new(HPos::Right, VPos::Center))
+fn right_aligned_style() -> TextStyle<'static> {
+    plain_style().pos(Pos::new(HPos::Right, VPos::Center))
 }
 
-fn pixels(length: u32) -> i32 {
+fn to_pixels(length: u32) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
-pub(super) fn float(count: usize) -> f64 {
+pub(super) fn count_to_f64(count: usize) -> f64 {
     count as f64
 }
 
 /// Formats a number of an axis without trailing zeros.
-fn short(value: f64) -> String {
+fn format_axis_value(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::chart::{Day, float};
+use super::chart::{Day, count_to_f64};
 use crate::model::id::TypeName;
 use crate::model::instance::CapacityType;
 use crate::sim::samples::WorldSample;
 use crate::sim::summary::Summary;
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
-use crate::text::sanitize::plain;
+use crate::text::sanitize::without_disturbing;
 
 /// The most rows of the decision table: more rows make a page slow.
 const ROWS_MAX: usize = 5000;
@@ -33,25 +33,25 @@ td:first-child{white-space:nowrap;font-variant-numeric:tabular-nums}
 ";
 
 /// Formats a self-contained page: no other files, no network access, no scripts.
-pub(super) fn page(day: &Day<'_>, summary: &Summary) -> anyhow::Result<String> {
-    let title = escaped(&format!("{}, seed {}", summary.title, summary.seed));
+pub(super) fn render_page(day: &Day<'_>, summary: &Summary) -> anyhow::Result<String> {
+    let title = escape_html(&format!("{}, seed {}", summary.title, summary.seed));
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
          </head>\n<body>\n<h1>{title}</h1>\n{}\n<h2>Summary</h2>\n<pre>{}</pre>\n\
          <h2>Decisions</h2>\n",
-        day.svg()?,
-        escaped(&summary.to_string()),
+        day.render_svg()?,
+        escape_html(&summary.to_string()),
     );
-    table(&mut page, day.lines);
+    write_decision_table(&mut page, day.lines);
     page.push_str("</body>\n</html>\n");
     Ok(page)
 }
 
 /// Writes the table of decisions and their causes, in order. Omits the consequences: nodes that
 /// register and become ready, and pods that are bound.
-fn table(page: &mut String, lines: &[TimelineEntry]) {
+fn write_decision_table(page: &mut String, lines: &[TimelineEntry]) {
     let shown: Vec<&TimelineEntry> = lines
         .iter()
         .filter(|line| {
@@ -69,7 +69,7 @@ fn table(page: &mut String, lines: &[TimelineEntry]) {
         let kind = line.fact.kind().replace('_', " ");
         let row = format!(
             "<tr><td>{at}<td>{kind}<td>{}\n",
-            escaped(&line.fact.to_string())
+            escape_html(&line.fact.to_string())
         );
         page.push_str(&row);
     }
@@ -81,10 +81,10 @@ fn table(page: &mut String, lines: &[TimelineEntry]) {
 }
 
 /// Escapes a string for HTML and replaces control characters.
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for line in text.lines() {
-        for char in plain(line) {
+        for char in without_disturbing(line) {
             match char {
                 '&' => escaped.push_str("&amp;"),
                 '<' => escaped.push_str("&lt;"),
@@ -99,7 +99,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Formats comma-separated values: one line per minute, one column per instance type that ran.
-pub(super) fn csv(samples: &[WorldSample]) -> String {
+pub(super) fn render_csv(samples: &[WorldSample]) -> String {
     let kinds = samples.iter().flat_map(|sample| sample.instances.keys());
     let kinds: BTreeSet<&(CapacityType, TypeName)> = kinds.collect();
     let mut text = String::from(
@@ -108,7 +108,7 @@ pub(super) fn csv(samples: &[WorldSample]) -> String {
     );
     for (capacity_type, name) in &kinds {
         text.push(',');
-        text.push_str(&cell(&format!("{}/{name}", capacity_type.as_str())));
+        text.push_str(&csv_cell(&format!("{}/{name}", capacity_type.as_str())));
     }
     text.push('\n');
     for sample in samples {
@@ -116,7 +116,7 @@ pub(super) fn csv(samples: &[WorldSample]) -> String {
             "{},{},{},{},{},{:.4},{:.4},{:.4},{:.4}",
             sample.at,
             sample.nodes,
-            sample.live(),
+            sample.live_instances(),
             sample.running,
             sample.pending,
             sample.usd_per_h,
@@ -136,8 +136,8 @@ pub(super) fn csv(samples: &[WorldSample]) -> String {
 }
 
 /// Formats an untrusted string as one cell (RFC 4180).
-fn cell(text: &str) -> String {
-    let text: String = plain(text).collect();
+fn csv_cell(text: &str) -> String {
+    let text: String = without_disturbing(text).collect();
     match text.contains([',', '"']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text,
@@ -148,10 +148,12 @@ fn cell(text: &str) -> String {
 type SampleValue = fn(&WorldSample) -> f64;
 
 /// Formats the run as three sparklines: pods, nodes and cost, each with its minimum and maximum.
-pub(super) fn sparklines(samples: &[WorldSample]) -> String {
+pub(super) fn render_sparklines(samples: &[WorldSample]) -> String {
     let rows: [(&str, usize, SampleValue); 3] = [
-        ("pods", 0, |sample| float(sample.running + sample.pending)),
-        ("nodes", 0, |sample| float(sample.live())),
+        ("pods", 0, |sample| {
+            count_to_f64(sample.running + sample.pending)
+        }),
+        ("nodes", 0, |sample| count_to_f64(sample.live_instances())),
         ("$/h", 2, |sample| sample.usd_per_h),
     ];
     let mut text = String::new();
@@ -159,7 +161,7 @@ pub(super) fn sparklines(samples: &[WorldSample]) -> String {
         let values: Vec<f64> = samples.iter().map(value_of).collect();
         let min = values.iter().copied().fold(f64::INFINITY, f64::min);
         let max = values.iter().copied().fold(0.0, f64::max);
-        let sparks = sparks(&values, max);
+        let sparks = sparkline_blocks(&values, max);
         // Writing to a String cannot fail.
         writeln!(
             text,
@@ -171,7 +173,7 @@ pub(super) fn sparklines(samples: &[WorldSample]) -> String {
 }
 
 /// Formats values as blocks of eight heights. A block shows the maximum of its interval.
-fn sparks(values: &[f64], max: f64) -> String {
+fn sparkline_blocks(values: &[f64], max: f64) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let spans = SPARKS.min(values.len());
     (0..spans)
@@ -195,7 +197,9 @@ fn sparks(values: &[f64], max: f64) -> String {
 mod tests {
     use jiff::Timestamp;
 
-    use super::{Day, cell, csv, escaped, page, sparklines, sparks};
+    use super::{
+        Day, csv_cell, escape_html, render_csv, render_page, render_sparklines, sparkline_blocks,
+    };
     use crate::model::instance::CapacityType;
     use crate::sim::samples::WorldSample;
     use crate::sim::summary::Summary;
@@ -217,25 +221,25 @@ mod tests {
 
     #[test]
     fn heights_follow_the_values() {
-        assert_eq!(sparks(&[0.0, 1.0, 2.0, 4.0, 8.0], 8.0), "▁▁▂▄█");
-        assert_eq!(sparks(&[0.0, 0.0], 0.0), "▁▁");
+        assert_eq!(sparkline_blocks(&[0.0, 1.0, 2.0, 4.0, 8.0], 8.0), "▁▁▂▄█");
+        assert_eq!(sparkline_blocks(&[0.0, 0.0], 0.0), "▁▁");
         let long: Vec<f64> = (0..480).map(f64::from).collect();
-        assert_eq!(sparks(&long, 479.0).chars().count(), 48);
+        assert_eq!(sparkline_blocks(&long, 479.0).chars().count(), 48);
     }
 
     #[test]
     fn three_lines_show_the_day() {
         let samples = [sample(0, 0), sample(1, 8)];
         assert_eq!(
-            sparklines(&samples),
+            render_sparklines(&samples),
             "  pods    ▁█  0 to 8\n  nodes   ██  1 to 1\n  $/h     ██  0.50 to 0.50\n"
         );
-        assert_eq!(sparklines(&[]), "");
+        assert_eq!(render_sparklines(&[]), "");
     }
 
     #[test]
     fn a_table_has_a_line_a_minute() {
-        let text = csv(&[sample(0, 3), sample(1, 4)]);
+        let text = render_csv(&[sample(0, 3), sample(1, 4)]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with(",memory_requested_share,spot/m6i.large"));
         assert_eq!(
@@ -247,13 +251,13 @@ mod tests {
 
     #[test]
     fn no_text_of_others_ends_its_cell() {
-        assert_eq!(cell("spot/m6i.large"), "spot/m6i.large");
-        assert_eq!(cell("spot/a,b\"c\nd"), "\"spot/a,b\"\"c d\"");
+        assert_eq!(csv_cell("spot/m6i.large"), "spot/m6i.large");
+        assert_eq!(csv_cell("spot/a,b\"c\nd"), "\"spot/a,b\"\"c d\"");
     }
 
     #[test]
     fn no_text_of_others_becomes_markup() {
-        assert_eq!(escaped("<b>&\"\u{1b}[31m"), "&lt;b&gt;&amp;&quot; [31m");
+        assert_eq!(escape_html("<b>&\"\u{1b}[31m"), "&lt;b&gt;&amp;&quot; [31m");
         let lines = [TimelineEntry {
             at: Timestamp::UNIX_EPOCH,
             fact: TimelineFact::Fault("<script>alert(1)</script>".to_owned()),
@@ -268,7 +272,7 @@ mod tests {
             title: "<script>".to_owned(),
             ..Summary::default()
         };
-        let page = page(&day, &summary).expect("a page");
+        let page = render_page(&day, &summary).expect("a page");
         assert!(!page.contains("<script"), "{page}");
         assert!(!page.contains("http://www.w3.org/1999/xlink"), "{page}");
         assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");

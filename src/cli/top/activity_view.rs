@@ -8,19 +8,19 @@ use crate::runtime::activity_log::ActivityEntry;
 use crate::runtime::control::inventory::ToldInventory;
 
 /// Builds the table of the timeline.
-pub(super) fn sheet(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
+pub(super) fn activity_table(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
     let lines = inventory.iter().flat_map(|inventory| &inventory.timeline);
     let is_told = inventory.is_some();
     Table {
         columns: vec![
-            Column::new("ago", "AGO", 4, 5, 1).right(),
+            Column::new("ago", "AGO", 4, 5, 1).right_aligned(),
             Column::new("what", "EVENT", 8, 12, 0),
             Column::new("of", "OBJECT", 8, 12, 2),
             Column::new("more", "DETAIL", 12, 20, 3),
         ],
         rows: lines
             .enumerate()
-            .map(|(index, entry)| row(index, entry, now))
+            .map(|(index, entry)| activity_row(index, entry, now))
             .collect(),
         more: 0,
         empty: match is_told {
@@ -35,7 +35,7 @@ pub(super) fn sheet(inventory: Option<&ToldInventory>, now: Timestamp) -> Table 
     clippy::cast_precision_loss,
     reason = "there are some hundreds at most"
 )]
-fn row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow {
+fn activity_row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow {
     let tone = if entry.warns {
         CellStyle::Warns
     } else {
@@ -51,10 +51,10 @@ fn row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow {
     TableRow {
         key: format!("{at} {event} {of}"),
         cells: vec![
-            Cell::ranked(&format::age(at, now), index as f64),
-            Cell::text(&event).toned(tone),
-            Cell::text(of),
-            Cell::text(text),
+            Cell::ranked(&format::format_age(at, now), index as f64),
+            Cell::from_text(&event).with_style(tone),
+            Cell::from_text(of),
+            Cell::from_text(text),
         ],
         detail: format!("{at_second} {event} {of} {text}"),
     }

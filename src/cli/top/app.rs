@@ -39,7 +39,7 @@ impl View {
         }
     }
 
-    fn step(self, by: usize) -> Self {
+    fn nth_after(self, by: usize) -> Self {
         Self::ALL[(self.index() + by) % Self::ALL.len()]
     }
 }
@@ -147,14 +147,14 @@ impl App {
     }
 
     /// Returns the request for the current view.
-    pub(super) fn asking(&self) -> DaemonRequest {
-        match (self.view, self.cluster()) {
+    pub(super) fn next_request(&self) -> DaemonRequest {
+        match (self.view, self.selected_cluster()) {
             (View::Fleet, _) | (_, None) => DaemonRequest::Fleet,
-            (_, Some(cluster)) => DaemonRequest::Inside(self.question(cluster)),
+            (_, Some(cluster)) => DaemonRequest::Inside(self.inventory_request(cluster)),
         }
     }
 
-    fn question(&self, cluster: String) -> InventoryRequest {
+    fn inventory_request(&self, cluster: String) -> InventoryRequest {
         InventoryRequest {
             cluster,
             labels: self.settings.labels.clone(),
@@ -163,7 +163,7 @@ impl App {
     }
 
     /// Returns the selected cluster, or the first one.
-    pub(super) fn cluster(&self) -> Option<String> {
+    pub(super) fn selected_cluster(&self) -> Option<String> {
         self.cluster.clone().or_else(|| {
             let all = self.heard.clusters(self.settings.only.as_deref());
             all.first().map(|cluster| cluster.name.clone())
@@ -171,35 +171,37 @@ impl App {
     }
 
     /// Sets the number of rows that fit on the screen.
-    pub(super) fn resize(&mut self, rows: usize) {
+    pub(super) fn set_page_rows(&mut self, rows: usize) {
         self.page = rows.max(1);
     }
 
     /// Builds the sorted table of the current view.
-    pub(super) fn sheet(&self, now: Timestamp) -> Table {
-        let cluster = self.cluster().unwrap_or_default();
-        let inventory = self.heard.inside(&cluster);
+    pub(super) fn current_table(&self, now: Timestamp) -> Table {
+        let cluster = self.selected_cluster().unwrap_or_default();
+        let inventory = self.heard.inventory_of(&cluster);
         let mut table = match self.view {
-            View::Fleet => fleet_view::sheet(&self.heard, self.settings.only.as_deref()),
-            View::Nodes => nodes_view::sheet(inventory, &self.question(cluster), now),
-            View::Pods => pods_view::sheet(inventory, now),
-            View::Timeline => activity_view::sheet(inventory, now),
+            View::Fleet => fleet_view::fleet_table(&self.heard, self.settings.only.as_deref()),
+            View::Nodes => {
+                nodes_view::nodes_table(inventory, &self.inventory_request(cluster), now)
+            }
+            View::Pods => pods_view::pods_table(inventory, now),
+            View::Timeline => activity_view::activity_table(inventory, now),
         };
-        let (column, is_descending) = self.order(&table);
-        table.sort(column, is_descending);
+        let (column, is_descending) = self.sort_order(&table);
+        table.sort_rows(column, is_descending);
         table
     }
 
     /// Returns the sort column of a table, and whether the order is descending.
-    pub(super) fn order(&self, table: &Table) -> (usize, bool) {
-        let habit = self.habit();
-        let column = table.column(&habit.sorted_by).unwrap_or(0);
+    pub(super) fn sort_order(&self, table: &Table) -> (usize, bool) {
+        let habit = self.view_state();
+        let column = table.column_index(&habit.sorted_by).unwrap_or(0);
         (column, habit.is_descending)
     }
 
     /// Returns the index of the selected row.
-    pub(super) fn place(&self, table: &Table) -> usize {
-        let habit = self.habit();
+    pub(super) fn selected_index(&self, table: &Table) -> usize {
+        let habit = self.view_state();
         if habit.chosen.is_empty() {
             return 0;
         }
@@ -208,16 +210,16 @@ impl App {
         found.unwrap_or(habit.place.min(last))
     }
 
-    fn habit(&self) -> &ViewState {
+    fn view_state(&self) -> &ViewState {
         &self.habits[self.view.index()]
     }
 
-    fn habit_mut(&mut self) -> &mut ViewState {
+    fn view_state_mut(&mut self) -> &mut ViewState {
         &mut self.habits[self.view.index()]
     }
 
     /// Handles a key.
-    pub(super) fn press(&mut self, key: Key, now: Timestamp) -> Action {
+    pub(super) fn handle_key(&mut self, key: Key, now: Timestamp) -> Action {
         match key {
             Key::Quit => return Action::Quit,
             Key::Pause => {
@@ -228,45 +230,47 @@ impl App {
                     Action::Ask
                 };
             }
-            Key::View(view) => return self.turn(view, now),
-            Key::NextView => return self.turn(self.view.step(1), now),
-            Key::PreviousView => return self.turn(self.view.step(View::ALL.len() - 1), now),
-            Key::Open if self.view == View::Fleet => return self.turn(View::Nodes, now),
+            Key::View(view) => return self.change_view(view, now),
+            Key::NextView => return self.change_view(self.view.nth_after(1), now),
+            Key::PreviousView => {
+                return self.change_view(self.view.nth_after(View::ALL.len() - 1), now);
+            }
+            Key::Open if self.view == View::Fleet => return self.change_view(View::Nodes, now),
             Key::Open => {}
-            Key::NextCluster => return self.switch(1),
-            Key::PreviousCluster => return self.switch(usize::MAX),
-            Key::Sort => self.sort(now),
+            Key::NextCluster => return self.switch_cluster(1),
+            Key::PreviousCluster => return self.switch_cluster(usize::MAX),
+            Key::Sort => self.sort_by_next_column(now),
             Key::Reverse => {
-                let habit = self.habit_mut();
+                let habit = self.view_state_mut();
                 habit.is_descending = !habit.is_descending;
             }
-            Key::Up => self.scroll(|at, _| at.saturating_sub(1), now),
-            Key::Down => self.scroll(|at, _| at.saturating_add(1), now),
-            Key::PageUp => self.scroll(usize::saturating_sub, now),
-            Key::PageDown => self.scroll(usize::saturating_add, now),
-            Key::First => self.habit_mut().chosen.clear(),
-            Key::Last => self.scroll(|_, _| usize::MAX, now),
+            Key::Up => self.move_selection(|at, _| at.saturating_sub(1), now),
+            Key::Down => self.move_selection(|at, _| at.saturating_add(1), now),
+            Key::PageUp => self.move_selection(usize::saturating_sub, now),
+            Key::PageDown => self.move_selection(usize::saturating_add, now),
+            Key::First => self.view_state_mut().chosen.clear(),
+            Key::Last => self.move_selection(|_, _| usize::MAX, now),
         }
         Action::Nothing
     }
 
     /// Changes the view. From the fleet view, opens the selected cluster.
-    fn turn(&mut self, view: View, now: Timestamp) -> Action {
+    fn change_view(&mut self, view: View, now: Timestamp) -> Action {
         if view == self.view {
             return Action::Nothing;
         }
         if self.view == View::Fleet {
-            let table = self.sheet(now);
-            let row = table.rows.get(self.place(&table));
+            let table = self.current_table(now);
+            let row = table.rows.get(self.selected_index(&table));
             let chosen = row.map(|row| row.key.clone());
-            self.go_into(chosen);
+            self.select_cluster(chosen);
         }
         self.view = view;
         Action::Ask
     }
 
     /// Selects a cluster. If it is a different one, selects its first rows.
-    fn go_into(&mut self, cluster: Option<String>) {
+    fn select_cluster(&mut self, cluster: Option<String>) {
         if cluster.is_none() || cluster == self.cluster {
             return;
         }
@@ -277,41 +281,41 @@ impl App {
     }
 
     /// Selects the next cluster if `by` is 1, else the previous one, cyclically.
-    fn switch(&mut self, by: usize) -> Action {
+    fn switch_cluster(&mut self, by: usize) -> Action {
         if self.view == View::Fleet {
             return Action::Nothing;
         }
         let all = self.heard.clusters(self.settings.only.as_deref());
         let names: Vec<String> = all.iter().map(|cluster| cluster.name.clone()).collect();
-        let current = self.cluster();
+        let current = self.selected_cluster();
         let at = names.iter().position(|name| Some(name) == current.as_ref());
         let Some(at) = at.filter(|_| names.len() > 1) else {
             return Action::Nothing;
         };
         let step = if by == 1 { 1 } else { names.len() - 1 };
-        self.go_into(names.get((at + step) % names.len()).cloned());
+        self.select_cluster(names.get((at + step) % names.len()).cloned());
         Action::Ask
     }
 
     /// Sorts by the next column, in ascending order.
-    fn sort(&mut self, now: Timestamp) {
-        let table = self.sheet(now);
-        let (column, _) = self.order(&table);
+    fn sort_by_next_column(&mut self, now: Timestamp) {
+        let table = self.current_table(now);
+        let (column, _) = self.sort_order(&table);
         let next = (column + 1) % table.columns.len().max(1);
         if let Some(column) = table.columns.get(next) {
             let key = column.key.clone();
-            let habit = self.habit_mut();
+            let habit = self.view_state_mut();
             (habit.sorted_by, habit.is_descending) = (key, false);
         }
     }
 
     /// Selects the row that `to` computes from the selected row and the page size.
-    fn scroll(&mut self, to: impl Fn(usize, usize) -> usize, now: Timestamp) {
-        let table = self.sheet(now);
+    fn move_selection(&mut self, to: impl Fn(usize, usize) -> usize, now: Timestamp) {
+        let table = self.current_table(now);
         let last = table.rows.len().saturating_sub(1);
-        let index = to(self.place(&table), self.page).min(last);
+        let index = to(self.selected_index(&table), self.page).min(last);
         let key = table.rows.get(index).map(|row| row.key.clone());
-        let habit = self.habit_mut();
+        let habit = self.view_state_mut();
         habit.place = index;
         // A selection at the top stays at the top when rows are inserted.
         habit.chosen = key.filter(|_| index > 0).unwrap_or_default();

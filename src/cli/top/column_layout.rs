@@ -38,7 +38,7 @@ const CORE: u8 = 3;
 
 /// Arranges columns with a gap between them on a screen of this width. The most important column is
 /// always visible, even if it is cut.
-pub(super) fn fit(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
+pub(super) fn fit_columns(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
     let mut chosen: Vec<usize> = (0..claims.len()).collect();
     for (core, width_of) in [
         (CORE, ColumnWidth::fair as fn(&ColumnWidth) -> usize),
@@ -54,7 +54,7 @@ pub(super) fn fit(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot>
         }
     }
     let least = total_width(claims, &chosen, gap, ColumnWidth::least);
-    let widths = widths(claims, &chosen, width.saturating_sub(least));
+    let widths = distribute_widths(claims, &chosen, width.saturating_sub(least));
     let mut at = 0;
     let slots = chosen.into_iter().zip(widths).map(|(column, wanted)| {
         let slot = Slot {
@@ -81,7 +81,7 @@ fn total_width(
 
 /// Distributes the free width `left` over the columns, the most important first: each gets its
 /// fair width, then its wanted width.
-fn widths(claims: &[ColumnWidth], chosen: &[usize], mut left: usize) -> Vec<usize> {
+fn distribute_widths(claims: &[ColumnWidth], chosen: &[usize], mut left: usize) -> Vec<usize> {
     let mut widths: Vec<usize> = chosen.iter().map(|it| claims[*it].least()).collect();
     let mut order: Vec<usize> = (0..chosen.len()).collect();
     order.sort_by_key(|index| claims[chosen[*index]].leaves);
@@ -101,7 +101,7 @@ fn widths(claims: &[ColumnWidth], chosen: &[usize], mut left: usize) -> Vec<usiz
 
 #[cfg(test)]
 mod tests {
-    use super::{ColumnWidth, fit};
+    use super::{ColumnWidth, fit_columns};
 
     /// Minimum, fair and wanted width of a column, and its rank.
     type Told = (usize, usize, usize, u8);
@@ -116,7 +116,7 @@ mod tests {
                 leaves: *leaves,
             })
             .collect();
-        let slots = fit(&claims, 1, width);
+        let slots = fit_columns(&claims, 1, width);
         let slots = slots.iter().map(|slot| (slot.column, slot.at, slot.width));
         assert_eq!(slots.collect::<Vec<_>>(), expect, "{claims:?} in {width}");
     }

@@ -32,7 +32,7 @@ pub(super) struct DaemonData {
 
 impl DaemonData {
     /// Stores a response, which ends a failure.
-    pub(super) fn take(&mut self, response: DaemonResponse, now: Timestamp) {
+    pub(super) fn store_response(&mut self, response: DaemonResponse, now: Timestamp) {
         match response {
             DaemonResponse::Fleet(fleet) => self.fleet = Some(fleet),
             DaemonResponse::Inside(inventory) => self.inside = Some(inventory),
@@ -66,13 +66,17 @@ impl DaemonData {
     }
 
     /// Returns the inventory of this cluster, if it was received.
-    pub(super) fn inside(&self, cluster: &str) -> Option<&ToldInventory> {
+    pub(super) fn inventory_of(&self, cluster: &str) -> Option<&ToldInventory> {
         self.inside.as_deref().filter(|it| it.name == cluster)
     }
 
     /// Returns the time since the last response if the last request failed or the time exceeds
     /// `late`.
-    pub(super) fn silence(&self, late: SignedDuration, now: Timestamp) -> Option<SignedDuration> {
+    pub(super) fn silent_for(
+        &self,
+        late: SignedDuration,
+        now: Timestamp,
+    ) -> Option<SignedDuration> {
         let silent = now.duration_since(self.answered?);
         (self.fault.is_some() || silent > late).then_some(silent)
     }

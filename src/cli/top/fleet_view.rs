@@ -7,7 +7,7 @@ use crate::runtime::cluster_handle::ClusterHealth;
 use crate::runtime::control::ClusterStatusResponse;
 
 /// Builds the table of the clusters.
-pub(super) fn sheet(data: &DaemonData, only: Option<&str>) -> Table {
+pub(super) fn fleet_table(data: &DaemonData, only: Option<&str>) -> Table {
     let clusters = data.clusters(only);
     Table {
         columns: vec![
@@ -15,13 +15,13 @@ pub(super) fn sheet(data: &DaemonData, only: Option<&str>) -> Table {
             Column::new("mode", "MODE", 7, 7, 4),
             Column::new("leader", "LEADER", 9, 9, 6),
             Column::new("health", "HEALTH", 6, 10, 2),
-            Column::new("nodes", "NODES", 5, 6, 1).right(),
-            Column::new("unready", "NOT READY", 9, 9, 7).right(),
-            Column::new("waiting", "PENDING", 7, 7, 3).right(),
-            Column::new("unplaced", "UNPLACED", 8, 8, 8).right(),
-            Column::new("price", "$/H", 7, 7, 5).right(),
+            Column::new("nodes", "NODES", 5, 6, 1).right_aligned(),
+            Column::new("unready", "NOT READY", 9, 9, 7).right_aligned(),
+            Column::new("waiting", "PENDING", 7, 7, 3).right_aligned(),
+            Column::new("unplaced", "UNPLACED", 8, 8, 8).right_aligned(),
+            Column::new("price", "$/H", 7, 7, 5).right_aligned(),
         ],
-        rows: clusters.into_iter().map(row).collect(),
+        rows: clusters.into_iter().map(cluster_row).collect(),
         more: 0,
         empty: match (data.has_fleet(), only) {
             (false, _) => "waiting for the daemon".to_owned(),
@@ -31,27 +31,27 @@ pub(super) fn sheet(data: &DaemonData, only: Option<&str>) -> Table {
     }
 }
 
-fn row(cluster: &ClusterStatusResponse) -> TableRow {
+fn cluster_row(cluster: &ClusterStatusResponse) -> TableRow {
     let status = cluster.status.as_ref();
-    let (health, tone) = health(cluster);
+    let (health, tone) = health_status(cluster);
     let price = status.map(|status| status.cost_per_hour);
     TableRow {
         key: cluster.name.clone(),
         cells: vec![
-            Cell::text(&cluster.name),
-            Cell::maybe(status.map(|status| status.mode.as_str())),
-            leader(cluster),
-            Cell::text(health).toned(tone),
+            Cell::from_text(&cluster.name),
+            Cell::from_optional(status.map(|status| status.mode.as_str())),
+            leader_cell(cluster),
+            Cell::from_text(health).with_style(tone),
             count_cell(status.map(|it| it.nodes), CellStyle::Plain),
             count_cell(status.map(|it| it.unready_nodes), CellStyle::Warns),
             count_cell(status.map(|it| it.waiting_pods), CellStyle::Plain),
             count_cell(status.map(|it| it.unplaced_pods), CellStyle::Bad),
             match price {
                 Some(price) => Cell::ranked(&format!("{price:.2}"), price),
-                None => Cell::maybe(None),
+                None => Cell::from_optional(None),
             },
         ],
-        detail: detail(cluster),
+        detail: cluster_details(cluster),
     }
 }
 
@@ -63,25 +63,25 @@ fn row(cluster: &ClusterStatusResponse) -> TableRow {
 fn count_cell(count: Option<usize>, tone: CellStyle) -> Cell {
     match count {
         Some(0) => Cell::ranked("0", 0.0),
-        Some(count) => Cell::ranked(&count.to_string(), count as f64).toned(tone),
-        None => Cell::maybe(None),
+        Some(count) => Cell::ranked(&count.to_string(), count as f64).with_style(tone),
+        None => Cell::from_optional(None),
     }
 }
 
 /// Returns the leader of a cluster. A cluster in observe mode has no leader.
-fn leader(cluster: &ClusterStatusResponse) -> Cell {
+fn leader_cell(cluster: &ClusterStatusResponse) -> Cell {
     let mode = cluster.status.as_ref().map(|status| status.mode.as_str());
     match (mode, &cluster.led_by) {
-        (Some("observe"), _) => Cell::text("none").faint(),
-        (Some(_), _) => Cell::text("this host"),
+        (Some("observe"), _) => Cell::from_text("none").with_faint_style(),
+        (Some(_), _) => Cell::from_text("this host"),
         (None, Some(_)) if cluster.standing == ClusterHealth::Standby.as_str() => {
-            Cell::text("other host")
+            Cell::from_text("other host")
         }
-        (None, _) => Cell::maybe(None),
+        (None, _) => Cell::from_optional(None),
     }
 }
 
-fn health(cluster: &ClusterStatusResponse) -> (&str, CellStyle) {
+fn health_status(cluster: &ClusterStatusResponse) -> (&str, CellStyle) {
     let status = cluster.status.as_ref();
     if let Some(status) = status.filter(|_| cluster.is_well) {
         if status.paused.is_some() {
@@ -100,7 +100,7 @@ fn health(cluster: &ClusterStatusResponse) -> (&str, CellStyle) {
 }
 
 /// Formats the details of a cluster: leader, suspension, pauses, pending approvals and pools.
-fn detail(cluster: &ClusterStatusResponse) -> String {
+fn cluster_details(cluster: &ClusterStatusResponse) -> String {
     let mut all: Vec<String> = cluster.led_by.iter().cloned().collect();
     if let Some(status) = &cluster.status {
         let suspensions = status.held_by.iter();

@@ -5,12 +5,12 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::views::inventory::Amount;
 
 /// Formats the time since `since` in one or two units.
-pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
-    span(now.duration_since(since))
+pub(super) fn format_age(since: Timestamp, now: Timestamp) -> String {
+    format_duration(now.duration_since(since))
 }
 
 /// Formats a duration in one or two units. Negative durations are shown as zero.
-pub(super) fn span(duration: SignedDuration) -> String {
+pub(super) fn format_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -29,7 +29,7 @@ pub(super) fn span(duration: SignedDuration) -> String {
     clippy::cast_precision_loss,
     reason = "the result is rounded for display"
 )]
-pub(super) fn amount(resource: &str, amount: i64) -> String {
+pub(super) fn format_quantity(resource: &str, amount: i64) -> String {
     let (value, gib) = (amount as f64, f64::from(1 << 30));
     let text = match resource {
         "cpu" => format!("{:.1}", value / 1000.0),
@@ -44,12 +44,12 @@ pub(super) fn amount(resource: &str, amount: i64) -> String {
     clippy::cast_precision_loss,
     reason = "the result is rounded for display"
 )]
-pub(super) fn share(amount: Amount) -> Option<f64> {
+pub(super) fn used_share(amount: Amount) -> Option<f64> {
     (amount.there > 0).then(|| amount.taken as f64 / amount.there as f64)
 }
 
 /// Returns the part of a label or resource name after the `/` in upper case, as a column title.
-pub(super) fn title(name: &str) -> String {
+pub(super) fn column_title(name: &str) -> String {
     name.rsplit('/').next().unwrap_or(name).to_uppercase()
 }
 
@@ -57,14 +57,14 @@ pub(super) fn title(name: &str) -> String {
 mod tests {
     use jiff::SignedDuration;
 
-    use super::{amount, share, span, title};
+    use super::{column_title, format_duration, format_quantity, used_share};
     use crate::cli::count_noun;
     use crate::engine::views::inventory::Amount;
 
     #[test]
     fn spans_have_the_units_that_tell_them_apart() {
         let check = |seconds, expect| {
-            assert_eq!(span(SignedDuration::from_secs(seconds)), expect);
+            assert_eq!(format_duration(SignedDuration::from_secs(seconds)), expect);
         };
         check(-5, "0s");
         check(59, "59s");
@@ -78,16 +78,16 @@ mod tests {
 
     #[test]
     fn amounts_are_as_people_write_them() {
-        assert_eq!(amount("cpu", 1_500), "1.5");
-        assert_eq!(amount("cpu", 64_000), "64");
-        assert_eq!(amount("memory", 3 << 29), "1.5Gi");
-        assert_eq!(amount("nvidia.com/gpu", 8), "8");
+        assert_eq!(format_quantity("cpu", 1_500), "1.5");
+        assert_eq!(format_quantity("cpu", 64_000), "64");
+        assert_eq!(format_quantity("memory", 3 << 29), "1.5Gi");
+        assert_eq!(format_quantity("nvidia.com/gpu", 8), "8");
         let nothing = Amount::default();
-        assert_eq!(share(nothing), None);
+        assert_eq!(used_share(nothing), None);
         assert_eq!(
             [1, 2].map(|count| count_noun(count, "node")),
             ["1 node", "2 nodes"]
         );
-        assert_eq!(title("nvidia.com/gpu"), "GPU");
+        assert_eq!(column_title("nvidia.com/gpu"), "GPU");
     }
 }

@@ -12,14 +12,14 @@ const NAMED: [&str; 9] = [
 ];
 
 /// Returns the sort keys of the nodes, including the requested resources and labels.
-pub(super) fn keys(request: &InventoryRequest) -> Vec<String> {
+pub(super) fn sort_keys(request: &InventoryRequest) -> Vec<String> {
     let named = NAMED.iter().map(|name| (*name).to_owned());
     let requested = request.resources.iter().chain(&request.labels).cloned();
     named.chain(requested).collect()
 }
 
 /// Builds the table of the nodes.
-pub(super) fn sheet(
+pub(super) fn nodes_table(
     inventory: Option<&ToldInventory>,
     request: &InventoryRequest,
     now: Timestamp,
@@ -32,28 +32,31 @@ pub(super) fn sheet(
         Column::new("capacity", "CAPACITY", 8, 9, 8),
     ];
     let resources = request.resources.iter();
-    columns.extend(resources.map(|name| Column::new(name, &format::title(name), 4, 10, 2).right()));
+    columns.extend(
+        resources
+            .map(|name| Column::new(name, &format::column_title(name), 4, 10, 2).right_aligned()),
+    );
     columns.extend([
-        Column::new("pods", "PODS", 4, 4, 9).right(),
-        Column::new("age", "AGE", 4, 5, 4).right(),
-        Column::new("price", "$/H", 6, 6, 5).right(),
+        Column::new("pods", "PODS", 4, 4, 9).right_aligned(),
+        Column::new("age", "AGE", 4, 5, 4).right_aligned(),
+        Column::new("price", "$/H", 6, 6, 5).right_aligned(),
         Column::new("state", "STATE", 5, 12, 1),
     ]);
     let labels = request.labels.iter();
-    columns.extend(labels.map(|label| Column::new(label, &format::title(label), 5, 10, 6)));
+    columns.extend(labels.map(|label| Column::new(label, &format::column_title(label), 5, 10, 6)));
     columns.push(Column::new("why", "WHY", 12, 24, 11));
     let holds = inventory.and_then(|inventory| inventory.holds.as_ref());
     let nodes = holds.iter().flat_map(|inventory| &inventory.nodes);
     Table {
         columns,
-        rows: nodes.map(|node| row(node, now)).collect(),
+        rows: nodes.map(|node| node_row(node, now)).collect(),
         more: holds.map_or(0, |inventory| inventory.more_nodes),
-        empty: empty(inventory, "the cluster has no nodes"),
+        empty: empty_message(inventory, "the cluster has no nodes"),
     }
 }
 
 /// Returns the message for a table without rows.
-pub(super) fn empty(inventory: Option<&ToldInventory>, none: &str) -> String {
+pub(super) fn empty_message(inventory: Option<&ToldInventory>, none: &str) -> String {
     let Some(inventory) = inventory else {
         return "waiting for the daemon".to_owned();
     };
@@ -65,31 +68,35 @@ pub(super) fn empty(inventory: Option<&ToldInventory>, none: &str) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "pod counts are below 2^52")]
-fn row(node: &NodeDto, now: Timestamp) -> TableRow {
+fn node_row(node: &NodeDto, now: Timestamp) -> TableRow {
     let mut cells = vec![
-        Cell::text(&node.name),
-        Cell::maybe(node.pool.as_deref()),
-        Cell::maybe(node.instance_type.as_deref()),
-        Cell::maybe(node.zone.as_deref()),
-        Cell::maybe(node.capacity_type.as_deref()),
+        Cell::from_text(&node.name),
+        Cell::from_optional(node.pool.as_deref()),
+        Cell::from_optional(node.instance_type.as_deref()),
+        Cell::from_optional(node.zone.as_deref()),
+        Cell::from_optional(node.capacity_type.as_deref()),
     ];
     cells.extend(
         node.amounts
             .iter()
-            .map(|amount| Cell::bar(format::share(*amount))),
+            .map(|amount| Cell::usage_bar(format::used_share(*amount))),
     );
     cells.extend([
         Cell::ranked(&node.pods.to_string(), node.pods as f64),
-        Cell::age(node.born, now),
+        Cell::from_age(node.born, now),
         match node.usd_per_h {
             Some(price) => Cell::ranked(&format!("{price:.4}"), price),
-            None => Cell::maybe(None),
+            None => Cell::from_optional(None),
         },
-        Cell::text(&node.state).toned(tone(node)),
+        Cell::from_text(&node.state).with_style(node_style(node)),
     ]);
-    cells.extend(node.labels.iter().map(|it| Cell::maybe(it.as_deref())));
+    cells.extend(
+        node.labels
+            .iter()
+            .map(|it| Cell::from_optional(it.as_deref())),
+    );
     let why = node.why.as_deref().unwrap_or_default();
-    cells.push(Cell::text(why).faint());
+    cells.push(Cell::from_text(why).with_faint_style());
     let detail = match &node.why {
         Some(why) => format!("{}: {}; {why}", node.name, node.state),
         None => format!("{}: {}", node.name, node.state),
@@ -101,7 +108,7 @@ fn row(node: &NodeDto, now: Timestamp) -> TableRow {
     }
 }
 
-fn tone(node: &NodeDto) -> CellStyle {
+fn node_style(node: &NodeDto) -> CellStyle {
     match node.state.as_str() {
         _ if node.is_well => CellStyle::Good,
         "not ready" => CellStyle::Bad,

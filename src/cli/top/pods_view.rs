@@ -2,27 +2,27 @@
 
 use jiff::Timestamp;
 
-use super::nodes_view::empty;
+use super::nodes_view::empty_message;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
 use crate::runtime::control::inventory::{ToldInventory, ToldPod};
 
 /// Builds the table of the pending pods.
-pub(super) fn sheet(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
+pub(super) fn pods_table(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
     let holds = inventory.and_then(|inventory| inventory.holds.as_ref());
     let pods = holds.iter().flat_map(|inventory| &inventory.pods);
     Table {
         columns: vec![
             Column::new("pod", "POD", 12, 20, 0),
-            Column::new("waiting", "PENDING", 7, 7, 1).right(),
+            Column::new("waiting", "PENDING", 7, 7, 1).right_aligned(),
             Column::new("reason", "REASON", 12, 12, 2),
         ],
-        rows: pods.map(|pod| row(pod, now)).collect(),
+        rows: pods.map(|pod| pod_row(pod, now)).collect(),
         more: holds.map_or(0, |inventory| inventory.more_pods),
-        empty: empty(inventory, "no pending pods"),
+        empty: empty_message(inventory, "no pending pods"),
     }
 }
 
-fn row(pod: &ToldPod, now: Timestamp) -> TableRow {
+fn pod_row(pod: &ToldPod, now: Timestamp) -> TableRow {
     let tone = if pod.is_unplaced {
         CellStyle::Bad
     } else {
@@ -31,9 +31,9 @@ fn row(pod: &ToldPod, now: Timestamp) -> TableRow {
     TableRow {
         key: pod.name.clone(),
         cells: vec![
-            Cell::text(&pod.name),
-            Cell::age(pod.since, now),
-            Cell::text(&pod.why).toned(tone),
+            Cell::from_text(&pod.name),
+            Cell::from_age(pod.since, now),
+            Cell::from_text(&pod.why).with_style(tone),
         ],
         detail: format!("{}: {}", pod.name, pod.why),
     }

@@ -6,11 +6,11 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 use super::app::{App, View};
-use super::column_layout::{ColumnWidth, Slot, fit};
+use super::column_layout::{ColumnWidth, Slot, fit_columns};
 use super::format;
-use super::table::{Cell, CellStyle, Table, width};
+use super::table::{Cell, CellStyle, Table, text_width};
 use crate::cli::count_noun;
-use crate::host::text::bounded;
+use crate::host::text::bounded_line;
 
 /// The gap between two parts of a line.
 const GAP: usize = 2;
@@ -68,36 +68,36 @@ impl Layout {
 }
 
 /// Returns the number of table rows on a screen of this height.
-pub(super) fn rows(height: u16) -> usize {
+pub(super) fn table_rows(height: u16) -> usize {
     usize::from(Layout::new(height).rows)
 }
 
 /// Draws the screen.
-pub(super) fn draw(screen: &App, area: Rect, buffer: &mut Buffer, now: Timestamp) {
+pub(super) fn draw_screen(screen: &App, area: Rect, buffer: &mut Buffer, now: Timestamp) {
     let area = area.intersection(buffer.area);
     if area.is_empty() {
         return;
     }
     let plan = Layout::new(area.height);
-    let sheet = screen.sheet(now);
-    let index = screen.place(&sheet);
+    let sheet = screen.current_table(now);
+    let index = screen.selected_index(&sheet);
     let mut paper = LineWriter {
         buffer,
         area,
         has_colour: screen.settings.has_colour,
         line: 0,
     };
-    paper.parts(&head(screen, now));
+    paper.write_parts(&head_line(screen, now));
     if plan.has_tabs {
-        tabs(&mut paper, screen, &sheet, index);
+        draw_tabs(&mut paper, screen, &sheet, index);
     }
-    table(&mut paper, screen, &sheet, index, plan);
+    draw_table(&mut paper, screen, &sheet, index, plan);
     if plan.details > 0 {
-        details(&mut paper, screen, &sheet, index, plan.details);
+        draw_details(&mut paper, screen, &sheet, index, plan.details);
     }
     if plan.has_help {
         let help = HELP.map(|help| (help.to_owned(), CellStyle::Faint));
-        paper.parts(&help);
+        paper.write_parts(&help);
     }
 }
 
@@ -128,14 +128,14 @@ impl LineWriter<'_> {
     }
 
     /// Writes a string into the current line. Cuts it with `…` if it does not fit.
-    fn write(&mut self, at: usize, text: &str, room: usize, style: Style) {
+    fn write_text(&mut self, at: usize, text: &str, room: usize, style: Style) {
         let room = room.min(self.width().saturating_sub(at));
         if room == 0 || self.line >= self.area.height {
             return;
         }
         let Ok(at) = u16::try_from(at) else { return };
         let (x, y) = (self.area.x + at, self.area.y + self.line);
-        if width(text) <= room {
+        if text_width(text) <= room {
             self.buffer.set_stringn(x, y, text, room, style);
             return;
         }
@@ -144,14 +144,14 @@ impl LineWriter<'_> {
     }
 
     /// Writes the parts that fit, and advances to the next line. Cuts the first part if needed.
-    fn parts(&mut self, parts: &[(String, CellStyle)]) {
+    fn write_parts(&mut self, parts: &[(String, CellStyle)]) {
         let mut at = 0;
         for (index, (text, tone)) in parts.iter().enumerate() {
-            let text_width = width(text);
+            let text_width = text_width(text);
             if index > 0 && at + text_width > self.width() {
                 break;
             }
-            self.write(at, text, usize::MAX, self.style(*tone));
+            self.write_text(at, text, usize::MAX, self.style(*tone));
             at += text_width + GAP;
         }
         self.line += 1;
@@ -159,19 +159,19 @@ impl LineWriter<'_> {
 }
 
 /// Returns the parts of the head line, problems first.
-fn head(screen: &App, now: Timestamp) -> Vec<(String, CellStyle)> {
+fn head_line(screen: &App, now: Timestamp) -> Vec<(String, CellStyle)> {
     let mut parts = Vec::new();
     let late = screen.settings.interval.checked_mul(LATE);
     let late = late.unwrap_or(LATE_LEAST).max(LATE_LEAST);
-    let silence = screen.heard.silence(late, now);
+    let silence = screen.heard.silent_for(late, now);
     if let Some(silence) = silence.filter(|_| !screen.is_paused) {
-        let text = format!("no response for {}", format::span(silence));
+        let text = format!("no response for {}", format::format_duration(silence));
         parts.push((text, CellStyle::Bad));
     }
     if screen.is_paused {
         parts.push(("paused".to_owned(), CellStyle::Warns));
     }
-    match (screen.view, screen.cluster()) {
+    match (screen.view, screen.selected_cluster()) {
         (View::Fleet, _) | (_, None) => head_of_fleet(screen, &mut parts),
         (_, Some(cluster)) => head_of_cluster(screen, &cluster, &mut parts),
     }
@@ -204,26 +204,29 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
         (format!("{unwell} unhealthy"), unwell_tone),
         (count_noun(nodes, "node"), CellStyle::Plain),
         (format!("${cost:.2}/h"), CellStyle::Plain),
-        (pending(waiting), CellStyle::Plain),
+        (pending_text(waiting), CellStyle::Plain),
     ]);
     if unplaced > 0 {
         parts.push((format!("{unplaced} unschedulable"), CellStyle::Bad));
     }
     let version = screen.heard.version();
-    parts.push((format!("outrigger {}", bounded(version)), CellStyle::Faint));
+    parts.push((
+        format!("outrigger {}", bounded_line(version)),
+        CellStyle::Faint,
+    ));
 }
 
-fn pending(pods: usize) -> String {
+fn pending_text(pods: usize) -> String {
     format!("{} pending", count_noun(pods, "pod"))
 }
 
 fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellStyle)>) {
-    parts.push((bounded(cluster), CellStyle::Plain));
-    let Some(inventory) = screen.heard.inside(cluster) else {
+    parts.push((bounded_line(cluster), CellStyle::Plain));
+    let Some(inventory) = screen.heard.inventory_of(cluster) else {
         return;
     };
     let Some(holds) = &inventory.holds else {
-        parts.push((bounded(&inventory.standing), CellStyle::Warns));
+        parts.push((bounded_line(&inventory.standing), CellStyle::Warns));
         return;
     };
     let nodes = holds.nodes.len() + holds.more_nodes;
@@ -232,13 +235,13 @@ fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellSty
     parts.extend([
         (count_noun(nodes, "node"), CellStyle::Plain),
         (format!("${hour:.2}/h"), CellStyle::Plain),
-        (pending(waiting), CellStyle::Plain),
+        (pending_text(waiting), CellStyle::Plain),
     ]);
     for (name, usage) in screen.settings.resources.iter().zip(&holds.amounts) {
-        let share = format::share(*usage).unwrap_or(0.0) * 100.0;
-        let taken = format::amount(name, usage.taken);
-        let capacity = format::amount(name, usage.there);
-        let title = format::title(name).to_lowercase();
+        let share = format::used_share(*usage).unwrap_or(0.0) * 100.0;
+        let taken = format::format_quantity(name, usage.taken);
+        let capacity = format::format_quantity(name, usage.there);
+        let title = format::column_title(name).to_lowercase();
         parts.push((
             format!("{title} {taken}/{capacity} {share:.0}%"),
             CellStyle::Plain,
@@ -247,20 +250,23 @@ fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellSty
     parts.push((format!("{} pods bound", holds.bound_pods), CellStyle::Plain));
     parts.push((format!("${month:.0}/month"), CellStyle::Plain));
     if inventory.standing != "ready" {
-        parts.push((bounded(&inventory.standing), CellStyle::Warns));
+        parts.push((bounded_line(&inventory.standing), CellStyle::Warns));
     }
 }
 
 /// Draws the names of the views and the position in the table. If not all names fit, draws only the
 /// current one.
-fn tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize) {
+fn draw_tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize) {
     let at = match (sheet.rows.len(), sheet.more) {
         (0, _) => String::new(),
         (rows, 0) => format!("{}/{rows}", index + 1),
         (rows, more) => format!("{}/{rows}, {more} not shown", index + 1),
     };
-    let all: usize = View::ALL.iter().map(|view| width(&tab(*view))).sum();
-    let has_room = all + GAP + width(&at) <= paper.width();
+    let all: usize = View::ALL
+        .iter()
+        .map(|view| text_width(&tab_title(*view)))
+        .sum();
+    let has_room = all + GAP + text_width(&at) <= paper.width();
     let (plain, chosen) = (Style::new(), Style::new().add_modifier(Modifier::REVERSED));
     let mut column = 0;
     for view in View::ALL {
@@ -268,46 +274,52 @@ fn tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize) {
         if !has_room && !is_chosen {
             continue;
         }
-        let name = tab(view);
+        let name = tab_title(view);
         let style = if is_chosen { chosen } else { plain };
-        paper.write(column, &name, usize::MAX, style);
-        column += width(&name);
+        paper.write_text(column, &name, usize::MAX, style);
+        column += text_width(&name);
     }
-    let left = paper.width().saturating_sub(width(&at));
+    let left = paper.width().saturating_sub(text_width(&at));
     if left > column {
-        paper.write(left, &at, usize::MAX, plain);
+        paper.write_text(left, &at, usize::MAX, plain);
     }
     paper.line += 1;
 }
 
 /// Formats the number and the name of a view.
-fn tab(view: View) -> String {
+fn tab_title(view: View) -> String {
     format!(" {} {} ", view.index() + 1, view.as_str())
 }
 
 /// Draws the titles and the rows around the selected one.
-fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, selected: usize, plan: Layout) {
+fn draw_table(
+    paper: &mut LineWriter<'_>,
+    screen: &App,
+    sheet: &Table,
+    selected: usize,
+    plan: Layout,
+) {
     let gap = if paper.area.width < WIDE { 1 } else { GAP };
     let columns = sheet.columns.iter().enumerate();
-    let (sorted, _) = screen.order(sheet);
+    let (sorted, _) = screen.sort_order(sheet);
     let claims = columns.map(|(index, column)| ColumnWidth {
         least: column.least,
         fair: column.fair,
         // The title of the sort column has an arrow.
-        wanted: sheet.wanted(index) + usize::from(index == sorted),
+        wanted: sheet.wanted_width(index) + usize::from(index == sorted),
         leaves: column.leaves,
     });
     let claims: Vec<ColumnWidth> = claims.collect();
-    let slots = fit(&claims, gap, paper.width());
+    let slots = fit_columns(&claims, gap, paper.width());
     if plan.has_titles {
-        titles(paper, screen, sheet, &slots);
+        draw_titles(paper, screen, sheet, &slots);
     }
     let end = paper.line + plan.rows;
     if sheet.rows.is_empty() {
         let room = paper.width();
-        paper.write(
+        paper.write_text(
             0,
-            &bounded(&sheet.empty),
+            &bounded_line(&sheet.empty),
             room,
             paper.style(CellStyle::Faint),
         );
@@ -319,7 +331,7 @@ fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, selected: usiz
         for slot in &slots {
             let is_right = sheet.columns[slot.column].is_right;
             if let Some(cell) = row.cells.get(slot.column) {
-                self::cell(paper, cell, *slot, is_right);
+                self::draw_cell(paper, cell, *slot, is_right);
             }
         }
         if index == selected {
@@ -333,9 +345,9 @@ fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, selected: usiz
     paper.line = end;
 }
 
-fn titles(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, slots: &[Slot]) {
+fn draw_titles(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, slots: &[Slot]) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let (sorted, is_descending) = screen.order(sheet);
+    let (sorted, is_descending) = screen.sort_order(sheet);
     for slot in slots {
         let column = &sheet.columns[slot.column];
         let sign = match (slot.column == sorted, is_descending) {
@@ -344,24 +356,24 @@ fn titles(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, slots: &[Slot
             (false, _) => "",
         };
         let title = format!("{}{sign}", column.title);
-        let free = slot.width.saturating_sub(width(&title));
+        let free = slot.width.saturating_sub(text_width(&title));
         let at = if column.is_right { free } else { 0 };
-        paper.write(slot.at + at, &title, slot.width - at, bold);
+        paper.write_text(slot.at + at, &title, slot.width - at, bold);
     }
     paper.line += 1;
 }
 
-fn cell(paper: &mut LineWriter<'_>, cell: &Cell, slot: Slot, is_right: bool) {
+fn draw_cell(paper: &mut LineWriter<'_>, cell: &Cell, slot: Slot, is_right: bool) {
     let style = paper.style(cell.tone);
     let bar = slot.width.saturating_sub(5);
     if let Some(share) = cell.share.filter(|_| bar >= 4) {
-        let text = format!("{} {:>4}", filled(share, bar), cell.text);
-        paper.write(slot.at, &text, slot.width, style);
+        let text = format!("{} {:>4}", usage_bar(share, bar), cell.text);
+        paper.write_text(slot.at, &text, slot.width, style);
         return;
     }
-    let free = slot.width.saturating_sub(width(&cell.text));
+    let free = slot.width.saturating_sub(text_width(&cell.text));
     let at = if is_right { free } else { 0 };
-    paper.write(slot.at + at, &cell.text, slot.width - at, style);
+    paper.write_text(slot.at + at, &cell.text, slot.width - at, style);
 }
 
 /// Formats a bar of this number of steps.
@@ -371,14 +383,14 @@ fn cell(paper: &mut LineWriter<'_>, cell: &Cell, slot: Slot, is_right: bool) {
     clippy::cast_sign_loss,
     reason = "the result is between 0 and the number of steps"
 )]
-fn filled(share: f64, steps: usize) -> String {
+fn usage_bar(share: f64, steps: usize) -> String {
     let full = (share.clamp(0.0, 1.0) * steps as f64).round() as usize;
     let full = full.min(steps);
     "█".repeat(full) + &"░".repeat(steps - full)
 }
 
 /// Draws the error of the last request or reload, else the details of the selected row.
-fn details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize, lines: u16) {
+fn draw_details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize, lines: u16) {
     let faults = [screen.heard.fault.as_deref(), screen.heard.reload_fault()];
     let (text, tone) = match (faults, sheet.rows.get(index)) {
         ([Some(why), _], _) => (why.to_owned(), CellStyle::Bad),
@@ -391,26 +403,26 @@ fn details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize
         }
     };
     let style = paper.style(tone);
-    let mut remaining = bounded(&text);
+    let mut remaining = bounded_line(&text);
     for line in 0..lines {
         let room = paper.width();
         let (current, after) = match line + 1 == lines {
             true => (remaining.clone(), String::new()),
-            false => broken(&remaining, room),
+            false => split_line(&remaining, room),
         };
-        paper.write(0, &current, room, style);
+        paper.write_text(0, &current, room, style);
         paper.line += 1;
         remaining = after;
     }
 }
 
 /// Splits a string at the last space that fits in the line, and returns the line and the rest.
-fn broken(text: &str, room: usize) -> (String, String) {
+fn split_line(text: &str, room: usize) -> (String, String) {
     let mut end = 0;
     let mut space = None;
     for (at, letter) in text.char_indices() {
         let next = at + letter.len_utf8();
-        if width(&text[..next]) > room {
+        if text_width(&text[..next]) > room {
             break;
         }
         if letter == ' ' {
@@ -428,15 +440,15 @@ fn broken(text: &str, room: usize) -> (String, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::{broken, filled, rows};
+    use super::{split_line, table_rows, usage_bar};
 
     #[test]
     fn bars_and_lines_are_as_long_as_they_may_be() {
-        assert_eq!(filled(0.5, 4), "██░░");
-        assert_eq!(filled(7.0, 4), "████");
-        assert_eq!(filled(f64::NAN, 2), "░░");
+        assert_eq!(usage_bar(0.5, 4), "██░░");
+        assert_eq!(usage_bar(7.0, 4), "████");
+        assert_eq!(usage_bar(f64::NAN, 2), "░░");
         let check = |text, room, one: &str, other: &str| {
-            assert_eq!(broken(text, room), (one.to_owned(), other.to_owned()));
+            assert_eq!(split_line(text, room), (one.to_owned(), other.to_owned()));
         };
         check("one two", 9, "one two", "");
         check("one two", 5, "one", "two");
@@ -448,7 +460,7 @@ mod tests {
 
     #[test]
     fn there_is_a_row_wherever_there_is_room_for_two_lines() {
-        assert_eq!([0, 1, 2, 3, 4, 5].map(rows), [0, 0, 1, 1, 1, 1]);
-        assert_eq!([8, 24, 30].map(rows), [3, 18, 24]);
+        assert_eq!([0, 1, 2, 3, 4, 5].map(table_rows), [0, 0, 1, 1, 1, 1]);
+        assert_eq!([8, 24, 30].map(table_rows), [3, 18, 24]);
     }
 }

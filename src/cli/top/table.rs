@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use ratatui::text::Span;
 
 use super::format;
-use crate::host::text::bounded;
+use crate::host::text::bounded_line;
 
 /// The style of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,18 +32,18 @@ pub(super) struct Cell {
 
 impl Cell {
     /// Creates a cell from an untrusted string.
-    pub(super) fn text(text: &str) -> Self {
+    pub(super) fn from_text(text: &str) -> Self {
         Self {
-            text: bounded(text),
+            text: bounded_line(text),
             ..Self::default()
         }
     }
 
     /// Creates a cell from an optional string.
-    pub(super) fn maybe(text: Option<&str>) -> Self {
+    pub(super) fn from_optional(text: Option<&str>) -> Self {
         match text {
-            Some(text) => Self::text(text),
-            None => Self::text("-").faint(),
+            Some(text) => Self::from_text(text),
+            None => Self::from_text("-").with_faint_style(),
         }
     }
 
@@ -51,23 +51,23 @@ impl Cell {
     pub(super) fn ranked(text: &str, rank: f64) -> Self {
         Self {
             rank: Some(rank),
-            ..Self::text(text)
+            ..Self::from_text(text)
         }
     }
 
     /// Creates a cell with the time since `since`, sorted with the latest last.
     #[expect(clippy::cast_precision_loss, reason = "times are below 2^52 seconds")]
-    pub(super) fn age(since: Option<Timestamp>, now: Timestamp) -> Self {
+    pub(super) fn from_age(since: Option<Timestamp>, now: Timestamp) -> Self {
         match since {
-            Some(at) => Self::ranked(&format::age(at, now), -(at.as_second() as f64)),
-            None => Self::maybe(None),
+            Some(at) => Self::ranked(&format::format_age(at, now), -(at.as_second() as f64)),
+            None => Self::from_optional(None),
         }
     }
 
     /// Creates a bar with this filled share.
-    pub(super) fn bar(share: Option<f64>) -> Self {
+    pub(super) fn usage_bar(share: Option<f64>) -> Self {
         let Some(share) = share else {
-            return Self::maybe(None);
+            return Self::from_optional(None);
         };
         Self {
             share: Some(share),
@@ -81,24 +81,24 @@ impl Cell {
     }
 
     /// Sets the style.
-    pub(super) fn toned(self, tone: CellStyle) -> Self {
+    pub(super) fn with_style(self, tone: CellStyle) -> Self {
         Self { tone, ..self }
     }
 
-    pub(super) fn faint(self) -> Self {
-        self.toned(CellStyle::Faint)
+    pub(super) fn with_faint_style(self) -> Self {
+        self.with_style(CellStyle::Faint)
     }
 
     /// Returns the display width of the cell.
-    fn width(&self) -> usize {
+    fn display_width(&self) -> usize {
         match self.share {
             Some(_) => BAR,
-            None => width(&self.text),
+            None => text_width(&self.text),
         }
     }
 
     /// Compares two cells. Unknown values are last in both orders.
-    fn order(&self, other: &Self, is_descending: bool) -> Ordering {
+    fn compare_with(&self, other: &Self, is_descending: bool) -> Ordering {
         let order = match (self.rank, other.rank) {
             (Some(one), Some(other)) => one.total_cmp(&other),
             (Some(_), None) => return Ordering::Less,
@@ -116,7 +116,7 @@ impl Cell {
 const BAR: usize = 15;
 
 /// Returns the display width of a string.
-pub(super) fn width(text: &str) -> usize {
+pub(super) fn text_width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
@@ -140,7 +140,7 @@ impl Column {
     pub(super) fn new(key: &str, title: &str, least: usize, fair: usize, leaves: u8) -> Self {
         Self {
             key: key.to_owned(),
-            title: bounded(title),
+            title: bounded_line(title),
             least,
             fair,
             leaves,
@@ -149,7 +149,7 @@ impl Column {
     }
 
     /// Aligns the column to the right, for numbers.
-    pub(super) fn right(self) -> Self {
+    pub(super) fn right_aligned(self) -> Self {
         Self {
             is_right: true,
             ..self
@@ -180,15 +180,15 @@ pub(super) struct Table {
 
 impl Table {
     /// Returns the index of the column with this key.
-    pub(super) fn column(&self, key: &str) -> Option<usize> {
+    pub(super) fn column_index(&self, key: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.key == key)
     }
 
     /// Sorts the rows by a column, then by key.
-    pub(super) fn sort(&mut self, column: usize, is_descending: bool) {
+    pub(super) fn sort_rows(&mut self, column: usize, is_descending: bool) {
         self.rows.sort_by(|one, other| {
             let order = match (one.cells.get(column), other.cells.get(column)) {
-                (Some(one), Some(other)) => one.order(other, is_descending),
+                (Some(one), Some(other)) => one.compare_with(other, is_descending),
                 _ => Ordering::Equal,
             };
             order.then_with(|| one.key.cmp(&other.key))
@@ -196,12 +196,12 @@ impl Table {
     }
 
     /// Returns the display width of the widest cell of a column, including the title.
-    pub(super) fn wanted(&self, column: usize) -> usize {
+    pub(super) fn wanted_width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.cells.get(column));
         let title = self
             .columns
             .get(column)
-            .map_or(0, |column| width(&column.title));
-        cells.map(Cell::width).max().unwrap_or(0).max(title)
+            .map_or(0, |column| text_width(&column.title));
+        cells.map(Cell::display_width).max().unwrap_or(0).max(title)
     }
 }

@@ -18,7 +18,9 @@ pub(super) struct Session(DefaultTerminal);
 
 impl Session {
     pub(super) fn open() -> io::Result<Self> {
-        ratatui::try_init().map(Self).inspect_err(|_| give_back())
+        ratatui::try_init()
+            .map(Self)
+            .inspect_err(|_| restore_terminal())
     }
 
     /// Draws the screen at the current size of the terminal.
@@ -26,8 +28,8 @@ impl Session {
         let now = clock::now();
         self.0.draw(|frame| {
             let area = frame.area();
-            screen.resize(render::rows(area.height));
-            render::draw(screen, area, frame.buffer_mut(), now);
+            screen.set_page_rows(render::table_rows(area.height));
+            render::draw_screen(screen, area, frame.buffer_mut(), now);
         })?;
         Ok(())
     }
@@ -35,12 +37,12 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        give_back();
+        restore_terminal();
     }
 }
 
 /// Restores the terminal. A failure cannot be reported.
-fn give_back() {
+fn restore_terminal() {
     drop(ratatui::try_restore());
 }
 
@@ -53,14 +55,14 @@ pub(super) enum TerminalInput {
 }
 
 /// Reads input on a thread until the receiver is dropped or the terminal is closed.
-pub(super) fn listen() -> io::Result<mpsc::Receiver<TerminalInput>> {
+pub(super) fn read_input() -> io::Result<mpsc::Receiver<TerminalInput>> {
     let (inputs, receiver) = mpsc::channel(KEYS);
     thread::Builder::new()
         .name("keys".to_owned())
         .spawn(move || {
             while let Ok(event) = read() {
                 let input = match event {
-                    Event::Key(event) => key(event).map(TerminalInput::Key),
+                    Event::Key(event) => key_command(event).map(TerminalInput::Key),
                     Event::Resize(..) => Some(TerminalInput::Resized),
                     _ => None,
                 };
@@ -75,7 +77,7 @@ pub(super) fn listen() -> io::Result<mpsc::Receiver<TerminalInput>> {
 }
 
 /// Returns the command of a key, if it has one.
-pub(super) fn key(event: KeyEvent) -> Option<Key> {
+pub(super) fn key_command(event: KeyEvent) -> Option<Key> {
     if event.kind == KeyEventKind::Release {
         return None;
     }

@@ -15,7 +15,7 @@ use ratatui::style::Color;
 
 use super::app::{Action, App, Key, Settings, View};
 use super::daemon_data::{DaemonRequest, DaemonResponse};
-use super::render::{draw, rows};
+use super::render::{draw_screen, table_rows};
 use super::{node_sort, nodes_view, terminal};
 use crate::engine::views::inventory::Amount;
 use crate::engine::views::status::{ClusterStatus, Paused, PoolStatus, Unaccepted};
@@ -24,7 +24,7 @@ use crate::runtime::control::inventory::{
     Holds, InventoryRequest, NodeDto, ToldInventory, ToldPod,
 };
 use crate::runtime::control::{ClusterStatusResponse, StatusResponse};
-use crate::text::sanitize::disturbs;
+use crate::text::sanitize::is_disturbing;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -202,24 +202,27 @@ fn inside() -> ToldInventory {
 /// A screen that has received all responses one second ago.
 fn screen(settings: Settings) -> App {
     let mut screen = App::new(settings);
-    screen.heard.take(DaemonResponse::Fleet(fleet()), ago(1));
+    screen
+        .heard
+        .store_response(DaemonResponse::Fleet(fleet()), ago(1));
     let told = DaemonResponse::Inside(Box::new(inside()));
-    screen.heard.take(told, ago(1));
+    screen.heard.store_response(told, ago(1));
     screen
 }
 
 /// Presses keys, and returns the action of the last key.
 fn press(screen: &mut App, keys: &[Key]) -> Action {
     let none = Action::Nothing;
-    keys.iter().fold(none, |_, key| screen.press(*key, NOW))
+    keys.iter()
+        .fold(none, |_, key| screen.handle_key(*key, NOW))
 }
 
 fn drawn(screen: &mut App, size: (u16, u16)) -> String {
     let (columns, lines) = size;
     let mut terminal = Terminal::new(TestBackend::new(columns, lines)).expect("no fault");
     let drawn = terminal.draw(|frame| {
-        screen.resize(rows(lines));
-        draw(screen, frame.area(), frame.buffer_mut(), NOW);
+        screen.set_page_rows(table_rows(lines));
+        draw_screen(screen, frame.area(), frame.buffer_mut(), NOW);
     });
     drawn.expect("no fault");
     terminal.backend().to_string()
@@ -261,7 +264,7 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
         snapshot("gone", &mut screen, size);
     }
     let told = DaemonResponse::Inside(Box::new(inside()));
-    screen.heard.take(told, NOW);
+    screen.heard.store_response(told, NOW);
     let shown = drawn(&mut screen, (80, 24));
     assert!(!shown.contains("no response"), "{shown}");
 }
@@ -269,7 +272,9 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
 #[test]
 fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
     let mut screen = App::new(settings());
-    screen.heard.take(DaemonResponse::Fleet(fleet()), ago(90));
+    screen
+        .heard
+        .store_response(DaemonResponse::Fleet(fleet()), ago(90));
     assert!(drawn(&mut screen, (80, 24)).contains("no response for 1m30s"));
     assert_eq!(press(&mut screen, &[Key::Pause]), Action::Nothing);
     let shown = drawn(&mut screen, (80, 24));
@@ -290,7 +295,7 @@ fn nothing_is_coloured_where_nobody_wants_it() {
         press(&mut screen, &[Key::View(View::Nodes)]);
         let area = Rect::new(0, 0, 120, 30);
         let mut buffer = Buffer::empty(area);
-        draw(&screen, area, &mut buffer, NOW);
+        draw_screen(&screen, area, &mut buffer, NOW);
         let cells = buffer.content.iter();
         cells
             .filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
@@ -303,7 +308,7 @@ fn nothing_is_coloured_where_nobody_wants_it() {
 #[test]
 fn keys_change_the_view_and_what_is_asked() {
     let mut screen = screen(settings());
-    assert_eq!(screen.asking(), DaemonRequest::Fleet);
+    assert_eq!(screen.next_request(), DaemonRequest::Fleet);
     assert_eq!(press(&mut screen, &[Key::NextView]), Action::Ask);
     let of = |cluster: &str| {
         DaemonRequest::Inside(InventoryRequest {
@@ -312,17 +317,20 @@ fn keys_change_the_view_and_what_is_asked() {
             resources: settings().resources,
         })
     };
-    assert_eq!(screen.asking(), of("east"));
+    assert_eq!(screen.next_request(), of("east"));
     assert_eq!(press(&mut screen, &[Key::NextCluster]), Action::Ask);
-    assert_eq!(screen.asking(), of("north"));
+    assert_eq!(screen.next_request(), of("north"));
     assert!(drawn(&mut screen, (80, 24)).contains("waiting for the daemon"));
     press(&mut screen, &[Key::PreviousCluster, Key::PreviousCluster]);
-    assert_eq!(screen.asking(), of("west"));
+    assert_eq!(screen.next_request(), of("west"));
     press(
         &mut screen,
         &[Key::PreviousView, Key::Down, Key::Down, Key::Open],
     );
-    assert_eq!((screen.view, screen.asking()), (View::Nodes, of("south")));
+    assert_eq!(
+        (screen.view, screen.next_request()),
+        (View::Nodes, of("south"))
+    );
     assert_eq!(
         press(&mut screen, &[Key::View(View::Nodes)]),
         Action::Nothing
@@ -334,10 +342,10 @@ fn keys_change_the_view_and_what_is_asked() {
 fn rows_are_scrolled_and_found_again_when_they_have_moved() {
     let mut screen = screen(settings());
     press(&mut screen, &[Key::View(View::Nodes)]);
-    screen.resize(10);
+    screen.set_page_rows(10);
     let chosen = |screen: &App| {
-        let sheet = screen.sheet(NOW);
-        sheet.rows[screen.place(&sheet)].key.clone()
+        let sheet = screen.current_table(NOW);
+        sheet.rows[screen.selected_index(&sheet)].key.clone()
     };
     let newest = chosen(&screen);
     assert_eq!(newest, "pdvyhwi7bkq3y", "the newest node is first");
@@ -347,18 +355,18 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
     press(&mut screen, &[Key::Reverse, Key::Sort]);
     assert_eq!(chosen(&screen), ninth);
     press(&mut screen, &[Key::Last]);
-    let sheet = screen.sheet(NOW);
-    assert_eq!(screen.place(&sheet), 39);
+    let sheet = screen.current_table(NOW);
+    assert_eq!(screen.selected_index(&sheet), 39);
     let mut fewer = inside();
     if let Some(holds) = &mut fewer.holds {
         holds.nodes.truncate(2);
     }
     screen
         .heard
-        .take(DaemonResponse::Inside(Box::new(fewer)), NOW);
-    assert_eq!(screen.place(&screen.sheet(NOW)), 1);
+        .store_response(DaemonResponse::Inside(Box::new(fewer)), NOW);
+    assert_eq!(screen.selected_index(&screen.current_table(NOW)), 1);
     press(&mut screen, &[Key::First]);
-    assert_eq!(screen.place(&screen.sheet(NOW)), 0);
+    assert_eq!(screen.selected_index(&screen.current_table(NOW)), 0);
 }
 
 #[test]
@@ -368,7 +376,7 @@ fn nodes_are_sorted_as_is_asked_for() {
         resources: vec!["cpu".to_owned()],
         ..InventoryRequest::default()
     };
-    let keys = nodes_view::keys(&question);
+    let keys = nodes_view::sort_keys(&question);
     let check = |text: &str, expect: Option<(&str, bool)>| {
         let order = node_sort(text, &keys).ok();
         let order = order.as_ref().map(|(key, turned)| (key.as_str(), *turned));
@@ -386,7 +394,7 @@ fn nodes_are_sorted_as_is_asked_for() {
         ..settings()
     });
     press(&mut screen, &[Key::View(View::Nodes)]);
-    let sheet = screen.sheet(NOW);
+    let sheet = screen.current_table(NOW);
     assert!(
         sheet.rows[0].cells[7 + 2].text.starts_with("0.80"),
         "{:?}",
@@ -418,7 +426,7 @@ fn names_cannot_disturb_a_terminal() {
     let mut screen = screen(settings());
     screen
         .heard
-        .take(DaemonResponse::Inside(Box::new(told)), NOW);
+        .store_response(DaemonResponse::Inside(Box::new(told)), NOW);
     press(&mut screen, &[Key::View(View::Nodes)]);
     let shown = drawn(&mut screen, (120, 30));
     assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
@@ -428,7 +436,7 @@ fn names_cannot_disturb_a_terminal() {
 #[test]
 fn keys_are_those_of_other_tools() {
     let check = |code: KeyCode, modifiers: KeyModifiers, expect: Option<Key>| {
-        let pressed = terminal::key(KeyEvent::new(code, modifiers));
+        let pressed = terminal::key_command(KeyEvent::new(code, modifiers));
         assert_eq!(pressed, expect, "{code:?} {modifiers:?}");
     };
     let plain = KeyModifiers::NONE;
@@ -521,7 +529,7 @@ proptest! {
         for (what, columns, lines) in steps {
             match KEYS.get(what) {
                 Some(key) => {
-                    screen.press(*key, NOW);
+                    screen.handle_key(*key, NOW);
                 }
                 None => {
                     let answer = match what - KEYS.len() {
@@ -531,17 +539,17 @@ proptest! {
                         _ => None,
                     };
                     match answer {
-                        Some(answer) => screen.heard.take(answer, NOW),
+                        Some(answer) => screen.heard.store_response(answer, NOW),
                         None => screen.heard.fault = Some(text.clone()),
                     }
                 }
             }
             let area = Rect::new(0, 0, columns, lines);
             let mut buffer = Buffer::empty(area);
-            screen.resize(rows(lines));
-            draw(&screen, area, &mut buffer, NOW);
+            screen.set_page_rows(table_rows(lines));
+            draw_screen(&screen, area, &mut buffer, NOW);
             let mut letters = buffer.content.iter().flat_map(|cell| cell.symbol().chars());
-            prop_assert!(!letters.any(disturbs), "a control character was drawn");
+            prop_assert!(!letters.any(is_disturbing), "a control character was drawn");
             let said = buffer.content.iter().any(|cell| cell.symbol() != " ");
             prop_assert!(said || area.is_empty(), "{columns}x{lines}: the screen is empty");
         }

@@ -8,10 +8,10 @@ use hcl::Value;
 use serde_json::Value as Json;
 
 use super::ConversionError;
-use super::threshold::threshold;
+use super::threshold::parse_threshold;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::syntax::PathStep;
-use crate::config::value::{did_you_mean, quote, to_text};
+use crate::config::value::{did_you_mean, quote_value, to_text};
 use crate::model::node_class::kubelet::Signal;
 use crate::model::quantity::parse_milli;
 
@@ -299,26 +299,30 @@ const OURS: [(&str, &str); 5] = [
 ];
 
 /// Returns a field as JSON, or all errors in it. Paths start within the map of fields.
-pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<ConversionError>> {
+pub(super) fn kubelet_field(name: &str, value: &Value) -> Result<Json, Vec<ConversionError>> {
     if let Some((_, argument)) = ARGUMENTS.iter().find(|(field, _)| *field == name) {
         let detail = format!("{name:?} is set with a separate argument.");
-        return Err(refused(name, detail, Some(format!("write {argument} = …"))));
+        return Err(field_error(
+            name,
+            detail,
+            Some(format!("write {argument} = …")),
+        ));
     }
     if let Some((_, why)) = OURS.iter().find(|(field, _)| *field == name) {
         let detail = format!("{name:?} cannot be set here: {why}.");
-        return Err(refused(name, detail, None));
+        return Err(field_error(name, detail, None));
     }
     let mut faults = Vec::new();
-    member(FIELDS, name, value, &mut Vec::new(), &mut faults);
+    check_member(FIELDS, name, value, &mut Vec::new(), &mut faults);
     if !faults.is_empty() {
         return Err(faults);
     }
     serde_json::to_value(value)
-        .map_err(|_| refused(name, format!("{name:?} is not valid JSON."), None))
+        .map_err(|_| field_error(name, format!("{name:?} is not valid JSON."), None))
 }
 
 /// The error of a field that cannot be set.
-fn refused(name: &str, detail: String, help: Option<String>) -> Vec<ConversionError> {
+fn field_error(name: &str, detail: String, help: Option<String>) -> Vec<ConversionError> {
     vec![ConversionError {
         path: vec![PathStep::KeyItself(name.to_owned())],
         code: ProblemCode::InvalidValue,
@@ -327,7 +331,7 @@ fn refused(name: &str, detail: String, help: Option<String>) -> Vec<ConversionEr
     }]
 }
 
-fn member(
+fn check_member(
     fields: Fields,
     name: &str,
     value: &Value,
@@ -379,12 +383,12 @@ impl FieldShape {
             }
             (Self::Fields(fields), Value::Object(items)) => {
                 for (key, item) in items {
-                    member(fields, key, item, path, faults);
+                    check_member(fields, key, item, path, faults);
                 }
                 true
             }
             (Self::Signals, Value::Object(items)) => items.iter().all(|(key, item)| {
-                let is_valid = item.as_str().and_then(threshold);
+                let is_valid = item.as_str().and_then(parse_threshold);
                 Signal::parse(key).is_some() && is_valid.is_some()
             }),
             (Self::Flag, Value::Bool(_))
@@ -402,13 +406,17 @@ impl FieldShape {
             faults.push(ConversionError {
                 path: path.clone(),
                 code: ProblemCode::WrongType,
-                detail: format!("{name:?} must be {}, not {}.", self.wants(), quote(value)),
+                detail: format!(
+                    "{name:?} must be {}, not {}.",
+                    self.expected_type(),
+                    quote_value(value)
+                ),
                 help: None,
             });
         }
     }
 
-    fn wants(self) -> &'static str {
+    fn expected_type(self) -> &'static str {
         match self {
             Self::Flag => "true or false",
             Self::Whole => "an integer",
@@ -452,7 +460,7 @@ fn is_go_duration(text: &str) -> bool {
 mod tests {
     use hcl::{Value, value};
 
-    use super::{ARGUMENTS, FIELDS, FieldShape, Fields, field, is_go_duration};
+    use super::{ARGUMENTS, FIELDS, FieldShape, Fields, is_go_duration, kubelet_field};
     use crate::model::node_class::kubelet::KubeletSettings;
 
     #[test]
@@ -497,7 +505,7 @@ mod tests {
     #[test]
     fn values_have_the_shape_of_their_field() {
         let check = |name: &str, value: Value, expect: &[&str]| {
-            let faults = field(name, &value).err().unwrap_or_default();
+            let faults = kubelet_field(name, &value).err().unwrap_or_default();
             let details: Vec<String> = faults.into_iter().map(|fault| fault.detail).collect();
             assert_eq!(details, expect, "{name}");
         };

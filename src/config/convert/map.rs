@@ -3,14 +3,14 @@
 use hcl::{Map, Value};
 use thiserror::Error;
 
-use super::kubelet_config::field;
-use super::threshold::threshold;
+use super::kubelet_config::kubelet_field;
+use super::threshold::parse_threshold;
 use super::{ConversionError, Converter, ParsedArgument, parse_duration};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::config::schema::ArgumentType;
 use crate::config::syntax::PathStep;
-use crate::config::value::{expected_names, quote, to_text};
+use crate::config::value::{expected_names, quote_value, to_text};
 use crate::model::claim::TAG_VALUE_MAX;
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::quantity::{QuantityError, parse_milli, parse_whole};
@@ -38,7 +38,10 @@ const RESTRICTED: [(&str, &str); 7] = [
 ];
 
 impl Converter<'_> {
-    pub(super) fn map(&self, value: &Value) -> Result<ParsedArgument, Vec<ConversionError>> {
+    pub(super) fn convert_map(
+        &self,
+        value: &Value,
+    ) -> Result<ParsedArgument, Vec<ConversionError>> {
         let Value::Object(items) = value else {
             let mut fault = self.wrong_type(value);
             fault.help = Some(format!("write {} = {{ … }}", self.name));
@@ -46,24 +49,24 @@ impl Converter<'_> {
         };
         Ok(match self.kind {
             ArgumentType::Quantities => {
-                ParsedArgument::Quantities(self.each(items, Self::quantity)?)
+                ParsedArgument::Quantities(self.convert_each(items, Self::convert_quantity)?)
             }
             ArgumentType::Reserved => {
-                let pairs = self.each(items, Self::reserved)?;
+                let pairs = self.convert_each(items, Self::convert_reserved)?;
                 ParsedArgument::Reserved(pairs.into_iter().collect())
             }
             ArgumentType::Thresholds => {
-                let pairs = self.each(items, Self::threshold)?;
+                let pairs = self.convert_each(items, Self::convert_threshold)?;
                 ParsedArgument::Thresholds(pairs.into_iter().map(|(_, pair)| pair).collect())
             }
             ArgumentType::Periods => {
-                let pairs = self.each(items, Self::period)?;
+                let pairs = self.convert_each(items, Self::convert_period)?;
                 ParsedArgument::Periods(pairs.into_iter().map(|(_, pair)| pair).collect())
             }
             ArgumentType::KubeletFields => {
                 let (mut fields, mut faults) = (Vec::new(), Vec::new());
                 for (key, item) in items {
-                    match field(key, item) {
+                    match kubelet_field(key, item) {
                         Ok(json) => fields.push((key.clone(), json)),
                         Err(errors) => faults.extend(errors),
                     }
@@ -74,7 +77,7 @@ impl Converter<'_> {
                 ParsedArgument::Fields(fields.into_iter().collect())
             }
             ArgumentType::Searched if items.is_empty() || items.len() > SEARCHED_MAX => {
-                let mut fault = self.fault(ProblemCode::OutOfRange, value);
+                let mut fault = self.conversion_error(ProblemCode::OutOfRange, value);
                 fault.detail = format!(
                     "{:?} has {} tags; it must have 1 to {SEARCHED_MAX}.",
                     self.name,
@@ -82,14 +85,16 @@ impl Converter<'_> {
                 );
                 return Err(vec![fault]);
             }
-            ArgumentType::Searched => ParsedArgument::Map(self.each(items, Self::searched)?),
-            ArgumentType::Tags => ParsedArgument::Map(self.each(items, Self::tag)?),
-            _ => ParsedArgument::Map(self.each(items, Self::label)?),
+            ArgumentType::Searched => {
+                ParsedArgument::Map(self.convert_each(items, Self::convert_searched_tag)?)
+            }
+            ArgumentType::Tags => ParsedArgument::Map(self.convert_each(items, Self::convert_tag)?),
+            _ => ParsedArgument::Map(self.convert_each(items, Self::convert_label)?),
         })
     }
 
     /// Converts each element, or returns all errors in them.
-    fn each<T>(
+    fn convert_each<T>(
         &self,
         items: &Map<String, Value>,
         convert: impl Fn(&Self, &str, &Value) -> Result<T, ConversionError>,
@@ -113,12 +118,12 @@ impl Converter<'_> {
         }
     }
 
-    fn element(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
+    fn element_text(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         to_text(item).ok_or_else(|| {
             let mut fault = self.wrong_type(item);
             fault.detail = format!(
                 "The value of {key:?} must be a string, not {}.",
-                quote(item)
+                quote_value(item)
             );
             fault
         })
@@ -127,7 +132,7 @@ impl Converter<'_> {
     /// An error in a key.
     fn bad_key(&self, code: ProblemCode, key: &str, detail: String) -> ConversionError {
         let path = vec![PathStep::KeyItself(key.to_owned())];
-        let fault = self.fault(code, &Value::Null);
+        let fault = self.conversion_error(code, &Value::Null);
         ConversionError {
             path,
             detail,
@@ -143,27 +148,30 @@ impl Converter<'_> {
         Err(self.bad_key(ProblemCode::InvalidLabel, key, detail))
     }
 
-    fn label(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
+    fn convert_label(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         self.label_key(key)?;
-        let text = self.element(key, item)?;
+        let text = self.element_text(key, item)?;
         match label_value_fault(&text).filter(|_| self.kind == ArgumentType::Labels) {
             Some(why) => {
-                let mut fault = self.fault(ProblemCode::InvalidLabel, item);
-                fault.detail = format!("{} is not a valid value of {key:?}. {why}", quote(item));
+                let mut fault = self.conversion_error(ProblemCode::InvalidLabel, item);
+                fault.detail = format!(
+                    "{} is not a valid value of {key:?}. {why}",
+                    quote_value(item)
+                );
                 Err(fault)
             }
             None => Ok(text),
         }
     }
 
-    fn quantity(&self, key: &str, item: &Value) -> Result<i64, ConversionError> {
+    fn convert_quantity(&self, key: &str, item: &Value) -> Result<i64, ConversionError> {
         self.label_key(key)?;
-        let text = self.element(key, item)?;
-        self.amount(key, &text)
+        let text = self.element_text(key, item)?;
+        self.convert_amount(key, &text)
     }
 
-    fn amount(&self, key: &str, text: &str) -> Result<i64, ConversionError> {
-        amount(key, text).map_err(|error| {
+    fn convert_amount(&self, key: &str, text: &str) -> Result<i64, ConversionError> {
+        parse_amount(key, text).map_err(|error| {
             let mut fault = self.quantity_fault(&error.to_string());
             let bytes = text.strip_suffix(['B', 'b']);
             let short = bytes.filter(|short| parse_whole(short).is_ok());
@@ -175,19 +183,19 @@ impl Converter<'_> {
         })
     }
 
-    fn reserved(&self, key: &str, item: &Value) -> Result<Reserved, ConversionError> {
+    fn convert_reserved(&self, key: &str, item: &Value) -> Result<Reserved, ConversionError> {
         if !RESERVABLE.contains(&key) {
             let detail = format!("The kubelet cannot reserve {key:?}.");
             let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
             fault.help = Some(format!("expected one of: {}", RESERVABLE.join(", ")));
             return Err(fault);
         }
-        let text = self.element(key, item)?;
-        let amount = self.amount(key, &text)?;
+        let text = self.element_text(key, item)?;
+        let amount = self.convert_amount(key, &text)?;
         Ok(Reserved { amount, text })
     }
 
-    fn signal(&self, key: &str) -> Result<Signal, ConversionError> {
+    fn eviction_signal(&self, key: &str) -> Result<Signal, ConversionError> {
         Signal::parse(key).ok_or_else(|| {
             let detail = format!("There is no eviction signal {key:?}.");
             let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
@@ -196,12 +204,19 @@ impl Converter<'_> {
         })
     }
 
-    fn threshold(&self, key: &str, item: &Value) -> Result<(Signal, Threshold), ConversionError> {
-        let signal = self.signal(key)?;
-        let text = self.element(key, item)?;
-        let threshold = threshold(&text).ok_or_else(|| {
-            let mut fault = self.fault(ProblemCode::InvalidQuantity, item);
-            fault.detail = format!("{} is not a valid threshold for {key:?}.", quote(item));
+    fn convert_threshold(
+        &self,
+        key: &str,
+        item: &Value,
+    ) -> Result<(Signal, Threshold), ConversionError> {
+        let signal = self.eviction_signal(key)?;
+        let text = self.element_text(key, item)?;
+        let threshold = parse_threshold(&text).ok_or_else(|| {
+            let mut fault = self.conversion_error(ProblemCode::InvalidQuantity, item);
+            fault.detail = format!(
+                "{} is not a valid threshold for {key:?}.",
+                quote_value(item)
+            );
             fault.help = Some(
                 "write a quantity such as \"100Mi\", or a percentage from 0% to 100% with at most \
                  two decimals, such as \"10%\""
@@ -212,16 +227,16 @@ impl Converter<'_> {
         Ok((signal, threshold))
     }
 
-    fn period(
+    fn convert_period(
         &self,
         key: &str,
         item: &Value,
     ) -> Result<(Signal, jiff::SignedDuration), ConversionError> {
-        let signal = self.signal(key)?;
-        let text = self.element(key, item)?;
+        let signal = self.eviction_signal(key)?;
+        let text = self.element_text(key, item)?;
         let period = parse_duration(&text).ok_or_else(|| {
-            let mut fault = self.fault(ProblemCode::InvalidDuration, item);
-            fault.detail = format!("{} is not a duration.", quote(item));
+            let mut fault = self.conversion_error(ProblemCode::InvalidDuration, item);
+            fault.detail = format!("{} is not a duration.", quote_value(item));
             fault.help = Some("write it like \"90s\" or \"1m30s\"".to_owned());
             fault
         })?;
@@ -229,7 +244,7 @@ impl Converter<'_> {
     }
 
     /// Converts a tag to set. EC2 allows any characters.
-    fn tag(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
+    fn convert_tag(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         let length = key.chars().count();
         if length == 0 || length > TAG_KEY_MAX {
             let detail = format!("The key of a tag must have 1 to {TAG_KEY_MAX} characters.");
@@ -239,9 +254,9 @@ impl Converter<'_> {
             let detail = format!("The tag {key:?} cannot be set here: {why}.");
             return Err(self.bad_key(ProblemCode::RestrictedTag, key, detail));
         }
-        let text = self.element(key, item)?;
+        let text = self.element_text(key, item)?;
         if text.chars().count() > TAG_VALUE_MAX {
-            let mut fault = self.fault(ProblemCode::OutOfRange, item);
+            let mut fault = self.conversion_error(ProblemCode::OutOfRange, item);
             fault.detail =
                 format!("The value of a tag must have at most {TAG_VALUE_MAX} characters.");
             return Err(fault);
@@ -250,14 +265,14 @@ impl Converter<'_> {
     }
 
     /// Converts a tag to search for.
-    fn searched(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
+    fn convert_searched_tag(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         if key.is_empty() {
             let detail = "The key of a tag must not be empty.".to_owned();
             return Err(self.bad_key(ProblemCode::InvalidValue, key, detail));
         }
-        let text = self.element(key, item)?;
+        let text = self.element_text(key, item)?;
         if text.is_empty() {
-            let mut fault = self.fault(ProblemCode::InvalidValue, item);
+            let mut fault = self.conversion_error(ProblemCode::InvalidValue, item);
             fault.detail = format!("The value of {key:?} is empty.");
             fault.help = Some("write \"*\" to match any value".to_owned());
             return Err(fault);
@@ -278,7 +293,7 @@ enum AmountError {
 }
 
 /// Parses a quantity of a resource: `cpu` in thousandths, nodes and pods as counts.
-fn amount(resource: &str, text: &str) -> Result<i64, AmountError> {
+fn parse_amount(resource: &str, text: &str) -> Result<i64, AmountError> {
     if matches!(resource, "nodes" | "pods") && text.parse::<u32>().is_err() {
         let (text, resource) = (text.to_owned(), resource.to_owned());
         return Err(AmountError::NotACount { text, resource });

@@ -4,9 +4,9 @@ use crate::model::node_class::kubelet::Threshold;
 use crate::model::quantity::parse_whole;
 
 /// Parses a percentage with at most two decimals, or a quantity that is not negative.
-pub(super) fn threshold(text: &str) -> Option<Threshold> {
+pub(super) fn parse_threshold(text: &str) -> Option<Threshold> {
     match text.strip_suffix('%') {
-        Some(percent) => hundredths(percent).map(Threshold::Share),
+        Some(percent) => percent_hundredths(percent).map(Threshold::Share),
         None => parse_whole(text)
             .ok()
             .filter(|amount| *amount >= 0)
@@ -15,7 +15,7 @@ pub(super) fn threshold(text: &str) -> Option<Threshold> {
 }
 
 /// Hundredths of a percentage with at most two decimals, from 0 to 100.
-fn hundredths(text: &str) -> Option<u32> {
+fn percent_hundredths(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_decimal = [whole, fraction]
         .iter()
@@ -30,7 +30,7 @@ fn hundredths(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::hundredths;
+    use super::percent_hundredths;
 
     #[test]
     fn percentages_have_two_decimals_at_most() {
@@ -48,7 +48,7 @@ mod tests {
             ("1.", None),
             ("1e1", None),
         ] {
-            assert_eq!(hundredths(text), expect, "{text:?}");
+            assert_eq!(percent_hundredths(text), expect, "{text:?}");
         }
     }
 }

@@ -4,20 +4,25 @@ use std::cell::Cell;
 
 use hcl::{Map, Value};
 
-use super::{EvalError, EvalResult, EvalScope, Evaluation, Frame, wrong};
+use super::{EvalError, EvalResult, EvalScope, Evaluation, Frame, type_error};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::functions::{self, Args};
 use crate::config::source::Span;
 use crate::config::syntax::native::{TemplateSite, parse_template};
 use crate::config::syntax::{Call, Expr};
-use crate::config::value::{self, nearest};
+use crate::config::value::{self, nearest_name};
 
 impl Evaluation<'_> {
-    pub(super) fn call(&self, call: &Call, span: Span, frame: Option<&Frame<'_>>) -> EvalResult {
+    pub(super) fn eval_call(
+        &self,
+        call: &Call,
+        span: Span,
+        frame: Option<&Frame<'_>>,
+    ) -> EvalResult {
         match call.name.as_str() {
-            "try" => return self.attempt(call, span, frame),
+            "try" => return self.eval_try(call, span, frame),
             "can" if call.args.len() == 1 => {
-                let outcome = self.silently(&call.args[0], frame);
+                let outcome = self.eval_silently(&call.args[0], frame);
                 return match outcome {
                     Err(fault) if fault.silent || fault.code == ProblemCode::LimitExceeded => {
                         Err(fault)
@@ -35,13 +40,13 @@ impl Evaluation<'_> {
                     values.extend(items);
                 }
                 other if call.expand && index + 1 == call.args.len() => {
-                    return Err(wrong(arg, "a list before ...", &other));
+                    return Err(type_error(arg, "a list before ...", &other));
                 }
                 other => values.push(other),
             }
         }
         if call.name == "templatefile" {
-            return self.templatefile(call, &values, span);
+            return self.eval_templatefile(call, &values, span);
         }
         let Some(function) = functions::find(&call.name) else {
             return Err(unknown_function(call));
@@ -66,12 +71,12 @@ impl Evaluation<'_> {
         if call.name == "secret" {
             self.sensitive.set(true);
         }
-        self.charge(span, value::size(&answer))?;
+        self.charge_cost(span, value::copy_cost(&answer))?;
         Ok(answer)
     }
 
     /// Evaluates an expression that may fail, without collecting values for its error.
-    fn silently(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
+    fn eval_silently(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
         let run = Evaluation {
             quiet: true,
             sensitive: Cell::new(self.sensitive.get()),
@@ -82,10 +87,10 @@ impl Evaluation<'_> {
         outcome
     }
 
-    fn attempt(&self, call: &Call, span: Span, frame: Option<&Frame<'_>>) -> EvalResult {
+    fn eval_try(&self, call: &Call, span: Span, frame: Option<&Frame<'_>>) -> EvalResult {
         let mut last = None;
         for arg in &call.args {
-            match self.silently(arg, frame) {
+            match self.eval_silently(arg, frame) {
                 Err(fault) if fault.silent || fault.code == ProblemCode::LimitExceeded => {
                     return Err(fault);
                 }
@@ -106,7 +111,7 @@ impl Evaluation<'_> {
         Err(EvalError::new(span, ProblemCode::FunctionCall, detail))
     }
 
-    fn templatefile(&self, call: &Call, values: &[Value], span: Span) -> EvalResult {
+    fn eval_templatefile(&self, call: &Call, values: &[Value], span: Span) -> EvalResult {
         check_count(call, values.len(), 2, 2)?;
         let (Some(name), Some(vars)) = (values[0].as_str(), values[1].as_object()) else {
             return Err(template_fault(call, "it takes a path and a map of names"));
@@ -119,7 +124,7 @@ impl Evaluation<'_> {
         let text = (self.evaluator.environment.read)(&path).map_err(|error| {
             template_fault(call, &format!("{} cannot be read: {error}", path.display()))
         })?;
-        self.charge(span, value::text_size(&text))?;
+        self.charge_cost(span, value::text_size(&text))?;
         let template = parse_template(&text, TemplateSite::All(span), span).map_err(|error| {
             let (line, path) = (error.location().line(), path.display());
             template_fault(call, &format!("line {line} of {path}: {}", error.message()))
@@ -141,7 +146,7 @@ impl Evaluation<'_> {
 
     /// Evaluates an expression with all of `vars` in scope.
     fn with_all(&self, vars: &Map<String, Value>, sensitive: bool, expr: &Expr) -> EvalResult {
-        fn nest(
+        fn eval_nested(
             run: &Evaluation<'_>,
             rest: &mut dyn Iterator<Item = (&String, &Value)>,
             outer: Option<&Frame<'_>>,
@@ -157,7 +162,7 @@ impl Evaluation<'_> {
                         sensitive,
                         outer,
                     };
-                    nest(run, rest, Some(&frame), sensitive, expr)
+                    eval_nested(run, rest, Some(&frame), sensitive, expr)
                 }
             }
         }
@@ -171,7 +176,7 @@ impl Evaluation<'_> {
                 detail,
             ));
         }
-        nest(self, &mut vars.iter(), None, sensitive, expr)
+        eval_nested(self, &mut vars.iter(), None, sensitive, expr)
     }
 }
 
@@ -210,7 +215,7 @@ fn unknown_function(call: &Call) -> Box<EvalError> {
             "a configuration must have the same meaning on every read; pass the value as a variable"
                 .to_owned()
         }
-        name => match nearest(name, names.chain(functions::SPECIAL)) {
+        name => match nearest_name(name, names.chain(functions::SPECIAL)) {
             Some(near) => format!("did you mean {near:?}?"),
             None => return fault,
         },

@@ -10,7 +10,7 @@ use crate::config::source::Span;
 use crate::config::syntax::Expr;
 
 impl Evaluation<'_> {
-    pub(super) fn binary(
+    pub(super) fn eval_binary(
         &self,
         left: &Expr,
         operator: BinaryOperator,
@@ -19,14 +19,21 @@ impl Evaluation<'_> {
         frame: Option<&Frame<'_>>,
     ) -> EvalResult {
         Ok(match operator {
-            BinaryOperator::And => Value::Bool(self.flag(left, frame)? && self.flag(right, frame)?),
-            BinaryOperator::Or => Value::Bool(self.flag(left, frame)? || self.flag(right, frame)?),
+            BinaryOperator::And => {
+                Value::Bool(self.eval_bool(left, frame)? && self.eval_bool(right, frame)?)
+            }
+            BinaryOperator::Or => {
+                Value::Bool(self.eval_bool(left, frame)? || self.eval_bool(right, frame)?)
+            }
             BinaryOperator::Eq => Value::Bool(self.eval(left, frame)? == self.eval(right, frame)?),
             BinaryOperator::NotEq => {
                 Value::Bool(self.eval(left, frame)? != self.eval(right, frame)?)
             }
             _ => {
-                let (one, other) = (self.number(left, frame)?, self.number(right, frame)?);
+                let (one, other) = (
+                    self.eval_number(left, frame)?,
+                    self.eval_number(right, frame)?,
+                );
                 calculate(operator, one, other).map_err(|error| {
                     EvalError::new(span, ProblemCode::Evaluation, error.to_string())
                 })?

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 
 use hcl::Value;
 
-use super::{EvalError, EvalResult, Evaluation, Frame, NamedValue, wrong};
+use super::{EvalError, EvalResult, Evaluation, Frame, NamedValue, type_error};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::source::Span;
 use crate::config::syntax::{Expr, ExprKind, Step, StepKind};
-use crate::config::value::{self, nearest, quote, type_name};
+use crate::config::value::{self, nearest_name, quote_value, type_name};
 
 impl Evaluation<'_> {
     /// Evaluates a name and the steps after it.
-    pub(super) fn path(
+    pub(super) fn eval_path(
         &self,
         base: &Expr,
         steps: &[Step],
@@ -22,7 +22,7 @@ impl Evaluation<'_> {
     ) -> EvalResult {
         let ExprKind::Variable(name) = &base.kind else {
             let start = self.eval(base, frame)?;
-            return self.follow(&start, steps, base.span, frame);
+            return self.follow_steps(&start, steps, base.span, frame);
         };
         let mut outer = frame;
         while let Some(at) = outer {
@@ -30,7 +30,7 @@ impl Evaluation<'_> {
                 if at.sensitive {
                     self.sensitive.set(true);
                 }
-                return self.follow(at.value, steps, base.span, frame);
+                return self.follow_steps(at.value, steps, base.span, frame);
             }
             outer = at.outer;
         }
@@ -44,7 +44,7 @@ impl Evaluation<'_> {
         };
         let second = match &first.kind {
             StepKind::Name(second) => second.clone(),
-            StepKind::Index(index) => self.key(index, frame)?,
+            StepKind::Index(index) => self.eval_key(index, frame)?,
             _ => {
                 let detail = format!("{name:?} has no elements to iterate over.");
                 return Err(EvalError::new(first.span, ProblemCode::Evaluation, detail));
@@ -55,10 +55,15 @@ impl Evaluation<'_> {
                 if known.sensitive {
                     self.sensitive.set(true);
                 }
-                self.follow(&known.value, rest, base.span.to(first.span), frame)
+                self.follow_steps(&known.value, rest, base.span.up_to(first.span), frame)
             }
-            Some(None) => Err(EvalError::silent(span)),
-            None => Err(unknown_name(name, &second, base.span.to(first.span), names)),
+            Some(None) => Err(EvalError::already_reported(span)),
+            None => Err(unknown_name(
+                name,
+                &second,
+                base.span.up_to(first.span),
+                names,
+            )),
         }
     }
 
@@ -77,7 +82,7 @@ impl Evaluation<'_> {
             known.push(frame.name);
             outer = frame.outer;
         }
-        let helped = match nearest(name, known.iter().copied()) {
+        let helped = match nearest_name(name, known.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),
             None if known.is_empty() => return fault,
             None => format!(
@@ -88,7 +93,7 @@ impl Evaluation<'_> {
         fault.help(helped)
     }
 
-    fn follow(
+    fn follow_steps(
         &self,
         start: &Value,
         steps: &[Step],
@@ -97,15 +102,15 @@ impl Evaluation<'_> {
     ) -> EvalResult {
         let mut value = start;
         for (index, step) in steps.iter().enumerate() {
-            span = span.to(step.span);
+            span = span.up_to(step.span);
             match &step.kind {
                 StepKind::Name(name) => {
                     value =
-                        member(value, name, span).map_err(|fault| self.left_out(fault, name))?;
+                        member_of(value, name, span).map_err(|fault| self.left_out(fault, name))?;
                 }
                 StepKind::Index(index) => {
                     let key = self.eval(index, frame)?;
-                    value = item(value, &key, index, span).map_err(|fault| match &key {
+                    value = item_at(value, &key, index, span).map_err(|fault| match &key {
                         Value::String(name) => self.left_out(fault, name),
                         _ => fault,
                     })?;
@@ -122,12 +127,12 @@ impl Evaluation<'_> {
                         }
                     };
                     let (item_steps, rest) = rest.split_at(count);
-                    let items = self.splat(value, item_steps, span, frame)?;
-                    return self.follow(&items, rest, span, frame);
+                    let items = self.eval_splat(value, item_steps, span, frame)?;
+                    return self.follow_steps(&items, rest, span, frame);
                 }
             }
         }
-        self.charge(span, value::size(value))?;
+        self.charge_cost(span, value::copy_cost(value))?;
         Ok(value.clone())
     }
 
@@ -142,7 +147,7 @@ impl Evaluation<'_> {
         }
     }
 
-    fn splat(
+    fn eval_splat(
         &self,
         at: &Value,
         steps: &[Step],
@@ -156,12 +161,16 @@ impl Evaluation<'_> {
         };
         let items = items
             .into_iter()
-            .map(|item| self.follow(item, steps, span, frame));
+            .map(|item| self.follow_steps(item, steps, span, frame));
         Ok(Value::Array(items.collect::<Result<_, _>>()?))
     }
 
     /// The values of the names in an expression, to show with an error.
-    pub(super) fn notes(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Vec<(String, String)> {
+    pub(super) fn value_notes(
+        &self,
+        expr: &Expr,
+        frame: Option<&Frame<'_>>,
+    ) -> Vec<(String, String)> {
         const NOTES_MAX: usize = 4;
         let mut notes: Vec<(String, String)> = Vec::new();
         let mut paths = Vec::new();
@@ -182,7 +191,7 @@ impl Evaluation<'_> {
             paths.insert(0, (*base, &key[..]));
         }
         for (base, steps) in paths {
-            if let Some(note) = self.note(base, steps, frame)
+            if let Some(note) = self.value_note(base, steps, frame)
                 && notes.len() < NOTES_MAX
                 && !notes.iter().any(|(text, _)| text.starts_with(&note.0))
             {
@@ -193,7 +202,7 @@ impl Evaluation<'_> {
     }
 
     /// The longest prefix of a path that has a value, with that value.
-    fn note(
+    fn value_note(
         &self,
         base: &Expr,
         steps: &[Step],
@@ -207,12 +216,12 @@ impl Evaluation<'_> {
                 sensitive: Cell::new(false),
                 ..*self
             };
-            let Ok(value) = run.path(base, steps, base.span, frame) else {
+            let Ok(value) = run.eval_path(base, steps, base.span, frame) else {
                 continue;
             };
             let text = match run.sensitive.get() {
                 true => "is sensitive".to_owned(),
-                false => format!("is {}", quote(&value)),
+                false => format!("is {}", quote_value(&value)),
             };
             return Some((name, text));
         }
@@ -236,7 +245,7 @@ pub(super) fn unknown_name(
     let fault = EvalError::new(span, ProblemCode::UnknownReference, detail);
     let fault = fault.label("not declared");
     let known = names.keys().map(String::as_str);
-    match nearest(name, known.clone()) {
+    match nearest_name(name, known.clone()) {
         Some(near) => fault.help(format!("did you mean {root}.{near}?")),
         None if names.is_empty() => fault,
         None => {
@@ -246,16 +255,16 @@ pub(super) fn unknown_name(
     }
 }
 
-fn member<'v>(at: &'v Value, name: &str, span: Span) -> Result<&'v Value, Box<EvalError>> {
+fn member_of<'v>(at: &'v Value, name: &str, span: Span) -> Result<&'v Value, Box<EvalError>> {
     let Value::Object(map) = at else {
-        let detail = format!("{} has no attribute {name:?}.", capital(type_name(at)));
+        let detail = format!("{} has no attribute {name:?}.", capitalized(type_name(at)));
         return Err(EvalError::new(span, ProblemCode::Evaluation, detail));
     };
     map.get(name).ok_or_else(|| {
         let detail = format!("The map has no key {name:?}.");
         let fault = EvalError::new(span, ProblemCode::Evaluation, detail);
         let keys = map.keys().map(String::as_str);
-        match nearest(name, keys.clone()) {
+        match nearest_name(name, keys.clone()) {
             Some(near) => fault.help(format!("did you mean {near:?}?")),
             None if map.is_empty() => fault,
             None => {
@@ -266,7 +275,7 @@ fn member<'v>(at: &'v Value, name: &str, span: Span) -> Result<&'v Value, Box<Ev
     })
 }
 
-fn item<'v>(
+fn item_at<'v>(
     at: &'v Value,
     key: &Value,
     index: &Expr,
@@ -274,12 +283,13 @@ fn item<'v>(
 ) -> Result<&'v Value, Box<EvalError>> {
     match at {
         Value::Object(_) => {
-            let name = value::to_text(key).ok_or_else(|| wrong(index, "a string as key", key))?;
-            member(at, &name, span)
+            let name =
+                value::to_text(key).ok_or_else(|| type_error(index, "a string as key", key))?;
+            member_of(at, &name, span)
         }
         Value::Array(items) => {
             let place = value::to_number(key).and_then(|number| number.as_u64());
-            let place = place.ok_or_else(|| wrong(index, "an index of 0 or more", key))?;
+            let place = place.ok_or_else(|| type_error(index, "an index of 0 or more", key))?;
             let element = usize::try_from(place)
                 .ok()
                 .and_then(|place| items.get(place));
@@ -290,13 +300,13 @@ fn item<'v>(
             })
         }
         other => {
-            let detail = format!("{} has no elements.", capital(type_name(other)));
+            let detail = format!("{} has no elements.", capitalized(type_name(other)));
             Err(EvalError::new(span, ProblemCode::Evaluation, detail))
         }
     }
 }
 
-fn capital(text: &str) -> String {
+fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|c| c.to_uppercase().to_string());
     format!("{}{}", first.unwrap_or_default(), chars.as_str())
@@ -312,7 +322,7 @@ fn path_text(base: &Expr, steps: &[Step]) -> Option<String> {
         match &step.kind {
             StepKind::Name(name) => text.push_str(&format!(".{name}")),
             StepKind::Index(index) => match &index.kind {
-                ExprKind::Literal(literal) => text.push_str(&format!("[{}]", quote(literal))),
+                ExprKind::Literal(literal) => text.push_str(&format!("[{}]", quote_value(literal))),
                 _ => return None,
             },
             StepKind::Splat | StepKind::NameSplat => return None,

@@ -29,7 +29,7 @@ pub(super) fn is_apart(before: Option<&Token>, one: &Token, other: &Token) -> bo
         | (TokenKind::Interp, TokenKind::Open('{'))
         | (TokenKind::Close('}'), TokenKind::InterpEnd) => true,
         (TokenKind::InterpEnd, TokenKind::Interp) => false,
-        _ => one.opens() <= 0 && other.opens() >= 0,
+        _ => one.bracket_change() <= 0 && other.bracket_change() >= 0,
     }
 }
 

@@ -64,7 +64,7 @@ impl Token {
     }
 
     /// The change in the number of open brackets.
-    pub(super) fn opens(&self) -> i32 {
+    pub(super) fn bracket_change(&self) -> i32 {
         match self.kind {
             TokenKind::Open(_) | TokenKind::Interp => 1,
             TokenKind::Close(_) | TokenKind::InterpEnd => -1,
@@ -87,7 +87,7 @@ enum ScanMode {
 }
 
 /// Splits a string into tokens. Invalid HCL is also returned as tokens.
-pub(super) fn tokens(text: &str) -> Vec<Token> {
+pub(super) fn scan_tokens(text: &str) -> Vec<Token> {
     let mut scanner = TokenScanner {
         rest: text,
         modes: vec![ScanMode::Expression { braces: 0 }],
@@ -95,9 +95,9 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
     };
     while !scanner.rest.is_empty() {
         match scanner.modes.last().cloned() {
-            Some(ScanMode::Quoted) => scanner.quoted(),
-            Some(ScanMode::Lines { end }) => scanner.lines(&end),
-            _ => scanner.expression(),
+            Some(ScanMode::Quoted) => scanner.scan_quoted(),
+            Some(ScanMode::Lines { end }) => scanner.scan_heredoc_lines(&end),
+            _ => scanner.scan_expression(),
         }
     }
     scanner.tokens
@@ -111,7 +111,7 @@ struct TokenScanner<'a> {
 
 impl TokenScanner<'_> {
     /// Turns the next bytes into a token.
-    fn take(&mut self, kind: TokenKind, bytes: usize) {
+    fn push_token(&mut self, kind: TokenKind, bytes: usize) {
         let (text, rest) = self.rest.split_at(bytes);
         self.rest = rest;
         if !text.is_empty() {
@@ -119,7 +119,7 @@ impl TokenScanner<'_> {
         }
     }
 
-    fn expression(&mut self) {
+    fn scan_expression(&mut self) {
         self.rest = self.rest.trim_start_matches([' ', '\t']);
         let rest = self.rest;
         let mut chars = rest.chars();
@@ -132,86 +132,86 @@ impl TokenScanner<'_> {
             _ => return,
         };
         match first {
-            '\n' => self.take(TokenKind::Newline, 1),
-            '\r' if rest.starts_with("\r\n") => self.take(TokenKind::Newline, 2),
+            '\n' => self.push_token(TokenKind::Newline, 1),
+            '\r' if rest.starts_with("\r\n") => self.push_token(TokenKind::Newline, 2),
             '#' | '/' if first == '#' || rest.starts_with("//") => {
                 let end = rest.find('\n').map_or(rest.len(), |index| index + 1);
-                self.take(TokenKind::Comment, end);
+                self.push_token(TokenKind::Comment, end);
             }
             '/' if rest.starts_with("/*") => {
                 let end = rest[2..].find("*/").map_or(rest.len(), |index| index + 4);
-                self.take(TokenKind::Comment, end);
+                self.push_token(TokenKind::Comment, end);
             }
             '"' => {
-                self.take(TokenKind::Quote, 1);
+                self.push_token(TokenKind::Quote, 1);
                 self.modes.push(ScanMode::Quoted);
             }
-            '<' if rest.starts_with("<<") => self.heredoc(),
+            '<' if rest.starts_with("<<") => self.scan_heredoc_start(),
             '{' => {
                 *braces += 1;
-                self.take(TokenKind::Open(first), 1);
+                self.push_token(TokenKind::Open(first), 1);
             }
             '}' if *braces > 0 || !is_inside => {
                 *braces = braces.saturating_sub(1);
-                self.take(TokenKind::Close(first), 1);
+                self.push_token(TokenKind::Close(first), 1);
             }
             '}' => {
                 self.modes.pop();
-                self.take(TokenKind::InterpEnd, 1);
+                self.push_token(TokenKind::InterpEnd, 1);
             }
             '~' if rest.starts_with("~}") && is_inside => {
                 self.modes.pop();
-                self.take(TokenKind::InterpEnd, 2);
+                self.push_token(TokenKind::InterpEnd, 2);
             }
-            '[' | '(' => self.take(TokenKind::Open(first), 1),
-            ']' | ')' => self.take(TokenKind::Close(first), 1),
+            '[' | '(' => self.push_token(TokenKind::Open(first), 1),
+            ']' | ')' => self.push_token(TokenKind::Close(first), 1),
             _ if is_name(first) => {
                 let end = rest.find(|c| !is_in_name(c)).unwrap_or(rest.len());
-                self.take(TokenKind::Ident, end);
+                self.push_token(TokenKind::Ident, end);
             }
-            _ if first.is_ascii_digit() => self.take(TokenKind::Number, number(rest)),
+            _ if first.is_ascii_digit() => self.push_token(TokenKind::Number, number_length(rest)),
             _ => {
-                let (kind, bytes) = operator(rest);
-                self.take(kind, bytes);
+                let (kind, bytes) = operator_at_start(rest);
+                self.push_token(kind, bytes);
             }
         }
     }
 
-    fn heredoc(&mut self) {
+    fn scan_heredoc_start(&mut self) {
         let (line, _) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
         let word = line.trim_start_matches("<<").trim_start_matches('-');
         let word = word.trim_end_matches('\r');
         let all = line.len() + 1;
         if word.is_empty() || !word.chars().all(is_in_name) || all > self.rest.len() {
-            return self.take(TokenKind::Other, 2);
+            return self.push_token(TokenKind::Other, 2);
         }
         let end = word.to_owned();
-        self.take(TokenKind::Heredoc, all);
+        self.push_token(TokenKind::Heredoc, all);
         self.modes.push(ScanMode::Lines { end });
     }
 
     /// Text up to the closing quote or the next interpolation.
-    fn quoted(&mut self) {
+    fn scan_quoted(&mut self) {
         let mut end = 0;
         while let Some(next) = self.rest[end..].chars().next() {
             let rest = &self.rest[end..];
             match next {
                 '\\' => end += 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
                 '"' => {
-                    self.take(TokenKind::Text, end);
+                    self.push_token(TokenKind::Text, end);
                     self.modes.pop();
-                    return self.take(TokenKind::Unquote, 1);
+                    return self.push_token(TokenKind::Unquote, 1);
                 }
                 _ if is_escape(rest) => end += 3,
-                _ if interp(rest).is_some() => return self.put_in(end),
+                _ if interpolation_length(rest).is_some() => return self.put_in(end),
                 _ => end += next.len_utf8(),
             }
         }
-        self.take(TokenKind::Text, end);
+        self.push_token(TokenKind::Text, end);
     }
 
     /// Lines up to the delimiter or the next interpolation.
-    fn lines(&mut self, end: &str) {
+    fn scan_heredoc_lines(&mut self, end: &str) {
         let mut at = 0;
         let mut begins = self.tokens.last().is_some_and(|token| {
             token.kind == TokenKind::Heredoc
@@ -222,25 +222,26 @@ impl TokenScanner<'_> {
             if begins {
                 let line = rest.split('\n').next().unwrap_or_default();
                 if line.trim() == end {
-                    self.take(TokenKind::Text, at);
+                    self.push_token(TokenKind::Text, at);
                     self.modes.pop();
-                    return self.take(TokenKind::HeredocEnd, line.trim_end_matches('\r').len());
+                    return self
+                        .push_token(TokenKind::HeredocEnd, line.trim_end_matches('\r').len());
                 }
             }
             begins = next == '\n';
             match next {
                 _ if is_escape(rest) => at += 3,
-                _ if interp(rest).is_some() => return self.put_in(at),
+                _ if interpolation_length(rest).is_some() => return self.put_in(at),
                 _ => at += next.len_utf8(),
             }
         }
-        self.take(TokenKind::Text, at);
+        self.push_token(TokenKind::Text, at);
     }
 
     fn put_in(&mut self, at: usize) {
-        self.take(TokenKind::Text, at);
-        let bytes = interp(self.rest).unwrap_or(2);
-        self.take(TokenKind::Interp, bytes);
+        self.push_token(TokenKind::Text, at);
+        let bytes = interpolation_length(self.rest).unwrap_or(2);
+        self.push_token(TokenKind::Interp, bytes);
         self.modes.push(ScanMode::Expression { braces: 0 });
     }
 }
@@ -251,7 +252,7 @@ fn is_escape(text: &str) -> bool {
 }
 
 /// The length of the interpolation mark at the start of a string, if any.
-fn interp(text: &str) -> Option<usize> {
+fn interpolation_length(text: &str) -> Option<usize> {
     let begins = text.starts_with("${") || text.starts_with("%{");
     begins.then(|| 2 + usize::from(text[2..].starts_with('~')))
 }
@@ -265,7 +266,7 @@ fn is_in_name(c: char) -> bool {
 }
 
 /// The length of the number at the start of a string.
-fn number(text: &str) -> usize {
+fn number_length(text: &str) -> usize {
     let mut end = digits_end(text, 0);
     if text[end..].starts_with('.') && digits_end(text, end + 1) > end + 1 {
         end = digits_end(text, end + 1);
@@ -289,7 +290,7 @@ fn digits_end(text: &str, from: usize) -> usize {
 }
 
 /// The operator at the start of a string.
-fn operator(text: &str) -> (TokenKind, usize) {
+fn operator_at_start(text: &str) -> (TokenKind, usize) {
     const LONG: [(&str, TokenKind); 9] = [
         ("...", TokenKind::Ellipsis),
         ("::", TokenKind::DoubleColon),

@@ -53,8 +53,8 @@ pub(super) fn coalesce(args: &Args<'_>) -> FunctionResult {
 
 pub(super) fn coalescelist(args: &Args<'_>) -> FunctionResult {
     for arg in 0..args.values.len() {
-        if !args.value(arg).is_null() && !args.list(arg)?.is_empty() {
-            return Ok(args.value(arg).clone());
+        if !args.value_at(arg).is_null() && !args.list(arg)?.is_empty() {
+            return Ok(args.value_at(arg).clone());
         }
     }
     Err("all arguments are empty".into())
@@ -79,7 +79,7 @@ pub(super) fn concat(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn contains(args: &Args<'_>) -> FunctionResult {
-    Ok(Value::Bool(args.list(0)?.contains(args.value(1))))
+    Ok(Value::Bool(args.list(0)?.contains(args.value_at(1))))
 }
 
 pub(super) fn distinct(args: &Args<'_>) -> FunctionResult {
@@ -91,28 +91,32 @@ pub(super) fn element(args: &Args<'_>) -> FunctionResult {
     let index = args.integer(1)?;
     let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
     if length == 0 {
-        return Err(FunctionError::at(0, "the list is empty"));
+        return Err(FunctionError::at_argument(0, "the list is empty"));
     }
     let place = usize::try_from(index.rem_euclid(length)).unwrap_or(0);
     Ok(items[place].clone())
 }
 
 pub(super) fn flatten(args: &Args<'_>) -> FunctionResult {
-    fn into(items: &[Value], flat: &mut Vec<Value>) {
+    fn flatten_into(items: &[Value], flat: &mut Vec<Value>) {
         for item in items {
             match item {
-                Value::Array(inner) => into(inner, flat),
+                Value::Array(inner) => flatten_into(inner, flat),
                 other => flat.push(other.clone()),
             }
         }
     }
     let mut flat = Vec::new();
-    into(args.list(0)?, &mut flat);
+    flatten_into(args.list(0)?, &mut flat);
     Ok(Value::Array(flat))
 }
 
 pub(super) fn index(args: &Args<'_>) -> FunctionResult {
-    match args.list(0)?.iter().position(|item| item == args.value(1)) {
+    match args
+        .list(0)?
+        .iter()
+        .position(|item| item == args.value_at(1))
+    {
         Some(place) => Ok(Value::from(place)),
         None => Err("the list does not contain this value".into()),
     }
@@ -120,7 +124,7 @@ pub(super) fn index(args: &Args<'_>) -> FunctionResult {
 
 pub(super) fn keys(args: &Args<'_>) -> FunctionResult {
     args.map(0)?;
-    let elements = value::elements(args.value(0)).unwrap_or_default();
+    let elements = value::elements(args.value_at(0)).unwrap_or_default();
     Ok(Value::Array(
         elements.into_iter().map(|(key, _)| key).collect(),
     ))
@@ -128,18 +132,18 @@ pub(super) fn keys(args: &Args<'_>) -> FunctionResult {
 
 pub(super) fn values(args: &Args<'_>) -> FunctionResult {
     args.map(0)?;
-    let elements = value::elements(args.value(0)).unwrap_or_default();
+    let elements = value::elements(args.value_at(0)).unwrap_or_default();
     Ok(Value::Array(
         elements.into_iter().map(|(_, item)| item.clone()).collect(),
     ))
 }
 
 pub(super) fn length(args: &Args<'_>) -> FunctionResult {
-    Ok(Value::from(match args.value(0) {
+    Ok(Value::from(match args.value_at(0) {
         Value::String(text) => text.chars().count(),
         Value::Array(items) => items.len(),
         Value::Object(items) => items.len(),
-        _ => return args.refuse(0, "a list, a map or a string"),
+        _ => return args.type_error(0, "a list, a map or a string"),
     }))
 }
 
@@ -150,7 +154,7 @@ pub(super) fn lookup(args: &Args<'_>) -> FunctionResult {
         (None, Some(default)) => Ok(default.clone()),
         (None, None) => {
             let text = format!("the map has no key {key:?}, and no default is given");
-            Err(FunctionError::at(1, text))
+            Err(FunctionError::at_argument(1, text))
         }
     }
 }
@@ -158,7 +162,7 @@ pub(super) fn lookup(args: &Args<'_>) -> FunctionResult {
 pub(super) fn merge(args: &Args<'_>) -> FunctionResult {
     let mut all = Map::new();
     for arg in 0..args.values.len() {
-        if args.value(arg).is_null() {
+        if args.value_at(arg).is_null() {
             continue;
         }
         for (key, item) in args.map(arg)? {
@@ -175,7 +179,7 @@ pub(super) fn one(args: &Args<'_>) -> FunctionResult {
         items => {
             let count = items.len();
             let text = format!("the list has {count} elements; at most one is allowed");
-            Err(FunctionError::at(0, text))
+            Err(FunctionError::at_argument(0, text))
         }
     }
 }
@@ -240,12 +244,12 @@ pub(super) fn slice(args: &Args<'_>) -> FunctionResult {
     for (arg, bound) in (1..).zip(&mut bounds) {
         *bound = match usize::try_from(args.integer(arg)?) {
             Ok(index) if index <= items.len() => index,
-            _ => return args.refuse(arg, &format!("an index from 0 to {}", items.len())),
+            _ => return args.type_error(arg, &format!("an index from 0 to {}", items.len())),
         };
     }
     let [start, end] = bounds;
     if start > end {
-        return args.refuse(2, "an end that is not before the start");
+        return args.type_error(2, "an end that is not before the start");
     }
     Ok(Value::Array(items[start..end].to_vec()))
 }
@@ -257,14 +261,14 @@ pub(super) fn sort(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn tolist(args: &Args<'_>) -> FunctionResult {
-    match args.value(0) {
+    match args.value_at(0) {
         Value::Null => Ok(Value::Null),
         _ => Ok(Value::Array(args.list(0)?.to_vec())),
     }
 }
 
 pub(super) fn toset(args: &Args<'_>) -> FunctionResult {
-    if args.value(0).is_null() {
+    if args.value_at(0).is_null() {
         return Ok(Value::Null);
     }
     let set = without_repetitions(args.list(0)?);
@@ -278,7 +282,7 @@ pub(super) fn toset(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn tomap(args: &Args<'_>) -> FunctionResult {
-    match args.value(0) {
+    match args.value_at(0) {
         Value::Null => Ok(Value::Null),
         _ => Ok(Value::Object(args.map(0)?.clone())),
     }

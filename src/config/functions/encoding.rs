@@ -9,24 +9,24 @@ use super::{Args, FunctionError, FunctionResult, yaml};
 use crate::config::value;
 
 pub(super) fn tostring(args: &Args<'_>) -> FunctionResult {
-    match args.value(0) {
+    match args.value_at(0) {
         Value::Null => Ok(Value::Null),
         _ => Ok(Value::String(args.text(0)?)),
     }
 }
 
 pub(super) fn tonumber(args: &Args<'_>) -> FunctionResult {
-    match args.value(0) {
+    match args.value_at(0) {
         Value::Null => Ok(Value::Null),
         _ => Ok(Value::Number(args.number(0)?)),
     }
 }
 
 pub(super) fn tobool(args: &Args<'_>) -> FunctionResult {
-    match (args.value(0), value::to_bool(args.value(0))) {
+    match (args.value_at(0), value::to_bool(args.value_at(0))) {
         (Value::Null, _) => Ok(Value::Null),
         (_, Some(flag)) => Ok(Value::Bool(flag)),
-        (_, None) => args.refuse(0, "a bool"),
+        (_, None) => args.type_error(0, "a bool"),
     }
 }
 
@@ -35,7 +35,7 @@ pub(super) fn env(args: &Args<'_>) -> FunctionResult {
     match (args.environment.env.get(&name), args.values.get(1)) {
         (Some(value), _) => Ok(Value::String(value.clone())),
         (None, Some(default)) => Ok(default.clone()),
-        (None, None) => Err(FunctionError::at(
+        (None, None) => Err(FunctionError::at_argument(
             0,
             format!("the environment variable {name:?} is not set, and no default is given"),
         )),
@@ -46,7 +46,7 @@ pub(super) fn secret(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     match args.environment.secrets.get(&name) {
         Some(secret) => Ok(Value::String(secret.clone())),
-        None => Err(FunctionError::at(
+        None => Err(FunctionError::at_argument(
             0,
             format!("there is no secret named {name:?}"),
         )),
@@ -58,7 +58,7 @@ pub(super) fn file(args: &Args<'_>) -> FunctionResult {
     let path = args.environment.resolve(&name);
     let read = (args.environment.read)(&path);
     read.map(Value::String).map_err(|error| {
-        FunctionError::at(0, format!("{} cannot be read: {error}", path.display()))
+        FunctionError::at_argument(0, format!("{} cannot be read: {error}", path.display()))
     })
 }
 
@@ -70,7 +70,7 @@ pub(super) fn fileexists(args: &Args<'_>) -> FunctionResult {
 pub(super) fn jsondecode(args: &Args<'_>) -> FunctionResult {
     match serde_json::from_str::<Json>(&args.text(0)?) {
         Ok(json) => Ok(from_json(&json)),
-        Err(error) => Err(FunctionError::at(
+        Err(error) => Err(FunctionError::at_argument(
             0,
             format!("the string is not JSON: {error}"),
         )),
@@ -100,7 +100,7 @@ pub(in crate::config) fn from_json(json: &Json) -> Value {
 }
 
 pub(super) fn jsonencode(args: &Args<'_>) -> FunctionResult {
-    Ok(Value::String(json_text(args.value(0))))
+    Ok(Value::String(json_text(args.value_at(0))))
 }
 
 /// The value as JSON: keys are sorted, and the same characters are escaped as in Terraform.
@@ -135,7 +135,7 @@ pub(super) fn json_text(item: &Value) -> String {
 
 pub(super) fn yamldecode(args: &Args<'_>) -> FunctionResult {
     yaml::parse(&args.text(0)?).map_err(|fault| {
-        FunctionError::at(
+        FunctionError::at_argument(
             0,
             format!("line {} of the string: {}", fault.line, fault.text),
         )
@@ -143,30 +143,30 @@ pub(super) fn yamldecode(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn yamlencode(args: &Args<'_>) -> FunctionResult {
-    fn quoted(text: &str) -> String {
+    fn quoted_yaml(text: &str) -> String {
         Json::from(text).to_string()
     }
     /// Writes the value after a key or a dash.
-    fn write(item: &Value, indent: usize, out: &mut String) {
+    fn write_yaml_value(item: &Value, indent: usize, out: &mut String) {
         let pad = "  ".repeat(indent);
         match item {
             Value::Array(items) if !items.is_empty() => {
                 for item in items {
                     let _ = write!(out, "{pad}-");
-                    nested(item, indent, out);
+                    write_nested(item, indent, out);
                 }
             }
             Value::Object(items) if !items.is_empty() => {
                 for (key, item) in value::elements(item).unwrap_or_default() {
-                    let key = quoted(&value::to_text(&key).unwrap_or_default());
+                    let key = quoted_yaml(&value::to_text(&key).unwrap_or_default());
                     let _ = write!(out, "{pad}{key}:");
-                    nested(item, indent, out);
+                    write_nested(item, indent, out);
                 }
             }
             Value::Array(_) => out.push_str("[]\n"),
             Value::Object(_) => out.push_str("{}\n"),
             Value::String(text) => {
-                let _ = writeln!(out, "{}", quoted(text));
+                let _ = writeln!(out, "{}", quoted_yaml(text));
             }
             other => {
                 let text = value::to_text(other).unwrap_or_else(|| "null".to_owned());
@@ -174,17 +174,17 @@ pub(super) fn yamlencode(args: &Args<'_>) -> FunctionResult {
             }
         }
     }
-    fn nested(item: &Value, indent: usize, out: &mut String) {
+    fn write_nested(item: &Value, indent: usize, out: &mut String) {
         let deep = match item {
             Value::Array(items) => !items.is_empty(),
             Value::Object(items) => !items.is_empty(),
             _ => false,
         };
         out.push(if deep { '\n' } else { ' ' });
-        write(item, indent + 1, out);
+        write_yaml_value(item, indent + 1, out);
     }
     let mut out = String::new();
-    write(args.value(0), 0, &mut out);
+    write_yaml_value(args.value_at(0), 0, &mut out);
     Ok(Value::String(out))
 }
 
@@ -212,7 +212,7 @@ pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
     let text = args.text(0)?;
     let data = text.trim_end_matches('=');
     if text.len() % 4 != 0 || text.len() - data.len() > 2 {
-        return Err(FunctionError::at(
+        return Err(FunctionError::at_argument(
             0,
             "the string is not base64: its length is not a multiple of four",
         ));
@@ -220,7 +220,7 @@ pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
     let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
     for byte in data.bytes() {
         let Some(sextet) = ALPHABET.iter().position(|letter| *letter == byte) else {
-            return Err(FunctionError::at(
+            return Err(FunctionError::at_argument(
                 0,
                 "the string is not base64: it has an invalid character",
             ));
@@ -235,6 +235,9 @@ pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
     }
     match String::from_utf8(bytes) {
         Ok(decoded) => Ok(Value::String(decoded)),
-        Err(_) => Err(FunctionError::at(0, "the decoded string is not UTF-8")),
+        Err(_) => Err(FunctionError::at_argument(
+            0,
+            "the decoded string is not UTF-8",
+        )),
     }
 }

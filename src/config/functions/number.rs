@@ -14,22 +14,22 @@ pub(super) fn abs(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn ceil(args: &Args<'_>) -> FunctionResult {
-    finite(args.float(0)?.ceil())
+    finite_number(args.float(0)?.ceil())
 }
 
 pub(super) fn floor(args: &Args<'_>) -> FunctionResult {
-    finite(args.float(0)?.floor())
+    finite_number(args.float(0)?.floor())
 }
 
 pub(super) fn max(args: &Args<'_>) -> FunctionResult {
-    pick(args, |best, other| other > best)
+    pick_number(args, |best, other| other > best)
 }
 
 pub(super) fn min(args: &Args<'_>) -> FunctionResult {
-    pick(args, |best, other| other < best)
+    pick_number(args, |best, other| other < best)
 }
 
-fn pick(args: &Args<'_>, better: fn(f64, f64) -> bool) -> FunctionResult {
+fn pick_number(args: &Args<'_>, better: fn(f64, f64) -> bool) -> FunctionResult {
     let mut best = args.number(0)?;
     for arg in 1..args.values.len() {
         let number = args.number(arg)?;
@@ -48,14 +48,14 @@ pub(super) fn sum(args: &Args<'_>) -> FunctionResult {
     let mut floats = 0.0;
     for item in args.list(0)? {
         let Some(number) = crate::config::value::to_number(item) else {
-            return args.refuse(0, "a list of numbers");
+            return args.type_error(0, "a list of numbers");
         };
         floats += number.as_f64().unwrap_or_default();
         integers = integers.and_then(|sum| sum.checked_add(number.as_i64()?));
     }
     match integers {
         Some(sum) => Ok(Value::from(sum)),
-        None => finite(floats),
+        None => finite_number(floats),
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn range(args: &Args<'_>) -> FunctionResult {
     };
     if step == 0.0 || (step > 0.0) != (start <= end) {
         let text = "the step must lead from the start to the end";
-        return Err(FunctionError::at(2, text));
+        return Err(FunctionError::at_argument(2, text));
     }
     let mut items = Vec::new();
     let mut next = start;
@@ -79,13 +79,13 @@ pub(super) fn range(args: &Args<'_>) -> FunctionResult {
         if items.len() == RANGE_MAX {
             return Err(format!("more than {RANGE_MAX} numbers").into());
         }
-        items.push(finite(next)?);
+        items.push(finite_number(next)?);
         next += step;
     }
     Ok(Value::Array(items))
 }
 
-fn finite(float: f64) -> FunctionResult {
+fn finite_number(float: f64) -> FunctionResult {
     match Number::from_f64(float) {
         Some(number) => Ok(Value::Number(number)),
         None => Err("the result is not a finite number".into()),

@@ -11,15 +11,15 @@ const TEXT_MAX: usize = 4 << 20;
 /// Maximum width and precision of a format.
 const WIDTH_MAX: usize = 1024;
 
-fn text(text: impl Into<String>) -> FunctionResult {
+fn text_result(text: impl Into<String>) -> FunctionResult {
     Ok(Value::String(text.into()))
 }
 
-fn list(texts: impl IntoIterator<Item = String>) -> FunctionResult {
+fn list_result(texts: impl IntoIterator<Item = String>) -> FunctionResult {
     Ok(Value::Array(texts.into_iter().map(Value::String).collect()))
 }
 
-fn bounded(bytes: usize) -> Result<(), FunctionError> {
+fn check_size(bytes: usize) -> Result<(), FunctionError> {
     if bytes > TEXT_MAX {
         return Err("the result would be longer than 4 MiB".into());
     }
@@ -39,11 +39,11 @@ pub(super) fn strcontains(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn lower(args: &Args<'_>) -> FunctionResult {
-    text(args.text(0)?.to_lowercase())
+    text_result(args.text(0)?.to_lowercase())
 }
 
 pub(super) fn upper(args: &Args<'_>) -> FunctionResult {
-    text(args.text(0)?.to_uppercase())
+    text_result(args.text(0)?.to_uppercase())
 }
 
 pub(super) fn title(args: &Args<'_>) -> FunctionResult {
@@ -57,37 +57,37 @@ pub(super) fn title(args: &Args<'_>) -> FunctionResult {
         }
         start = !c.is_alphanumeric() && c != '\'' && c != '_';
     }
-    text(out)
+    text_result(out)
 }
 
 pub(super) fn trim(args: &Args<'_>) -> FunctionResult {
     let cut: Vec<char> = args.text(1)?.chars().collect();
-    text(args.text(0)?.trim_matches(cut.as_slice()))
+    text_result(args.text(0)?.trim_matches(cut.as_slice()))
 }
 
 pub(super) fn trimprefix(args: &Args<'_>) -> FunctionResult {
     let (whole, prefix) = (args.text(0)?, args.text(1)?);
-    text(whole.strip_prefix(&prefix).unwrap_or(&whole))
+    text_result(whole.strip_prefix(&prefix).unwrap_or(&whole))
 }
 
 pub(super) fn trimsuffix(args: &Args<'_>) -> FunctionResult {
     let (whole, suffix) = (args.text(0)?, args.text(1)?);
-    text(whole.strip_suffix(&suffix).unwrap_or(&whole))
+    text_result(whole.strip_suffix(&suffix).unwrap_or(&whole))
 }
 
 pub(super) fn trimspace(args: &Args<'_>) -> FunctionResult {
-    text(args.text(0)?.trim())
+    text_result(args.text(0)?.trim())
 }
 
 pub(super) fn split(args: &Args<'_>) -> FunctionResult {
     let (separator, whole) = (args.text(0)?, args.text(1)?);
     if whole.is_empty() {
-        return list([]);
+        return list_result([]);
     }
     if separator.is_empty() {
-        return list(whole.chars().map(String::from));
+        return list_result(whole.chars().map(String::from));
     }
-    list(whole.split(&separator).map(str::to_owned))
+    list_result(whole.split(&separator).map(str::to_owned))
 }
 
 pub(super) fn join(args: &Args<'_>) -> FunctionResult {
@@ -97,8 +97,8 @@ pub(super) fn join(args: &Args<'_>) -> FunctionResult {
         texts.extend(args.texts(arg)?);
     }
     let inner: usize = texts.iter().map(String::len).sum();
-    bounded(inner + separator.len().saturating_mul(texts.len()))?;
-    text(texts.join(&separator))
+    check_size(inner + separator.len().saturating_mul(texts.len()))?;
+    text_result(texts.join(&separator))
 }
 
 pub(super) fn substr(args: &Args<'_>) -> FunctionResult {
@@ -113,13 +113,13 @@ pub(super) fn substr(args: &Args<'_>) -> FunctionResult {
     let end = match wanted {
         -1 => length,
         0.. => start.saturating_add(wanted).min(length),
-        _ => return args.refuse(2, "a length, or -1 for the rest"),
+        _ => return args.type_error(2, "a length, or -1 for the rest"),
     };
     let [start, end] = [start, end].map(|index| usize::try_from(index).unwrap_or(0));
-    text(whole[start..end].iter().collect::<String>())
+    text_result(whole[start..end].iter().collect::<String>())
 }
 
-fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, FunctionError> {
+fn compile_pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, FunctionError> {
     Regex::new(text).map_err(|error| {
         let why = error.to_string();
         let why = why
@@ -127,7 +127,7 @@ fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, FunctionErr
             .last()
             .unwrap_or_default()
             .trim_start_matches("error: ");
-        FunctionError::at(
+        FunctionError::at_argument(
             arg.min(args.values.len()),
             format!("{text:?} is not a regular expression: {why}"),
         )
@@ -135,7 +135,7 @@ fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, FunctionErr
 }
 
 /// A match as in Terraform: the string, the groups, or the groups by name.
-fn groups(regex: &Regex, found: &Captures<'_>) -> Value {
+fn match_value(regex: &Regex, found: &Captures<'_>) -> Value {
     let texts: Vec<Value> = found
         .iter()
         .map(|group| group.map_or(Value::Null, |group| group.as_str().into()))
@@ -156,19 +156,19 @@ fn groups(regex: &Regex, found: &Captures<'_>) -> Value {
 
 pub(super) fn regex(args: &Args<'_>) -> FunctionResult {
     let (wanted, whole) = (args.text(0)?, args.text(1)?);
-    let regex = pattern(args, 0, &wanted)?;
+    let regex = compile_pattern(args, 0, &wanted)?;
     match regex.captures(&whole) {
-        Some(captures) => Ok(groups(&regex, &captures)),
+        Some(captures) => Ok(match_value(&regex, &captures)),
         None => Err(format!("{wanted:?} matches nothing in the string").into()),
     }
 }
 
 pub(super) fn regexall(args: &Args<'_>) -> FunctionResult {
     let (wanted, whole) = (args.text(0)?, args.text(1)?);
-    let regex = pattern(args, 0, &wanted)?;
+    let regex = compile_pattern(args, 0, &wanted)?;
     let all = regex
         .captures_iter(&whole)
-        .map(|captures| groups(&regex, &captures));
+        .map(|captures| match_value(&regex, &captures));
     Ok(Value::Array(all.collect()))
 }
 
@@ -178,24 +178,24 @@ pub(super) fn replace(args: &Args<'_>) -> FunctionResult {
         .strip_prefix('/')
         .and_then(|rest| rest.strip_suffix('/'));
     if let Some(wanted) = slashed {
-        let regex = pattern(args, 1, wanted)?;
+        let regex = compile_pattern(args, 1, wanted)?;
         // Each match may insert the whole string several times.
         let hits = regex.find_iter(&whole).count();
         let size_max = new.len().saturating_mul(whole.len().max(1));
-        bounded(
+        check_size(
             whole
                 .len()
                 .saturating_add(hits.saturating_mul(size_max.min(TEXT_MAX))),
         )?;
-        return text(regex.replace_all(&whole, new.as_str()).into_owned());
+        return text_result(regex.replace_all(&whole, new.as_str()).into_owned());
     }
     let hits = whole.matches(&wanted).count();
-    bounded(whole.len().saturating_add(hits.saturating_mul(new.len())))?;
-    text(whole.replace(&wanted, &new))
+    check_size(whole.len().saturating_add(hits.saturating_mul(new.len())))?;
+    text_result(whole.replace(&wanted, &new))
 }
 
 pub(super) fn format(args: &Args<'_>) -> FunctionResult {
-    text(formatted(&args.text(0)?, &args.values[1..])?)
+    text_result(format_inputs(&args.text(0)?, &args.values[1..])?)
 }
 
 pub(super) fn formatlist(args: &Args<'_>) -> FunctionResult {
@@ -205,7 +205,7 @@ pub(super) fn formatlist(args: &Args<'_>) -> FunctionResult {
         .filter_map(Value::as_array)
         .map(Vec::len);
     let Some(rows) = lengths.clone().min() else {
-        return list([formatted(&pattern, &args.values[1..])?]);
+        return list_result([format_inputs(&pattern, &args.values[1..])?]);
     };
     if lengths.max() != Some(rows) {
         return Err("the lists differ in length".into());
@@ -216,9 +216,9 @@ pub(super) fn formatlist(args: &Args<'_>) -> FunctionResult {
             Value::Array(items) => items[row].clone(),
             other => other.clone(),
         });
-        lines.push(formatted(&pattern, &inputs.collect::<Vec<Value>>())?);
+        lines.push(format_inputs(&pattern, &inputs.collect::<Vec<Value>>())?);
     }
-    list(lines)
+    list_result(lines)
 }
 
 /// One `%…` of a format.
@@ -239,27 +239,27 @@ struct VerbInput<'a> {
 }
 
 impl VerbInput<'_> {
-    fn refused(&self, wants: &str) -> FunctionError {
+    fn type_error(&self, wants: &str) -> FunctionError {
         let (letter, got) = (self.letter, value::type_name(self.value));
         let text = format!("the value of %{letter} must be {wants}, not {got}");
-        FunctionError::at(self.arg, text)
+        FunctionError::at_argument(self.arg, text)
     }
 
     fn number(&self) -> Result<Number, FunctionError> {
-        value::to_number(self.value).ok_or_else(|| self.refused("a number"))
+        value::to_number(self.value).ok_or_else(|| self.type_error("a number"))
     }
 
     fn integer(&self) -> Result<i64, FunctionError> {
         let integer = self.number()?.as_i64();
-        integer.ok_or_else(|| self.refused("an integer"))
+        integer.ok_or_else(|| self.type_error("an integer"))
     }
 
     fn text(&self) -> Result<String, FunctionError> {
-        value::to_text(self.value).ok_or_else(|| self.refused("a string, number or bool"))
+        value::to_text(self.value).ok_or_else(|| self.type_error("a string, number or bool"))
     }
 }
 
-fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
+fn format_inputs(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
     let mut out = String::new();
     let mut rest = pattern.chars().peekable();
     let mut used = 0;
@@ -302,7 +302,7 @@ fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
         used += 1;
         let arg = used;
         out.push_str(&verb.apply(&VerbInput { letter, value, arg })?);
-        bounded(out.len())?;
+        check_size(out.len())?;
     }
     if used < inputs.len() {
         return Err(format!("there are {} arguments for {used} verbs", inputs.len()).into());
@@ -330,7 +330,7 @@ impl FormatVerb {
             'g' => value::number_text(&input.number()?),
             't' => match value::to_bool(value) {
                 Some(flag) => flag.to_string(),
-                None => return Err(input.refused("a bool")),
+                None => return Err(input.type_error("a bool")),
             },
             other => return Err(format!("there is no verb %{other}").into()),
         };

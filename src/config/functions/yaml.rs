@@ -53,55 +53,55 @@ pub(super) fn parse(text: &str) -> YamlResult<Value> {
         return Ok(Value::Null);
     };
     let indent = first.indent;
-    let value = parser.block(indent, 0)?;
+    let value = parser.parse_block(indent, 0)?;
     match parser.lines.get(parser.at) {
-        Some(line) => fault(line.number, "it does not belong to the preceding value"),
+        Some(line) => yaml_error(line.number, "it does not belong to the preceding value"),
         None => Ok(value),
     }
 }
 
-fn fault<T>(line: usize, text: impl Into<String>) -> YamlResult<T> {
+fn yaml_error<T>(line: usize, text: impl Into<String>) -> YamlResult<T> {
     let text = text.into();
     Err(Fault { line, text })
 }
 
 impl<'a> Parser<'a> {
-    fn line(&self) -> Option<YamlLine<'a>> {
+    fn current_line(&self) -> Option<YamlLine<'a>> {
         self.lines.get(self.at).cloned()
     }
 
     /// Parses the value whose lines start at `indent`.
-    fn block(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
-        let Some(line) = self.line() else {
+    fn parse_block(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
+        let Some(line) = self.current_line() else {
             return Ok(Value::Null);
         };
         if depth > DEPTH_MAX {
-            return fault(line.number, format!("more than {DEPTH_MAX} nested levels"));
+            return yaml_error(line.number, format!("more than {DEPTH_MAX} nested levels"));
         }
         if line.text.starts_with('\t') {
-            return fault(line.number, "tabs are not allowed as indentation");
+            return yaml_error(line.number, "tabs are not allowed as indentation");
         }
         if is_item(line.text) {
-            return self.sequence(indent, depth);
+            return self.parse_sequence(indent, depth);
         }
         if split_key(line.text).is_some() {
-            return self.mapping(indent, depth);
+            return self.parse_mapping(indent, depth);
         }
         self.at += 1;
-        self.scalar(&line, line.text, indent)
+        self.parse_scalar(&line, line.text, indent)
     }
 
-    fn sequence(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
+    fn parse_sequence(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
         let mut items = Vec::new();
-        while let Some(line) = self.line().filter(|line| line.indent == indent) {
+        while let Some(line) = self.current_line().filter(|line| line.indent == indent) {
             let Some(rest) = line.text.strip_prefix('-').filter(|_| is_item(line.text)) else {
                 break;
             };
             let inner = rest.trim_start_matches(' ');
             let indent_inner = indent + line.text.len() - inner.len();
-            if comment(inner) {
+            if is_comment(inner) {
                 self.at += 1;
-                items.push(self.below(indent + 1, depth)?);
+                items.push(self.parse_below(indent + 1, depth)?);
             } else if is_item(inner) || split_key(inner).is_some() {
                 // The rest of the line is the first line of a nested collection.
                 self.lines[self.at] = YamlLine {
@@ -109,70 +109,75 @@ impl<'a> Parser<'a> {
                     text: inner,
                     ..line
                 };
-                items.push(self.block(indent_inner, depth + 1)?);
+                items.push(self.parse_block(indent_inner, depth + 1)?);
             } else {
                 self.at += 1;
-                items.push(self.scalar(&line, inner, indent + 1)?);
+                items.push(self.parse_scalar(&line, inner, indent + 1)?);
             }
         }
         Ok(Value::Array(items))
     }
 
-    fn mapping(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
+    fn parse_mapping(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
         let mut items = hcl::Map::new();
-        while let Some(line) = self.line().filter(|line| line.indent == indent) {
+        while let Some(line) = self.current_line().filter(|line| line.indent == indent) {
             let Some((key, rest)) = split_key(line.text) else {
-                return fault(line.number, "a key and a colon are expected");
+                return yaml_error(line.number, "a key and a colon are expected");
             };
-            let key = match plain(key.trim(), line.number)? {
+            let key = match plain_scalar(key.trim(), line.number)? {
                 Value::String(text) => text,
                 other => crate::config::value::to_text(&other).unwrap_or_default(),
             };
             let rest = rest.trim_start();
             self.at += 1;
-            let value = if comment(rest) {
+            let value = if is_comment(rest) {
                 // A list may have the same indentation as its key.
                 let list = self
-                    .line()
+                    .current_line()
                     .filter(|next| next.indent == indent && is_item(next.text));
                 match list {
-                    Some(_) => self.block(indent, depth + 1)?,
-                    None => self.below(indent + 1, depth)?,
+                    Some(_) => self.parse_block(indent, depth + 1)?,
+                    None => self.parse_below(indent + 1, depth)?,
                 }
             } else {
-                self.scalar(&line, rest, indent + 1)?
+                self.parse_scalar(&line, rest, indent + 1)?
             };
             if items.insert(key.clone(), value).is_some() {
-                return fault(line.number, format!("the key {key:?} is set twice"));
+                return yaml_error(line.number, format!("the key {key:?} is set twice"));
             }
         }
-        if let Some(line) = self.line().filter(|line| line.indent > indent) {
-            return fault(line.number, "its indentation matches no preceding line");
+        if let Some(line) = self.current_line().filter(|line| line.indent > indent) {
+            return yaml_error(line.number, "its indentation matches no preceding line");
         }
         Ok(Value::Object(items))
     }
 
     /// Parses the value on the following lines, if they are indented at least this far.
-    fn below(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
-        match self.line() {
-            Some(next) if next.indent >= indent => self.block(next.indent, depth + 1),
+    fn parse_below(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
+        match self.current_line() {
+            Some(next) if next.indent >= indent => self.parse_block(next.indent, depth + 1),
             _ => Ok(Value::Null),
         }
     }
 
     /// A scalar or flow collection that starts on this line.
-    fn scalar(&mut self, line: &YamlLine<'_>, text: &str, indent: usize) -> YamlResult<Value> {
+    fn parse_scalar(
+        &mut self,
+        line: &YamlLine<'_>,
+        text: &str,
+        indent: usize,
+    ) -> YamlResult<Value> {
         match text.as_bytes().first() {
             Some(b'|' | b'>') => self.block_scalar(line, text, indent),
             Some(b'&' | b'*' | b'!') => {
-                fault(line.number, "anchors, aliases and tags are not supported")
+                yaml_error(line.number, "anchors, aliases and tags are not supported")
             }
             Some(b'[' | b'{') => {
                 let mut flow = without_comment(text).to_owned();
                 // A flow collection may span several lines.
                 while open_brackets(&flow) > 0 {
-                    let Some(next) = self.line() else {
-                        return fault(line.number, "the collection is not closed");
+                    let Some(next) = self.current_line() else {
+                        return yaml_error(line.number, "the collection is not closed");
                     };
                     flow.push(' ');
                     flow.push_str(without_comment(next.text));
@@ -182,10 +187,10 @@ impl<'a> Parser<'a> {
                 let value = flow_value(&mut rest, line.number, 0)?;
                 match rest.trim() {
                     "" => Ok(value),
-                    _ => fault(line.number, "text follows the collection"),
+                    _ => yaml_error(line.number, "text follows the collection"),
                 }
             }
-            _ => plain(without_comment(text).trim(), line.number),
+            _ => plain_scalar(without_comment(text).trim(), line.number),
         }
     }
 
@@ -212,7 +217,7 @@ impl<'a> Parser<'a> {
             content.push(&raw[margin..]);
         }
         let last = line.number + content.len();
-        while self.line().is_some_and(|next| next.number <= last) {
+        while self.current_line().is_some_and(|next| next.number <= last) {
             self.at += 1;
         }
         let ends = content
@@ -244,7 +249,7 @@ fn is_item(text: &str) -> bool {
     text == "-" || text.starts_with("- ")
 }
 
-fn comment(text: &str) -> bool {
+fn is_comment(text: &str) -> bool {
     text.trim().is_empty() || text.starts_with('#')
 }
 
@@ -302,12 +307,12 @@ fn open_brackets(text: &str) -> i64 {
 
 fn flow_value(rest: &mut &str, line: usize, depth: usize) -> YamlResult<Value> {
     if depth > DEPTH_MAX {
-        return fault(line, format!("more than {DEPTH_MAX} nested levels"));
+        return yaml_error(line, format!("more than {DEPTH_MAX} nested levels"));
     }
     *rest = rest.trim_start();
     let list = rest.starts_with('[');
     if !list && !rest.starts_with('{') {
-        return plain(flow_token(rest, line)?.trim(), line);
+        return plain_scalar(flow_token(rest, line)?.trim(), line);
     }
     *rest = &rest[1..];
     let close = if list { ']' } else { '}' };
@@ -319,18 +324,18 @@ fn flow_value(rest: &mut &str, line: usize, depth: usize) -> YamlResult<Value> {
             break;
         }
         if rest.is_empty() {
-            return fault(line, "the collection is not closed");
+            return yaml_error(line, "the collection is not closed");
         }
         if list {
             items.push(flow_value(rest, line, depth + 1)?);
             continue;
         }
-        let key = match plain(flow_token(rest, line)?.trim(), line)? {
+        let key = match plain_scalar(flow_token(rest, line)?.trim(), line)? {
             Value::String(text) => text,
             other => crate::config::value::to_text(&other).unwrap_or_default(),
         };
         let Some(after) = rest.trim_start().strip_prefix(':') else {
-            return fault(line, "a colon is expected after a key");
+            return yaml_error(line, "a colon is expected after a key");
         };
         *rest = after;
         members.insert(key, flow_value(rest, line, depth + 1)?);
@@ -357,27 +362,27 @@ fn flow_token<'a>(rest: &mut &'a str, line: usize) -> YamlResult<&'a str> {
         }
     };
     match end {
-        Some(0) => fault(line, "a value is expected"),
+        Some(0) => yaml_error(line, "a value is expected"),
         Some(end) => {
             *rest = &whole[end..];
             Ok(&whole[..end])
         }
-        None => fault(line, "the quote is not closed"),
+        None => yaml_error(line, "the quote is not closed"),
     }
 }
 
 /// A plain or quoted scalar.
-fn plain(text: &str, line: usize) -> YamlResult<Value> {
+fn plain_scalar(text: &str, line: usize) -> YamlResult<Value> {
     if text.starts_with('"') {
         return match serde_json::from_str::<String>(text) {
             Ok(text) => Ok(Value::String(text)),
-            Err(_) => fault(line, "the quoted string is malformed"),
+            Err(_) => yaml_error(line, "the quoted string is malformed"),
         };
     }
     if let Some(rest) = text.strip_prefix('\'') {
         return match rest.strip_suffix('\'') {
             Some(inner) => Ok(Value::String(inner.replace("''", "'"))),
-            None => fault(line, "the quote is not closed"),
+            None => yaml_error(line, "the quote is not closed"),
         };
     }
     Ok(match text {

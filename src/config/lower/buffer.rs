@@ -4,15 +4,15 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault, name_fault};
-use crate::config::lower::quantities::{has_quantities, refuse_names, requests};
+use crate::config::lower::quantities::{has_quantities, pod_requests, refuse_names};
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{Blocks, cluster_patterns, covers, pool};
+use crate::config::lower::{Blocks, cluster_patterns, has_matching_name, pool};
 use crate::config::report::SpannedDiagnostic;
 use crate::config::syntax::PathStep;
 use crate::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
 use crate::model::cluster::Cluster;
 use crate::model::id::PoolName;
-use crate::model::labels::{POOL, normalized, restriction};
+use crate::model::labels::{POOL, label_restriction, normalized_key};
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 
 /// A buffer and its clusters.
@@ -23,25 +23,25 @@ pub(super) struct BufferSpec {
     pub(super) section: DecodedBlock,
 }
 
-pub(super) fn lower(
+pub(super) fn lower_buffers(
     reader: &Decoder<'_>,
     blocks: &Blocks<'_>,
     pools: &[pool::PoolSpec],
     schedules: &Schedules,
 ) -> Vec<BufferSpec> {
-    let sections = reader.sections(blocks, "buffer");
+    let sections = reader.decode_sections(blocks, "buffer");
     sections
         .into_iter()
-        .map(|section| one(reader, section, pools, schedules))
+        .map(|section| lower_buffer(reader, section, pools, schedules))
         .collect()
 }
 
 /// Sets the buffers of a cluster. A buffer that names a pool is only for clusters with that pool.
-pub(super) fn give(drafts: &[BufferSpec], cluster: &mut Cluster) {
+pub(super) fn assign_buffers(drafts: &[BufferSpec], cluster: &mut Cluster) {
     let mut all = Vec::new();
     for draft in drafts
         .iter()
-        .filter(|draft| covers(&draft.clusters, cluster))
+        .filter(|draft| has_matching_name(&draft.clusters, cluster))
     {
         let mut buffer = draft.buffer.clone();
         if let Some(name) = &buffer.pool {
@@ -49,7 +49,8 @@ pub(super) fn give(drafts: &[BufferSpec], cluster: &mut Cluster) {
                 continue;
             };
             if let Some(pod) = &mut buffer.pod {
-                pod.tolerations.extend(pool.taints.iter().map(tolerated));
+                pod.tolerations
+                    .extend(pool.taints.iter().map(toleration_of));
             }
         }
         all.push(buffer);
@@ -67,7 +68,7 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
         let (mut missing, mut found) = (Vec::new(), false);
         for cluster in clusters
             .iter()
-            .filter(|cluster| covers(&draft.clusters, cluster))
+            .filter(|cluster| has_matching_name(&draft.clusters, cluster))
         {
             match cluster.pool(pool.as_str()) {
                 Some(_) => found = true,
@@ -84,20 +85,20 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
                     cluster.name.as_str()
                 );
                 let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
-                    .also(draft.section.span("pool"), "the pool");
+                    .also(draft.section.value_span("pool"), "the pool");
                 reader.report(&draft.section, finding);
             }
         }
         if !found && !clusters.is_empty() {
             let detail = format!("No cluster of the buffer has the pool {:?}.", pool.as_str());
-            let span = draft.section.span("pool");
+            let span = draft.section.value_span("pool");
             let finding = SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail);
             reader.report(&draft.section, finding);
         }
     }
 }
 
-fn one(
+fn lower_buffer(
     reader: &Decoder<'_>,
     section: DecodedBlock,
     pools: &[pool::PoolSpec],
@@ -119,10 +120,10 @@ fn one(
         pool: section.reference("pool").map(PoolName::from),
         replicas: section.count("replicas"),
         percentage: section.count("percentage"),
-        scalable: section.block("scalable").and_then(scalable),
+        scalable: section.block("scalable").and_then(lower_scalable),
         pod: section
             .block("pod")
-            .map(|inner| pod(reader, &section, inner)),
+            .map(|inner| lower_pod(reader, &section, inner)),
         during: during.and_then(|name| schedules.get(name).cloned().flatten()),
         limits,
     };
@@ -138,7 +139,7 @@ fn one(
 fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     if !["replicas", "percentage"]
         .iter()
-        .any(|name| section.has(name))
+        .any(|name| section.is_set(name))
         && !has_quantities(section, "limits")
     {
         let detail = "The buffer does not set the number of pods to reserve capacity for.";
@@ -150,7 +151,7 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     if section.block("scalable").is_some() {
         return;
     }
-    let (detail, label, help) = if section.has("percentage") {
+    let (detail, label, help) = if section.is_set("percentage") {
         (
             "percentage is a share of a workload, so it requires a scalable block.",
             "scalable is missing",
@@ -183,20 +184,21 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Poo
     };
     let detail =
         format!("The pool {name:?} is static: Outrigger launches no nodes in it for buffers.");
-    let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("pool"), detail)
-        .also(draft.section.span("replicas"), "the pool is static");
+    let finding =
+        SpannedDiagnostic::error(ProblemCode::Conflict, section.value_span("pool"), detail)
+            .also(draft.section.value_span("replicas"), "the pool is static");
     reader.report(section, finding);
 }
 
-fn scalable(section: &DecodedBlock) -> Option<Scalable> {
+fn lower_scalable(section: &DecodedBlock) -> Option<Scalable> {
     Some(Scalable {
         kind: ScalableKind::parse(section.text("kind")?)?,
-        namespace: section.owned("namespace")?,
-        name: section.owned("name")?,
+        namespace: section.owned_text("namespace")?,
+        name: section.owned_text("name")?,
     })
 }
 
-fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> BufferPod {
+fn lower_pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> BufferPod {
     let names = &["nodes", "pods"];
     let refused = refuse_names(reader, section, "requests", names, "pods cannot request it");
     let amounts = section.quantities("requests");
@@ -204,16 +206,16 @@ fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> B
     if nothing && !refused && section.get("requests").is_some() {
         let detail = "The pod must request at least one resource.";
         let code = ProblemCode::InvalidValue;
-        let finding = SpannedDiagnostic::error(code, section.span("requests"), detail);
+        let finding = SpannedDiagnostic::error(code, section.value_span("requests"), detail);
         reader.report(section, finding);
     }
-    let node_selector = section.map("node_selector");
+    let node_selector = section.string_map("node_selector");
     for key in node_selector.keys() {
         let span = section.inner_span("node_selector", PathStep::KeyItself(key.clone()));
-        let finding = if let Some(why) = restriction(key) {
+        let finding = if let Some(why) = label_restriction(key) {
             let detail = format!("A pod cannot require the label {key:?}: {why}.");
             SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail)
-        } else if let Some(pool) = buffer.get("pool").filter(|_| normalized(key) == POOL) {
+        } else if let Some(pool) = buffer.get("pool").filter(|_| normalized_key(key) == POOL) {
             let detail = "The pool is set twice: with the argument pool, and here.";
             SpannedDiagnostic::error(ProblemCode::Conflict, span, detail).also(pool.name_span, "")
         } else {
@@ -223,16 +225,16 @@ fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> B
     }
     let tolerations = section.blocks("toleration");
     BufferPod {
-        requests: requests(amounts),
+        requests: pod_requests(amounts),
         node_selector,
         node_affinity: Vec::new(),
         tolerations: tolerations
-            .filter_map(|inner| toleration(reader, inner))
+            .filter_map(|inner| lower_toleration(reader, inner))
             .collect(),
     }
 }
 
-fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration> {
+fn lower_toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration> {
     let key = section.label();
     // An empty label is already reported.
     let key_fault = label_key_fault(key).filter(|_| !key.is_empty());
@@ -244,7 +246,7 @@ fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration
             "value",
             value.unwrap_or_default(),
             why,
-            section.span("value"),
+            section.value_span("value"),
         ),
         (None, None) => {
             let operator = match value {
@@ -265,7 +267,7 @@ fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration
     None
 }
 
-fn tolerated(taint: &Taint) -> Toleration {
+fn toleration_of(taint: &Taint) -> Toleration {
     Toleration {
         key: taint.key.clone(),
         operator: TolerationOperator::Equal,

@@ -7,7 +7,7 @@ use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::name_fault;
 use crate::config::lower::installation::Installation;
-use crate::config::lower::quantities::limits;
+use crate::config::lower::quantities::node_limits;
 use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{BlockInstance, Blocks, disruption};
 use crate::config::report::SpannedDiagnostic;
@@ -28,19 +28,19 @@ pub(super) struct ClusterSpec {
 }
 
 /// All clusters. The flag is false if a cluster is missing because of an error.
-pub(super) fn lower(
+pub(super) fn lower_clusters(
     reader: &Decoder<'_>,
     blocks: &Blocks<'_>,
     installation: &Installation,
     schedules: &Schedules,
 ) -> (Vec<ClusterSpec>, bool) {
-    let (instances, complete) = reader.instances(blocks, "cluster");
+    let (instances, complete) = reader.decode_instances(blocks, "cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
     let mut drafts = Vec::new();
     let mut all_named = true;
     for instance in &instances {
-        all_named &= !instance.section.has("name") || instance.section.get("name").is_some();
-        let Some(draft) = one(reader, instance, installation, schedules) else {
+        all_named &= !instance.section.is_set("name") || instance.section.get("name").is_some();
+        let Some(draft) = lower_cluster(reader, instance, installation, schedules) else {
             continue;
         };
         let cluster = &draft.cluster;
@@ -78,17 +78,17 @@ fn report_twice(
     reader.report(section, finding);
 }
 
-fn one(
+fn lower_cluster(
     reader: &Decoder<'_>,
     instance: &BlockInstance,
     installation: &Installation,
     schedules: &Schedules,
 ) -> Option<ClusterSpec> {
     let section = &instance.section;
-    if section.has("name") && section.get("name").is_none() {
+    if section.is_set("name") && section.get("name").is_none() {
         return None;
     }
-    let name = section.owned("name").or(instance.key.clone());
+    let name = section.owned_text("name").or(instance.key.clone());
     let name = name.unwrap_or_else(|| section.label().to_owned());
     if let Some(why) = name_fault(&name).filter(|_| !section.label().is_empty()) {
         let detail = format!("{name:?} is not a valid name for a cluster. {why}");
@@ -110,29 +110,33 @@ fn one(
         } else {
             ManagementMode::Observe
         },
-        region: section.owned("region").unwrap_or_default(),
+        region: section.owned_text("region").unwrap_or_default(),
         role_arn: role_arn(reader, section),
         kubeconfig: section
             .block("kubeconfig")
             .map(|inner| kubeconfig(reader, inner)),
-        eks: section.block("eks").map(eks),
-        interruption: section.block("interruption").map(interruption),
+        eks: section.block("eks").map(lower_eks),
+        interruption: section.block("interruption").map(interruption_queue),
         zonal_shift: section.flag("zonal_shift") == Some(true),
         disable_dry_run: section.flag("disable_dry_run") == Some(true),
-        exec: section.block("exec").map(|inner| exec(reader, inner)),
+        exec: section.block("exec").map(|inner| lower_exec(reader, inner)),
         binding: binding(section),
         simulated: section
             .block("simulated")
             .map(|inner| simulated(reader, inner)),
         api: ApiSettings {
-            proxy: section.block("proxy").map(|inner| proxy(reader, inner)),
-            ..section.block("api").map_or_else(ApiSettings::default, api)
+            proxy: section
+                .block("proxy")
+                .map(|inner| lower_proxy(reader, inner)),
+            ..section
+                .block("api")
+                .map_or_else(ApiSettings::default, api_settings)
         },
         lease: section
             .block("leader_election")
-            .map_or_else(LeaseName::default, lease),
-        tags: section.map("tags"),
-        limits: limits(section),
+            .map_or_else(LeaseName::default, lease_name),
+        tags: section.string_map("tags"),
+        limits: node_limits(section),
         disruption: disruption::of_cluster(reader, section, schedules),
         placement_hints: match section.flag("placement_hints") {
             Some(false) => PlacementHints::Off,
@@ -151,10 +155,10 @@ fn safeguards(section: &DecodedBlock) -> Safeguards {
     let default = Safeguards::default();
     Safeguards {
         max_unready: section
-            .allowance("max_unready")
+            .budget_nodes("max_unready")
             .unwrap_or(default.max_unready),
         undrained_max: section
-            .allowance("undrained_max")
+            .budget_nodes("undrained_max")
             .unwrap_or(default.undrained_max),
         removed_pools: match section.text("removed_pools") {
             Some("keep") => RemovedPools::Keep,
@@ -164,7 +168,7 @@ fn safeguards(section: &DecodedBlock) -> Safeguards {
     }
 }
 
-fn lease(section: &DecodedBlock) -> LeaseName {
+fn lease_name(section: &DecodedBlock) -> LeaseName {
     let parts = section.text("lease").and_then(|text| text.split_once('/'));
     parts.map_or_else(LeaseName::default, |(namespace, name)| LeaseName {
         namespace: namespace.to_owned(),
@@ -172,18 +176,18 @@ fn lease(section: &DecodedBlock) -> LeaseName {
     })
 }
 
-fn eks(section: &DecodedBlock) -> Eks {
+fn lower_eks(section: &DecodedBlock) -> Eks {
     Eks {
-        name: section.owned("name"),
-        endpoint: section.owned("endpoint"),
-        ca_data: section.owned("ca_data"),
-        service_cidr: section.owned("service_cidr"),
+        name: section.owned_text("name"),
+        endpoint: section.owned_text("endpoint"),
+        ca_data: section.owned_text("ca_data"),
+        service_cidr: section.owned_text("service_cidr"),
     }
 }
 
-fn interruption(section: &DecodedBlock) -> InterruptionQueue {
+fn interruption_queue(section: &DecodedBlock) -> InterruptionQueue {
     InterruptionQueue {
-        queue: section.owned("queue").unwrap_or_default(),
+        queue: section.owned_text("queue").unwrap_or_default(),
         rebalance: match section.text("rebalance") {
             Some("drain") => Rebalance::Drain,
             Some("replace_first") => Rebalance::ReplaceFirst,
@@ -204,7 +208,7 @@ fn kubeconfig(reader: &Decoder<'_>, section: &DecodedBlock) -> Kubeconfig {
     let path = section.text("path").map(|path| environment.resolve(path));
     Kubeconfig {
         path: path.unwrap_or_default(),
-        context: section.owned("context"),
+        context: section.owned_text("context"),
     }
 }
 
@@ -215,11 +219,11 @@ fn simulated(reader: &Decoder<'_>, section: &DecodedBlock) -> Simulated {
             .text("catalog")
             .map(|path| environment.resolve(path)),
         boot: section.duration("boot").unwrap_or_default(),
-        address: section.owned("address"),
+        address: section.owned_text("address"),
     }
 }
 
-fn exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
+fn lower_exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     const NAME: &str = "command";
     let mut command = section.texts(NAME).unwrap_or_default().to_vec();
     let environment = &reader.evaluator.environment;
@@ -256,7 +260,7 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     }
     let stand_in = simulated.or(exec);
     let token = section.block("eks").is_some() && section.block("kubeconfig").is_none();
-    if !section.has("region") && (stand_in.is_none() || token) {
+    if !section.is_set("region") && (stand_in.is_none() || token) {
         let detail = match stand_in {
             None => "A cluster whose nodes EC2 launches requires the argument \"region\".",
             Some(_) => "A cluster that is looked up in EKS requires the argument \"region\".",
@@ -270,7 +274,7 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     let shift = section.flag("zonal_shift") == Some(true);
     if shift && stand_in.is_none() && section.block("eks").is_none() {
         let detail = "zonal_shift is only supported for EKS clusters, so it requires an eks block.";
-        let span = section.span("zonal_shift");
+        let span = section.value_span("zonal_shift");
         let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, span, detail)
             .help("write eks {}, or remove zonal_shift");
         reader.report(section, finding);
@@ -279,7 +283,7 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
         return;
     }
     if shift {
-        unused(
+        warn_unused(
             reader,
             section,
             "zonal_shift",
@@ -288,10 +292,10 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     }
     if section.flag("disable_dry_run") == Some(true) {
         let why = "EC2 does not launch the nodes of this cluster";
-        unused(reader, section, "disable_dry_run", why);
+        warn_unused(reader, section, "disable_dry_run", why);
     }
-    if section.has("role_arn") && section.block("eks").is_none() {
-        unused(
+    if section.is_set("role_arn") && section.block("eks").is_none() {
+        warn_unused(
             reader,
             section,
             "role_arn",
@@ -308,21 +312,23 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
 
 /// The role to assume. An EKS cluster may also set it in its eks block.
 fn role_arn(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<String> {
-    let role_arn = section.owned("role_arn");
-    let inner = section.block("eks").filter(|eks| eks.has("role_arn"));
+    let role_arn = section.owned_text("role_arn");
+    let inner = section.block("eks").filter(|eks| eks.is_set("role_arn"));
     if let Some(eks) = inner
         && role_arn.is_some()
     {
         let detail = "role_arn is set twice: in the cluster block, and in its eks block.";
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, eks.span("role_arn"), detail);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::Conflict, eks.value_span("role_arn"), detail);
         reader.report(section, finding.help("remove one of them"));
     }
-    role_arn.or_else(|| inner?.owned("role_arn"))
+    role_arn.or_else(|| inner?.owned_text("role_arn"))
 }
 
-fn unused(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str, why: &str) {
+fn warn_unused(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str, why: &str) {
     let detail = format!("The argument {argument} is not used: {why}.");
-    let finding = SpannedDiagnostic::warning(ProblemCode::Unused, section.span(argument), detail);
+    let finding =
+        SpannedDiagnostic::warning(ProblemCode::Unused, section.value_span(argument), detail);
     reader.report(section, finding);
 }
 
@@ -330,11 +336,11 @@ fn unused(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str, why: &st
 fn check_of_mode(reader: &Decoder<'_>, section: &DecodedBlock, managed: bool) {
     if section.text("binding") == Some("early") && !managed {
         let why = "Outrigger binds pods only in a managed cluster";
-        unused(reader, section, "binding", why);
+        warn_unused(reader, section, "binding", why);
     }
     if section.flag("adopt") == Some(true) && !may_adopt(section, managed) {
         let why = "an exec provider cannot adopt instances";
-        unused(reader, section, "adopt", why);
+        warn_unused(reader, section, "adopt", why);
     }
 }
 
@@ -347,9 +353,12 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
     if !installation.named {
         let detail = "A managed cluster requires the name of the installation, which identifies \
                       its instances.";
-        let mut finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.span("mode"), detail)
-                .help("write outrigger { installation = \"NAME\" }, the same on all hosts");
+        let mut finding = SpannedDiagnostic::error(
+            ProblemCode::MissingArgument,
+            section.value_span("mode"),
+            detail,
+        )
+        .help("write outrigger { installation = \"NAME\" }, the same on all hosts");
         if let Some(header) = installation.header {
             finding = finding.also(header, "installation is missing");
         }
@@ -368,7 +377,7 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
     // If instances are simulated, a wrong cluster cannot terminate instances.
     let kubeconfig = section.block("kubeconfig");
     let kubeconfig = kubeconfig.filter(|_| section.block("simulated").is_none());
-    if let Some(inner) = kubeconfig.filter(|kubeconfig| !kubeconfig.has("context")) {
+    if let Some(inner) = kubeconfig.filter(|kubeconfig| !kubeconfig.is_set("context")) {
         let detail = "Without a context, Outrigger uses the current context of the file. A call of \
                       kubectl config use-context would change which cluster this is.";
         let finding =
@@ -379,11 +388,11 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
     }
 }
 
-fn proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
+fn lower_proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
     let proxy = Proxy {
-        url: section.owned("url").unwrap_or_default(),
-        username: section.owned("username"),
-        password: section.owned("password"),
+        url: section.owned_text("url").unwrap_or_default(),
+        username: section.owned_text("username"),
+        password: section.owned_text("password"),
         direct: section.texts("no_proxy").unwrap_or_default().to_vec(),
     };
     let help = match (&proxy.username, &proxy.password) {
@@ -399,7 +408,7 @@ fn proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
     proxy
 }
 
-fn api(section: &DecodedBlock) -> ApiSettings {
+fn api_settings(section: &DecodedBlock) -> ApiSettings {
     let default = ApiSettings::default();
     ApiSettings {
         poll: section.duration("poll"),

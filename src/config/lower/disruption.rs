@@ -37,7 +37,7 @@ pub(super) fn budgets(
 ) -> Vec<Budget> {
     section
         .blocks("budget")
-        .filter_map(|block| budget(reader, block, schedules))
+        .filter_map(|block| lower_budget(reader, block, schedules))
         .collect()
 }
 
@@ -49,14 +49,18 @@ pub(super) fn windows(
 ) -> Vec<Maintenance> {
     section
         .blocks("window")
-        .filter_map(|block| maintenance(reader, block, schedules))
+        .filter_map(|block| lower_window(reader, block, schedules))
         .collect()
 }
 
-fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -> Option<Budget> {
-    let during = window(reader, section, schedules);
+fn lower_budget(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    schedules: &Schedules,
+) -> Option<Budget> {
+    let during = schedule_window(reader, section, schedules);
     let rate = section.rate("rate");
-    if !section.has("nodes") && !section.has("rate") {
+    if !section.is_set("nodes") && !section.is_set("rate") {
         let detail = "A budget must limit the nodes that are disrupted at the same time, or within \
                       a period.";
         let finding =
@@ -66,15 +70,18 @@ fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         reader.report(section, finding);
         return None;
     }
-    let nodes = section.allowance("nodes");
+    let nodes = section.budget_nodes("nodes");
     let always = !["during", "schedule", "reasons"]
         .iter()
-        .any(|name| section.has(name));
+        .any(|name| section.is_set(name));
     if always && matches!(nodes, Some(BudgetNodes::Nodes(0) | BudgetNodes::Percent(0))) {
         let detail = "This budget is always zero: it blocks all voluntary disruption.";
-        let finding =
-            SpannedDiagnostic::warning(ProblemCode::OutOfRange, section.span("nodes"), detail)
-                .help("limit it with during or reasons, or pause disruption for a while instead");
+        let finding = SpannedDiagnostic::warning(
+            ProblemCode::OutOfRange,
+            section.value_span("nodes"),
+            detail,
+        )
+        .help("limit it with during or reasons, or pause disruption for a while instead");
         reader.report(section, finding);
     }
     // If only a rate is set, the number of simultaneous disruptions is not limited.
@@ -87,14 +94,14 @@ fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
     })
 }
 
-fn maintenance(
+fn lower_window(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Option<Maintenance> {
     if !["during", "schedule", "duration", "timezone"]
         .iter()
-        .any(|name| section.has(name))
+        .any(|name| section.is_set(name))
     {
         let detail = "A window must have a schedule.";
         let finding =
@@ -103,7 +110,7 @@ fn maintenance(
                 .help("write during = schedule.NAME, or schedule and duration");
         reader.report(section, finding);
     }
-    let during = window(reader, section, schedules)?;
+    let during = schedule_window(reader, section, schedules)?;
     Some(Maintenance {
         allows: section.text("action")? == "allow",
         reasons: reasons(section),
@@ -117,7 +124,11 @@ fn reasons(section: &DecodedBlock) -> Vec<Reason> {
 }
 
 /// The schedule of a budget or window: named or inline.
-fn window(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -> Option<Window> {
+fn schedule_window(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    schedules: &Schedules,
+) -> Option<Window> {
     let in_place = ["schedule", "duration", "timezone"];
     let first = in_place.iter().find_map(|name| section.get(name));
     if let (Some(during), Some(first)) = (section.get("during"), first) {
@@ -131,7 +142,7 @@ fn window(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         return schedules.get(name).cloned().flatten();
     }
     let first = first?;
-    if !section.has("schedule") {
+    if !section.is_set("schedule") {
         let detail = "The start is missing: schedule is not set.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, first.name_span, detail)

@@ -7,7 +7,7 @@ use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::Blocks;
 use crate::config::lower::disruption::budgets;
-use crate::config::lower::quantities::limits;
+use crate::config::lower::quantities::node_limits;
 use crate::config::lower::schedule::Schedules;
 use crate::config::report::SpannedDiagnostic;
 use crate::config::settings::{LogFormat, LogLevel, MetricNames, Telemetry};
@@ -25,16 +25,16 @@ pub(super) struct Installation {
     pub(super) header: Option<Span>,
 }
 
-pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Installation {
-    let sections = reader.sections(blocks, "outrigger");
+pub(super) fn lower_installation(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Installation {
+    let sections = reader.decode_sections(blocks, "outrigger");
     let Some(section) = sections.first() else {
         return Installation::default();
     };
     check_version(reader, section);
     Installation {
-        name: section.owned("installation"),
+        name: section.owned_text("installation"),
         dry_run: section.flag("dry_run") == Some(true),
-        named: section.has("installation"),
+        named: section.is_set("installation"),
         header: Some(section.header),
     }
 }
@@ -44,8 +44,8 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
         return;
     };
     let version = env!("CARGO_PKG_VERSION");
-    let span = section.span("required_version");
-    let finding = match allows(wanted, version) {
+    let span = section.value_span("required_version");
+    let finding = match allows_version(wanted, version) {
         Some(true) => return,
         Some(false) => {
             let detail = format!(
@@ -64,15 +64,15 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
 
 /// Reports if a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if they are
 /// invalid. Missing parts of a version are zero.
-fn allows(constraints: &str, version: &str) -> Option<bool> {
-    let running = parts(version)?;
+fn allows_version(constraints: &str, version: &str) -> Option<bool> {
+    let running = version_parts(version)?;
     let mut allowed = true;
     for constraint in constraints.split(',') {
         let constraint = constraint.trim();
         let digits = constraint.find(|c: char| c.is_ascii_digit())?;
         let (operator, wanted) = constraint.split_at(digits);
         let fixed_parts = wanted.split('.').count().max(2) - 1;
-        let wanted = parts(wanted)?;
+        let wanted = version_parts(wanted)?;
         allowed &= match operator.trim() {
             "" | "=" => running == wanted,
             "!=" => running != wanted,
@@ -88,7 +88,7 @@ fn allows(constraints: &str, version: &str) -> Option<bool> {
     Some(allowed)
 }
 
-fn parts(version: &str) -> Option<[u64; 3]> {
+fn version_parts(version: &str) -> Option<[u64; 3]> {
     let mut parts = [0; 3];
     for (index, part) in version.split('.').enumerate() {
         *parts.get_mut(index)? = part.parse().ok()?;
@@ -102,17 +102,17 @@ pub(super) fn lower_fleet(
     blocks: &Blocks<'_>,
     schedules: &Schedules,
 ) -> (FleetLimits, Option<BudgetNodes>) {
-    let sections = reader.sections(blocks, "fleet");
+    let sections = reader.decode_sections(blocks, "fleet");
     let section = sections.first();
     let limits = FleetLimits {
-        limits: section.map(limits).unwrap_or_default(),
+        limits: section.map(node_limits).unwrap_or_default(),
         budgets: section
             .map(|section| budgets(reader, section, schedules))
             .unwrap_or_default(),
     };
     (
         limits,
-        section.and_then(|section| section.allowance("max_disrupted_per_reload")),
+        section.and_then(|section| section.budget_nodes("max_disrupted_per_reload")),
     )
 }
 
@@ -126,11 +126,11 @@ fn is_loopback(address: &str) -> bool {
 
 pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Telemetry {
     let mut telemetry = Telemetry::default();
-    let sections = reader.sections(blocks, "telemetry");
+    let sections = reader.decode_sections(blocks, "telemetry");
     let Some(section) = sections.first() else {
         return telemetry;
     };
-    telemetry.listen = section.owned("listen");
+    telemetry.listen = section.owned_text("listen");
     if let Some(listen) = telemetry
         .listen
         .as_deref()
@@ -141,7 +141,7 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
              the endpoint has no authentication."
         );
         let finding =
-            SpannedDiagnostic::warning(ProblemCode::Exposed, section.span("listen"), detail)
+            SpannedDiagnostic::warning(ProblemCode::Exposed, section.value_span("listen"), detail)
                 .help("listen on 127.0.0.1 or [::1], or restrict access with a firewall");
         reader.report(section, finding);
     }
@@ -178,13 +178,13 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
         .unwrap_or(false);
     telemetry.otlp = section
         .block("otlp")
-        .and_then(|block| block.owned("endpoint"));
+        .and_then(|block| block.owned_text("endpoint"));
     telemetry
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{allows, is_loopback};
+    use super::{allows_version, is_loopback};
 
     #[test]
     fn loopback_is_told_from_the_rest() {
@@ -219,7 +219,7 @@ mod tests {
         ];
         for (constraints, version, expect) in cases {
             assert_eq!(
-                allows(constraints, version),
+                allows_version(constraints, version),
                 expect,
                 "{constraints} {version}"
             );

@@ -25,12 +25,12 @@ pub(super) struct NodeClassSpec {
     pub(super) section: DecodedBlock,
 }
 
-pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Vec<NodeClassSpec> {
-    let (instances, _) = reader.instances(blocks, "node_class");
+pub(super) fn lower_node_classes(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Vec<NodeClassSpec> {
+    let (instances, _) = reader.decode_instances(blocks, "node_class");
     let drafts = instances.into_iter().map(|instance| {
         let section = instance.section;
         NodeClassSpec {
-            class: one(reader, &section),
+            class: lower_node_class(reader, &section),
             clusters: section
                 .texts("clusters")
                 .map_or_else(|| vec!["*".to_owned()], <[String]>::to_vec),
@@ -40,46 +40,50 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Vec<NodeClassS
     drafts.collect()
 }
 
-fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> NodeClass {
-    exclusive(reader, section, "role", "instance_profile");
-    let images = terms::images(reader, section);
-    let family = terms::family(reader, section, &images);
-    let bootstrap = bootstrap::lower(reader, section, family);
+fn lower_node_class(reader: &Decoder<'_>, section: &DecodedBlock) -> NodeClass {
+    report_exclusive(reader, section, "role", "instance_profile");
+    let images = terms::image_terms(reader, section);
+    let family = terms::ami_family(reader, section, &images);
+    let bootstrap = bootstrap::lower_bootstrap(reader, section, family);
     NodeClass {
         name: NodeClassName::from(section.label()),
         family,
         images,
-        subnets: terms::subnets(reader, section),
+        subnets: terms::subnet_terms(reader, section),
         security_groups: terms::security_groups(reader, section),
-        reservations: terms::reservations(reader, section),
+        reservations: terms::reservation_terms(reader, section),
         placement_group: terms::placement_group(reader, section),
         identity: section
-            .owned("role")
+            .owned_text("role")
             .map(NodeIdentity::Role)
-            .or_else(|| section.owned("instance_profile").map(NodeIdentity::Profile)),
+            .or_else(|| {
+                section
+                    .owned_text("instance_profile")
+                    .map(NodeIdentity::Profile)
+            }),
         public_ip: section.flag("associate_public_ip"),
         ip_prefix_count: section.count("ip_prefix_count"),
-        user_data: section.owned("user_data").unwrap_or_default(),
+        user_data: section.owned_text("user_data").unwrap_or_default(),
         bootstrap,
-        tags: section.map("tags"),
-        kubelet: kubelet::lower(reader, section, family),
-        block_devices: devices::disks(reader, section),
+        tags: section.string_map("tags"),
+        kubelet: kubelet::lower_kubelet(reader, section, family),
+        block_devices: devices::block_devices(reader, section),
         raid0: section.text("instance_store_policy") == Some("raid0"),
-        network_interfaces: devices::interfaces(reader, section),
+        network_interfaces: devices::network_interfaces(reader, section),
         detailed_monitoring: section.flag("detailed_monitoring") == Some(true),
-        metadata: metadata(section),
-        connection_tracking: devices::tracking(reader, section),
-        context: section.owned("context"),
+        metadata: metadata_options(section),
+        connection_tracking: devices::connection_tracking(reader, section),
+        context: section.owned_text("context"),
         nested_virtualization: section
             .block("cpu_options")
             .and_then(|inner| inner.text("nested_virtualization"))
             .map(|text| text == "enabled"),
         reserved_enis: section.count("reserved_enis").unwrap_or_default(),
-        vm_overhead_per_mille: overhead(reader, section),
+        vm_overhead_per_mille: memory_overhead(reader, section),
     }
 }
 
-fn metadata(section: &DecodedBlock) -> MetadataOptions {
+fn metadata_options(section: &DecodedBlock) -> MetadataOptions {
     let default = MetadataOptions::default();
     let Some(inner) = section.block("metadata_options") else {
         return default;
@@ -98,14 +102,14 @@ fn metadata(section: &DecodedBlock) -> MetadataOptions {
 }
 
 /// The overhead in thousandths. `None` if it is the default.
-fn overhead(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<u32> {
+fn memory_overhead(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<u32> {
     const NAME: &str = "vm_memory_overhead_percent";
     let tenths = section.number(NAME)? * 10.0;
     let whole = (0..=1000).find(|whole| (tenths - f64::from(*whole)).abs() < 1e-6);
     if whole.is_none() {
         let detail = format!("{NAME} must have at most one decimal.");
         let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidValue, section.span(NAME), detail)
+            SpannedDiagnostic::error(ProblemCode::InvalidValue, section.value_span(NAME), detail)
                 .help("write 7.5 for Karpenter's 0.075");
         reader.report(section, finding);
     }
@@ -113,7 +117,7 @@ fn overhead(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<u32> {
 }
 
 /// Reports two arguments that exclude each other.
-fn exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &str) {
+fn report_exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &str) {
     if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
         let detail = format!("{one} and {other} exclude each other.");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.name_span, detail)
@@ -132,7 +136,7 @@ fn at_most(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str, max: usize)
 }
 
 /// Reports an error at an argument, or at its block if the argument is missing.
-fn refuse(
+fn report_argument(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     argument: &str,
@@ -140,7 +144,7 @@ fn refuse(
     detail: impl Into<String>,
     help: Option<&str>,
 ) {
-    let finding = SpannedDiagnostic::error(code, section.span(argument), detail)
+    let finding = SpannedDiagnostic::error(code, section.value_span(argument), detail)
         .maybe_help(help.map(str::to_owned));
     reader.report(section, finding);
 }

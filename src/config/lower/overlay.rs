@@ -6,14 +6,14 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::name_fault;
 use crate::config::lower::quantities::{has_quantities, refuse_names};
 use crate::config::lower::requirement::RequirementOwner;
-use crate::config::lower::{Blocks, cluster_patterns, covers, pool, requirement};
+use crate::config::lower::{Blocks, cluster_patterns, has_matching_name, pool, requirement};
 use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::config::value::did_you_mean;
 use crate::model::cluster::Cluster;
 use crate::model::instance::Price;
-use crate::model::labels::{POOL, normalized};
+use crate::model::labels::{POOL, normalized_key};
 use crate::model::overlay::{Overlay, PriceAdjustment};
 
 /// An overlay and its clusters.
@@ -27,30 +27,34 @@ pub(super) struct OverlaySpec {
 /// Resources that an overlay cannot set, and the reason. Source: spec/scheduling.md §3.4.
 const MEASURED: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
 
-pub(super) fn lower(
+pub(super) fn lower_overlays(
     reader: &Decoder<'_>,
     blocks: &Blocks<'_>,
     pools: &[pool::PoolSpec],
 ) -> Vec<OverlaySpec> {
-    let sections = reader.sections(blocks, "overlay");
+    let sections = reader.decode_sections(blocks, "overlay");
     sections
         .into_iter()
-        .map(|section| one(reader, section, pools))
+        .map(|section| lower_overlay(reader, section, pools))
         .collect()
 }
 
 /// Sets the overlays of a cluster, in the order in which they are applied.
-pub(super) fn give(drafts: &[OverlaySpec], cluster: &mut Cluster) {
+pub(super) fn assign_overlays(drafts: &[OverlaySpec], cluster: &mut Cluster) {
     let mut overlays: Vec<Overlay> = drafts
         .iter()
-        .filter(|draft| covers(&draft.clusters, cluster))
+        .filter(|draft| has_matching_name(&draft.clusters, cluster))
         .map(|draft| draft.overlay.clone())
         .collect();
-    overlays.sort_by(Overlay::order);
+    overlays.sort_by(Overlay::application_order);
     cluster.overlays = overlays;
 }
 
-fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) -> OverlaySpec {
+fn lower_overlay(
+    reader: &Decoder<'_>,
+    section: DecodedBlock,
+    pools: &[pool::PoolSpec],
+) -> OverlaySpec {
     let name = section.label();
     if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
         let detail = format!("{name:?} is not a valid name for an overlay. {why}");
@@ -78,7 +82,7 @@ fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) ->
     let overlay = Overlay {
         name: name.to_owned(),
         weight: section.count("weight").unwrap_or_default(),
-        requirements: requirement::lower(reader, &section, RequirementOwner::Overlay),
+        requirements: requirement::lower_requirements(reader, &section, RequirementOwner::Overlay),
         price: price.or(section.price_adjustment("price_adjustment")),
         capacity: capacity.collect(),
     };
@@ -100,7 +104,7 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
     }
     if !["price", "price_adjustment"]
         .iter()
-        .any(|name| section.has(name))
+        .any(|name| section.is_set(name))
         && !has_quantities(section, "capacity")
     {
         let detail = "The overlay changes nothing.";
@@ -114,7 +118,7 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
 /// Reports pools that do not exist.
 fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
     let requirements = section.blocks("require");
-    for inner in requirements.filter(|inner| normalized(inner.label()) == POOL) {
+    for inner in requirements.filter(|inner| normalized_key(inner.label()) == POOL) {
         for argument in ["in", "not_in"] {
             let names = inner.texts(argument).unwrap_or_default().iter();
             for (index, name) in names.enumerate() {
@@ -139,9 +143,10 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
             let meet = draft.overlay.weight == other.overlay.weight
                 && draft.overlay.overlaps(&other.overlay)
                 && clusters.iter().any(|cluster| {
-                    covers(&draft.clusters, cluster) && covers(&other.clusters, cluster)
+                    has_matching_name(&draft.clusters, cluster)
+                        && has_matching_name(&other.clusters, cluster)
                 });
-            let clash = clash(draft, other).filter(|_| meet);
+            let clash = conflicting_value(draft, other).filter(|_| meet);
             // Two blocks with the same label are already reported.
             let Some((value, span, before)) = clash.filter(|_| !same_name(draft, other)) else {
                 continue;
@@ -164,7 +169,7 @@ fn same_name(one: &OverlaySpec, other: &OverlaySpec) -> bool {
 }
 
 /// The value that both overlays set, with its spans.
-fn clash(one: &OverlaySpec, other: &OverlaySpec) -> Option<(String, Span, Span)> {
+fn conflicting_value(one: &OverlaySpec, other: &OverlaySpec) -> Option<(String, Span, Span)> {
     if one.overlay.price.is_some() && other.overlay.price.is_some() {
         let spans = (price_span(one)?, price_span(other)?);
         return Some(("the price".to_owned(), spans.0, spans.1));

@@ -7,8 +7,8 @@ use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_value_fault, name_fault};
 use crate::config::lower::disruption::{budgets, windows};
-use crate::config::lower::quantities::limits;
-use crate::config::lower::requirement::{RequirementOwner, refuse_key, restricted};
+use crate::config::lower::quantities::node_limits;
+use crate::config::lower::requirement::{RequirementOwner, refuse_key, restriction_of};
 use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{Blocks, cluster_patterns, requirement};
 use crate::config::report::SpannedDiagnostic;
@@ -30,12 +30,12 @@ pub(super) struct PoolSpec {
     pub(super) section: DecodedBlock,
 }
 
-pub(super) fn lower(
+pub(super) fn lower_pools(
     reader: &Decoder<'_>,
     blocks: &Blocks<'_>,
     schedules: &Schedules,
 ) -> Vec<PoolSpec> {
-    let defaults = reader.sections(blocks, "defaults");
+    let defaults = reader.decode_sections(blocks, "defaults");
     for section in defaults
         .iter()
         .filter(|section| !matches!(section.label(), "" | "pool"))
@@ -50,10 +50,10 @@ pub(super) fn lower(
         reader.report(section, finding);
     }
     let defaults = defaults.iter().find(|section| section.label() == "pool");
-    let sections = reader.sections(blocks, "pool");
+    let sections = reader.decode_sections(blocks, "pool");
     sections
         .into_iter()
-        .map(|section| one(reader, section, defaults, schedules))
+        .map(|section| lower_pool(reader, section, defaults, schedules))
         .collect()
 }
 
@@ -61,21 +61,21 @@ pub(super) fn lower(
 struct WithDefaults<'a>([Option<&'a DecodedBlock>; 2]);
 
 impl<'a> WithDefaults<'a> {
-    fn find<T>(&self, get: impl Fn(&'a DecodedBlock) -> Option<T>) -> Option<T> {
+    fn find_setting<T>(&self, get: impl Fn(&'a DecodedBlock) -> Option<T>) -> Option<T> {
         self.0.iter().flatten().find_map(|section| get(section))
     }
 
     fn or_never(&self, name: &str, default: Option<SignedDuration>) -> Option<SignedDuration> {
-        self.find(|section| section.duration_or_never(name))
+        self.find_setting(|section| section.duration_or_never(name))
             .unwrap_or(default)
     }
 
     fn duration(&self, name: &str, default: SignedDuration) -> SignedDuration {
-        self.find(|section| section.duration(name))
+        self.find_setting(|section| section.duration(name))
             .unwrap_or(default)
     }
 
-    fn within(&self, name: &str) -> WithDefaults<'a> {
+    fn within_block(&self, name: &str) -> WithDefaults<'a> {
         WithDefaults(
             self.0
                 .map(|section| section.and_then(|section| section.block(name))),
@@ -83,7 +83,7 @@ impl<'a> WithDefaults<'a> {
     }
 }
 
-fn one(
+fn lower_pool(
     reader: &Decoder<'_>,
     section: DecodedBlock,
     defaults: Option<&DecodedBlock>,
@@ -98,17 +98,17 @@ fn one(
     }
     let layers = WithDefaults([Some(&section), defaults]);
     let default = Pool::new(name);
-    let requirements = requirement::lower(reader, &section, RequirementOwner::Pool);
+    let requirements = requirement::lower_requirements(reader, &section, RequirementOwner::Pool);
     let mut pool = Pool {
         weight: layers
-            .find(|section| section.count("weight"))
+            .find_setting(|section| section.count("weight"))
             .unwrap_or(default.weight),
         replicas: section.count("replicas"),
-        labels: section.map("labels"),
-        annotations: section.map("annotations"),
-        taints: taints(reader, &section, "taint"),
-        startup_taints: taints(reader, &section, "startup_taint"),
-        limits: limits(&section),
+        labels: section.string_map("labels"),
+        annotations: section.string_map("annotations"),
+        taints: lower_taints(reader, &section, "taint"),
+        startup_taints: lower_taints(reader, &section, "startup_taint"),
+        limits: node_limits(&section),
         expire_after: layers.or_never("expire_after", default.expire_after),
         termination_grace_period: layers
             .or_never("termination_grace_period", default.termination_grace_period),
@@ -117,10 +117,10 @@ fn one(
         registration_timeout: layers.duration("registration_timeout", default.registration_timeout),
         initialization_timeout: layers
             .duration("initialization_timeout", default.initialization_timeout),
-        disruption: disruption(reader, &layers, &default.disruption, schedules),
-        repair: match layers.find(|section| section.flag("auto_repair")) {
+        disruption: lower_disruption(reader, &layers, &default.disruption, schedules),
+        repair: match layers.find_setting(|section| section.flag("auto_repair")) {
             Some(false) => Vec::new(),
-            _ => repair(reader, &section, default.repair),
+            _ => repair_policies(reader, &section, default.repair),
         },
         requirements,
         ..default
@@ -135,9 +135,9 @@ fn one(
         pool.disruption.unneeded_for = SignedDuration::ZERO;
     }
     check_labels(reader, &section, &pool);
-    let node_class = layers.find(|section| {
+    let node_class = layers.find_setting(|section| {
         let name = section.reference("node_class")?;
-        Some((name.to_owned(), section.span("node_class")))
+        Some((name.to_owned(), section.value_span("node_class")))
     });
     PoolSpec {
         pool,
@@ -156,7 +156,7 @@ const OF_CONSOLIDATION: [&str; 5] = [
     "unneeded_for",
 ];
 /// The repair policies: the defaults, replaced or extended by the `repair` blocks.
-fn repair(
+fn repair_policies(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     mut policies: Vec<RepairPolicy>,
@@ -200,8 +200,8 @@ fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
     let (Some(soft), Some(hard)) = (pool.expire_after, pool.expire_hard_after) else {
         return;
     };
-    if hard <= soft && section.has("expire_hard_after") {
-        let span = section.span("expire_hard_after");
+    if hard <= soft && section.is_set("expire_hard_after") {
+        let span = section.value_span("expire_hard_after");
         let detail = format!(
             "expire_hard_after ({hard:#}) is not longer than expire_after ({soft:#}), so nodes are \
              not replaced before they are disrupted."
@@ -214,7 +214,7 @@ fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
 
 /// Reports arguments that have no effect in a static pool. Source: spec/scheduling.md §3.1.
 fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nodes: Option<u32>) {
-    let place = section.span("replicas");
+    let place = section.value_span("replicas");
     let mut ignored: Vec<(&DecodedBlock, Span, String)> = Vec::new();
     let settings = section.block("disruption").into_iter();
     let settings = settings.flat_map(|inner| OF_CONSOLIDATION.map(|name| (inner, name)));
@@ -248,7 +248,7 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nod
 
 fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
     for (key, value) in &pool.labels {
-        if let Some(why) = restricted(key) {
+        if let Some(why) = restriction_of(key) {
             let detail = format!("A pool cannot set the label {key:?}: {why}.");
             let span = section.inner_span("labels", PathStep::KeyItself(key.clone()));
             let finding = SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail);
@@ -273,7 +273,7 @@ fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
     }
 }
 
-fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint> {
+fn lower_taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint> {
     let mut taints: Vec<(Taint, Span)> = Vec::new();
     for inner in section.blocks(kind) {
         let key = inner.label();
@@ -284,7 +284,7 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
         if let Some(why) = label_value_fault(value) {
             let detail = format!("{value:?} is not a valid taint value. {why}");
             let code = ProblemCode::InvalidLabel;
-            let finding = SpannedDiagnostic::error(code, inner.span("value"), detail);
+            let finding = SpannedDiagnostic::error(code, inner.value_span("value"), detail);
             reader.report(inner, finding);
         }
         let Some(effect) = inner.text("effect").and_then(Effect::parse) else {
@@ -326,25 +326,25 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
     all
 }
 
-fn disruption(
+fn lower_disruption(
     reader: &Decoder<'_>,
     layers: &WithDefaults<'_>,
     default: &Disruption,
     schedules: &Schedules,
 ) -> Disruption {
-    let inner = layers.within("disruption");
-    let consolidation = inner.find(|section| match section.text("consolidation")? {
+    let inner = layers.within_block("disruption");
+    let consolidation = inner.find_setting(|section| match section.text("consolidation")? {
         "empty" => Some(Consolidation::Empty),
         "balanced" => Some(Consolidation::Balanced),
         _ => Some(Consolidation::EmptyOrUnderutilized),
     });
-    let safety = inner.find(|section| match section.text("safety")? {
+    let safety = inner.find_setting(|section| match section.text("safety")? {
         "conservative" => Some(Safety::Conservative),
         _ => Some(Safety::Standard),
     });
-    let threshold = inner.find(|section| section.count("utilization_threshold"));
-    let types = inner.find(|section| section.count("spot_to_spot_min_types"));
-    let on_blocked = inner.find(|section| match section.text("on_blocked")? {
+    let threshold = inner.find_setting(|section| section.count("utilization_threshold"));
+    let types = inner.find_setting(|section| section.count("spot_to_spot_min_types"));
+    let on_blocked = inner.find_setting(|section| match section.text("on_blocked")? {
         "abort" => Some(OnBlocked::Abort),
         "force" => Some(OnBlocked::Force),
         _ => Some(OnBlocked::Wait),

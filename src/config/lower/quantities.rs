@@ -9,7 +9,7 @@ use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 
 /// The node limits in the argument `limits`.
-pub(super) fn limits(section: &DecodedBlock) -> Limits {
+pub(super) fn node_limits(section: &DecodedBlock) -> Limits {
     let mut limits = Limits::default();
     for (name, amount) in section.quantities("limits") {
         if name == "nodes" {
@@ -23,7 +23,7 @@ pub(super) fn limits(section: &DecodedBlock) -> Limits {
 }
 
 /// The requests of a pod with these quantities.
-pub(super) fn requests(amounts: &[(String, i64)]) -> Resources {
+pub(super) fn pod_requests(amounts: &[(String, i64)]) -> Resources {
     let mut all = Resources {
         pods: 1,
         ..Resources::default()
@@ -42,7 +42,7 @@ pub(super) fn requests(amounts: &[(String, i64)]) -> Resources {
 /// Reports if a map of quantities is set and not empty, even if it is invalid.
 pub(super) fn has_quantities(section: &DecodedBlock, argument: &str) -> bool {
     let is_valid = section.get(argument).is_some();
-    section.has(argument) && !(is_valid && section.quantities(argument).is_empty())
+    section.is_set(argument) && !(is_valid && section.quantities(argument).is_empty())
 }
 
 /// Reports names that a map of quantities must not contain. Returns true if there are any.

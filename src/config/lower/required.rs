@@ -11,7 +11,11 @@ use crate::model::cluster::Cluster;
 const TAGS_MAX: usize = 31;
 
 /// Reports missing blocks and arguments in the node classes of a managed EC2 cluster.
-pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
+pub(super) fn check_required(
+    reader: &Decoder<'_>,
+    cluster: &Cluster,
+    used: &[&node_class::NodeClassSpec],
+) {
     for draft in used {
         let section = &draft.section;
         let name = cluster.name.as_str();
@@ -19,7 +23,7 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
             .into_iter()
             .filter(|kind| section.block(kind).is_none())
             .collect();
-        if !section.has("role") && !section.has("instance_profile") {
+        if !section.is_set("role") && !section.is_set("instance_profile") {
             missing.push("role or instance_profile");
         }
         if !missing.is_empty() {
@@ -37,7 +41,7 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
                 "The node class and the cluster {name:?} have {count} tags. At most {TAGS_MAX} are \
                  allowed, because Outrigger adds its own."
             );
-            let span = section.span("tags");
+            let span = section.value_span("tags");
             let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, span, detail);
             reader.report(section, finding.once());
         }

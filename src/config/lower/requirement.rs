@@ -8,7 +8,7 @@ use crate::config::report::SpannedDiagnostic;
 use crate::config::syntax::PathStep;
 use crate::config::value::expected_names;
 use crate::model::instance::CapacityType;
-use crate::model::labels::{ARCH, CAPACITY_TYPE, OS, POOL, normalized, restriction};
+use crate::model::labels::{ARCH, CAPACITY_TYPE, OS, POOL, label_restriction, normalized_key};
 use crate::model::requirement::{Operator, Requirement, Requirements};
 
 /// Every operator with its argument.
@@ -43,14 +43,14 @@ pub(super) enum RequirementOwner {
 }
 
 /// All requirements of a pool or an overlay.
-pub(super) fn lower(
+pub(super) fn lower_requirements(
     reader: &Decoder<'_>,
     parent: &DecodedBlock,
     whose: RequirementOwner,
 ) -> Requirements {
     let mut all = Requirements::default();
     for section in parent.blocks("require") {
-        if let Some(requirement) = one(reader, section, whose) {
+        if let Some(requirement) = lower_requirement(reader, section, whose) {
             all.add(section.label(), requirement);
         }
     }
@@ -58,10 +58,10 @@ pub(super) fn lower(
 }
 
 /// Why a label can be neither required nor set.
-pub(super) fn restricted(key: &str) -> Option<&'static str> {
+pub(super) fn restriction_of(key: &str) -> Option<&'static str> {
     match key {
         POOL => Some("it is set to the name of the pool"),
-        key => restriction(key),
+        key => label_restriction(key),
     }
 }
 
@@ -73,8 +73,8 @@ pub(super) fn refuse_key(
 ) -> bool {
     let key = section.label();
     let (who, restricted) = match whose {
-        RequirementOwner::Pool => ("A pool", restricted(key)),
-        RequirementOwner::Overlay => ("An overlay", restriction(key)),
+        RequirementOwner::Pool => ("A pool", restriction_of(key)),
+        RequirementOwner::Overlay => ("An overlay", label_restriction(key)),
     };
     let (code, detail) = match (label_key_fault(key), restricted) {
         (Some(why), _) => (
@@ -92,7 +92,7 @@ pub(super) fn refuse_key(
     true
 }
 
-fn one(
+fn lower_requirement(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     whose: RequirementOwner,
@@ -108,7 +108,7 @@ fn one(
         .copied()
         .collect();
     if used.is_empty() {
-        if !OPERATORS.iter().any(|(name, _)| section.has(name)) {
+        if !OPERATORS.iter().any(|(name, _)| section.is_set(name)) {
             let detail = format!("The requirement on {key:?} has no operator.");
             let finding =
                 SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
@@ -117,12 +117,12 @@ fn one(
         }
         return None;
     }
-    if conflicts(reader, section) || !values_fine(reader, section) {
+    if has_conflicts(reader, section) || !values_fine(reader, section) {
         return None;
     }
     let mut requirement = Requirement::exists();
     for (name, operator) in &used {
-        let (operator, values) = match (section.whole(name), section.flag(name)) {
+        let (operator, values) = match (section.whole_number(name), section.flag(name)) {
             (Some(whole), _) => (*operator, vec![whole.to_string()]),
             (_, Some(false)) => (Operator::DoesNotExist, Vec::new()),
             _ => (*operator, section.texts(name).unwrap_or_default().to_vec()),
@@ -132,7 +132,7 @@ fn one(
             Err(_) => {
                 let detail = format!("{name} is empty, so no value of {key:?} matches.");
                 let code = ProblemCode::InvalidValue;
-                let finding = SpannedDiagnostic::error(code, section.span(name), detail);
+                let finding = SpannedDiagnostic::error(code, section.value_span(name), detail);
                 reader.report(section, finding);
                 return None;
             }
@@ -142,11 +142,11 @@ fn one(
     if requirement.operator() == Operator::DoesNotExist && !absent {
         let mut finding = SpannedDiagnostic::error(
             ProblemCode::Impossible,
-            section.span(used[0].0),
+            section.value_span(used[0].0),
             format!("No value of {key:?} meets all of these conditions."),
         );
         for (name, _) in used.iter().skip(1) {
-            finding = finding.also(section.span(name), "");
+            finding = finding.also(section.value_span(name), "");
         }
         reader.report(section, finding);
         return None;
@@ -156,7 +156,7 @@ fn one(
     Some(requirement)
 }
 
-fn conflicts(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
+fn has_conflicts(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
     for (one, other) in EXCLUSIVE {
         if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
             let detail = format!("{one} and {other} exclude each other.");
@@ -173,7 +173,7 @@ fn conflicts(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
 const TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
 
 fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
-    let known: &[&str] = match normalized(section.label()) {
+    let known: &[&str] = match normalized_key(section.label()) {
         CAPACITY_TYPE => &CapacityType::NAMES,
         ARCH => &["amd64", "arm64"],
         OS => &["linux", "windows"],
@@ -213,8 +213,11 @@ fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
         "min_values is {min_values}, but in has only {} values.",
         values.len()
     );
-    let finding =
-        SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span("min_values"), detail)
-            .also(section.span("in"), "");
+    let finding = SpannedDiagnostic::error(
+        ProblemCode::OutOfRange,
+        section.value_span("min_values"),
+        detail,
+    )
+    .also(section.value_span("in"), "");
     reader.report(section, finding);
 }

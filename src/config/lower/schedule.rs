@@ -10,14 +10,14 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::Blocks;
 use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
-use crate::config::value::nearest;
+use crate::config::value::nearest_name;
 use crate::model::window::{Window, WindowError};
 
 /// Windows by the name of their schedule. `None` if it has an error.
 pub(super) type Schedules = BTreeMap<String, Option<Window>>;
 
-pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Schedules {
-    let sections = reader.sections(blocks, "schedule");
+pub(super) fn lower_schedules(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Schedules {
+    let sections = reader.decode_sections(blocks, "schedule");
     let windows = sections.iter().map(|section| {
         let window = window_of(reader, section, "start");
         (section.label().to_owned(), window)
@@ -44,7 +44,7 @@ pub(super) fn window_of(
             return None;
         }
         (None, None) => {
-            if !section.has("duration") && !section.has("end") {
+            if !section.is_set("duration") && !section.is_set("end") {
                 let detail =
                     format!("{start} sets when the window opens, but its duration is missing.");
                 let finding =
@@ -57,33 +57,38 @@ pub(super) fn window_of(
         }
     };
     match Window::new(expression, duration, zone) {
-        Ok(window) if opens(&window) => Some(window),
+        Ok(window) if has_opening(&window) => Some(window),
         Ok(_) => {
             let detail = format!("The schedule {expression:?} never opens.");
-            report(reader, section, section.span(start), detail, None);
+            report_schedule(reader, section, section.value_span(start), detail, None);
             None
         }
         Err(error) => {
-            refuse(reader, section, start, &error);
+            report_window_error(reader, section, start, &error);
             None
         }
     }
 }
 
-fn opens(window: &Window) -> bool {
+fn has_opening(window: &Window) -> bool {
     window.next_after(Timestamp::UNIX_EPOCH).is_some()
 }
 
-fn refuse(reader: &Decoder<'_>, section: &DecodedBlock, start: &str, error: &WindowError) {
+fn report_window_error(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    start: &str,
+    error: &WindowError,
+) {
     match error {
         WindowError::Cron { expression, why } => {
             let detail = format!("{expression:?} is not a valid schedule: {why}.");
             let help = "write minute, hour, day of month, month and day of week, such as \
                         \"0 8 * * mon-fri\"";
-            report(
+            report_schedule(
                 reader,
                 section,
-                section.span(start),
+                section.value_span(start),
                 detail,
                 Some(help.to_owned()),
             );
@@ -94,27 +99,33 @@ fn refuse(reader: &Decoder<'_>, section: &DecodedBlock, start: &str, error: &Win
                 .available()
                 .map(|name| name.to_string())
                 .collect();
-            let near = nearest(zone, names.iter().map(String::as_str));
+            let near = nearest_name(zone, names.iter().map(String::as_str));
             let help = match near {
                 Some(near) => format!("did you mean {near:?}?"),
                 None => "write an IANA name such as \"Europe/Berlin\"".to_owned(),
             };
-            report(
+            report_schedule(
                 reader,
                 section,
-                section.span("timezone"),
+                section.value_span("timezone"),
                 detail,
                 Some(help),
             );
         }
         WindowError::Duration => {
             let detail = "The duration of a window must be from 1m to 744h.".to_owned();
-            report(reader, section, section.span("duration"), detail, None);
+            report_schedule(
+                reader,
+                section,
+                section.value_span("duration"),
+                detail,
+                None,
+            );
         }
     }
 }
 
-fn report(
+fn report_schedule(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     span: Span,
@@ -136,12 +147,12 @@ fn matching_minutes(
     expression: &str,
 ) -> Option<Window> {
     match Window::new(expression, SignedDuration::from_mins(1), "UTC") {
-        Ok(window) if opens(&window) => return Some(window),
+        Ok(window) if has_opening(&window) => return Some(window),
         Ok(_) => {
             let detail = format!("The schedule {expression:?} never matches.");
-            report(reader, section, section.span(name), detail, None);
+            report_schedule(reader, section, section.value_span(name), detail, None);
         }
-        Err(error) => refuse(reader, section, name, &error),
+        Err(error) => report_window_error(reader, section, name, &error),
     }
     None
 }
@@ -169,7 +180,13 @@ fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Optio
         let detail =
             format!("The time from {start:?} to {end:?} varies, so this is not a valid window.");
         let help = "set duration instead of end, or split it into several schedules".to_owned();
-        report(reader, section, section.span("end"), detail, Some(help));
+        report_schedule(
+            reader,
+            section,
+            section.value_span("end"),
+            detail,
+            Some(help),
+        );
         return None;
     }
     Some(first)

@@ -18,8 +18,8 @@ use crate::model::instance::Price;
 /// The scheduler of pods that do not name one.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> (Batching, Scheduling) {
-    let sections = reader.sections(blocks, "scheduler");
+pub(super) fn lower_scheduler(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> (Batching, Scheduling) {
+    let sections = reader.decode_sections(blocks, "scheduler");
     match sections.first() {
         Some(section) => (batching(reader, section), scheduling(reader, section)),
         None => (Batching::default(), Scheduling::default()),
@@ -41,9 +41,9 @@ fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
             None => ("batch_max", "batch_idle"),
         };
         let mut finding =
-            SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail);
+            SpannedDiagnostic::error(ProblemCode::OutOfRange, section.value_span(one), detail);
         if section.get(other).is_some() {
-            finding = finding.also(section.span(other), "");
+            finding = finding.also(section.value_span(other), "");
         }
         reader.report(section, finding);
     }
@@ -57,7 +57,7 @@ fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
     let ratio = section
         .number("alternative_price_ratio")
         .map(|ratio| (ratio * 100.0).round() as u32);
-    let cutoff = section.whole("priority_cutoff");
+    let cutoff = section.whole_number("priority_cutoff");
     Scheduling {
         preferences: match section.text("preference_policy") {
             Some("ignore") => PreferencePolicy::Ignore,
@@ -83,7 +83,7 @@ fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<S
     let mut invalid: Vec<(Span, &str)> = Vec::new();
     if names.is_empty() {
         let detail = "schedulers must not be empty: Outrigger would not plan any pods.";
-        invalid.push((section.span("schedulers"), detail));
+        invalid.push((section.value_span("schedulers"), detail));
     }
     let mut all = BTreeSet::new();
     for (index, name) in names.iter().enumerate() {
@@ -136,7 +136,7 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             let finding =
                 SpannedDiagnostic::error(ProblemCode::Conflict, min_domains.name_span, detail)
                     .also(
-                        inner.span("when_unsatisfiable"),
+                        inner.value_span("when_unsatisfiable"),
                         "this is only a preference",
                     );
             reader.report(inner, finding);

@@ -21,8 +21,12 @@ const AUTHORITY: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BOHdEUUlCQURBQU1
 const PODS: i64 = 110;
 
 /// Reports node classes of a cluster whose user data cannot be generated for one of its pools.
-pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
-    let home = home(cluster);
+pub(super) fn check_user_data(
+    reader: &Decoder<'_>,
+    cluster: &Cluster,
+    used: &[&node_class::NodeClassSpec],
+) {
+    let home = placeholder_endpoint(cluster);
     for pool in &cluster.pools {
         let mut drafts = used.iter();
         let draft = drafts.find(|draft| Some(&draft.class.name) == pool.node_class.as_ref());
@@ -46,7 +50,7 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
         let Err(error) = render(&draft.class, &home, &seed) else {
             continue;
         };
-        let Some(span) = place(&error, &draft.section) else {
+        let Some(span) = error_span(&error, &draft.section) else {
             continue;
         };
         let (cluster, pool) = (cluster.name.as_str(), pool.name.as_str());
@@ -59,7 +63,7 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
 }
 
 /// The cluster settings in user data, with placeholders for values that are not in the files.
-fn home(cluster: &Cluster) -> ClusterEndpoint {
+fn placeholder_endpoint(cluster: &Cluster) -> ClusterEndpoint {
     let eks = cluster.eks.clone().unwrap_or_default();
     let cidr = eks.service_cidr.unwrap_or_else(|| "10.0.0.0/8".to_owned());
     ClusterEndpoint {
@@ -74,7 +78,7 @@ fn home(cluster: &Cluster) -> ClusterEndpoint {
 }
 
 /// The span of the argument that causes an error. `None` if the cause may be outside of the files.
-fn place(error: &BootstrapError, class: &DecodedBlock) -> Option<Span> {
+fn error_span(error: &BootstrapError, class: &DecodedBlock) -> Option<Span> {
     let bootstrap = class.block("bootstrap");
     let join = bootstrap.map_or(class.header, |bootstrap| bootstrap.header);
     match error {
@@ -86,10 +90,12 @@ fn place(error: &BootstrapError, class: &DecodedBlock) -> Option<Span> {
             let kubelet = class.block("kubelet");
             Some(kubelet.map_or(class.header, |kubelet| kubelet.header))
         }
-        BootstrapError::UserData { .. } => Some(class.span("user_data")),
-        BootstrapError::TooLarge { .. } if class.has("user_data") => Some(class.span("user_data")),
+        BootstrapError::UserData { .. } => Some(class.value_span("user_data")),
+        BootstrapError::TooLarge { .. } if class.is_set("user_data") => {
+            Some(class.value_span("user_data"))
+        }
         BootstrapError::TooLarge { .. } | BootstrapError::Template { .. } => {
-            Some(bootstrap.map_or(class.header, |bootstrap| bootstrap.span("template")))
+            Some(bootstrap.map_or(class.header, |bootstrap| bootstrap.value_span("template")))
         }
         BootstrapError::MetadataDisabled(_) => {
             let metadata = class.block("metadata_options");

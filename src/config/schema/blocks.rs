@@ -36,7 +36,7 @@ const fn argument(name: &'static str, kind: ArgumentType) -> Argument {
     }
 }
 
-const fn required(name: &'static str, kind: ArgumentType) -> Argument {
+const fn required_argument(name: &'static str, kind: ArgumentType) -> Argument {
     Argument {
         required: true,
         ..argument(name, kind)
@@ -44,7 +44,7 @@ const fn required(name: &'static str, kind: ArgumentType) -> Argument {
 }
 
 /// Returns a string argument of a format, without a default.
-const fn form(name: &'static str, form: IdFormat) -> Argument {
+const fn format_argument(name: &'static str, form: IdFormat) -> Argument {
     argument(name, ArgumentType::Form(form))
 }
 
@@ -60,7 +60,7 @@ impl Argument {
     }
 }
 
-const fn duration(min_ms: i64, max_ms: i64) -> ArgumentType {
+const fn duration_type(min_ms: i64, max_ms: i64) -> ArgumentType {
     ArgumentType::Duration {
         min_ms,
         max_ms,
@@ -91,7 +91,7 @@ const BLOCK: BlockType = BlockType {
 };
 
 /// Returns the schema of a file: the blocks at the top level.
-pub fn root() -> &'static BlockType {
+pub fn root_block() -> &'static BlockType {
     &ROOT
 }
 
@@ -164,9 +164,10 @@ static VALIDATION: BlockType = BlockType {
     repeat: Occurrence::Many,
     about: "A rule that the value of the variable must meet.",
     arguments: &[
-        required("condition", ArgumentType::Expression)
+        required_argument("condition", ArgumentType::Expression)
             .about("Expression that is true for valid values."),
-        required("error_message", ArgumentType::Expression).about("Message for invalid values."),
+        required_argument("error_message", ArgumentType::Expression)
+            .about("Message for invalid values."),
     ],
     ..BLOCK
 };
@@ -190,11 +191,11 @@ static TERRAFORM_OUTPUT: BlockType = BlockType {
         argument("file", ArgumentType::Path)
             .about("File with the output of `terraform output -json`."),
         argument("state", ArgumentType::Path).about("Terraform state file, in place of `file`."),
-        form("ssm_parameter", IdFormat::Parameter).about(
+        format_argument("ssm_parameter", IdFormat::Parameter).about(
             "Parameter of AWS Systems Manager that holds `jsonencode({ OUTPUT = value })`, in \
              place of `file`.",
         ),
-        form("region", IdFormat::Filled).about(
+        format_argument("region", IdFormat::Filled).about(
             "Region of the parameter. Defaults to the region of its ARN, then to the region of \
              the daemon.",
         ),
@@ -218,11 +219,11 @@ static SCHEDULE: BlockType = BlockType {
     repeat: Occurrence::PerLabel,
     about: "A recurring time window, `schedule.NAME`.",
     arguments: &[
-        required("start", ArgumentType::Text).about(
+        required_argument("start", ArgumentType::Text).about(
             "Start as cron: minute, hour, day of month, month, day of week; or `@daily` and \
              similar.",
         ),
-        argument("duration", duration(MINUTE, 744 * HOUR)).about("Length of the window."),
+        argument("duration", duration_type(MINUTE, 744 * HOUR)).about("Length of the window."),
         argument("end", ArgumentType::Text).about("End as cron, in place of `duration`."),
         argument("timezone", ArgumentType::Text)
             .default_value("\"UTC\"")
@@ -291,8 +292,10 @@ static OTLP: BlockType = BlockType {
     name: "otlp",
     about: "Traces: one for each reconcile pass of a cluster, with its decisions and API calls. \
             Requires a build with the feature `otlp`.",
-    arguments: &[required("endpoint", ArgumentType::Form(IdFormat::Endpoint))
-        .about("OTLP/gRPC endpoint of a collector.")],
+    arguments: &[
+        required_argument("endpoint", ArgumentType::Form(IdFormat::Endpoint))
+            .about("OTLP/gRPC endpoint of a collector."),
+    ],
     ..BLOCK
 };
 

@@ -23,7 +23,7 @@ const COMMENT: &str = "//";
 pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<JsonError>) {
     // serde_json validates the file and limits the nesting; the scanner below only adds spans.
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
-        let start = offset(text, error.line(), error.column());
+        let start = byte_offset(text, error.line(), error.column());
         let detail = error.to_string();
         let detail = detail
             .split(" at line ")
@@ -38,7 +38,7 @@ pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<J
         return (Body::default(), vec![error]);
     }
     let mut scanner = JsonScanner { text, file, at: 0 };
-    let Some(node) = scanner.node() else {
+    let Some(node) = scanner.scan_node() else {
         let error = not_an_object(Span::new(file, 0, 1));
         return (Body::default(), vec![error]);
     };
@@ -46,7 +46,7 @@ pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<J
     let body = JsonBuilder {
         refusals: &mut refusals,
     }
-    .body(&node, schema);
+    .build_body(&node, schema);
     (body, refusals)
 }
 
@@ -59,7 +59,7 @@ fn not_an_object(span: Span) -> JsonError {
 }
 
 /// Byte of a line and column as `serde_json` counts them: lines from one, columns in bytes.
-fn offset(text: &str, line: usize, column: usize) -> usize {
+fn byte_offset(text: &str, line: usize, column: usize) -> usize {
     let before: usize = text
         .split_inclusive('\n')
         .take(line.saturating_sub(1))
@@ -91,29 +91,29 @@ struct JsonScanner<'a> {
 }
 
 impl JsonScanner<'_> {
-    fn peek(&mut self) -> Option<u8> {
+    fn peek_byte(&mut self) -> Option<u8> {
         let rest = self.text.get(self.at..)?;
         self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn node(&mut self) -> Option<JsonNode> {
-        let first = self.peek()?;
+    fn scan_node(&mut self) -> Option<JsonNode> {
+        let first = self.peek_byte()?;
         let start = self.at;
         let kind = match first {
             b'{' => {
                 let mut items = Vec::new();
                 self.at += 1;
-                while self.peek()? != b'}' {
-                    if self.peek()? == b',' {
+                while self.peek_byte()? != b'}' {
+                    if self.peek_byte()? == b',' {
                         self.at += 1;
                         continue;
                     }
-                    let (key, span, _) = self.string()?;
-                    if self.peek()? == b':' {
+                    let (key, span, _) = self.scan_string()?;
+                    if self.peek_byte()? == b':' {
                         self.at += 1;
                     }
-                    items.push((key, span, self.node()?));
+                    items.push((key, span, self.scan_node()?));
                 }
                 self.at += 1;
                 NodeKind::Object(items)
@@ -121,27 +121,27 @@ impl JsonScanner<'_> {
             b'[' => {
                 let mut items = Vec::new();
                 self.at += 1;
-                while self.peek()? != b']' {
-                    if self.peek()? == b',' {
+                while self.peek_byte()? != b']' {
+                    if self.peek_byte()? == b',' {
                         self.at += 1;
                         continue;
                     }
-                    items.push(self.node()?);
+                    items.push(self.scan_node()?);
                 }
                 self.at += 1;
                 NodeKind::Array(items)
             }
             b'"' => {
-                let (text, _, verbatim) = self.string()?;
+                let (text, _, verbatim) = self.scan_string()?;
                 NodeKind::Text(text, verbatim)
             }
-            _ => NodeKind::Plain(self.plain()?),
+            _ => NodeKind::Plain(self.scan_literal()?),
         };
         let span = Span::new(self.file, start, self.at);
         Some(JsonNode { span, kind })
     }
 
-    fn string(&mut self) -> Option<(String, Span, bool)> {
+    fn scan_string(&mut self) -> Option<(String, Span, bool)> {
         let start = self.at;
         let mut escaped = false;
         let mut verbatim = true;
@@ -156,7 +156,7 @@ impl JsonScanner<'_> {
         Some((text, Span::new(self.file, start, self.at), verbatim))
     }
 
-    fn plain(&mut self) -> Option<Value> {
+    fn scan_literal(&mut self) -> Option<Value> {
         let rest = &self.text[self.at..];
         let end = rest
             .find(|c: char| c.is_whitespace() || matches!(c, ',' | ']' | '}'))
@@ -194,18 +194,18 @@ struct JsonBuilder<'a> {
 }
 
 impl JsonBuilder<'_> {
-    fn body(&mut self, node: &JsonNode, schema: &BlockType) -> Body {
+    fn build_body(&mut self, node: &JsonNode, schema: &BlockType) -> Body {
         let mut body = Body::default();
         match &node.kind {
             NodeKind::Object(items) => {
                 for (name, span, value) in items.iter().filter(|(name, ..)| name != COMMENT) {
-                    self.entry(&mut body, name, *span, value, schema);
+                    self.add_entry(&mut body, name, *span, value, schema);
                 }
             }
             // Several objects in a list are one body, as in Terraform.
             NodeKind::Array(items) => {
                 for item in items {
-                    let inner = self.body(item, schema);
+                    let inner = self.build_body(item, schema);
                     body.attrs.extend(inner.attrs);
                     body.blocks.extend(inner.blocks);
                 }
@@ -215,7 +215,7 @@ impl JsonBuilder<'_> {
         body
     }
 
-    fn entry(
+    fn add_entry(
         &mut self,
         body: &mut Body,
         name: &str,
@@ -224,13 +224,13 @@ impl JsonBuilder<'_> {
         schema: &BlockType,
     ) {
         if name == "data" && schema.name == "file" {
-            self.each(value, &mut |builder, node| {
+            self.visit_each(value, &mut |builder, node| {
                 let NodeKind::Object(types) = &node.kind else {
                     builder.refusals.push(not_an_object(node.span));
                     return;
                 };
                 for (kind, span, node) in types.iter().filter(|item| item.0 != COMMENT) {
-                    builder.entry(body, &data_of(kind), *span, node, schema);
+                    builder.add_entry(body, &data_of(kind), *span, node, schema);
                 }
             });
             return;
@@ -242,7 +242,7 @@ impl JsonBuilder<'_> {
                     .push(block_at(name, span, None, Body::default()));
                 return;
             }
-            let expr = self.expr(value);
+            let expr = self.build_expr(value);
             body.attrs.push(Attr {
                 name: name.to_owned(),
                 name_span: span,
@@ -251,13 +251,13 @@ impl JsonBuilder<'_> {
             return;
         };
         if block.label.is_none() {
-            self.each(value, &mut |builder, node| {
-                let inner = builder.body(node, block);
+            self.visit_each(value, &mut |builder, node| {
+                let inner = builder.build_body(node, block);
                 body.blocks.push(block_at(name, span, None, inner));
             });
             return;
         }
-        self.each(value, &mut |builder, node| {
+        self.visit_each(value, &mut |builder, node| {
             let NodeKind::Object(labelled) = &node.kind else {
                 builder.refusals.push(JsonError {
                     help: Some(format!("write {{ \"{name}\": {{ \"NAME\": {{ … }} }} }}")),
@@ -266,8 +266,8 @@ impl JsonBuilder<'_> {
                 return;
             };
             for (label, label_span, node) in labelled.iter().filter(|item| item.0 != COMMENT) {
-                builder.each(node, &mut |builder, node| {
-                    let inner = builder.body(node, block);
+                builder.visit_each(node, &mut |builder, node| {
+                    let inner = builder.build_body(node, block);
                     body.blocks
                         .push(block_at(name, *label_span, Some(label), inner));
                 });
@@ -276,7 +276,7 @@ impl JsonBuilder<'_> {
     }
 
     /// Calls `visit` with the node or, if it is a list, with each of its items.
-    fn each(&mut self, node: &JsonNode, visit: &mut dyn FnMut(&mut Self, &JsonNode)) {
+    fn visit_each(&mut self, node: &JsonNode, visit: &mut dyn FnMut(&mut Self, &JsonNode)) {
         match &node.kind {
             NodeKind::Array(items) => {
                 for item in items {
@@ -287,17 +287,17 @@ impl JsonBuilder<'_> {
         }
     }
 
-    fn expr(&mut self, node: &JsonNode) -> Expr {
+    fn build_expr(&mut self, node: &JsonNode) -> Expr {
         let kind = match &node.kind {
             NodeKind::Plain(value) => ExprKind::Literal(value.clone()),
-            NodeKind::Text(text, verbatim) => return self.text(text, node.span, *verbatim),
+            NodeKind::Text(text, verbatim) => return self.text_expr(text, node.span, *verbatim),
             NodeKind::Array(items) => {
-                ExprKind::List(items.iter().map(|item| self.expr(item)).collect())
+                ExprKind::List(items.iter().map(|item| self.build_expr(item)).collect())
             }
             NodeKind::Object(items) => {
                 let mut pairs = Vec::with_capacity(items.len());
                 for (key, span, value) in items.iter().filter(|(key, ..)| key != COMMENT) {
-                    pairs.push((self.text(key, *span, false), self.expr(value)));
+                    pairs.push((self.text_expr(key, *span, false), self.build_expr(value)));
                 }
                 ExprKind::Object(pairs)
             }
@@ -305,7 +305,7 @@ impl JsonBuilder<'_> {
         Expr::new(node.span, kind)
     }
 
-    fn text(&mut self, text: &str, span: Span, verbatim: bool) -> Expr {
+    fn text_expr(&mut self, text: &str, span: Span, verbatim: bool) -> Expr {
         let plain = Expr::new(span, ExprKind::Literal(Value::String(text.to_owned())));
         if !text.contains("${") && !text.contains("%{") {
             return plain;

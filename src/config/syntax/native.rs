@@ -238,10 +238,10 @@ fn lower_parts(
                 let before = index.checked_sub(1).map(|index| elements[index]);
                 let after = elements.get(index + 1);
                 let mut text = text.value().as_str();
-                if before.map_or(edges.start, |element| strips(element).end) {
+                if before.map_or(edges.start, |element| stripped_edges(element).end) {
                     text = trim_start(text);
                 }
-                if after.map_or(edges.end, |element| strips(element).start) {
+                if after.map_or(edges.end, |element| stripped_edges(element).start) {
                     text = trim_end(text);
                 }
                 TemplatePart::Text(text.to_owned())
@@ -297,7 +297,7 @@ fn lower_directive(directive: &Directive, place: TemplateSite, span: Span) -> Te
 }
 
 /// The sides on which an element strips white space from its neighbours.
-fn strips(element: &Element) -> Edges {
+fn stripped_edges(element: &Element) -> Edges {
     let (first, last) = match element {
         Element::Literal(_) => return Edges::default(),
         Element::Interpolation(value) => (value.strip, value.strip),
@@ -314,19 +314,19 @@ fn strips(element: &Element) -> Edges {
 
 /// Removes white space up to and including the first line break.
 fn trim_start(text: &str) -> &str {
-    let text = text.trim_start_matches(blank);
+    let text = text.trim_start_matches(is_blank);
     text.strip_prefix("\r\n")
         .or_else(|| text.strip_prefix('\n'))
         .unwrap_or(text)
 }
 
 fn trim_end(text: &str) -> &str {
-    let text = text.trim_end_matches(blank);
+    let text = text.trim_end_matches(is_blank);
     text.strip_suffix("\r\n")
         .or_else(|| text.strip_suffix('\n'))
         .unwrap_or(text)
 }
 
-fn blank(c: char) -> bool {
+fn is_blank(c: char) -> bool {
     c.is_whitespace() && c != '\r' && c != '\n'
 }

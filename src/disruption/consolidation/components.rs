@@ -24,7 +24,7 @@ pub struct LeavingNode<'s> {
 
 impl<'s> LeavingNode<'s> {
     /// Creates the entry of a candidate with this price.
-    pub fn of(candidate: &'s Candidate<'_>, price: f64) -> Self {
+    pub fn from_candidate(candidate: &'s Candidate<'_>, price: f64) -> Self {
         let instance_type = candidate.node.labels.get(INSTANCE_TYPE);
         Self {
             instance_type: instance_type.map_or("", String::as_str),
@@ -70,7 +70,7 @@ impl<'s> ReplacementGroups<'s> {
             }
             firsts.push(first);
         }
-        let parts: Vec<usize> = (0..count).map(|index| groups.root(index)).collect();
+        let parts: Vec<usize> = (0..count).map(|index| groups.root_of(index)).collect();
         let mut counts = HashMap::default();
         for part in &parts {
             *counts.entry(*part).or_default() += 1;
@@ -85,7 +85,7 @@ impl<'s> ReplacementGroups<'s> {
     }
 
     /// Returns the index of the only node of a group, or `None` if the group has several.
-    pub fn sole(&self, part: usize) -> Option<usize> {
+    pub fn sole_node(&self, part: usize) -> Option<usize> {
         // A group has the number of its first node.
         (self.counts.get(&part) == Some(&1)).then_some(part)
     }
@@ -93,7 +93,7 @@ impl<'s> ReplacementGroups<'s> {
     /// Returns the indices of nodes that can be kept: an identical node would be launched for pods
     /// that could run on them. Among many, the nodes with the highest disruption cost are kept.
     /// Source: spec/disruption.md §1.9, the filter of same types.
-    pub fn needless(
+    pub fn needless_nodes(
         &self,
         nodes: &[LeavingNode<'_>],
         price: impl Fn(&NewNodeClaim) -> f64,
@@ -132,7 +132,7 @@ impl Groups {
         Self((0..count).collect())
     }
 
-    fn root(&mut self, mut at: usize) -> usize {
+    fn root_of(&mut self, mut at: usize) -> usize {
         while self.0[at] != at {
             self.0[at] = self.0[self.0[at]];
             at = self.0[at];
@@ -141,7 +141,7 @@ impl Groups {
     }
 
     fn join(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.root(one), self.root(other));
+        let (one, other) = (self.root_of(one), self.root_of(other));
         self.0[one.max(other)] = one.min(other);
     }
 }

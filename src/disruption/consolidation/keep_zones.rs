@@ -16,7 +16,7 @@ use crate::state::snapshot::NodeRef;
 use crate::state::what_if::WhatIf;
 
 /// Swaps identical pods of one owner so that as few as possible leave their zone.
-pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>) {
+pub fn keep_pods_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>) {
     let rooms = field.snapshot.rooms.iter();
     let zones = rooms.filter_map(|room| Some((&room.host, sole_value(&room.labels, ZONE)?)));
     let of_nodes = zones.clone().filter_map(|(host, zone)| match host {
@@ -111,7 +111,7 @@ fn zone_of(claim: &NewNodeClaim) -> Option<String> {
 mod tests {
     use jiff::Timestamp;
 
-    use super::stay_in_zones;
+    use super::keep_pods_in_zones;
     use crate::model::id::{ObjectKey, PodKey};
     use crate::model::labels::ZONE;
     use crate::model::pod::{Owner, Pod};
@@ -157,7 +157,7 @@ mod tests {
                 .objects
                 .apply(pod.clone().into(), Timestamp::UNIX_EPOCH);
         }
-        let field = state.field(NOW);
+        let field = state.what_if(NOW);
         let pods: Vec<&Pod> = pods.iter().collect();
         let host = |name: &str| NodeRef::Node(name.into());
         let mut solution = Solution {
@@ -167,7 +167,7 @@ mod tests {
             ],
             ..Solution::default()
         };
-        stay_in_zones(&mut solution, &pods, &field);
+        keep_pods_in_zones(&mut solution, &pods, &field);
         // Two of three pods are planned in zone a, and one already runs there. No pod is identical
         // to the large one.
         let expect = vec![

@@ -41,7 +41,7 @@ impl RemovalOutcome {
     }
 
     /// Returns the savings, or zero if they do not justify the removal.
-    pub fn worth(&self) -> f64 {
+    pub fn justified_savings(&self) -> f64 {
         if self.is_worth_it() {
             self.saved()
         } else {

@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 
-use crate::disruption::eligibility::{is_needed, kept_anyway, not_calm, rests};
+use crate::disruption::eligibility::{
+    cool_down_verdict, recent_change_verdict, retaining_verdict, utilization_verdict,
+};
 use crate::disruption::verdict::Verdict;
 use crate::model::id::NodeName;
 use crate::model::pool::{Consolidation, Reason};
@@ -21,7 +23,7 @@ pub(super) struct RemovalCandidate<'a> {
 }
 
 /// Returns the candidate, or a verdict that needs no what-if evaluation.
-pub(super) fn leaver<'a>(
+pub(super) fn candidate_or_verdict<'a>(
     candidate: &'a Candidate<'a>,
     disruption_view: &DisruptionView<'_>,
     field: &WhatIf<'a>,
@@ -38,15 +40,15 @@ pub(super) fn leaver<'a>(
     if candidate.pods == 0 {
         return Err(Verdict::Empty);
     }
-    if let Some(verdict) = rests(candidate, disruption_view, now) {
+    if let Some(verdict) = cool_down_verdict(candidate, disruption_view, now) {
         return Err(verdict);
     }
     if let Some(buffer) = disruption_view.held.get(&candidate.node.name) {
         return Err(Verdict::Buffer(buffer.clone()));
     }
-    if let Some(verdict) = kept_anyway(candidate, Some(pool), Reason::Underutilized, now)
-        .or_else(|| not_calm(candidate, pool, now))
-        .or_else(|| is_needed(candidate, &pool.disruption, now))
+    if let Some(verdict) = retaining_verdict(candidate, Some(pool), Reason::Underutilized, now)
+        .or_else(|| recent_change_verdict(candidate, pool, now))
+        .or_else(|| utilization_verdict(candidate, &pool.disruption, now))
     {
         return Err(verdict);
     }

@@ -17,14 +17,14 @@ type Offers = Vec<(OfferingKey, Price)>;
 /// `None` if fewer types remain than `spot_to_spot_min_types`. In that case only the cheapest of
 /// them are kept, so that the new node is not replaced again immediately. Source:
 /// spec/disruption.md §1.9.
-pub fn offers(
+pub fn cheaper_offerings(
     claim: &NewNodeClaim,
     max_price: f64,
     spot: bool,
     pool: &Pool,
     catalog: &Catalog,
 ) -> Option<Offers> {
-    let mut left = affordable(claim, max_price);
+    let mut left = offerings_up_to(claim, max_price);
     let least = usize::try_from(pool.disruption.spot_to_spot_min_types).unwrap_or(usize::MAX);
     if spot && least != 1 && left.first().is_some_and(is_spot) {
         left.retain(is_spot);
@@ -32,7 +32,8 @@ pub fn offers(
         if least == 0 || types.len() < least {
             return None;
         }
-        let count = (least..types.len()).find(|count| is_varied(&types[..*count], pool, catalog));
+        let count = (least..types.len())
+            .find(|count| satisfies_min_values(&types[..*count], pool, catalog));
         let kept: BTreeSet<TypeName> = types
             .into_iter()
             .take(count.unwrap_or(usize::MAX))
@@ -40,7 +41,8 @@ pub fn offers(
         left.retain(|(offering, _)| kept.contains(&offering.instance_type));
     }
     // Reserved capacity has only one type anyway.
-    let varied = claim.reservation().is_some() || is_varied(&types_of(&left), pool, catalog);
+    let varied =
+        claim.reservation().is_some() || satisfies_min_values(&types_of(&left), pool, catalog);
     (varied && !left.is_empty()).then_some(left)
 }
 
@@ -49,7 +51,7 @@ fn is_spot(offer: &(OfferingKey, Price)) -> bool {
 }
 
 /// Returns the offerings of a claim up to a price in $/h.
-pub fn affordable(claim: &NewNodeClaim, max_price: f64) -> Offers {
+pub fn offerings_up_to(claim: &NewNodeClaim, max_price: f64) -> Offers {
     let all = claim.offerings.iter();
     all.filter(|(_, price)| price.usd_per_h() <= max_price)
         .cloned()
@@ -64,7 +66,7 @@ fn types_of(offers: &Offers) -> Vec<TypeName> {
 }
 
 /// Returns whether the types satisfy the `min_values` of the pool.
-fn is_varied(types: &[TypeName], pool: &Pool, catalog: &Catalog) -> bool {
+fn satisfies_min_values(types: &[TypeName], pool: &Pool, catalog: &Catalog) -> bool {
     pool.requirements.iter().all(|(key, wanted)| {
         let Some(least) = wanted.min_values else {
             return true;

@@ -48,19 +48,19 @@ impl RemovalSearch {
 
     /// Returns how many nodes must be removed for these savings if there is capacity for all their
     /// pods.
-    pub fn at_least(&self, saved: f64) -> usize {
+    pub fn fewest_worth(&self, saved: f64) -> usize {
         let least = self.price.partition_point(|price| *price < saved);
         least.min(self.price.len() - 1)
     }
 
-    fn most(&self) -> f64 {
+    fn highest_savings(&self) -> f64 {
         self.saved.values().copied().fold(0.0, f64::max)
     }
 
     /// Returns the smallest tried count with nearly the highest savings, or `None` if nothing
     /// saves.
-    pub fn least(&self) -> Option<usize> {
-        let highest = self.most();
+    pub fn smallest_sufficient(&self) -> Option<usize> {
+        let highest = self.highest_savings();
         let mut all = self.saved.iter();
         let (least, _) = all.find(|(_, saved)| is_enough(**saved, highest))?;
         Some(*least)
@@ -70,13 +70,13 @@ impl RemovalSearch {
     /// insufficient one below it, closer to the lower end because small sets are evaluated faster.
     /// If nothing has saved anything yet, it is far smaller. `None` when the result is precise
     /// enough.
-    pub fn next(&self) -> Option<usize> {
-        let Some(high) = self.least() else {
+    pub fn next_count(&self) -> Option<usize> {
+        let Some(high) = self.smallest_sufficient() else {
             let fewest = self.saved.keys().find(|count| **count > 0)?;
             return Some(fewest / 4).filter(|count| *count > 0);
         };
         let tried = *self.saved.range(..high).next_back()?.0;
-        let low = (tried + 1).max(self.at_least(ENOUGH * self.most()));
+        let low = (tried + 1).max(self.fewest_worth(ENOUGH * self.highest_savings()));
         #[expect(clippy::cast_precision_loss, reason = "there are far fewer nodes")]
         let is_close = (high.saturating_sub(low)) as f64 <= CLOSE * high as f64;
         (!is_close).then(|| (low * high).isqrt().min(high - 1))
@@ -90,7 +90,7 @@ mod tests {
     /// Runs the search to its end and returns the tried numbers.
     fn tried(fewest: &mut RemovalSearch, saved: impl Fn(usize) -> f64) -> Vec<usize> {
         let mut tried = Vec::new();
-        while let Some(count) = fewest.next() {
+        while let Some(count) = fewest.next_count() {
             fewest.record_savings(count, saved(count));
             tried.push(count);
             assert!(tried.len() < 20, "it ends: {tried:?}");
@@ -105,7 +105,7 @@ mod tests {
             let saved = |count: usize| (count as f64).min(f64::from(bend));
             fewest.record_savings(100, saved(100));
             let tried = tried(&mut fewest, saved);
-            let least = fewest.least().expect("something is saved") as f64;
+            let least = fewest.smallest_sufficient().expect("something is saved") as f64;
             let most = (f64::from(bend) * 1.34).max(1.0);
             assert!(
                 least >= 0.95 * f64::from(bend) && least <= most,
@@ -119,10 +119,10 @@ mod tests {
     fn nodes_that_cost_less_than_is_to_be_saved_are_not_tried() {
         let mut fewest = RemovalSearch::new([1.0; 100]);
         fewest.record_savings(100, 60.0);
-        assert_eq!(fewest.at_least(60.0), 60);
+        assert_eq!(fewest.fewest_worth(60.0), 60);
         let tried = tried(&mut fewest, |count| if count < 80 { 0.0 } else { 60.0 });
         assert!(tried.iter().all(|count| *count >= 57), "{tried:?}");
-        assert!((80..=100).contains(&fewest.least().expect("something is saved")));
+        assert!((80..=100).contains(&fewest.smallest_sufficient().expect("something is saved")));
     }
 
     #[test]
@@ -130,9 +130,9 @@ mod tests {
         let mut fewest = RemovalSearch::new([1.0; 100]);
         fewest.record_savings(100, 0.0);
         assert_eq!(tried(&mut fewest, |_| 0.0), [25, 6, 1]);
-        assert_eq!(fewest.least(), None);
+        assert_eq!(fewest.smallest_sufficient(), None);
         let mut fewest = RemovalSearch::new([]);
         fewest.record_savings(0, 0.0);
-        assert_eq!((fewest.next(), fewest.at_least(1.0)), (None, 0));
+        assert_eq!((fewest.next_count(), fewest.fewest_worth(1.0)), (None, 0));
     }
 }

@@ -9,7 +9,7 @@ use crate::model::id::ClaimId;
 use crate::model::labels::{DISRUPTION_REASON, TERMINATION_AT};
 use crate::model::node::Node;
 use crate::model::pool::{OnBlocked, Reason};
-use crate::state::drain_blockers::{DrainBlocker, listed};
+use crate::state::drain_blockers::{DrainBlocker, format_blockers};
 use crate::state::node_claims::NodeClaim;
 
 /// Maximum time for pods that are deleted regardless of their PodDisruptionBudgets. They get their
@@ -22,12 +22,12 @@ const TOLD_MAX: usize = 3;
 impl Engine {
     /// Records that the pods of a node are evicted from now on, and sets its deadline, if it has
     /// one. Source: spec/disruption.md §3.3.
-    pub(crate) fn start_time(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+    pub(crate) fn start_deadline(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let Some((claim, node)) = self.claim_and_node(id) else {
             return;
         };
         let grace = claim.record.termination_grace_period;
-        let written = node.deadline();
+        let written = node.termination_deadline();
         // The deadline of an unhealthy node, or of one that never started, is now: its pods do not
         // run.
         let fails = reason == Reason::Unhealthy || reason == Reason::TimedOut && !node.ready;
@@ -47,26 +47,28 @@ impl Engine {
         let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {
             return false;
         };
-        let is_written = node.deadline().is_some_and(|deadline| deadline <= at);
+        let is_written = node
+            .termination_deadline()
+            .is_some_and(|deadline| deadline <= at);
         if !is_written && !self.is_stale(id, node) {
             let patch = NodePatch {
                 annotations: vec![deadline_annotation(at)],
                 ..NodePatch::for_node(node)
             };
-            self.step(id, ClaimStep::Deadline, Command::PatchNode(patch), now);
+            self.send_step(id, ClaimStep::Deadline, Command::PatchNode(patch), now);
         }
         !is_written
     }
 
     /// Returns whether the deadline of a disrupted node has passed, and its annotation has it. A
     /// node disrupted as empty is never terminated with pods on it.
-    pub(crate) fn is_over(&self, id: &ClaimId, now: Timestamp) -> bool {
+    pub(crate) fn is_deadline_over(&self, id: &ClaimId, now: Timestamp) -> bool {
         let Some((claim, node)) = self.claim_and_node(id) else {
             return false;
         };
         let leaves = claim.leaving.is_some_and(|reason| reason != Reason::Empty);
         let known = self.drain_of(id).and_then(|drain| drain.deadline);
-        let deadlines = [known, node.deadline()];
+        let deadlines = [known, node.termination_deadline()];
         leaves
             && node.has_disrupted_taint()
             && deadlines.iter().all(|at| at.is_some_and(|at| at <= now))
@@ -87,11 +89,12 @@ impl Engine {
             let pool = self.pool_of(claim);
             (pool.disruption.on_blocked, pool.disruption.drain_timeout)
         };
-        let stays = reason.is_voluntary() && !progress.drain.forced && !claim.has_to_leave(now);
+        let stays =
+            reason.is_voluntary() && !progress.drain.forced && !claim.must_be_disrupted(now);
         let may = match policy {
             // Without a deadline it would wait forever, and so would other nodes.
             OnBlocked::Wait => {
-                stays && progress.drain.deadline.is_none() && self.is_stuck(claim, now)
+                stays && progress.drain.deadline.is_none() && self.is_drain_stuck(claim, now)
             }
             OnBlocked::Abort => stays,
             OnBlocked::Force => !progress.drain.forces,
@@ -99,28 +102,28 @@ impl Engine {
         let Some(began) = progress.drain.began.filter(|_| may) else {
             return false;
         };
-        let until = self.deadline(began, timeout);
+        let until = self.condition_deadline(began, timeout);
         if self.waits_until(until, "a node is held for too long", now) {
             return false;
         }
         match policy {
             OnBlocked::Force => {
-                self.force(id, now);
+                self.force_drain(id, now);
                 true
             }
-            _ => self.abort(id, timeout, now),
+            _ => self.abort_drain(id, timeout, now),
         }
     }
 
     /// Returns whether a pod blocks the drain of a node until a user changes something.
-    fn is_stuck(&self, claim: &NodeClaim, now: Timestamp) -> bool {
+    fn is_drain_stuck(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let name = claim.node.as_ref().map_or("", |node| node.as_str());
         let mut pods = self.state.objects.pods_on(name);
         pods.any(|pod| self.state.objects.is_stuck(pod, now))
     }
 
     /// From now on, deletes the pods of a node regardless of their PodDisruptionBudgets.
-    fn force(&mut self, id: &ClaimId, now: Timestamp) {
+    fn force_drain(&mut self, id: &ClaimId, now: Timestamp) {
         let name = self.claim(id).and_then(|claim| claim.node.as_ref());
         let name = name.map_or("", |name| name.as_str());
         let pods = self.state.objects.pods_on(name);
@@ -138,8 +141,8 @@ impl Engine {
     }
 
     /// Cancels a voluntary disruption, unless all remaining pods are terminating already.
-    fn abort(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
-        let mut held = self.obstacles(id, now);
+    fn abort_drain(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
+        let mut held = self.drain_blockers(id, now);
         held.retain(|blocker| {
             !matches!(
                 blocker,
@@ -155,7 +158,7 @@ impl Engine {
             return true;
         }
         let (first, more) = held.split_at(held.len().min(TOLD_MAX));
-        let blockers = listed(first, more.len());
+        let blockers = format_blockers(first, more.len());
         let why = format!("it was not drained within {timeout:#}: {blockers}");
         self.state.recent.failed = Some(now);
         self.cancel_drain(id, why, now);
@@ -172,12 +175,12 @@ pub(crate) fn deadline_annotation(at: Timestamp) -> (String, Option<String>) {
 
 /// Returns the disruption reason of a node if its disruption must be resumed after a restart. The
 /// provider does not repeat an interruption notice.
-pub(crate) fn unfinished(node: &Node) -> Option<Reason> {
+pub(crate) fn unfinished_disruption(node: &Node) -> Option<Reason> {
     let reason = Reason::parse(node.annotations.get(DISRUPTION_REASON)?)?;
     let irrevocable = match reason {
         Reason::Empty => false,
         Reason::Interrupted => true,
-        _ => node.deadline().is_some(),
+        _ => node.termination_deadline().is_some(),
     };
     (irrevocable && node.has_disrupted_taint()).then_some(reason)
 }

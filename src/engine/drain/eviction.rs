@@ -36,7 +36,7 @@ struct EvictionTarget {
 impl Engine {
     /// Evicts the pods whose turn it is, and deletes those whose time runs out. Returns whether any
     /// pod blocks the drain.
-    pub(crate) fn move_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
+    pub(crate) fn evict_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let pods = self.state.objects.pods_on(node.as_str());
         let remaining: Vec<&Pod> = pods.filter(|pod| pod.holds_drain(now)).collect();
@@ -47,12 +47,12 @@ impl Engine {
         let (late, others): (Vec<&Pod>, Vec<&Pod>) = remaining
             .iter()
             .copied()
-            .partition(|pod| until.is_some_and(|at| is_late(pod, at, forces, now)));
+            .partition(|pod| until.is_some_and(|at| is_deletion_due(pod, at, forces, now)));
         // The next pods have their turn when the previous ones no longer exist, not when they are
         // evicted.
-        let turn = others.iter().map(|pod| pod.turn()).min();
+        let turn = others.iter().map(|pod| pod.drain_order()).min();
         let due = others.iter().filter(|pod| {
-            let is_due = Some(pod.turn()) == turn && !self.waves.is_later(&pod.key);
+            let is_due = Some(pod.drain_order()) == turn && !self.waves.is_in_later_wave(&pod.key);
             is_due && pod.deleting.is_none()
         });
         let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
@@ -87,7 +87,10 @@ impl Engine {
             let refused = eviction.refused.filter(|_| grace.is_none());
             let kept = refused.filter(|_| self.state.objects.blocks_eviction(pod));
             let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
-            if let Some(at) = kept.max(eviction.retry.next()).filter(|at| *at > now) {
+            if let Some(at) = kept
+                .max(eviction.retry.next_attempt())
+                .filter(|at| *at > now)
+            {
                 wake = Some(wake.map_or(at, |earliest| earliest.min(at)));
                 continue;
             }
@@ -121,12 +124,12 @@ impl Engine {
                 grace_seconds,
             },
         };
-        self.issue(command, purpose, now);
+        self.queue_command(command, purpose, now);
     }
 
     /// Handles the result of an eviction. While the pod exists the eviction is repeated at growing
     /// intervals, and the watch shows when it succeeds.
-    pub(crate) fn evicted(
+    pub(crate) fn on_eviction_result(
         &mut self,
         id: &ClaimId,
         pod: &PodKey,
@@ -140,25 +143,25 @@ impl Engine {
             return;
         };
         eviction.in_flight = false;
-        eviction.retry.evicted(now, &mut self.rng);
+        eviction.retry.record_eviction(now, &mut self.rng);
         eviction.refused = matches!(result, CommandResult::EvictRefused(_)).then_some(now);
         if result == CommandResult::Done && !std::mem::replace(&mut eviction.taken, true) {
             let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Orphaned));
-            self.report(Report::Evicted { pod, reason });
+            self.push_report(Report::Evicted { pod, reason });
             return;
         }
         if let CommandResult::EvictRefused(text) = result
             && !std::mem::replace(&mut eviction.told, true)
         {
             let pod = pod.clone();
-            self.report(Report::EvictRefused { pod, text });
+            self.push_report(Report::EvictRefused { pod, text });
         }
     }
 
     /// Returns what blocks a drain now: pods or, after them, volumes.
-    pub(crate) fn obstacles(&self, id: &ClaimId, now: Timestamp) -> Vec<DrainBlocker> {
+    pub(crate) fn drain_blockers(&self, id: &ClaimId, now: Timestamp) -> Vec<DrainBlocker> {
         let node = self.claim(id).and_then(|claim| claim.node.as_ref());
-        let pods = node.map(|node| self.state.obstacles(node.as_str(), now));
+        let pods = node.map(|node| self.state.drain_blockers(node.as_str(), now));
         let volumes = self.works.get(id).into_iter();
         let volumes = volumes.flat_map(|volume| volume.drain.detach.left.iter().cloned());
         let mut blockers = pods.unwrap_or_default();
@@ -174,15 +177,15 @@ impl Engine {
         let Some(began) = drain.began else {
             return;
         };
-        let next = drain.told.next(began, HELD_AFTER);
+        let next = drain.told.next_report_at(began, HELD_AFTER);
         if next > now {
             self.wake_at(next, "it is to be said what holds a node");
             return;
         }
-        drain.told.told(now, HELD_AFTER);
+        drain.told.record_report(now, HELD_AFTER);
         let deadline = drain.deadline;
-        let (held_by, more) = shown(self.obstacles(id, now));
-        self.report(Report::DrainHeld {
+        let (held_by, more) = first_blockers(self.drain_blockers(id, now));
+        self.push_report(Report::DrainHeld {
             claim: id.clone(),
             node: node.clone(),
             since: now.duration_since(began),
@@ -194,9 +197,9 @@ impl Engine {
 
     /// Reports what remains on a node that is terminated anyway.
     pub(crate) fn report_forced_drain(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let (held_by, more) = shown(self.obstacles(id, now));
+        let (held_by, more) = first_blockers(self.drain_blockers(id, now));
         if !held_by.is_empty() {
-            self.report(Report::DrainForced {
+            self.push_report(Report::DrainForced {
                 claim: id.clone(),
                 node: node.clone(),
                 held_by,
@@ -206,7 +209,7 @@ impl Engine {
     }
 }
 
-fn shown(mut blockers: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize) {
+fn first_blockers(mut blockers: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize) {
     let more = blockers.len().saturating_sub(HELD_SHOWN);
     blockers.truncate(HELD_SHOWN);
     (blockers, more)
@@ -215,9 +218,9 @@ fn shown(mut blockers: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize) {
 /// Returns whether a pod with its own grace period would outlast the node's deadline. Such a pod is
 /// deleted regardless of PodDisruptionBudgets and eviction order. A pod that is terminating already
 /// gets a shorter grace period. Source: spec/disruption.md §4.4 (needsForceDelete).
-fn is_late(pod: &Pod, until: Timestamp, forces: bool, now: Timestamp) -> bool {
+fn is_deletion_due(pod: &Pod, until: Timestamp, forces: bool, now: Timestamp) -> bool {
     match pod.ends_by() {
-        Some(ends) => ends > until && grace_of(pod, until, now) < seconds(ends, now),
+        Some(ends) => ends > until && grace_of(pod, until, now) < whole_seconds_until(ends, now),
         None => forces || late_from(pod, until) < now,
     }
 }
@@ -241,10 +244,10 @@ fn next_late(pods: &[&Pod], until: Option<Timestamp>, now: Timestamp) -> Option<
 /// second, because two pods of one name could run otherwise. Source: spec/disruption.md §6, 64.
 fn grace_of(pod: &Pod, until: Timestamp, now: Timestamp) -> u32 {
     let grace = u32::try_from(pod.grace_seconds).unwrap_or(0);
-    seconds(until, now).min(grace).max(1)
+    whole_seconds_until(until, now).min(grace).max(1)
 }
 
 /// Returns the whole seconds until `until`.
-fn seconds(until: Timestamp, now: Timestamp) -> u32 {
+fn whole_seconds_until(until: Timestamp, now: Timestamp) -> u32 {
     u32::try_from(until.duration_since(now).as_secs()).unwrap_or(0)
 }

@@ -29,7 +29,7 @@ impl Engine {
         let until = {
             let drain = &mut self.works.entry(id.clone()).or_default().drain;
             let (since, deadline) = (*drain.detach.since.get_or_insert(now), drain.deadline);
-            deadline.unwrap_or_else(|| self.deadline(since, DETACH_MAX))
+            deadline.unwrap_or_else(|| self.condition_deadline(since, DETACH_MAX))
         };
         if until <= now {
             self.report_forced_drain(id, node, now);
@@ -43,7 +43,7 @@ impl Engine {
             detach.next_list = now.checked_add(LIST_APART).ok();
             let node = node.clone();
             let list = Command::ListAttachments { node };
-            self.step(id, ClaimStep::ListAttachments, list, now);
+            self.send_step(id, ClaimStep::ListAttachments, list, now);
         }
         let wake = next.map_or(until, |at| at.min(until));
         self.wake_at(wake, "volumes are to be detached");
@@ -51,7 +51,7 @@ impl Engine {
     }
 
     /// Handles a listing of a node's attachments.
-    pub(crate) fn attachments_listed(
+    pub(crate) fn on_attachments_listed(
         &mut self,
         id: &ClaimId,
         attachments: Vec<Attachment>,
@@ -74,10 +74,15 @@ impl Engine {
 
     /// Handles a failed listing of attachments. If the permission is missing, it is reported and
     /// the termination does not wait. Other failures are retried.
-    pub(crate) fn attachments_unknown(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
+    pub(crate) fn on_attachments_failed(
+        &mut self,
+        id: &ClaimId,
+        kind: FailureKind,
+        now: Timestamp,
+    ) {
         if let Some(progress) = self.works.get_mut(id) {
             progress.drain.detach.over |= kind == FailureKind::Denied;
-            progress.retry.failed(now, &mut self.rng);
+            progress.retry.record_failure(now, &mut self.rng);
         }
     }
 
@@ -85,7 +90,7 @@ impl Engine {
     /// before.
     fn volumes_kept(&self, node: &NodeName, now: Timestamp) -> BTreeSet<String> {
         let pods = self.state.objects.pods_on(node.as_str());
-        let pods = pods.filter(|pod| pod.stays_to_the_end(now) && !pod.is_terminal());
+        let pods = pods.filter(|pod| pod.runs_until_termination(now) && !pod.is_terminal());
         let claims = pods.flat_map(|pod| {
             let namespace = pod.key.namespace.as_str();
             let names = pod.volume_claims.iter();

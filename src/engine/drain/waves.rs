@@ -52,12 +52,12 @@ pub(crate) struct Waves {
 
 impl Waves {
     /// Returns since when the pods of a new node may be evicted.
-    pub(crate) fn since(&self, claim: &ClaimId) -> Option<Timestamp> {
+    pub(crate) fn wave_start(&self, claim: &ClaimId) -> Option<Timestamp> {
         self.begun.get(claim).copied()
     }
 
     /// Returns whether a pod belongs to a later wave.
-    pub(crate) fn is_later(&self, pod: &PodKey) -> bool {
+    pub(crate) fn is_in_later_wave(&self, pod: &PodKey) -> bool {
         self.later.contains(pod)
     }
 
@@ -80,7 +80,7 @@ impl Waves {
 impl Engine {
     /// Starts the next wave when the previous one is over.
     pub(crate) fn start_next_wave(&mut self, now: Timestamp) {
-        let held = self.shut_ones(now);
+        let held = self.held_nodes(now);
 
         let state = &self.state;
         let mut is_over = true;
@@ -93,7 +93,7 @@ impl Engine {
             let Some(claim) = claim else {
                 return false;
             };
-            if is_closed_yet(claim) {
+            if is_tainted_target(claim) {
                 let waits = now.duration_since(*at) < WAVE_MAX;
                 is_over &= !waits;
                 // The start is kept, or the node would be held again.
@@ -128,12 +128,14 @@ impl Engine {
     /// Returns the new nodes that remain tainted for pods on other nodes, in the order of their
     /// registration. No pod is evicted for a node that is about to be untainted because other pods
     /// have waited too long. Pods whose node is terminated in any case are in no wave.
-    fn shut_ones(&self, now: Timestamp) -> Vec<HeldNode> {
+    fn held_nodes(&self, now: Timestamp) -> Vec<HeldNode> {
         let claims = self.state.ledger.claims.values();
-        let closed = claims.filter(|claim| is_closed_yet(claim)).map(|claim| {
-            let (held, prepared) = (self.is_held(claim, now), self.is_prepared(claim));
-            (claim, held, prepared)
-        });
+        let closed = claims
+            .filter(|claim| is_tainted_target(claim))
+            .map(|claim| {
+                let (held, prepared) = (self.is_held(claim, now), self.is_prepared(claim));
+                (claim, held, prepared)
+            });
         let mut shut: Vec<(&NodeClaim, bool, bool)> = closed
             .filter(|(_, held, prepared)| *held || *prepared)
             .collect();
@@ -146,10 +148,10 @@ impl Engine {
         let open = claims
             .filter(|claim| claim.phase == ClaimPhase::Initialized && claim.takes_pods())
             .flat_map(|claim| &claim.pods);
-        let none_first =
-            !self.places.on_nodes().chain(open).any(|key| {
-                self.can_wait(key, now) && (self.is_free(key) || !self.is_tied(key, now))
-            });
+        let none_first = !self.places.on_nodes().chain(open).any(|key| {
+            self.can_wait(key, now)
+                && (self.is_evictable_now(key) || !self.has_waited_long(key, now))
+        });
         shut.into_iter()
             .map(|(claim, held, prepared)| {
                 let pods = claim.pods.iter().filter(|key| self.can_wait(key, now));
@@ -160,7 +162,8 @@ impl Engine {
                     may_leave: held
                         && prepared
                         && (late
-                            || none_first && reschedulable.iter().all(|key| self.is_free(key))),
+                            || none_first
+                                && reschedulable.iter().all(|key| self.is_evictable_now(key))),
                     reschedulable,
                 }
             })
@@ -171,8 +174,8 @@ impl Engine {
     fn can_wait(&self, pod: &PodKey, now: Timestamp) -> bool {
         self.state.objects.pods.get(pod).is_some_and(|pod| {
             let reason = self.state.claim_under(pod).and_then(|claim| claim.leaving);
-            let goes_anyway = reason.is_some_and(|reason| !reason.waits_for_places());
-            !goes_anyway && self.state.is_mover(pod, now)
+            let goes_anyway = reason.is_some_and(|reason| !reason.waits_for_placements());
+            !goes_anyway && self.state.is_reschedulable(pod, now)
         })
     }
 
@@ -186,21 +189,21 @@ impl Engine {
         let mut pods = pods.into_iter().flatten();
         let mut waits = false;
         pods.all(|pod| {
-            let later = self.waves.is_later(&pod.key);
+            let later = self.waves.is_in_later_wave(&pod.key);
             waits |= later;
             later || !pod.holds_drain(now)
         }) && waits
     }
 
     /// Returns whether a pod's node has been in disruption for longer than other pods wait for it.
-    fn is_tied(&self, pod: &PodKey, now: Timestamp) -> bool {
+    fn has_waited_long(&self, pod: &PodKey, now: Timestamp) -> bool {
         let pod = self.state.objects.pods.get(pod);
         let claim = pod.and_then(|pod| self.state.claim_under(pod));
         claim.is_none_or(|claim| now.duration_since(claim.since) >= FIRST_MAX)
     }
 
     /// Returns whether a pod may be evicted from its node.
-    fn is_free(&self, pod: &PodKey) -> bool {
+    fn is_evictable_now(&self, pod: &PodKey) -> bool {
         let pod = self.state.objects.pods.get(pod);
         let claim = pod.and_then(|pod| self.state.claim_under(pod));
         claim.is_some_and(|claim| self.may_evict(&claim.record.id))
@@ -213,6 +216,6 @@ impl Engine {
 }
 
 /// Returns whether a claim accepts pods and its node is not initialized yet.
-fn is_closed_yet(claim: &NodeClaim) -> bool {
+fn is_tainted_target(claim: &NodeClaim) -> bool {
     claim.phase < ClaimPhase::Initialized && claim.takes_pods()
 }

@@ -137,12 +137,12 @@ pub(crate) struct RetainedNodes {
 
 impl RetainedNodes {
     /// Records the result of a sweep.
-    pub(crate) fn swept(&mut self, plan: &mut Plan) {
+    pub(crate) fn record_sweep(&mut self, plan: &mut Plan) {
         self.swept = std::mem::take(&mut plan.kept);
     }
 
     /// Records the result of consolidation.
-    pub(crate) fn weighed(&mut self, plan: &mut Plan) {
+    pub(crate) fn record_consolidation(&mut self, plan: &mut Plan) {
         self.weighed = std::mem::take(&mut plan.kept);
     }
 
@@ -152,7 +152,7 @@ impl RetainedNodes {
         let entries = self.swept.iter().chain(&self.weighed);
         for kept in entries.filter(|kept| kept.verdict.until().is_none_or(|at| at > now)) {
             let known = by_node.entry(&kept.node).or_insert(kept);
-            if closeness(kept) < closeness(known) {
+            if closeness_rank(kept) < closeness_rank(known) {
                 *known = kept;
             }
         }
@@ -162,7 +162,7 @@ impl RetainedNodes {
 
 /// Rank of an entry: the lower, the closer the node was to disruption. The order is: due nodes,
 /// empty nodes, nodes that consolidation considered, nodes with only a general verdict.
-fn closeness(kept: &RetainedNode) -> u8 {
+fn closeness_rank(kept: &RetainedNode) -> u8 {
     match (kept.reason, &kept.verdict) {
         (_, Verdict::InUse { .. } | Verdict::Empty) => 3,
         (Reason::Underutilized, _) => 2,
@@ -183,15 +183,15 @@ impl Engine {
         let coming = claims.filter(|claim| claim.phase < ClaimPhase::Draining);
         let mut rows: Vec<NodeRow> = coming
             .filter(|claim| state.node_of(claim).is_none())
-            .map(|claim| self.coming_node(claim, wanted))
+            .map(|claim| self.claim_row(claim, wanted))
             .collect();
         let stays = self.stays.by_node(now);
         for node in state.objects.nodes.values() {
             let claim = state.claim_of(node);
-            let taken = state.taken_on(node);
+            let taken = state.total_requests_on(node);
             let pods = usize::try_from(taken.pods).unwrap_or(0);
             inventory.bound_pods += pods;
-            let amounts = amounts(&taken, &node.allocatable, wanted);
+            let amounts = requested_amounts(&taken, &node.allocatable, wanted);
             for (sum, amount) in inventory.amounts.iter_mut().zip(&amounts) {
                 sum.taken = sum.taken.saturating_add(amount.taken);
                 sum.there = sum.there.saturating_add(amount.there);
@@ -205,7 +205,7 @@ impl Engine {
                     pods,
                     price,
                     kept: kept.map(|kept| (kept.reason, kept.verdict.clone())),
-                    ..seen_node(node, claim, wanted)
+                    ..node_row(node, claim, wanted)
                 });
             } else {
                 inventory.more_nodes += 1;
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     /// Returns the row of a claim without a Node.
-    fn coming_node(&self, claim: &NodeClaim, wanted: &Columns) -> NodeRow {
+    fn claim_row(&self, claim: &NodeClaim, wanted: &Columns) -> NodeRow {
         let launched = claim.instance.as_ref().map(|instance| &instance.offering);
         let offering = launched.or_else(|| claim.offerings.first());
         NodeRow {
@@ -248,7 +248,7 @@ impl Engine {
             .iter()
             .flat_map(|(claim, pods)| pods.iter().map(|pod| (&pod.key, *claim)))
             .collect();
-        let keys = state.objects.waiting();
+        let keys = state.objects.waiting_pods();
         let pods = keys.iter().filter_map(|key| state.objects.pods.get(key));
         let pods = pods.take(PODS_MAX).map(|pod| SeenPod {
             key: pod.key.clone(),
@@ -275,7 +275,7 @@ impl Engine {
 }
 
 /// Returns the row of a Node and its claim.
-fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRow {
+fn node_row(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRow {
     let leaving = claim.and_then(|claim| claim.leaving);
     NodeRow {
         name: node.name.to_string(),
@@ -292,7 +292,7 @@ fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRo
         ready: Some(node.ready),
         cordoned: node.unschedulable,
         phase: claim.map(|claim| claim.phase),
-        leaves: leaving.is_some() || node.leaves(),
+        leaves: leaving.is_some() || node.is_leaving(),
         leaving,
         ..NodeRow::default()
     }
@@ -302,7 +302,7 @@ fn label_of(node: &Node, key: &str) -> Option<String> {
     node.labels.get(key).cloned()
 }
 
-fn amounts(taken: &Resources, allocatable: &Resources, wanted: &Columns) -> Vec<Amount> {
+fn requested_amounts(taken: &Resources, allocatable: &Resources, wanted: &Columns) -> Vec<Amount> {
     let names = wanted.resources.iter();
     names
         .map(|name| Amount {

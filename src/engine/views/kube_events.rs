@@ -9,7 +9,7 @@ use crate::engine::report::Report;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::scheduling::UnschedulablePod;
-use crate::state::drain_blockers::listed;
+use crate::state::drain_blockers::format_blockers;
 
 /// The API accepts notes of at most 1,024 bytes.
 const NOTE_BYTES: usize = 1_000;
@@ -50,7 +50,7 @@ type EventReason = (&'static str, &'static str);
 
 impl Engine {
     /// Returns the events for a report, about existing objects.
-    pub fn notices(&self, report: &Report) -> Vec<KubeEvent> {
+    pub fn events_for(&self, report: &Report) -> Vec<KubeEvent> {
         if let Report::ClaimPlanned {
             claim,
             pool,
@@ -64,19 +64,22 @@ impl Engine {
                 format!("planned for claim {claim}: {instance_type} in {zone} for pool {pool}");
             let pods = pods.iter().map(|pod| InvolvedObject::Pod(pod.clone()));
             return pods
-                .filter_map(|pod| self.event(pod, false, ("Nominated", PROVISION), &note))
+                .filter_map(|pod| self.event_about(pod, false, ("Nominated", PROVISION), &note))
                 .collect();
         }
-        let event = self.of_pod(report).or_else(|| self.of_node(report));
+        let event = self.pod_event(report).or_else(|| self.node_event(report));
         event.into_iter().collect()
     }
 
     /// Returns the event of a report about one pod.
-    fn of_pod(&self, report: &Report) -> Option<KubeEvent> {
+    fn pod_event(&self, report: &Report) -> Option<KubeEvent> {
         let (pod, warns, why, note) = match report {
             // A running pod that is rescheduled already has a node.
-            Report::Unplaced(UnschedulablePod { pod, reasons }) if self.waits(pod) => {
-                let reasons: Vec<String> = reasons.iter().map(|reason| reason.text()).collect();
+            Report::Unplaced(UnschedulablePod { pod, reasons }) if self.is_pod_waiting(pod) => {
+                let reasons: Vec<String> = reasons
+                    .iter()
+                    .map(|reason| reason.rejection_text())
+                    .collect();
                 let note = format!("cannot schedule pod: {}", reasons.join("; "));
                 (pod, true, ("FailedScheduling", PROVISION), note)
             }
@@ -86,11 +89,11 @@ impl Engine {
             }
             _ => return None,
         };
-        self.event(InvolvedObject::Pod(pod.clone()), warns, why, &note)
+        self.event_about(InvolvedObject::Pod(pod.clone()), warns, why, &note)
     }
 
     /// Returns the event of a report about one node.
-    fn of_node(&self, report: &Report) -> Option<KubeEvent> {
+    fn node_event(&self, report: &Report) -> Option<KubeEvent> {
         let (node, warns, why, note) = match report {
             Report::Retire {
                 node, reason, pods, ..
@@ -122,7 +125,7 @@ impl Engine {
                 more,
                 ..
             } => {
-                let note = format!("drain blocked: {}", listed(held_by, *more));
+                let note = format!("drain blocked: {}", format_blockers(held_by, *more));
                 (node, true, ("FailedDraining", DRAIN), note)
             }
             Report::DrainForced {
@@ -131,17 +134,17 @@ impl Engine {
                 more,
                 ..
             } => {
-                let held_by = listed(held_by, *more);
+                let held_by = format_blockers(held_by, *more);
                 let note = format!("terminating node, drain timed out: {held_by}");
                 (node, true, ("TerminationGracePeriodExpiring", DRAIN), note)
             }
-            _ => return self.of_instance(report),
+            _ => return self.instance_event(report),
         };
-        self.event(InvolvedObject::Node(node.clone()), warns, why, &note)
+        self.event_about(InvolvedObject::Node(node.clone()), warns, why, &note)
     }
 
     /// Returns the Kubernetes Event for a report about the instance of a node.
-    fn of_instance(&self, report: &Report) -> Option<KubeEvent> {
+    fn instance_event(&self, report: &Report) -> Option<KubeEvent> {
         let (node, warns, why, note) = match report {
             Report::Interrupted {
                 node,
@@ -149,7 +152,7 @@ impl Engine {
                 ignored,
                 ..
             } => {
-                let (reason, warns) = interruption(*notice);
+                let (reason, warns) = interruption_reason(*notice);
                 let then = if *ignored {
                     "ignored"
                 } else {
@@ -175,16 +178,16 @@ impl Engine {
             }
             _ => return None,
         };
-        self.event(InvolvedObject::Node(node.clone()), warns, why, &note)
+        self.event_about(InvolvedObject::Node(node.clone()), warns, why, &note)
     }
 
-    fn waits(&self, pod: &PodKey) -> bool {
+    fn is_pod_waiting(&self, pod: &PodKey) -> bool {
         let known = self.state.objects.pods.get(pod);
         known.is_some_and(Pod::is_waiting)
     }
 
     /// Returns an event about an object, if the watch shows it.
-    fn event(
+    fn event_about(
         &self,
         about: InvolvedObject,
         warns: bool,
@@ -209,7 +212,7 @@ impl Engine {
 }
 
 /// Returns Karpenter's reason, and whether the event is a warning.
-fn interruption(notice: Interruption) -> (&'static str, bool) {
+fn interruption_reason(notice: Interruption) -> (&'static str, bool) {
     match notice {
         Interruption::Rebalance => ("SpotRebalanceRecommendation", false),
         Interruption::Maintenance => ("InstanceUnhealthy", true),

@@ -103,7 +103,7 @@ impl Engine {
     /// Returns the active pause of a pool, or of the whole cluster.
     fn active_pause(&self, pool: Option<&PoolName>, now: Timestamp) -> Option<Paused> {
         let pause = self.state.notes.pauses.get(&pool.cloned());
-        pause.filter(|pause| pause.holds(now)).map(Paused::from)
+        pause.filter(|pause| pause.is_active(now)).map(Paused::from)
     }
 
     /// Returns the current status.
@@ -121,7 +121,7 @@ impl Engine {
             total: held.total,
         });
         let mut cost_per_hour = 0.0;
-        let pools = state.holdings().into_iter().map(|(name, held)| {
+        let pools = state.stats_by_pool().into_iter().map(|(name, held)| {
             let pool = state.cluster.pool(name.as_str());
             let status = PoolStatus {
                 name: name.to_string(),
@@ -138,14 +138,18 @@ impl Engine {
             status
         });
         let pools = pools.collect();
-        let waiting = state.waiting(now);
+        let waiting = state.waiting_pods(now);
         let waiting = waiting.iter().filter(|pod| pod.is_waiting());
         ClusterStatus {
             mode: state.cluster.mode.as_str().to_owned(),
-            held_by: self.missing(now),
-            undone: self.undone().into_iter().map(str::to_owned).collect(),
+            held_by: self.missing_information(now),
+            undone: self
+                .disabled_features()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             nodes: state.objects.nodes.len(),
-            unready_nodes: state.health().unready,
+            unready_nodes: state.node_health().unready,
             waiting_pods: waiting.clone().count(),
             unplaced_pods: waiting
                 .filter(|pod| self.told.contains_key(&pod.key))

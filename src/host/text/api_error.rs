@@ -13,7 +13,7 @@ pub(super) fn is_status(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// The message of the API server, with the code. `None` if the error is not an API status.
-pub(super) fn said(error: &(dyn Error + 'static)) -> Option<String> {
+pub(super) fn status_message(error: &(dyn Error + 'static)) -> Option<String> {
     let boxed = error.downcast_ref::<Box<kube::Error>>();
     let kube::Error::Api(status) = boxed.map(Box::as_ref).or(error.downcast_ref())? else {
         return None;
@@ -29,7 +29,7 @@ mod tests {
     use thiserror::Error;
 
     use super::Status;
-    use crate::host::text::chain;
+    use crate::host::text::error_chain;
 
     #[derive(Debug, Error)]
     #[error("ask")]
@@ -40,9 +40,9 @@ mod tests {
         let check = |message: &str, reason: &str, code, expect: &str| {
             let status = Status::failure(message, reason).with_code(code);
             let error = || kube::Error::Api(Box::new(status.clone()));
-            assert_eq!(chain(&error()), expect);
+            assert_eq!(error_chain(&error()), expect);
             let asked = Asked(Box::new(error()));
-            assert_eq!(chain(&asked), format!("ask: {expect}"));
+            assert_eq!(error_chain(&asked), format!("ask: {expect}"));
         };
         let denied = "pods is forbidden";
         check(

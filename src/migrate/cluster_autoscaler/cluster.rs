@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::flags::{FlagError, FlagValues};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::format_units::duration;
+use crate::migrate::format_units::format_duration;
 use crate::migrate::hcl::HclBody;
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
@@ -28,18 +28,18 @@ pub(super) struct ClusterLocation {
 }
 
 /// Builds the cluster block, with the dropped flags that belong to no pool.
-pub(super) fn cluster(
+pub(super) fn cluster_block(
     flags: &FlagValues,
     location: &ClusterLocation,
     mut losses: DroppedFields,
 ) -> ConvertedBlock {
     let mut body = HclBody::default();
-    body.comment("The cluster is only observed until mode is \"manage\".");
+    body.add_comment("The cluster is only observed until mode is \"manage\".");
     match &location.region {
         Some(region) => body.set("region", region.as_str()),
-        None => losses.miss("region", "not found in AWS_REGION or in the ARN of a group"),
+        None => losses.add_missing("region", "not found in AWS_REGION or in the ARN of a group"),
     }
-    let limits = limits(flags, &mut losses);
+    let limits = cluster_limits(flags, &mut losses);
     body.set_unless_empty("limits", Value::Object(limits));
     if let Some(unready) = flags.number("max-total-unready-percentage", &mut losses) {
         // A percentage above 100 has no effect.
@@ -51,17 +51,17 @@ pub(super) fn cluster(
             if Some(eks) != name.as_ref() {
                 inner.set("name", eks.as_str());
             }
-            body.block("eks", None, inner);
+            body.add_block("eks", None, inner);
         }
         (None, _) => {
             let why = "the input has no connection to the API; add one of them";
-            losses.miss("eks or kubeconfig", why);
+            losses.add_missing("eks or kubeconfig", why);
         }
     }
-    let disruption = disruption(flags, &mut losses);
-    body.block("disruption", None, disruption);
+    let disruption = cluster_disruption(flags, &mut losses);
+    body.add_block("disruption", None, disruption);
     if location.name.is_none() {
-        losses.miss("name", "the input has no cluster name; use --cluster");
+        losses.add_missing("name", "the input has no cluster name; use --cluster");
     }
     let label = location.name.as_deref().unwrap_or(NAMELESS).to_owned();
     ConvertedBlock {
@@ -71,19 +71,19 @@ pub(super) fn cluster(
 }
 
 /// Converts the limits of the cluster.
-fn limits(flags: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
+fn cluster_limits(flags: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
     let mut limits = Map::new();
     let nodes = flags.count("max-nodes-total", losses);
     if let Some(nodes) = nodes.filter(|node| *node > 0) {
         limits.insert("nodes".to_owned(), Value::from(nodes));
     }
     for (flag, resource, unit) in [("cores-total", "cpu", ""), ("memory-total", "memory", "Gi")] {
-        let Some((minimum, maximum)) = flags.parsed(flag, losses, bounds) else {
+        let Some((minimum, maximum)) = flags.parsed_value(flag, losses, parse_bounds) else {
             continue;
         };
         if minimum > 0 {
             let why = "clusters have no minimum size; use replicas in a pool";
-            losses.add(format!("{}: the minimum", flags.told(flag)), why);
+            losses.add(format!("{}: the minimum", flags.flag_text(flag)), why);
         }
         let maximum = match unit {
             "" => Value::from(maximum),
@@ -95,7 +95,7 @@ fn limits(flags: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> 
 }
 
 /// Parses `MIN:MAX`.
-pub(super) fn bounds(text: &str) -> Result<(i64, i64), FlagError> {
+pub(super) fn parse_bounds(text: &str) -> Result<(i64, i64), FlagError> {
     let bounds = text.split_once(':').and_then(|(minimum, maximum)| {
         let (minimum, maximum) = (minimum.trim().parse().ok()?, maximum.trim().parse().ok()?);
         (0 <= minimum && minimum <= maximum).then_some((minimum, maximum))
@@ -105,7 +105,7 @@ pub(super) fn bounds(text: &str) -> Result<(i64, i64), FlagError> {
 
 /// Converts the parallelism and the delays of scale-down. Defaults of the autoscaler are
 /// written explicitly.
-fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody {
+fn cluster_disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody {
     let mut body = HclBody::default();
     for (names, default, reasons) in [
         (
@@ -119,7 +119,7 @@ fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody {
         let mut inner = HclBody::default();
         inner.set("nodes", count.unwrap_or(default));
         inner.set("reasons", reasons.to_vec());
-        body.block("budget", None, inner);
+        body.add_block("budget", None, inner);
     }
     let mut inner = HclBody::default();
     for (argument, flag, default) in [
@@ -128,23 +128,26 @@ fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody {
         ("after_failure", "scale-down-delay-after-failure", "3m"),
     ] {
         match flags.duration(flag, losses) {
-            Some(length) => inner.set(argument, duration(Some(length))),
+            Some(length) => inner.set(argument, format_duration(Some(length))),
             None if default.is_empty() => {}
             None => inner.set(argument, default),
         }
     }
-    body.block("cool_down", None, inner);
+    body.add_block("cool_down", None, inner);
     body
 }
 
 /// Converts the batching of pods. The default priority cutoff is written explicitly.
-pub(super) fn scheduler(flags: &FlagValues) -> ConvertedBlock {
-    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(flags.of.as_str()));
-    let cutoff = flags.parsed("expendable-pods-priority-cutoff", &mut losses, |text| {
+pub(super) fn scheduler_block(flags: &FlagValues) -> ConvertedBlock {
+    let (mut body, mut losses) = (
+        HclBody::default(),
+        DroppedFields::for_object(flags.of.as_str()),
+    );
+    let cutoff = flags.parsed_value("expendable-pods-priority-cutoff", &mut losses, |text| {
         text.trim().parse::<i64>().map_err(|_| FlagError::Number)
     });
     body.set("priority_cutoff", cutoff.unwrap_or(CUTOFF));
-    let names = flags.list("allowed-scheduler-names").iter();
+    let names = flags.values_of("allowed-scheduler-names").iter();
     let mut names: Vec<&str> = names
         .flat_map(|name| name.split(','))
         .map(str::trim)

@@ -10,7 +10,7 @@ pub(super) struct FlagValue {
 }
 
 /// Splits a string into words like a shell: at blanks, with quotes and backslashes.
-pub(super) fn split(text: &str) -> Vec<String> {
+pub(super) fn split_words(text: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let (mut quote, mut chars) = (None, text.chars());
     while let Some(c) = chars.next() {
@@ -35,7 +35,7 @@ pub(super) fn split(text: &str) -> Vec<String> {
 
 /// Parses the flags among the words. `takes_value` returns whether a flag without `=` takes
 /// the next word as its value. It returns `None` for unknown flags.
-pub(super) fn flags(
+pub(super) fn parse_flags(
     words: &[String],
     takes_value: impl Fn(&str) -> Option<bool>,
 ) -> (Vec<FlagValue>, Vec<String>) {
@@ -51,12 +51,12 @@ pub(super) fn flags(
         };
         if let Some((name, value)) = flag.split_once('=') {
             all.push(FlagValue {
-                name: plain(name),
+                name: dashed_name(name),
                 value: Some(value.to_owned()),
             });
             continue;
         }
-        let name = plain(flag);
+        let name = dashed_name(flag);
         let value = rest
             .next_if(|next| match takes_value(&name) {
                 Some(takes) => takes,
@@ -69,13 +69,13 @@ pub(super) fn flags(
 }
 
 /// Names can have underscores instead of dashes.
-fn plain(name: &str) -> String {
+fn dashed_name(name: &str) -> String {
     name.replace('_', "-")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FlagValue, flags, split};
+    use super::{FlagValue, parse_flags, split_words};
 
     #[test]
     fn words_are_parted_as_a_shell_does() {
@@ -88,7 +88,7 @@ mod tests {
             ("\"open", &["open"]),
             ("''", &[""]),
         ] {
-            assert_eq!(split(text), expect, "{text}");
+            assert_eq!(split_words(text), expect, "{text}");
         }
     }
 
@@ -100,7 +100,7 @@ mod tests {
             _ => None,
         };
         let check = |text: &str, expect: &[(&str, Option<&str>)], positional: &[&str]| {
-            let (found, left) = flags(&split(text), takes);
+            let (found, left) = parse_flags(&split_words(text), takes);
             let own = |(name, value): &(&str, Option<&str>)| FlagValue {
                 name: (*name).to_owned(),
                 value: value.map(str::to_owned),

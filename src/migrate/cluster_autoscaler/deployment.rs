@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::command_line::split;
+use super::command_line::split_words;
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::{take, take_text, text, texts};
+use crate::migrate::field_mapping::{list_texts, scalar_text, take_field, take_text};
 use crate::migrate::manifests::{self, BYTES_MAX, DocumentError, Manifest};
 
 /// The name of the program, which is also the end of its image names.
@@ -72,10 +72,10 @@ pub(super) struct Deployment {
 
 /// Finds the autoscaler in a file.
 pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
-    if file.text.len() <= BYTES_MAX && is_plain(&file.text) {
+    if file.text.len() <= BYTES_MAX && has_only_flags(&file.text) {
         let lines = file.text.lines().map(without_dash);
         let lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
-        let words = split(&lines.join("\n"));
+        let words = split_words(&lines.join("\n"));
         return Ok(Deployment {
             of: file.name.clone(),
             words: after_name(words),
@@ -83,13 +83,13 @@ pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
         });
     }
     let (mut found, mut others) = (Vec::new(), Deployment::default());
-    for document in read(file)? {
+    for document in read_objects(file)? {
         let (kind, name) = (document.kind.clone(), document.name.clone());
         if kind == "ConfigMap" && name == PRIORITIES.0 {
-            others.priorities = priorities(document);
+            others.priorities = read_priorities(document);
             continue;
         }
-        match program(document) {
+        match program_of(document) {
             Some(program) => found.push(program),
             None => *others.skipped.entry(kind).or_default() += 1,
         }
@@ -115,8 +115,9 @@ pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
 }
 
 /// Reads the objects of a file. Detects templates, to give a better error.
-fn read(file: &SourceFile) -> Result<Vec<Manifest>, DocumentError> {
-    let all = manifests::read(std::slice::from_ref(file)).map(|documents| documents.objects);
+fn read_objects(file: &SourceFile) -> Result<Vec<Manifest>, DocumentError> {
+    let all =
+        manifests::read_manifests(std::slice::from_ref(file)).map(|documents| documents.objects);
     all.map_err(|error| match error {
         DocumentError::Malformed { file: name, why } if file.text.contains("{{") => {
             let why = format!("{why}; the file is a template; give the output of helm template");
@@ -127,7 +128,7 @@ fn read(file: &SourceFile) -> Result<Vec<Manifest>, DocumentError> {
 }
 
 /// Returns whether a file has flags, in a row or as a list, instead of a YAML document.
-fn is_plain(text: &str) -> bool {
+fn has_only_flags(text: &str) -> bool {
     let lines = text.lines().map(without_dash);
     let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let Some(word) = lines.next().and_then(|line| line.split_whitespace().next()) else {
@@ -136,7 +137,7 @@ fn is_plain(text: &str) -> bool {
     let flag = word.trim_start_matches(['\'', '"']);
     let named = flag.trim_start_matches('-');
     let is_flag = named.len() < flag.len() && named.starts_with(|c: char| c.is_ascii_alphabetic());
-    is_flag || is_name(word.trim_end_matches('\\'))
+    is_flag || is_program(word.trim_end_matches('\\'))
 }
 
 /// Removes the dash of a list item.
@@ -146,14 +147,14 @@ fn without_dash(line: &str) -> &str {
 }
 
 /// Returns whether a word is the program, with or without a path.
-fn is_name(word: &str) -> bool {
+fn is_program(word: &str) -> bool {
     let base = word.rsplit('/').next().unwrap_or(word);
     !word.starts_with('-') && base == PROGRAM
 }
 
 /// Returns the arguments of the program in a shell command.
 fn after_name(words: Vec<String>) -> Vec<String> {
-    let name = words.iter().position(|word| is_name(word));
+    let name = words.iter().position(|word| is_program(word));
     words
         .into_iter()
         .skip(name.map_or(0, |index| index + 1))
@@ -167,12 +168,12 @@ fn ends_command(word: &str) -> bool {
 }
 
 /// Returns the autoscaler that an object runs, if any.
-fn program(mut document: Manifest) -> Option<Deployment> {
+fn program_of(mut document: Manifest) -> Option<Deployment> {
     let (_, path) = KINDS.iter().find(|(kind, _)| *kind == document.kind)?;
-    let containers = take(&mut document.rest, &format!("{path}.containers"))?;
+    let containers = take_field(&mut document.rest, &format!("{path}.containers"))?;
     let of = format!("{}/{}", document.kind, document.name);
     let mut containers = containers.as_array()?.iter();
-    let (words, region) = containers.find_map(|item| container(item.as_object()?))?;
+    let (words, region) = containers.find_map(|item| container_arguments(item.as_object()?))?;
     Some(Deployment {
         of,
         words,
@@ -182,9 +183,9 @@ fn program(mut document: Manifest) -> Option<Deployment> {
 }
 
 /// Returns the arguments of the autoscaler in a container, and the region from its environment.
-fn container(container: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> {
-    let mut words = texts(container.get("command"));
-    words.extend(texts(container.get("args")));
+fn container_arguments(container: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> {
+    let mut words = list_texts(container.get("command"));
+    words.extend(list_texts(container.get("args")));
     let image = container
         .get("image")
         .and_then(Value::as_str)
@@ -192,18 +193,18 @@ fn container(container: &Map<String, Value>) -> Option<(Vec<String>, Option<Stri
     let image = image.split(['@', ':']).next().unwrap_or_default();
     // The program can be run by a shell.
     let script = words.iter().find(|word| {
-        word.contains(char::is_whitespace) && split(word).iter().any(|part| is_name(part))
+        word.contains(char::is_whitespace) && split_words(word).iter().any(|part| is_program(part))
     });
     if let Some(script) = script {
-        words = split(script);
+        words = split_words(script);
     }
-    if !words.iter().any(|word| is_name(word)) && !image.ends_with(PROGRAM) {
+    if !words.iter().any(|word| is_program(word)) && !image.ends_with(PROGRAM) {
         return None;
     }
-    let environment = environment(container);
+    let environment = literal_environment(container);
     let mut expandable = PUT_IN_MAX;
     for word in &mut words {
-        *word = expanded(word, &environment, &mut expandable);
+        *word = expand_variables(word, &environment, &mut expandable);
     }
     let region = REGION
         .iter()
@@ -213,7 +214,11 @@ fn container(container: &Map<String, Value>) -> Option<(Vec<String>, Option<Stri
 
 /// Expands variables in a word like Kubernetes: once, from left to right. `$$` is an escaped
 /// `$`. Unknown variables are kept, and so are all variables beyond the size limit.
-fn expanded(word: &str, environment: &BTreeMap<String, String>, expandable: &mut usize) -> String {
+fn expand_variables(
+    word: &str,
+    environment: &BTreeMap<String, String>,
+    expandable: &mut usize,
+) -> String {
     let (mut out, mut rest) = (String::new(), word);
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
@@ -243,19 +248,19 @@ fn expanded(word: &str, environment: &BTreeMap<String, String>, expandable: &mut
 }
 
 /// Returns the environment variables of a container that have a literal value.
-fn environment(container: &Map<String, Value>) -> BTreeMap<String, String> {
+fn literal_environment(container: &Map<String, Value>) -> BTreeMap<String, String> {
     let items = container.get("env").and_then(Value::as_array);
     let items = items.into_iter().flatten();
     items
         .filter_map(|item| {
-            let value = text(item.get("value")?)?;
+            let value = scalar_text(item.get("value")?)?;
             Some((item.get("name")?.as_str()?.to_owned(), value))
         })
         .collect()
 }
 
-fn priorities(mut document: Manifest) -> Option<String> {
-    match take(&mut document.rest, "data") {
+fn read_priorities(mut document: Manifest) -> Option<String> {
+    match take_field(&mut document.rest, "data") {
         Some(Value::Object(mut data)) => take_text(&mut data, PRIORITIES.1),
         _ => None,
     }
@@ -263,7 +268,7 @@ fn priorities(mut document: Manifest) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PUT_IN_MAX, SourceFile, expanded, find};
+    use super::{PUT_IN_MAX, SourceFile, expand_variables, find};
 
     fn words(text: &str) -> Result<Vec<String>, String> {
         let found = find(&SourceFile::new("in", text));
@@ -318,10 +323,14 @@ mod tests {
             ("$(L)-$(A)", "$(L)-1"),
         ] {
             let mut left = PUT_IN_MAX;
-            assert_eq!(expanded(word, &environment, &mut left), expect, "{word}");
+            assert_eq!(
+                expand_variables(word, &environment, &mut left),
+                expect,
+                "{word}"
+            );
         }
         let (word, mut left) = ("$(A)".repeat(PUT_IN_MAX + 1), PUT_IN_MAX);
-        let own = expanded(&word, &environment, &mut left);
+        let own = expand_variables(&word, &environment, &mut left);
         assert_eq!(own, "1".repeat(PUT_IN_MAX) + "$(A)");
     }
 

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use thiserror::Error;
 
 use super::command_line::FlagValue;
-use crate::config::value::nearest;
+use crate::config::value::nearest_name;
 use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::model::duration::parse_go;
 
@@ -55,7 +55,7 @@ pub(super) struct FlagRow {
 }
 
 /// Returns all rows.
-pub(super) fn table() -> impl Iterator<Item = FlagRow> {
+pub(super) fn flag_rows() -> impl Iterator<Item = FlagRow> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| {
         let cells: Vec<&str> = line.split('\t').collect();
@@ -89,9 +89,12 @@ pub(super) struct FlagValues {
 }
 
 /// Sorts flags by the table: converted flags, dropped flags, and notes on unneeded flags.
-pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedFields, Vec<String>) {
-    let rows: BTreeMap<&str, FlagRow> = table().map(|row| (row.name, row)).collect();
-    let mut losses = DroppedFields::of(of);
+pub(super) fn sort_flags(
+    of: &str,
+    given: Vec<FlagValue>,
+) -> (FlagValues, DroppedFields, Vec<String>) {
+    let rows: BTreeMap<&str, FlagRow> = flag_rows().map(|row| (row.name, row)).collect();
+    let mut losses = DroppedFields::for_object(of);
     let mut values = FlagValues {
         of: of.to_owned(),
         ..FlagValues::default()
@@ -99,15 +102,15 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
     let mut needless: Vec<(&str, Vec<&str>)> = Vec::new();
     for flag in given {
         let Some(row) = rows.get(flag.name.as_str()) else {
-            let suggestion = nearest(&flag.name, rows.keys().copied());
+            let suggestion = nearest_name(&flag.name, rows.keys().copied());
             let suggestion =
                 suggestion.map_or_else(String::new, |name| format!(": did you mean --{name}?"));
-            losses.add(told(&flag), format!("unknown flag{suggestion}"));
+            losses.add(flag_text(&flag), format!("unknown flag{suggestion}"));
             continue;
         };
         match (row.fate, &flag.value) {
             (FlagMapping::Carried, None) if !row.is_switch => {
-                losses.add(told(&flag), "the flag has no value")
+                losses.add(flag_text(&flag), "the flag has no value")
             }
             (FlagMapping::Carried, value) => {
                 let value = value.clone().unwrap_or_else(|| "true".to_owned());
@@ -119,8 +122,8 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
             }
             (FlagMapping::Lost, value) => {
                 let value = value.as_deref().unwrap_or("true");
-                if !is_same(value, row.default) {
-                    losses.add(told(&flag), row.what);
+                if !is_same_value(value, row.default) {
+                    losses.add(flag_text(&flag), row.what);
                 }
             }
             (FlagMapping::Needless, _) => {
@@ -146,7 +149,7 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
 }
 
 /// Formats a flag for a message.
-fn told(flag: &FlagValue) -> String {
+fn flag_text(flag: &FlagValue) -> String {
     let FlagValue { name, value } = flag;
     let text = match value {
         Some(value) => format!("--{name}={value}"),
@@ -156,9 +159,9 @@ fn told(flag: &FlagValue) -> String {
 }
 
 /// Returns whether two values are equal: bools, durations and numbers have several spellings.
-fn is_same(one: &str, other: &str) -> bool {
+fn is_same_value(one: &str, other: &str) -> bool {
     one == other
-        || truth(one).is_some_and(|value| truth(other) == Some(value))
+        || parse_bool(one).is_some_and(|value| parse_bool(other) == Some(value))
         || parse_go(one).is_some_and(|length| parse_go(other) == Some(length))
         || one
             .parse::<f64>()
@@ -166,7 +169,7 @@ fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// Parses a bool like Go.
-fn truth(text: &str) -> Option<bool> {
+fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -176,7 +179,7 @@ fn truth(text: &str) -> Option<bool> {
 
 impl FlagValues {
     /// Overrides flags with the values of a group.
-    pub(super) fn with(&self, overrides: BTreeMap<&'static str, String>) -> Self {
+    pub(super) fn with_overrides(&self, overrides: BTreeMap<&'static str, String>) -> Self {
         Self {
             overrides,
             ..self.clone()
@@ -184,35 +187,35 @@ impl FlagValues {
     }
 
     /// Returns all values of a flag, in order.
-    pub(super) fn list(&self, name: &str) -> &[String] {
+    pub(super) fn values_of(&self, name: &str) -> &[String] {
         self.values.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the effective value of a flag.
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn value_of(&self, name: &str) -> Option<&str> {
         self.overrides
             .get(name)
-            .or_else(|| self.list(name).last())
+            .or_else(|| self.values_of(name).last())
             .map(String::as_str)
     }
 
     /// Formats a flag with its value for a message.
-    pub(super) fn told(&self, name: &str) -> String {
-        told(&FlagValue {
+    pub(super) fn flag_text(&self, name: &str) -> String {
+        flag_text(&FlagValue {
             name: name.to_owned(),
-            value: self.text(name).map(str::to_owned),
+            value: self.value_of(name).map(str::to_owned),
         })
     }
 
     /// Parses the value of a flag. Drops the flag with the reason if it is invalid.
-    pub(super) fn parsed<T>(
+    pub(super) fn parsed_value<T>(
         &self,
         name: &str,
         losses: &mut DroppedFields,
         parse: impl Fn(&str) -> Result<T, FlagError>,
     ) -> Option<T> {
-        parse(self.text(name)?)
-            .map_err(|error| self.drop_flag(self.told(name), error.to_string(), losses))
+        parse(self.value_of(name)?)
+            .map_err(|error| self.drop_flag(self.flag_text(name), error.to_string(), losses))
             .ok()
     }
 
@@ -228,7 +231,7 @@ impl FlagValues {
 
     /// Returns a bool, or the default.
     pub(super) fn switch(&self, name: &str, default: bool, losses: &mut DroppedFields) -> bool {
-        self.parsed(name, losses, |text| truth(text).ok_or(FlagError::Bool))
+        self.parsed_value(name, losses, |text| parse_bool(text).ok_or(FlagError::Bool))
             .unwrap_or(default)
     }
 
@@ -238,7 +241,7 @@ impl FlagValues {
         name: &str,
         losses: &mut DroppedFields,
     ) -> Option<SignedDuration> {
-        self.parsed(name, losses, |text| {
+        self.parsed_value(name, losses, |text| {
             let length = parse_go(text).filter(|length| !length.is_negative());
             length.ok_or(FlagError::Duration)
         })
@@ -246,7 +249,7 @@ impl FlagValues {
 
     /// Returns an integer that is not negative.
     pub(super) fn count(&self, name: &str, losses: &mut DroppedFields) -> Option<i64> {
-        self.parsed(name, losses, |text| {
+        self.parsed_value(name, losses, |text| {
             let count = text.trim().parse::<i64>().ok().filter(|count| *count >= 0);
             count.ok_or(FlagError::Number)
         })
@@ -254,7 +257,7 @@ impl FlagValues {
 
     /// Returns a number that is not negative.
     pub(super) fn number(&self, name: &str, losses: &mut DroppedFields) -> Option<f64> {
-        self.parsed(name, losses, |text| {
+        self.parsed_value(name, losses, |text| {
             let number = text.trim().parse::<f64>().ok();
             let number = number.filter(|number| number.is_finite() && *number >= 0.0);
             number.ok_or(FlagError::Number)
@@ -264,12 +267,12 @@ impl FlagValues {
 
 #[cfg(test)]
 mod tests {
-    use super::super::command_line::{flags, split};
-    use super::{FlagMapping, TABLE, sort, table};
+    use super::super::command_line::{parse_flags, split_words};
+    use super::{FlagMapping, TABLE, flag_rows, sort_flags};
 
     #[test]
     fn every_line_is_a_row_and_no_flag_has_two() {
-        let rows: Vec<_> = table().collect();
+        let rows: Vec<_> = flag_rows().collect();
         let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
         assert_eq!(rows.len(), lines.clone().count());
         assert!(lines.clone().all(|line| line.split('\t').count() == 5));
@@ -287,17 +290,17 @@ mod tests {
 
     #[test]
     fn each_flag_has_the_fate_of_its_row() {
-        for row in table() {
+        for row in flag_rows() {
             // The values of the last two arms are not defaults.
             let text = match (row.is_switch, row.default) {
                 (true, "true") => format!("--{}=false", row.name),
                 (true, _) => format!("--{}", row.name),
                 (false, _) => format!("--{}=77:777:x", row.name),
             };
-            let (given, _) = flags(&split(&text), |_| None);
-            let (said, losses, notes) = sort("it", given);
+            let (given, _) = parse_flags(&split_words(&text), |_| None);
+            let (said, losses, notes) = sort_flags("it", given);
             assert_eq!(
-                said.text(row.name).is_some(),
+                said.value_of(row.name).is_some(),
                 row.fate == FlagMapping::Carried,
                 "{text}"
             );
@@ -328,8 +331,8 @@ mod tests {
             ("--max-nodes-total", "the flag has no value"),
         ];
         for (text, expect) in rows {
-            let (given, _) = flags(&split(text), |_| None);
-            let (_, losses, _) = sort("it", given);
+            let (given, _) = parse_flags(&split_words(text), |_| None);
+            let (_, losses, _) = sort_flags("it", given);
             let why = losses.all.first().map_or("", |loss| loss.why.as_str());
             assert!(
                 why.contains(expect) && why.is_empty() == expect.is_empty(),

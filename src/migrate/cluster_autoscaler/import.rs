@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::cluster::{ClusterLocation, bounds};
+use super::cluster::{ClusterLocation, parse_bounds};
 use super::deployment::{Deployment, ProgramError};
 use super::flags::FlagValues;
 pub use super::node_class::SECRET_NOTE;
@@ -16,8 +16,8 @@ use super::{cluster, command_line, deployment, flags, node_groups, pool};
 use crate::config::SourceFile;
 use crate::config::kubernetes_names::name_fault;
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::text;
-use crate::migrate::karpenter::import::{ConvertedBlock, finish};
+use crate::migrate::field_mapping::scalar_text;
+use crate::migrate::karpenter::import::{ConvertedBlock, finish_import};
 pub use crate::migrate::karpenter::import::{ImportError, ImportOptions, Imported};
 use crate::migrate::manifests;
 
@@ -53,38 +53,41 @@ pub fn import(
     options: &ImportOptions,
 ) -> Result<Imported, AutoscalerError> {
     let program = deployment::find(autoscaler)?;
-    let export = node_groups::read(answers)?;
-    let rows: BTreeMap<&str, bool> = flags::table()
+    let export = node_groups::read_export(answers)?;
+    let rows: BTreeMap<&str, bool> = flags::flag_rows()
         .map(|row| (row.name, !row.is_switch))
         .collect();
-    let (given, positional) = command_line::flags(&program.words, |name| rows.get(name).copied());
-    let (flags, mut losses, mut notes) = flags::sort(&program.of, given);
+    let (given, positional) =
+        command_line::parse_flags(&program.words, |name| rows.get(name).copied());
+    let (flags, mut losses, mut notes) = flags::sort_flags(&program.of, given);
     for argument in positional {
         let word: String = argument.chars().take(PATTERN_LENGTH_MAX).collect();
         losses.add(word, "not a flag");
     }
-    let sizes = sizes(&flags, &mut losses);
-    let specs = specs(&flags, &mut losses);
-    let named = !sizes.is_empty() || !flags.list("node-group-auto-discovery").is_empty();
+    let sizes = group_sizes(&flags, &mut losses);
+    let specs = discovery_specs(&flags, &mut losses);
+    let named = !sizes.is_empty() || !flags.values_of("node-group-auto-discovery").is_empty();
     let (selected, others): (Vec<NodeGroup>, Vec<NodeGroup>) =
         export.groups.into_iter().partition(|group| {
-            !named || sizes.contains_key(&group.name) || specs.iter().any(|spec| spec.finds(group))
+            !named
+                || sizes.contains_key(&group.name)
+                || specs.iter().any(|spec| spec.selects_group(group))
         });
     if selected.is_empty() && sizes.is_empty() {
         let why = "the input has no groups; pass the output of aws autoscaling \
                    describe-auto-scaling-groups with --asg";
-        losses.miss("groups", why);
+        losses.add_missing("groups", why);
     }
-    let place = whereabouts(&flags, &program, &selected, &specs, options);
+    let place = cluster_location(&flags, &program, &selected, &specs, options);
     let clusters = match (options.clusters.as_slice(), &place.name) {
         ([], Some(name)) => vec![name.clone()],
         (given, _) => given.to_vec(),
     };
-    expanders(&flags, &mut losses, &mut notes);
+    convert_expanders(&flags, &mut losses, &mut notes);
     let names: Vec<&str> = selected.iter().map(|group| group.name.as_str()).collect();
-    let weights = weights(&flags, &program, &names, &mut losses);
-    let startup = startup(&flags, &selected, &mut losses);
-    provider(&flags, &mut losses);
+    let weights = priority_weights(&flags, &program, &names, &mut losses);
+    let startup = startup_taint_keys(&flags, &selected, &mut losses);
+    check_provider(&flags, &mut losses);
     let context = ImportContext {
         flags: &flags,
         clusters: &clusters,
@@ -96,17 +99,17 @@ pub fn import(
     let unknown: Vec<ConvertedBlock> = sizes
         .keys()
         .filter(|name| !names.contains(&name.as_str()))
-        .map(|name| pool::unknown(name, &context))
+        .map(|name| pool::unknown_pool(name, &context))
         .collect();
     let mut built = vec![
-        cluster::cluster(&flags, &place, losses),
-        cluster::scheduler(&flags),
+        cluster::cluster_block(&flags, &place, losses),
+        cluster::scheduler_block(&flags),
     ];
     for group in selected {
-        built.extend(pool::build(group, &context));
+        built.extend(pool::build_pool(group, &context));
     }
     built.extend(unknown);
-    let mut imported = finish(built, &clusters, Vec::new())?;
+    let mut imported = finish_import(built, &clusters, Vec::new())?;
     imported.skipped = program.skipped.into_iter().collect();
     if !others.is_empty() {
         let kind = "AutoScalingGroup".to_owned();
@@ -123,18 +126,18 @@ struct AutoDiscoverySpec {
 }
 
 impl AutoDiscoverySpec {
-    fn finds(&self, group: &NodeGroup) -> bool {
+    fn selects_group(&self, group: &NodeGroup) -> bool {
         self.tags.iter().all(|(key, value)| {
             group
-                .tag(key)
+                .tag_value(key)
                 .is_some_and(|tag| value.as_ref().is_none_or(|value| tag == value))
         })
     }
 }
 
-fn specs(flags: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec> {
+fn discovery_specs(flags: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec> {
     let mut specs = Vec::new();
-    for list in flags.list("node-group-auto-discovery") {
+    for list in flags.values_of("node-group-auto-discovery") {
         let Some(tags) = list
             .strip_prefix("asg:tag=")
             .filter(|tags| !tags.is_empty())
@@ -156,11 +159,11 @@ fn specs(flags: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpe
 }
 
 /// Parses the minimum and maximum sizes of the named groups.
-fn sizes(flags: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i64, i64)> {
+fn group_sizes(flags: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i64, i64)> {
     let mut all = BTreeMap::new();
-    for list in flags.list("nodes") {
+    for list in flags.values_of("nodes") {
         let parts = list.rsplit_once(':').filter(|(_, name)| !name.is_empty());
-        match parts.and_then(|(size, name)| Some((bounds(size).ok()?, name))) {
+        match parts.and_then(|(size, name)| Some((parse_bounds(size).ok()?, name))) {
             Some((size, name)) => {
                 all.insert(name.to_owned(), size);
             }
@@ -171,7 +174,7 @@ fn sizes(flags: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i6
 }
 
 /// Determines the name and region of the cluster from the first source with a valid name.
-fn whereabouts(
+fn cluster_location(
     flags: &FlagValues,
     program: &Deployment,
     groups: &[NodeGroup],
@@ -184,7 +187,7 @@ fn whereabouts(
     };
     let eks = groups.iter().find_map(|group| {
         let tagged = ["eks:cluster-name", "alpha.eksctl.io/cluster-name"];
-        tagged.iter().find_map(|key| group.tag(key))
+        tagged.iter().find_map(|key| group.tag_value(key))
     });
     let searched = specs.iter().flat_map(|spec| &spec.tags);
     let searched = searched.filter_map(|(key, _)| cluster_of(key));
@@ -193,13 +196,13 @@ fn whereabouts(
 
     let mut names = given
         .into_iter()
-        .chain(flags.text("cluster-name"))
+        .chain(flags.value_of("cluster-name"))
         .chain(searched)
         .chain(eks)
         .chain(tagged);
     let arns = groups.iter().filter_map(|group| {
         let arn = group.fields.get("AutoScalingGroupARN");
-        let arn = arn.or_else(|| group.managed("nodegroupArn"))?;
+        let arn = arn.or_else(|| group.managed_field("nodegroupArn"))?;
         arn.as_str()?.split(':').nth(3)
     });
     let mut regions = program.region.as_deref().into_iter().chain(arns);
@@ -213,8 +216,8 @@ fn whereabouts(
 }
 
 /// Converts the expanders. Outrigger always chooses by cost.
-fn expanders(flags: &FlagValues, losses: &mut DroppedFields, notes: &mut Vec<String>) {
-    let Some(all) = flags.text("expander") else {
+fn convert_expanders(flags: &FlagValues, losses: &mut DroppedFields, notes: &mut Vec<String>) {
+    let Some(all) = flags.value_of("expander") else {
         return;
     };
     for (index, expander) in all.split(',').map(str::trim).enumerate() {
@@ -242,13 +245,13 @@ fn expanders(flags: &FlagValues, losses: &mut DroppedFields, notes: &mut Vec<Str
 }
 
 /// Converts the priorities of the expander `priority` to weights.
-fn weights(
+fn priority_weights(
     flags: &FlagValues,
     program: &Deployment,
     names: &[&str],
     losses: &mut DroppedFields,
 ) -> BTreeMap<String, i64> {
-    let expander = flags.text("expander").unwrap_or_default();
+    let expander = flags.value_of("expander").unwrap_or_default();
     let first = expander.split(',').next();
     if first.is_none_or(|name| name.trim() != "priority") {
         return BTreeMap::new();
@@ -256,10 +259,10 @@ fn weights(
     let Some(priorities) = &program.priorities else {
         let why = "the ConfigMap cluster-autoscaler-priority-expander is not part of the input; \
                    add it, or set weight in pools";
-        losses.miss("priorities", why);
+        losses.add_missing("priorities", why);
         return BTreeMap::new();
     };
-    let patterns = patterns(priorities, losses);
+    let patterns = priority_patterns(priorities, losses);
     let mut best: BTreeMap<String, i64> = BTreeMap::new();
     for name in names {
         let found = patterns
@@ -285,7 +288,7 @@ fn weights(
 }
 
 /// Parses the patterns of names with their priorities.
-fn patterns(priorities: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
+fn priority_patterns(priorities: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
     let path = "ConfigMap/cluster-autoscaler-priority-expander";
     let parsed = manifests::parse(priorities);
     let Some(Value::Object(all)) = parsed.ok().and_then(|all| all.into_iter().next()) else {
@@ -305,7 +308,7 @@ fn patterns(priorities: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
             );
             continue;
         };
-        for pattern in list.iter().filter_map(text) {
+        for pattern in list.iter().filter_map(scalar_text) {
             let fits = pattern.len() <= PATTERN_LENGTH_MAX && patterns.len() < PATTERNS_MAX;
             match Regex::new(&pattern).ok().filter(|_| fits) {
                 Some(regex) => patterns.push((priority, regex)),
@@ -320,10 +323,14 @@ fn patterns(priorities: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
 }
 
 /// Returns the keys of startup taints. Drops a key that no group has: its effect is unknown.
-fn startup(flags: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields) -> Vec<String> {
+fn startup_taint_keys(
+    flags: &FlagValues,
+    groups: &[NodeGroup],
+    losses: &mut DroppedFields,
+) -> Vec<String> {
     let mut keys = Vec::new();
     for flag in ["startup-taint", "ignore-taint"] {
-        for key in flags.list(flag) {
+        for key in flags.values_of(flag) {
             if !groups.iter().any(|group| has_taint(group, key)) {
                 let why = format!(
                     "no group has its effect; add startup_taint {key:?} to the pools whose \
@@ -338,8 +345,11 @@ fn startup(flags: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields)
 }
 
 /// Drops a cloud provider other than AWS.
-fn provider(flags: &FlagValues, losses: &mut DroppedFields) {
-    if let Some(text) = flags.text("cloud-provider").filter(|text| *text != "aws") {
+fn check_provider(flags: &FlagValues, losses: &mut DroppedFields) {
+    if let Some(text) = flags
+        .value_of("cloud-provider")
+        .filter(|text| *text != "aws")
+    {
         let why = "only AWS groups are imported; use an exec block for other clouds";
         losses.add(format!("--cloud-provider={text}"), why);
     }

@@ -5,7 +5,9 @@ use thiserror::Error;
 
 use super::node_groups::NodeGroup;
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, take_text, text, text_or_empty, texts};
+use crate::migrate::field_mapping::{
+    list_texts, scalar_text, take_field, take_text, text_or_empty,
+};
 use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
 use crate::model::labels::{
     ACCELERATOR_COUNT, CAPACITY_TYPE, GPU_COUNT, INSTANCE_SIZE, INSTANCE_TYPE, ZONE,
@@ -79,7 +81,7 @@ impl Rules {
     }
 
     /// Adds a value to a requirement.
-    fn note(&mut self, key: &str, text: &str) {
+    fn add_comment(&mut self, key: &str, text: &str) {
         if let Some(block) = self.block_mut(key) {
             let comment = HclItem::Comment(text.to_owned());
             block.body.items.insert(0, comment);
@@ -89,7 +91,7 @@ impl Rules {
 
 /// Returns the capacity types for a reservation, with a comment: an instance that is
 /// launched into a reservation by id fails if it is full, unless the group allows on-demand.
-fn reserved(
+fn reserved_capacity_types(
     group: &NodeGroup,
     data: Option<&Map<String, Value>>,
     capacity: &[&'static str],
@@ -128,7 +130,7 @@ fn reserved(
 }
 
 /// Returns all requirements of a group, or why the group cannot be converted.
-pub(super) fn rules(
+pub(super) fn group_requirements(
     group: &mut NodeGroup,
     data: Option<&Map<String, Value>>,
     losses: &mut DroppedFields,
@@ -139,16 +141,16 @@ pub(super) fn rules(
         .and_then(Value::as_object)
         .cloned()
         .unwrap_or_default();
-    let capacity = capacity(group, &mixed, data, losses);
-    match reserved(group, data, &capacity) {
+    let capacity = capacity_types(group, &mixed, data, losses);
+    match reserved_capacity_types(group, data, &capacity) {
         Some((capacity, note)) => {
             rules.add(CAPACITY_TYPE, "in", capacity);
-            rules.note(CAPACITY_TYPE, note);
+            rules.add_comment(CAPACITY_TYPE, note);
         }
         None => rules.add(CAPACITY_TYPE, "in", capacity),
     }
-    let zones = texts(group.take("AvailabilityZones").as_ref());
-    types(group, &mixed, data, &mut rules, losses)?;
+    let zones = list_texts(group.take_field("AvailabilityZones").as_ref());
+    instance_types(group, &mixed, data, &mut rules, losses)?;
     // Without zones, its subnets determine the zones.
     if !zones.is_empty() {
         rules.add(ZONE, "in", zones);
@@ -157,16 +159,16 @@ pub(super) fn rules(
 }
 
 /// Converts the capacity types.
-fn capacity(
+fn capacity_types(
     group: &NodeGroup,
     mixed: &Map<String, Value>,
     data: Option<&Map<String, Value>>,
     losses: &mut DroppedFields,
 ) -> Vec<&'static str> {
     if let Some(Value::Object(distribution)) = mixed.get("InstancesDistribution") {
-        return distributed(distribution, losses);
+        return distribution_capacity_types(distribution, losses);
     }
-    match group.managed("capacityType").and_then(Value::as_str) {
+    match group.managed_field("capacityType").and_then(Value::as_str) {
         Some("SPOT") => return vec!["spot"],
         Some("CAPACITY_BLOCK") => return vec!["reserved"],
         _ => {}
@@ -180,7 +182,10 @@ fn capacity(
 }
 
 /// Converts the shares of on-demand and spot instances to capacity types.
-fn distributed(distribution: &Map<String, Value>, losses: &mut DroppedFields) -> Vec<&'static str> {
+fn distribution_capacity_types(
+    distribution: &Map<String, Value>,
+    losses: &mut DroppedFields,
+) -> Vec<&'static str> {
     let [base, share] = [
         ("OnDemandBaseCapacity", 0),
         ("OnDemandPercentageAboveBaseCapacity", 100),
@@ -209,7 +214,7 @@ fn distributed(distribution: &Map<String, Value>, losses: &mut DroppedFields) ->
 }
 
 /// Converts instance types, or attributes for their selection.
-fn types(
+fn instance_types(
     group: &NodeGroup,
     mixed: &Map<String, Value>,
     data: Option<&Map<String, Value>>,
@@ -222,9 +227,9 @@ fn types(
         .map_or(&[][..], Vec::as_slice);
     let mut names: Vec<String> = Vec::new();
     for entry in overrides {
-        names.extend(entry.get("InstanceType").and_then(text));
+        names.extend(entry.get("InstanceType").and_then(scalar_text));
         let path = "MixedInstancesPolicy.LaunchTemplate.Overrides";
-        let weight = entry.get("WeightedCapacity").and_then(text);
+        let weight = entry.get("WeightedCapacity").and_then(scalar_text);
         if weight.is_some_and(|weight| weight != "1") {
             losses.add(
                 format!("{path}.WeightedCapacity"),
@@ -245,13 +250,13 @@ fn types(
     };
     let attributes = attributes.or_else(|| data?.get(ATTRIBUTES));
     if let Some(Value::Object(attributes)) = attributes.filter(|_| overrides.len() <= 1) {
-        return by_attributes(attributes.clone(), rules, losses);
+        return convert_attributes(attributes.clone(), rules, losses);
     }
     if overrides.is_empty() {
-        let managed = group.managed("instanceTypes");
-        names.extend(texts(managed));
+        let managed = group.managed_field("instanceTypes");
+        names.extend(list_texts(managed));
         if managed.and_then(Value::as_array).is_none_or(Vec::is_empty) {
-            names.extend(data.and_then(|data| text(data.get("InstanceType")?)));
+            names.extend(data.and_then(|data| scalar_text(data.get("InstanceType")?)));
         }
     }
     let mut named: Vec<String> = Vec::new();
@@ -281,19 +286,19 @@ const RANGES: [(&str, &str); 3] = [
 const MAKERS: [(&str, &str); 1] = [("amazon-web-services", "aws")];
 
 /// Converts attributes for instance type selection to requirements.
-fn by_attributes(
+fn convert_attributes(
     mut attributes: Map<String, Value>,
     rules: &mut Rules,
     losses: &mut DroppedFields,
 ) -> Result<(), InstanceTypesError> {
-    let allowed = texts(take(&mut attributes, "AllowedInstanceTypes").as_ref());
+    let allowed = list_texts(take_field(&mut attributes, "AllowedInstanceTypes").as_ref());
     if !allowed.is_empty() {
-        let (key, values) =
-            patterns(&allowed).ok_or_else(|| InstanceTypesError::Patterns(allowed.join(", ")))?;
+        let (key, values) = label_for_patterns(&allowed)
+            .ok_or_else(|| InstanceTypesError::Patterns(allowed.join(", ")))?;
         rules.add(key, "in", values);
     }
-    let excluded = texts(take(&mut attributes, "ExcludedInstanceTypes").as_ref());
-    match patterns(&excluded) {
+    let excluded = list_texts(take_field(&mut attributes, "ExcludedInstanceTypes").as_ref());
+    match label_for_patterns(&excluded) {
         _ if excluded.is_empty() => {}
         Some((key, values)) if allowed.is_empty() => rules.add(key, "not_in", values),
         _ => {
@@ -301,9 +306,9 @@ fn by_attributes(
             losses.add(format!("{ATTRIBUTES}.ExcludedInstanceTypes"), why);
         }
     }
-    accelerators(&mut attributes, rules);
+    convert_accelerators(&mut attributes, rules);
     for (name, key) in RANGES {
-        let Some(range) = take(&mut attributes, name) else {
+        let Some(range) = take_field(&mut attributes, name) else {
             continue;
         };
         for (bound, argument) in [("Min", "gte"), ("Max", "lte")] {
@@ -319,7 +324,7 @@ fn by_attributes(
         ("AcceleratorManufacturers", GPU_MAKER),
         ("AcceleratorNames", GPU_NAME),
     ] {
-        let mut values = texts(take(&mut attributes, name).as_ref());
+        let mut values = list_texts(take_field(&mut attributes, name).as_ref());
         for value in &mut values {
             if let Some((_, ours)) = MAKERS.iter().find(|(theirs, _)| theirs == value) {
                 *value = (*ours).to_owned();
@@ -329,13 +334,13 @@ fn by_attributes(
             rules.add(key, "in", values);
         }
     }
-    words(&mut attributes, rules);
-    rest(&attributes, losses);
+    convert_keywords(&mut attributes, rules);
+    report_attributes(&attributes, losses);
     Ok(())
 }
 
 /// Converts attributes with a keyword. They have a default.
-fn words(attributes: &mut Map<String, Value>, rules: &mut Rules) {
+fn convert_keywords(attributes: &mut Map<String, Value>, rules: &mut Rules) {
     for (name, key, values) in [
         ("BurstablePerformance", CATEGORY, &["t"][..]),
         ("BareMetal", INSTANCE_SIZE, &METAL),
@@ -354,24 +359,24 @@ fn words(attributes: &mut Map<String, Value>, rules: &mut Rules) {
 }
 
 /// A maximum of zero accelerators means that the label does not exist.
-fn accelerators(attributes: &mut Map<String, Value>, rules: &mut Rules) {
+fn convert_accelerators(attributes: &mut Map<String, Value>, rules: &mut Rules) {
     let maximum = attributes
         .get("AcceleratorCount")
         .and_then(|range| range.get("Max"));
     if maximum.and_then(Value::as_i64) == Some(0) {
-        take(attributes, "AcceleratorCount");
+        take_field(attributes, "AcceleratorCount");
         rules.add(GPU_COUNT, "exists", false);
         rules.add(ACCELERATOR_COUNT, "exists", false);
     }
     // The label counts only GPUs.
     let kinds = attributes.get("AcceleratorTypes").and_then(Value::as_array);
     if kinds.is_some_and(|all| all.len() == 1 && all[0] == "gpu") {
-        take(attributes, "AcceleratorTypes");
+        take_field(attributes, "AcceleratorTypes");
     }
 }
 
 /// Reports attributes without a requirement.
-fn rest(attributes: &Map<String, Value>, losses: &mut DroppedFields) {
+fn report_attributes(attributes: &Map<String, Value>, losses: &mut DroppedFields) {
     for (name, value) in attributes {
         let has_two = value.as_array().is_some_and(|all| all.len() == 2);
         let empty = match value {
@@ -395,7 +400,7 @@ fn rest(attributes: &Map<String, Value>, losses: &mut DroppedFields) {
 }
 
 /// Returns the label that corresponds to patterns of types, with its values.
-fn patterns(all: &[String]) -> Option<(&'static str, Vec<String>)> {
+fn label_for_patterns(all: &[String]) -> Option<(&'static str, Vec<String>)> {
     if all.iter().all(|pattern| !pattern.contains('*')) {
         return Some((INSTANCE_TYPE, all.to_vec()));
     }

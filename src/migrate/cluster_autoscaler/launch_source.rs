@@ -4,9 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::node_groups::{LaunchTemplateVersion, NodeGroup, meant, only};
+use super::node_groups::{LaunchTemplateVersion, NodeGroup, assumed_latest, referenced_version};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, take_text, text};
+use crate::migrate::field_mapping::{scalar_text, take_field, take_text};
 use crate::migrate::hcl::HclBody;
 
 /// Why a value is missing if the launch template is not part of the input.
@@ -51,24 +51,25 @@ pub(super) struct LaunchSource {
 
 impl LaunchSource {
     /// Finds the launch template of a group.
-    pub(super) fn of(group: &NodeGroup, templates: &[LaunchTemplateVersion]) -> Self {
+    pub(super) fn from_group(group: &NodeGroup, templates: &[LaunchTemplateVersion]) -> Self {
         let mixed = group.fields.get("MixedInstancesPolicy").and_then(|policy| {
             policy
                 .get("LaunchTemplate")?
                 .get("LaunchTemplateSpecification")
         });
         let specification = mixed.or_else(|| group.fields.get("LaunchTemplate"));
-        let named = group.managed("launchTemplate");
+        let named = group.managed_field("launchTemplate");
         let given = template_data(named, templates);
         let missing = named.filter(|_| given.is_none()).map(|reference| {
             let [id, name, version] =
-                ["id", "name", "version"].map(|field| reference.get(field).and_then(text));
+                ["id", "name", "version"].map(|field| reference.get(field).and_then(scalar_text));
             let template = id.or(name).unwrap_or_default();
             let version = version.unwrap_or_else(|| "$Default".to_owned());
             format!("launchTemplate {template} version {version}")
         });
         let references = [specification, named].into_iter().flatten();
-        let latest = references.filter_map(|reference| only(reference.as_object()?, templates));
+        let latest =
+            references.filter_map(|reference| assumed_latest(reference.as_object()?, templates));
         Self {
             data: template_data(specification, templates),
             given,
@@ -78,9 +79,9 @@ impl LaunchSource {
     }
 
     /// Returns why a group cannot be converted, if so.
-    pub(super) fn fault(&self, group: &NodeGroup) -> Option<String> {
-        let kind = kind(group)?;
-        if kind != CUSTOM && family(kind).is_none() {
+    pub(super) fn conversion_fault(&self, group: &NodeGroup) -> Option<String> {
+        let kind = image_type(group)?;
+        if kind != CUSTOM && image_family(kind).is_none() {
             let why = "no alias selects images of the type";
             return Some(format!(
                 "{why} {kind}; use ami blocks with ami_family and the SSM parameter of the image"
@@ -100,17 +101,17 @@ fn template_data(
     reference: Option<&Value>,
     templates: &[LaunchTemplateVersion],
 ) -> Option<Map<String, Value>> {
-    let version = meant(reference?.as_object()?, templates)?;
+    let version = referenced_version(reference?.as_object()?, templates)?;
     Some(version.data.clone())
 }
 
 /// Returns the image type of an EKS node group.
-fn kind(group: &NodeGroup) -> Option<&str> {
-    group.managed("amiType").and_then(Value::as_str)
+fn image_type(group: &NodeGroup) -> Option<&str> {
+    group.managed_field("amiType").and_then(Value::as_str)
 }
 
 /// Returns the family of an image type.
-fn family(kind: &str) -> Option<&'static str> {
+fn image_family(kind: &str) -> Option<&'static str> {
     let found = IMAGES.iter().find(|(ami_type, _)| *ami_type == kind);
     found.map(|(_, family)| *family)
 }
@@ -123,8 +124,8 @@ pub(super) fn user_data(
     data: &mut Map<String, Value>,
     losses: &mut DroppedFields,
 ) -> Option<String> {
-    let encoded = take(data, "UserData");
-    let is_own = group.managed.is_none() || kind(group) == Some(CUSTOM);
+    let encoded = take_field(data, "UserData");
+    let is_own = group.managed.is_none() || image_type(group) == Some(CUSTOM);
     let encoded = match &launched.given {
         Some(given) if !is_own => given.get("UserData").cloned(),
         None if !is_own => None,
@@ -133,7 +134,7 @@ pub(super) fn user_data(
     if let Some(path) = launched.missing.as_deref().filter(|_| !is_own) {
         let why =
             "the user data can contain more than the EKS bootstrap; pass this version with --asg";
-        losses.miss(path, why);
+        losses.add_missing(path, why);
     }
     let encoded = encoded.as_ref().and_then(Value::as_str)?;
     let decoded = STANDARD.decode(encoded.trim()).ok();
@@ -147,17 +148,17 @@ pub(super) fn user_data(
 
 /// Converts the image. Returns whether the user data is used unchanged: nodes of a self-managed
 /// group join the cluster with their own user data.
-pub(super) fn image(
+pub(super) fn convert_image(
     group: &NodeGroup,
     data: &mut Map<String, Value>,
     losses: &mut DroppedFields,
 ) -> Option<(HclBody, bool)> {
     let mut inner = HclBody::default();
     let image_id = take_text(data, "ImageId");
-    if let Some(kind) = kind(group).filter(|kind| *kind != CUSTOM) {
+    if let Some(kind) = image_type(group).filter(|kind| *kind != CUSTOM) {
         // Without a family, the pool is dropped, too.
-        let family = family(kind)?;
-        let version = version(group, family, losses);
+        let family = image_family(kind)?;
+        let version = image_version(group, family, losses);
         inner.set("alias", format!("{family}@{version}"));
         return Some((inner, false));
     }
@@ -170,15 +171,15 @@ pub(super) fn image(
             format!("LaunchTemplateData.ImageId: {id}"),
             "not an image ID",
         ),
-        None => losses.miss("ami", TELL),
+        None => losses.add_missing("ami", TELL),
     }
     (!inner.is_empty()).then_some((inner, true))
 }
 
 /// Returns the image version of an EKS node group if an alias can select it.
-fn version(group: &NodeGroup, family: &str, losses: &mut DroppedFields) -> String {
+fn image_version(group: &NodeGroup, family: &str, losses: &mut DroppedFields) -> String {
     const LATEST: &str = "latest";
-    let Some(release) = group.managed("releaseVersion").and_then(text) else {
+    let Some(release) = group.managed_field("releaseVersion").and_then(scalar_text) else {
         return LATEST.to_owned();
     };
     let pinned = release
@@ -210,7 +211,7 @@ fn is_version(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{IMAGES, family};
+    use super::{IMAGES, image_family};
     use crate::model::node_class::image::AmiFamily;
 
     #[test]
@@ -225,7 +226,7 @@ mod tests {
             "AL2023_RISCV_STANDARD",
             "CUSTOM",
         ] {
-            assert_eq!(family(other), None, "{other}");
+            assert_eq!(image_family(other), None, "{other}");
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value};
 
-use super::launch_source::{LaunchSource, TELL, image, user_data};
+use super::launch_source::{LaunchSource, TELL, convert_image, user_data};
 use super::node_groups::NodeGroup;
 use super::unsupported_fields;
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::FieldKind::{ByHand, Flag, Text, Whole};
 use crate::migrate::field_mapping::{
-    self, FieldMapping, row, take, take_object, take_text, text, texts,
+    self, FieldMapping, list_texts, row, scalar_text, take_field, take_object, take_text,
 };
 use crate::migrate::hcl::HclBody;
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
@@ -79,47 +79,47 @@ pub const SECRET_NOTE: &str = "The user data seems to contain a token: restrict 
 const SECRETS: [&str; 3] = ["--token", "K3S_TOKEN", "RKE2_TOKEN"];
 
 /// Converts a group to a node class.
-pub(super) fn build(
+pub(super) fn build_node_class(
     group: &mut NodeGroup,
     launched: &LaunchSource,
     source: &str,
     name: &str,
     clusters: &[String],
 ) -> ConvertedBlock {
-    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(source));
+    let (mut body, mut losses) = (HclBody::default(), DroppedFields::for_object(source));
     let mut data = launched.data.clone().unwrap_or_default();
     // The launch template of the user has more data than the one that EKS created.
     for (name, value) in launched.given.iter().flatten() {
         data.insert(name.clone(), value.clone());
     }
     for version in &launched.latest {
-        body.comment(format!(
+        body.add_comment(format!(
             "Version {version} is assumed to be the latest: the input has no other version."
         ));
     }
     let user_data = user_data(group, launched, &mut data, &mut losses);
     body.set_unless_empty("clusters", clusters.to_vec());
-    let image = image(group, &mut data, &mut losses);
+    let image = convert_image(group, &mut data, &mut losses);
     let is_own = image.as_ref().is_some_and(|(_, is_own)| *is_own);
     if is_own {
-        body.comment("The group's user data joins the cluster, so it is used unchanged.");
+        body.add_comment("The group's user data joins the cluster, so it is used unchanged.");
         body.set("ami_family", "custom");
     }
-    identity(group, &mut data, &mut body, &mut losses);
-    arguments(group, &mut data, &mut body, &mut losses);
+    convert_identity(group, &mut data, &mut body, &mut losses);
+    convert_arguments(group, &mut data, &mut body, &mut losses);
     if let Some((terms, _)) = image {
-        body.block("ami", None, terms);
+        body.add_block("ami", None, terms);
     }
-    network(group, &mut data, &mut body, &mut losses);
-    disks(group, &mut data, &mut body, &mut losses);
-    metadata(&mut data, &mut body, &mut losses);
+    convert_network(group, &mut data, &mut body, &mut losses);
+    convert_volumes(group, &mut data, &mut body, &mut losses);
+    convert_metadata(&mut data, &mut body, &mut losses);
     if let Some(text) = user_data {
         if SECRETS.iter().any(|word| text.contains(word)) {
-            body.comment(SECRET_NOTE);
+            body.add_comment(SECRET_NOTE);
         }
         body.set("user_data", text);
     }
-    unsupported_fields::report(
+    unsupported_fields::report_unsupported(
         &data,
         unsupported_fields::TEMPLATE,
         "LaunchTemplateData",
@@ -130,10 +130,10 @@ pub(super) fn build(
 }
 
 /// Converts the metadata options. In EC2, the image and the account determine unset options.
-fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
+fn convert_metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
     let mut options = take_object(data, "MetadataOptions");
     let path = "LaunchTemplateData.MetadataOptions";
-    if take(&mut options, "InstanceMetadataTags").is_some_and(|tags| tags == "enabled") {
+    if take_field(&mut options, "InstanceMetadataTags").is_some_and(|tags| tags == "enabled") {
         let why = "instance tags in the metadata service are not supported";
         losses.add(format!("{path}.InstanceMetadataTags"), why);
     }
@@ -142,34 +142,38 @@ fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut Drop
         .is_some_and(|endpoint| endpoint == "disabled");
     for (field, argument, why) in UNTOLD {
         if !is_off && options.get(field).is_none_or(Value::is_null) {
-            losses.miss(format!("metadata_options.{argument}"), why);
+            losses.add_missing(format!("metadata_options.{argument}"), why);
         }
     }
     let mut inner = HclBody::default();
-    field_mapping::import(METADATA, &mut options, path, &mut inner, losses);
+    field_mapping::import_fields(METADATA, &mut options, path, &mut inner, losses);
     body.block_unless_empty("metadata_options", inner);
 }
 
 /// Converts the role or instance profile. IAM names are unique without their paths.
-fn identity(
+fn convert_identity(
     group: &NodeGroup,
     data: &mut Map<String, Value>,
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
-    let profile = take(data, "IamInstanceProfile")
-        .and_then(|profile| profile.get("Name").or(profile.get("Arn")).and_then(text));
-    let role = group.managed("nodeRole").and_then(text);
+    let profile = take_field(data, "IamInstanceProfile").and_then(|profile| {
+        profile
+            .get("Name")
+            .or(profile.get("Arn"))
+            .and_then(scalar_text)
+    });
+    let role = group.managed_field("nodeRole").and_then(scalar_text);
     let (argument, name) = match (role, profile) {
         (Some(role), _) => ("role", role),
         (None, Some(profile)) => ("instance_profile", profile),
-        (None, None) => return losses.miss("role or instance_profile", TELL),
+        (None, None) => return losses.add_missing("role or instance_profile", TELL),
     };
     body.set(argument, name.rsplit('/').next().unwrap_or_default());
 }
 
 /// Converts the arguments that are not blocks.
-fn arguments(
+fn convert_arguments(
     group: &NodeGroup,
     data: &mut Map<String, Value>,
     body: &mut HclBody,
@@ -179,7 +183,7 @@ fn arguments(
     let public = first.and_then(|interface| interface.get("AssociatePublicIpAddress"));
     body.set_some("associate_public_ip", public.and_then(Value::as_bool));
     let mut tags = Map::new();
-    let specifications = take(data, "TagSpecifications");
+    let specifications = take_field(data, "TagSpecifications");
     let of_template = specifications
         .iter()
         .filter_map(Value::as_array)
@@ -187,7 +191,12 @@ fn arguments(
         .filter(|tags| tags.get("ResourceType").is_some_and(|it| it == "instance"))
         .filter_map(|tags| tags.get("Tags")?.as_array())
         .flatten()
-        .filter_map(|tag| Some((text(tag.get("Key")?)?, text(tag.get("Value")?)?)));
+        .filter_map(|tag| {
+            Some((
+                scalar_text(tag.get("Key")?)?,
+                scalar_text(tag.get("Value")?)?,
+            ))
+        });
     let of_group = group.tags.iter().filter(|tag| tag.is_launched);
     let of_group = of_group.map(|tag| (tag.key.clone(), tag.value.clone()));
     for (key, value) in of_template.chain(of_group) {
@@ -196,11 +205,11 @@ fn arguments(
         }
     }
     body.set_unless_empty("tags", Value::Object(tags));
-    let monitoring = take(data, "Monitoring");
+    let monitoring = take_field(data, "Monitoring");
     if monitoring.is_some_and(|options| options.get("Enabled") == Some(&Value::Bool(true))) {
         body.set("detailed_monitoring", true);
     }
-    let market = take(data, "InstanceMarketOptions");
+    let market = take_field(data, "InstanceMarketOptions");
     if market.is_some_and(|options| {
         let spot = options.get("SpotOptions");
         spot.is_some_and(|options| options.get("MaxPrice").is_some())
@@ -214,7 +223,7 @@ fn arguments(
 }
 
 /// Converts subnets, security groups and placement.
-fn network(
+fn convert_network(
     group: &mut NodeGroup,
     data: &mut Map<String, Value>,
     body: &mut HclBody,
@@ -224,22 +233,24 @@ fn network(
     let parts = written.split(',').map(|subnet| subnet.trim().to_owned());
     let mut subnets: Vec<String> = parts.filter(|subnet| !subnet.is_empty()).collect();
     if subnets.is_empty() {
-        subnets = texts(group.managed("subnets"));
+        subnets = list_texts(group.managed_field("subnets"));
     }
     if subnets.is_empty() {
-        losses.miss("subnet", "the input has no subnets; add them");
+        losses.add_missing("subnet", "the input has no subnets; add them");
     }
     add_terms(body, "subnet", "id", &subnets);
-    let interfaces = take(data, "NetworkInterfaces");
+    let interfaces = take_field(data, "NetworkInterfaces");
     let interfaces = interfaces.as_ref().and_then(Value::as_array);
     let interfaces = interfaces.map_or(&[][..], Vec::as_slice);
     let first = interfaces.first();
-    let mut ids = texts(take(data, "SecurityGroupIds").as_ref());
-    ids.extend(texts(first.and_then(|interface| interface.get("Groups"))));
+    let mut ids = list_texts(take_field(data, "SecurityGroupIds").as_ref());
+    ids.extend(list_texts(
+        first.and_then(|interface| interface.get("Groups")),
+    ));
     ids.dedup();
-    let names = texts(take(data, "SecurityGroups").as_ref());
+    let names = list_texts(take_field(data, "SecurityGroups").as_ref());
     if ids.is_empty() && names.is_empty() {
-        losses.miss("security_group", TELL);
+        losses.add_missing("security_group", TELL);
     }
     add_terms(body, "security_group", "id", &ids);
     add_terms(body, "security_group", "name", &names);
@@ -257,7 +268,7 @@ fn network(
         "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
     if let Some(id) = take_text(data, reserved) {
         // The requirements of the pool allow launches outside the reservation.
-        take(
+        take_field(
             data,
             "CapacityReservationSpecification.CapacityReservationPreference",
         );
@@ -272,7 +283,7 @@ fn network(
         (None, Some(name)) => add_terms(body, "placement_group", "name", &[name]),
         (None, None) => {}
     }
-    placement_rest(&placement, losses);
+    report_placement(&placement, losses);
 }
 
 /// Adds a block with one argument for each value.
@@ -280,11 +291,11 @@ fn add_terms(body: &mut HclBody, kind: &'static str, argument: &'static str, val
     for value in values {
         let mut inner = HclBody::default();
         inner.set(argument, value.as_str());
-        body.block(kind, None, inner);
+        body.add_block(kind, None, inner);
     }
 }
 
-fn placement_rest(placement: &Map<String, Value>, losses: &mut DroppedFields) {
+fn report_placement(placement: &Map<String, Value>, losses: &mut DroppedFields) {
     for (name, value) in placement {
         let why = match (name.as_str(), value.as_str()) {
             (_, None | Some("" | "default")) => continue,
@@ -299,13 +310,13 @@ fn placement_rest(placement: &Map<String, Value>, losses: &mut DroppedFields) {
 }
 
 /// Converts volumes.
-fn disks(
+fn convert_volumes(
     group: &NodeGroup,
     data: &mut Map<String, Value>,
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
-    let mappings = take(data, "BlockDeviceMappings");
+    let mappings = take_field(data, "BlockDeviceMappings");
     let mappings = mappings.iter().filter_map(Value::as_array).flatten();
     let mut has_devices = false;
     for (index, mapping) in mappings.enumerate() {
@@ -327,13 +338,13 @@ fn disks(
             *size = Value::from(format!("{gib}Gi"));
         }
         let mut inner = HclBody::default();
-        field_mapping::import(DISK, &mut mapping, &path, &mut inner, losses);
-        body.block("block_device", Some(&device), inner);
+        field_mapping::import_fields(DISK, &mut mapping, &path, &mut inner, losses);
+        body.add_block("block_device", Some(&device), inner);
         has_devices = true;
     }
-    let size = group.managed("diskSize").and_then(Value::as_i64);
+    let size = group.managed_field("diskSize").and_then(Value::as_i64);
     let kind = group
-        .managed("amiType")
+        .managed_field("amiType")
         .and_then(Value::as_str)
         .unwrap_or_default();
     if let Some(gib) = size.filter(|_| !has_devices) {
@@ -345,6 +356,6 @@ fn disks(
         };
         let mut inner = HclBody::default();
         inner.set("volume_size", format!("{gib}Gi"));
-        body.block("block_device", Some(device), inner);
+        body.add_block("block_device", Some(device), inner);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::config::SourceFile;
-use crate::migrate::field_mapping::{take, take_list, text, text_or_empty};
+use crate::migrate::field_mapping::{scalar_text, take_field, take_list, text_or_empty};
 use crate::migrate::manifests::{self, BYTES_MAX};
 
 /// The most groups and launch templates. An account has hundreds of them in a region.
@@ -121,7 +121,7 @@ pub(super) struct AwsExport {
 
 impl NodeGroup {
     /// Returns the value of a tag.
-    pub(super) fn tag(&self, key: &str) -> Option<&str> {
+    pub(super) fn tag_value(&self, key: &str) -> Option<&str> {
         let found = self.tags.iter().find(|tag| tag.key == key);
         found.map(|tag| tag.value.as_str())
     }
@@ -135,19 +135,19 @@ impl NodeGroup {
     }
 
     /// Removes and returns a field that is not empty.
-    pub(super) fn take(&mut self, field: &str) -> Option<Value> {
-        take(&mut self.fields, field)
+    pub(super) fn take_field(&mut self, field: &str) -> Option<Value> {
+        take_field(&mut self.fields, field)
     }
 
     /// Returns a field of the EKS node group.
-    pub(super) fn managed(&self, field: &str) -> Option<&Value> {
+    pub(super) fn managed_field(&self, field: &str) -> Option<&Value> {
         let found = self.managed.as_ref()?.get(field)?;
         (!found.is_null()).then_some(found)
     }
 }
 
 /// Reads all files.
-pub(super) fn read(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
+pub(super) fn read_export(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
     let (mut export, mut managed, mut bytes) = (AwsExport::default(), Vec::new(), 0_usize);
     for SourceFile { name, text, .. } in files {
         bytes = bytes.saturating_add(text.len());
@@ -160,7 +160,7 @@ pub(super) fn read(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
         })?;
         let mut is_known = false;
         for mut answer in answers.into_iter().filter(|answer| !answer.is_null()) {
-            is_known |= sort(&mut answer, name, &mut export, &mut managed)?;
+            is_known |= sort_objects(&mut answer, name, &mut export, &mut managed)?;
         }
         if !is_known {
             return Err(GroupsError::Other { file: name.clone() });
@@ -170,13 +170,13 @@ pub(super) fn read(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
         }
     }
     for node_group in managed {
-        join(node_group, &mut export.groups);
+        join_node_group(node_group, &mut export.groups);
     }
     Ok(export)
 }
 
 /// Adds the objects of a file. Returns whether it has any.
-fn sort(
+fn sort_objects(
     answer: &mut Value,
     file: &str,
     export: &mut AwsExport,
@@ -185,7 +185,7 @@ fn sort(
     let Some(answer) = answer.as_object_mut() else {
         return Ok(false);
     };
-    let lists = [take(answer, GROUPS), take(answer, TEMPLATES)];
+    let lists = [take_field(answer, GROUPS), take_field(answer, TEMPLATES)];
     let is_known = lists.iter().any(Option::is_some);
     let [groups, templates] = lists.map(|list| match list {
         Some(Value::Array(items)) => items,
@@ -193,8 +193,8 @@ fn sort(
     });
 
     for (index, item) in groups.into_iter().enumerate() {
-        let group =
-            group(item).ok_or_else(|| nameless(file, GROUPS, index, "AutoScalingGroupName"))?;
+        let group = parse_group(item)
+            .ok_or_else(|| nameless_error(file, GROUPS, index, "AutoScalingGroupName"))?;
         if export.groups.iter().any(|other| other.name == group.name) {
             return Err(GroupsError::Twice {
                 file: file.to_owned(),
@@ -204,12 +204,12 @@ fn sort(
         export.groups.push(group);
     }
     for (index, item) in templates.into_iter().enumerate() {
-        let version = template(item);
-        export
-            .templates
-            .push(version.ok_or_else(|| nameless(file, TEMPLATES, index, "LaunchTemplateData"))?);
+        let version = parse_template(item);
+        export.templates.push(
+            version.ok_or_else(|| nameless_error(file, TEMPLATES, index, "LaunchTemplateData"))?,
+        );
     }
-    match take(answer, NODE_GROUP) {
+    match take_field(answer, NODE_GROUP) {
         Some(Value::Object(node_group))
             if node_group
                 .get("nodegroupName")
@@ -218,13 +218,18 @@ fn sort(
             managed.push(node_group);
             Ok(true)
         }
-        Some(_) => Err(nameless(file, NODE_GROUP, 0, "nodegroupName")),
+        Some(_) => Err(nameless_error(file, NODE_GROUP, 0, "nodegroupName")),
         None => Ok(is_known),
     }
 }
 
 /// Returns the error that an element has no name. The index counts from zero.
-fn nameless(file: &str, list: &'static str, index: usize, field: &'static str) -> GroupsError {
+fn nameless_error(
+    file: &str,
+    list: &'static str,
+    index: usize,
+    field: &'static str,
+) -> GroupsError {
     GroupsError::Nameless {
         file: file.to_owned(),
         list,
@@ -233,15 +238,15 @@ fn nameless(file: &str, list: &'static str, index: usize, field: &'static str) -
     }
 }
 
-fn group(item: Value) -> Option<NodeGroup> {
+fn parse_group(item: Value) -> Option<NodeGroup> {
     let Value::Object(mut fields) = item else {
         return None;
     };
-    let name = take(&mut fields, "AutoScalingGroupName")?;
+    let name = take_field(&mut fields, "AutoScalingGroupName")?;
     let tags = take_list(&mut fields, "Tags");
     let tags = tags.iter().filter_map(|tag| {
         Some(Tag {
-            key: text(tag.get("Key")?)?,
+            key: scalar_text(tag.get("Key")?)?,
             value: text_or_empty(tag.get("Value")),
             is_launched: tag.get("PropagateAtLaunch") == Some(&Value::Bool(true)),
         })
@@ -254,11 +259,11 @@ fn group(item: Value) -> Option<NodeGroup> {
     })
 }
 
-fn template(item: Value) -> Option<LaunchTemplateVersion> {
+fn parse_template(item: Value) -> Option<LaunchTemplateVersion> {
     let Value::Object(mut fields) = item else {
         return None;
     };
-    let Some(Value::Object(data)) = take(&mut fields, "LaunchTemplateData") else {
+    let Some(Value::Object(data)) = take_field(&mut fields, "LaunchTemplateData") else {
         return None;
     };
     Some(LaunchTemplateVersion {
@@ -274,7 +279,7 @@ fn template(item: Value) -> Option<LaunchTemplateVersion> {
 }
 
 /// Joins an EKS node group with its Auto Scaling group, which can be absent from the input.
-fn join(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
+fn join_node_group(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
     let [name, cluster] =
         ["nodegroupName", "clusterName"].map(|field| text_or_empty(managed.get(field)));
     let scaling_groups = managed
@@ -294,8 +299,8 @@ fn join(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
         .filter_map(|(key, value)| Some(Tag::new(key, value.as_str()?)))
         .collect();
     if let Some(group) = groups.iter_mut().find(|group| {
-        let tagged = group.tag("eks:nodegroup-name") == Some(&name)
-            && group.tag("eks:cluster-name") == Some(&cluster);
+        let tagged = group.tag_value("eks:nodegroup-name") == Some(&name)
+            && group.tag_value("eks:cluster-name") == Some(&cluster);
         scaling_groups.contains(&group.name) || tagged
     }) {
         // Values of the EKS node group override values of the Auto Scaling group.
@@ -337,7 +342,7 @@ struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    fn of(fields: &Map<String, Value>, templates: &'a [LaunchTemplateVersion]) -> Self {
+    fn from_fields(fields: &Map<String, Value>, templates: &'a [LaunchTemplateVersion]) -> Self {
         let [id, name, version] = [
             ["LaunchTemplateId", "id"],
             ["LaunchTemplateName", "name"],
@@ -356,11 +361,11 @@ impl<'a> Reference<'a> {
 }
 
 /// Finds the version of a launch template that a group or node group references.
-pub(super) fn meant<'a>(
+pub(super) fn referenced_version<'a>(
     reference: &Map<String, Value>,
     templates: &'a [LaunchTemplateVersion],
 ) -> Option<&'a LaunchTemplateVersion> {
-    let Reference { same, version } = Reference::of(reference, templates);
+    let Reference { same, version } = Reference::from_fields(reference, templates);
     let mut all = same.into_iter();
     match version.as_str() {
         LATEST => all.max_by_key(|template| template.version),
@@ -370,11 +375,11 @@ pub(super) fn meant<'a>(
 }
 
 /// Returns the version that is assumed to be the latest because the input has no other.
-pub(super) fn only(
+pub(super) fn assumed_latest(
     reference: &Map<String, Value>,
     templates: &[LaunchTemplateVersion],
 ) -> Option<i64> {
-    let Reference { same, version } = Reference::of(reference, templates);
+    let Reference { same, version } = Reference::from_fields(reference, templates);
     // Two files can have the same version.
     let first = same.first()?.version;
     let is_alone = same.iter().all(|template| template.version == first);

@@ -10,11 +10,13 @@ use super::node_groups::{AUTOSCALER, LaunchTemplateVersion, NODE_TEMPLATE, NodeG
 use super::{instance_requirements, node_class, scale_down, unsupported_fields};
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take_text, text, text_or_empty};
-use crate::migrate::format_units::duration;
+use crate::migrate::field_mapping::{scalar_text, take_text, text_or_empty};
+use crate::migrate::format_units::format_duration;
 use crate::migrate::hcl::{HclBody, HclItem};
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
-use crate::model::labels::{ARCH, INSTANCE_TYPE, OS, POOL, REGION, ZONE, normalized, restriction};
+use crate::model::labels::{
+    ARCH, INSTANCE_TYPE, OS, POOL, REGION, ZONE, label_restriction, normalized_key,
+};
 use crate::model::quantity::parse_whole;
 use jiff::SignedDuration;
 
@@ -96,19 +98,19 @@ struct GroupTaint {
 }
 
 /// Returns the name of a group in messages.
-pub(super) fn called(name: &str) -> String {
+pub(super) fn group_display_name(name: &str) -> String {
     format!("AutoScalingGroup/{name}")
 }
 
 /// Returns the name of its pool: the name of the EKS node group, else of the group.
-pub(super) fn label(group: &NodeGroup) -> String {
+pub(super) fn pool_name(group: &NodeGroup) -> String {
     let given = ["eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name"];
-    let mut given = given.iter().filter_map(|key| group.tag(key));
-    plain(given.next().unwrap_or(&group.name))
+    let mut given = given.iter().filter_map(|key| group.tag_value(key));
+    valid_name(given.next().unwrap_or(&group.name))
 }
 
 /// Removes invalid characters from a name.
-pub(super) fn plain(name: &str) -> String {
+pub(super) fn valid_name(name: &str) -> String {
     let valid: String = name
         .chars()
         .map(
@@ -127,18 +129,20 @@ pub(super) fn plain(name: &str) -> String {
 }
 
 /// Converts a group to a pool, a node class and overlays for its devices.
-pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<ConvertedBlock> {
-    let (source, name) = (called(&group.name), label(&group));
-    let launched = LaunchSource::of(&group, context.templates);
-    let mut losses = DroppedFields::of(source.as_str());
-    let options = options(&group, &mut losses);
-    let flags = context.flags.with(options);
-    let fault = launched.fault(&group);
-    let ruled = instance_requirements::rules(&mut group, launched.data.as_ref(), &mut losses);
-    let class = node_class::build(&mut group, &launched, &source, &name, context.clusters);
+pub(super) fn build_pool(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<ConvertedBlock> {
+    let (source, name) = (group_display_name(&group.name), pool_name(&group));
+    let launched = LaunchSource::from_group(&group, context.templates);
+    let mut losses = DroppedFields::for_object(source.as_str());
+    let options = group_options(&group, &mut losses);
+    let flags = context.flags.with_overrides(options);
+    let fault = launched.conversion_fault(&group);
+    let ruled =
+        instance_requirements::group_requirements(&mut group, launched.data.as_ref(), &mut losses);
+    let class =
+        node_class::build_node_class(&mut group, &launched, &source, &name, context.clusters);
     let mut body = HclBody::default();
     body.set_unless_empty("clusters", context.clusters.to_vec());
-    body.refer("node_class", "node_class", &name);
+    body.set_reference("node_class", "node_class", &name);
     if let Some(weight) = context
         .weights
         .get(&group.name)
@@ -146,64 +150,79 @@ pub(super) fn build(mut group: NodeGroup, context: &ImportContext<'_>) -> Vec<Co
     {
         body.set("weight", *weight);
     }
-    let labels = labels(&group, &mut losses);
+    let labels = pool_labels(&group, &mut losses);
     body.set_unless_empty("labels", Value::Object(labels));
-    sizes(&mut group, context, &mut body, &mut losses);
+    convert_sizes(&mut group, context, &mut body, &mut losses);
     let (why, rules) = match ruled {
         Ok(rules) => (fault, rules),
         Err(error) => (Some(error.to_string()), Vec::new()),
     };
     let mut marks = HclBody::default();
     marks.items.extend(rules.into_iter().map(HclItem::Block));
-    taints(&group, context.startup, &mut marks, &mut losses);
-    behave(&flags, marks, &mut body, &mut losses);
-    let overlay = overlay(&group, &name, context.clusters, &mut losses);
-    rest(&group, &mut losses);
-    let mut all = vec![class, built("pool", &name, body, losses)];
-    let overlay = overlay.map(|body| built("overlay", &name, body, DroppedFields::of(source)));
+    convert_taints(&group, context.startup, &mut marks, &mut losses);
+    set_behavior(&flags, marks, &mut body, &mut losses);
+    let overlay = device_overlay(&group, &name, context.clusters, &mut losses);
+    report_fields(&group, &mut losses);
+    let mut all = vec![class, converted_block("pool", &name, body, losses)];
+    let overlay = overlay
+        .map(|body| converted_block("overlay", &name, body, DroppedFields::for_object(source)));
     all.extend(overlay);
     if let Some(why) = why {
-        leave_out(&mut all, &why);
+        leave_out_all(&mut all, &why);
     }
     all
 }
 
 /// Builds a pool from flags, with the blocks that describe its nodes.
-fn behave(flags: &FlagValues, marks: HclBody, body: &mut HclBody, losses: &mut DroppedFields) {
-    scale_down::timeouts(flags, body, losses);
+fn set_behavior(
+    flags: &FlagValues,
+    marks: HclBody,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
+) {
+    scale_down::set_timeouts(flags, body, losses);
     let mut repair = HclBody::default();
-    scale_down::repair(flags, &mut repair, losses);
+    scale_down::convert_repair(flags, &mut repair, losses);
     let (arguments, blocks): (Vec<HclItem>, Vec<HclItem>) = repair
         .items
         .into_iter()
         .partition(|item| matches!(item, HclItem::Argument(..)));
     body.items.extend(arguments);
     body.items.extend(marks.items);
-    body.block("disruption", None, scale_down::disruption(flags, losses));
+    body.add_block(
+        "disruption",
+        None,
+        scale_down::disruption_block(flags, losses),
+    );
     body.items.extend(blocks);
 }
 
 /// Drops the pool of a group.
-fn leave_out(all: &mut [ConvertedBlock], why: &str) {
+fn leave_out_all(all: &mut [ConvertedBlock], why: &str) {
     for block in all {
         block.leave_out(why);
     }
 }
 
-fn built(kind: &'static str, name: &str, body: HclBody, losses: DroppedFields) -> ConvertedBlock {
+fn converted_block(
+    kind: &'static str,
+    name: &str,
+    body: HclBody,
+    losses: DroppedFields,
+) -> ConvertedBlock {
     ConvertedBlock::new(kind, Some(name.to_owned()), body, losses, ItemNoun::Ours)
 }
 
 /// Builds the commented pool of a group that is named but not part of the input.
-pub(super) fn unknown(name: &str, context: &ImportContext<'_>) -> ConvertedBlock {
+pub(super) fn unknown_pool(name: &str, context: &ImportContext<'_>) -> ConvertedBlock {
     let mut body = HclBody::default();
     body.set_unless_empty("clusters", context.clusters.to_vec());
     if let Some((_, maximum)) = context.sizes.get(name) {
         body.set("limits", serde_json::json!({ "nodes": maximum }));
     }
-    let mut losses = DroppedFields::of(called(name));
-    behave(context.flags, HclBody::default(), &mut body, &mut losses);
-    let mut pool = built("pool", &plain(name), body, losses);
+    let mut losses = DroppedFields::for_object(group_display_name(name));
+    set_behavior(context.flags, HclBody::default(), &mut body, &mut losses);
+    let mut pool = converted_block("pool", &valid_name(name), body, losses);
     pool.leave_out(
         "the input does not describe the group; pass the output of aws autoscaling \
          describe-auto-scaling-groups with --asg",
@@ -212,7 +231,7 @@ pub(super) fn unknown(name: &str, context: &ImportContext<'_>) -> ConvertedBlock
 }
 
 /// Returns the flags that a group overrides.
-fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static str, String> {
+fn group_options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::new();
     for (option, tag) in group.node_tags("autoscaling-options/") {
         let path = format!("Tags.{}={}", tag.key, tag.value);
@@ -230,19 +249,19 @@ fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static s
 }
 
 /// Converts the labels of the group's tags and of EKS, except labels that nodes have by default.
-fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
+fn pool_labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
     let tags = group.node_tags("label/");
     let tags = tags.map(|(key, tag)| (key, tag.value.clone()));
-    let managed = group.managed("labels").and_then(Value::as_object);
+    let managed = group.managed_field("labels").and_then(Value::as_object);
     let managed = managed.into_iter().flatten();
-    let managed = managed.filter_map(|(key, value)| Some((key.as_str(), text(value)?)));
+    let managed = managed.filter_map(|(key, value)| Some((key.as_str(), scalar_text(value)?)));
     let mut all = Map::new();
     for (key, value) in tags.chain(managed) {
-        if [ARCH, INSTANCE_TYPE, OS, REGION, ZONE].contains(&normalized(key)) {
+        if [ARCH, INSTANCE_TYPE, OS, REGION, ZONE].contains(&normalized_key(key)) {
             continue;
         }
         let fault = label_key_fault(key).or_else(|| label_value_fault(&value));
-        let fault = fault.or_else(|| restriction(key).map(str::to_owned));
+        let fault = fault.or_else(|| label_restriction(key).map(str::to_owned));
         let pool_fault = (key == POOL).then(|| "Outrigger sets this label itself".to_owned());
         match fault.or(pool_fault) {
             Some(why) => losses.add(format!("label {key}={value}"), why.trim_end_matches('.')),
@@ -260,14 +279,14 @@ fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
 }
 
 /// Converts the size and the maximum instance lifetime of a group.
-fn sizes(
+fn convert_sizes(
     group: &mut NodeGroup,
     context: &ImportContext<'_>,
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
     let [minimum, maximum, age] = ["MinSize", "MaxSize", "MaxInstanceLifetime"]
-        .map(|field| group.take(field).as_ref().and_then(Value::as_i64));
+        .map(|field| group.take_field(field).as_ref().and_then(Value::as_i64));
     let (minimum, maximum) = match context.sizes.get(&group.name) {
         Some((minimum, maximum)) => (Some(*minimum), Some(*maximum)),
         None => (minimum, maximum),
@@ -275,7 +294,7 @@ fn sizes(
     let unit = take_text(&mut group.fields, "DesiredCapacityType");
     let limits = match (maximum, unit.as_deref()) {
         (None, _) => Err("the input has no maximum size; set the number of nodes"),
-        (Some(_), _) if is_weighed(group) => {
+        (Some(_), _) if has_weighted_capacity(group) => {
             Err("the group counts weighted capacity, not nodes; set the number of nodes")
         }
         (Some(maximum), None | Some("units")) => Ok(serde_json::json!({ "nodes": maximum })),
@@ -287,7 +306,7 @@ fn sizes(
     };
     match limits {
         Ok(limits) => body.set("limits", limits),
-        Err(why) => losses.miss("limits", why),
+        Err(why) => losses.add_missing("limits", why),
     }
     if let Some(minimum) = minimum.filter(|count| *count > 0) {
         let why = "pools have no minimum size; use a buffer for spare capacity or replicas for a \
@@ -296,23 +315,31 @@ fn sizes(
     }
     let age = age.filter(|seconds| *seconds > 0);
     // Without a maximum lifetime, nodes do not expire.
-    body.set("expire_after", duration(age.map(SignedDuration::from_secs)));
+    body.set(
+        "expire_after",
+        format_duration(age.map(SignedDuration::from_secs)),
+    );
 }
 
 /// Returns whether the size of a group counts weighted capacity.
-fn is_weighed(group: &NodeGroup) -> bool {
+fn has_weighted_capacity(group: &NodeGroup) -> bool {
     let mixed = group.fields.get("MixedInstancesPolicy");
     let overrides =
         mixed.and_then(|policy| policy.get("LaunchTemplate")?.get("Overrides")?.as_array());
     let mut weights = overrides
         .into_iter()
         .flatten()
-        .filter_map(|entry| text(entry.get("WeightedCapacity")?));
+        .filter_map(|entry| scalar_text(entry.get("WeightedCapacity")?));
     weights.any(|weight| weight != "1")
 }
 
 /// Converts taints and startup taints.
-fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mut DroppedFields) {
+fn convert_taints(
+    group: &NodeGroup,
+    startup: &[String],
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
+) {
     let mut all: Vec<GroupTaint> = Vec::new();
     for (key, tag) in group.node_tags("taint/") {
         let parts = tag.value.rsplit_once(':');
@@ -329,7 +356,7 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
             ),
         }
     }
-    let managed = group.managed("taints").and_then(Value::as_array);
+    let managed = group.managed_field("taints").and_then(Value::as_array);
     for taint in managed.into_iter().flatten() {
         let effect = text_or_empty(taint.get("effect"));
         let known = EFFECTS.iter().find(|(theirs, _)| *theirs == effect);
@@ -352,20 +379,22 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
         let mut inner = HclBody::default();
         inner.set("effect", taint.effect);
         inner.set_unless_empty("value", taint.value);
-        body.block(kind, Some(&taint.key), inner);
+        body.add_block(kind, Some(&taint.key), inner);
     }
 }
 
 /// Returns whether a group has a taint with this key.
 pub(super) fn has_taint(group: &NodeGroup, key: &str) -> bool {
-    let managed = group.managed("taints").and_then(Value::as_array);
+    let managed = group.managed_field("taints").and_then(Value::as_array);
     let mut managed = managed.into_iter().flatten();
-    group.tag(&format!("{NODE_TEMPLATE}taint/{key}")).is_some()
+    group
+        .tag_value(&format!("{NODE_TEMPLATE}taint/{key}"))
+        .is_some()
         || managed.any(|taint| taint.get("key").is_some_and(|name| name == key))
 }
 
 /// Converts devices that only a tag describes.
-fn overlay(
+fn device_overlay(
     group: &NodeGroup,
     name: &str,
     clusters: &[String],
@@ -389,12 +418,12 @@ fn overlay(
     body.set("capacity", Value::Object(capacity));
     let mut inner = HclBody::default();
     inner.set("in", vec![name]);
-    body.block("require", Some(POOL), inner);
+    body.add_block("require", Some(POOL), inner);
     Some(body)
 }
 
 /// Reports the remaining fields of a group.
-fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
+fn report_fields(group: &NodeGroup, losses: &mut DroppedFields) {
     const READ: [&str; 4] = ["label/", "taint/", "resources/", "autoscaling-options/"];
     for tag in &group.tags {
         let suffix = tag.key.strip_prefix(NODE_TEMPLATE);
@@ -410,9 +439,14 @@ fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
     ] {
         fields.shift_remove(name);
     }
-    unsupported_fields::report(&fields, unsupported_fields::GROUP, "", losses);
+    unsupported_fields::report_unsupported(&fields, unsupported_fields::GROUP, "", losses);
     if let Some(managed) = &group.managed {
-        unsupported_fields::report(managed, unsupported_fields::MANAGED, "nodegroup", losses);
+        unsupported_fields::report_unsupported(
+            managed,
+            unsupported_fields::MANAGED,
+            "nodegroup",
+            losses,
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::flags::FlagValues;
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::format_units::duration;
+use crate::migrate::format_units::format_duration;
 use crate::migrate::hcl::HclBody;
 
 /// The defaults of the flags. Source: Cluster Autoscaler, `pkg/config/flags`.
@@ -23,7 +23,7 @@ const SAFE: [&str; 3] = [
 ];
 
 /// Converts the timeouts of a pool.
-pub(super) fn timeouts(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
+pub(super) fn set_timeouts(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     for (name, given) in [
         ("registration_timeout", &["max-node-provision-time"][..]),
         (
@@ -32,12 +32,12 @@ pub(super) fn timeouts(flags: &FlagValues, body: &mut HclBody, losses: &mut Drop
         ),
     ] {
         let length = given.iter().find_map(|flag| flags.duration(flag, losses));
-        body.set_some(name, length.map(|length| duration(Some(length))));
+        body.set_some(name, length.map(|length| format_duration(Some(length))));
     }
 }
 
 /// Converts the flags on unready nodes, if given.
-pub(super) fn repair(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
+pub(super) fn convert_repair(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     if !flags.switch("scale-down-unready-enabled", true, losses) {
         body.set("auto_repair", false);
         return;
@@ -49,14 +49,14 @@ pub(super) fn repair(flags: &FlagValues, body: &mut HclBody, losses: &mut Droppe
         let mut inner = HclBody::default();
         inner.set("condition", "Ready");
         inner.set("status", status);
-        inner.set("after", duration(Some(after)));
-        body.block("repair", None, inner);
+        inner.set("after", format_duration(Some(after)));
+        body.add_block("repair", None, inner);
     }
 }
 
 /// Builds the `disruption` block of a pool. Defaults of the autoscaler are written explicitly,
 /// because Outrigger's defaults differ.
-pub(super) fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody {
+pub(super) fn disruption_block(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody {
     let mut body = HclBody::default();
     let unneeded = flags.duration("scale-down-unneeded-time", losses);
     let after = match flags.switch("scale-down-enabled", true, losses) {
@@ -65,12 +65,12 @@ pub(super) fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclB
     };
     let after = after.filter(|length| *length <= LONGEST);
     let used = flags.number("scale-down-utilization-threshold", losses);
-    let percent = percent(flags, used.unwrap_or(USED), losses);
+    let percent = whole_percentage(flags, used.unwrap_or(USED), losses);
     if percent == Some(0) {
         body.set("consolidation", "empty");
     }
-    body.set("consolidate_after", duration(after));
-    safety(flags, &mut body, losses);
+    body.set("consolidate_after", format_duration(after));
+    convert_safety(flags, &mut body, losses);
     let threshold = percent.filter(|percent| *percent > 0);
     body.set_some("utilization_threshold", threshold);
     let eviction = flags.duration("max-pod-eviction-time", losses);
@@ -78,12 +78,12 @@ pub(super) fn disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclB
     let graceful = SignedDuration::from_secs(graceful.unwrap_or(GRACEFUL_S));
     let timeout = eviction.unwrap_or(EVICTION).saturating_add(graceful);
     body.set("on_blocked", "abort");
-    body.set("drain_timeout", duration(Some(timeout)));
+    body.set("drain_timeout", format_duration(Some(timeout)));
     body
 }
 
 /// Returns a threshold as a whole percentage. `None` if it is above the utilization of any node.
-fn percent(flags: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option<i64> {
+fn whole_percentage(flags: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option<i64> {
     const ALL: f64 = 100.0;
     let exact = share * ALL;
     // No node is used more than completely.
@@ -100,14 +100,14 @@ fn percent(flags: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option
     }
     if (f64::from(percent) - exact).abs() > 1e-6 {
         let why = format!("only whole percentages are supported; {percent} is used");
-        let path = flags.told("scale-down-utilization-threshold");
+        let path = flags.flag_text("scale-down-utilization-threshold");
         flags.drop_flag(path, why, losses);
     }
     Some(i64::from(percent))
 }
 
 /// Converts three flags on pods that block scale-down to `safety`, which covers all of them.
-fn safety(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
+fn convert_safety(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     let off: Vec<&str> = SAFE
         .into_iter()
         .filter(|name| !flags.switch(name, true, losses))
@@ -119,6 +119,6 @@ fn safety(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     for name in off {
         let why = "safety covers all three flags; \"standard\" would also move the pods of the \
                    other flags";
-        flags.drop_flag(flags.told(name), why.to_owned(), losses);
+        flags.drop_flag(flags.flag_text(name), why.to_owned(), losses);
     }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::migrate::dropped::{DroppedFields, joined};
+use crate::migrate::dropped::{DroppedFields, join_path};
 
 /// A field with the reason that it is dropped. `None` if it is ignored.
 type UnsupportedField = &'static [(&'static str, &'static str)];
@@ -123,7 +123,7 @@ pub(super) const MANAGED: UnsupportedField = &[
 ];
 
 /// Reports the remaining fields, except ignored ones.
-pub(super) fn report(
+pub(super) fn report_unsupported(
     fields: &Map<String, Value>,
     known: UnsupportedField,
     path: &str,
@@ -134,8 +134,8 @@ pub(super) fn report(
         match found {
             Some((_, "")) => {}
             _ if is_unset_value(value) => {}
-            Some((_, why)) => losses.add(joined(path, name), *why),
-            None => losses.add(joined(path, name), "unknown field"),
+            Some((_, why)) => losses.add(join_path(path, name), *why),
+            None => losses.add(join_path(path, name), "unknown field"),
         }
     }
 }

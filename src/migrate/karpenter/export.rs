@@ -10,7 +10,7 @@ use super::field_tables::{KUBELET, NODE_CLASS, OVERLAY, POOL};
 use super::{placeholders, requirements, to_hcl};
 use crate::config::Config;
 use crate::migrate::dropped::{DroppedField, DroppedFields};
-use crate::migrate::field_mapping::{put, report_rest};
+use crate::migrate::field_mapping::{put_field, report_rest};
 use crate::migrate::hcl::{HclBody, HclItem, HclValue};
 use crate::migrate::{field_mapping, yaml_writer};
 use crate::model::cluster::{Batching, Binding, Cluster, Safeguards, Scheduling};
@@ -73,25 +73,25 @@ struct ExportedDocument {
 /// # Errors
 ///
 /// Fails if the cluster does not exist, or if there are several and none is chosen.
-pub fn export(config: &Config, cluster: Option<&str>) -> Result<Exported, ExportError> {
-    let cluster = chosen(config, cluster)?;
+pub fn export_cluster(config: &Config, cluster: Option<&str>) -> Result<Exported, ExportError> {
+    let cluster = choose_cluster(config, cluster)?;
     let mut documents = Vec::new();
     for class in &cluster.node_classes {
-        documents.push(node_class(class, cluster));
+        documents.push(export_node_class(class, cluster));
     }
-    documents.extend(cluster.pools.iter().map(pool));
-    documents.extend(cluster.overlays.iter().map(overlay));
+    documents.extend(cluster.pools.iter().map(export_pool));
+    documents.extend(cluster.overlays.iter().map(export_overlay));
     for buffer in &cluster.buffers {
-        documents.extend(buffer::buffer(buffer));
+        documents.extend(buffer::export_buffer(buffer));
     }
-    let around = around(cluster, &config.fleet);
+    let around = dropped_settings(cluster, &config.fleet);
     let mut text = String::new();
     for loss in &around {
-        text.push_str(&format!("# {}\n", note(loss)));
+        text.push_str(&format!("# {}\n", note_text(loss)));
     }
     for document in &documents {
-        let notes: Vec<String> = document.losses.iter().map(note).collect();
-        text.push_str(&yaml_writer::document(&notes, &document.object));
+        let notes: Vec<String> = document.losses.iter().map(note_text).collect();
+        text.push_str(&yaml_writer::write_document(&notes, &document.object));
     }
     let lost = documents.into_iter().flat_map(|document| document.losses);
     Ok(Exported {
@@ -100,14 +100,17 @@ pub fn export(config: &Config, cluster: Option<&str>) -> Result<Exported, Export
     })
 }
 
-fn note(loss: &DroppedField) -> String {
+fn note_text(loss: &DroppedField) -> String {
     let text = format!("export: {loss}");
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
 
-fn chosen<'a>(config: &'a Config, wanted: Option<&str>) -> Result<&'a Cluster, ExportError> {
+fn choose_cluster<'a>(
+    config: &'a Config,
+    wanted: Option<&str>,
+) -> Result<&'a Cluster, ExportError> {
     let clusters = config.clusters.as_slice();
     let names: Vec<&str> = clusters
         .iter()
@@ -134,7 +137,12 @@ fn chosen<'a>(config: &'a Config, wanted: Option<&str>) -> Result<&'a Cluster, E
 }
 
 /// Creates an object of this kind.
-fn object(api: &str, kind: &str, name: &str, spec: Map<String, Value>) -> Map<String, Value> {
+fn karpenter_object(
+    api: &str,
+    kind: &str,
+    name: &str,
+    spec: Map<String, Value>,
+) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("apiVersion".to_owned(), json!(api));
     object.insert("kind".to_owned(), json!(kind));
@@ -146,29 +154,29 @@ fn object(api: &str, kind: &str, name: &str, spec: Map<String, Value>) -> Map<St
 const NODES: &str = "karpenter.sh/v1";
 const EC2: &str = "karpenter.k8s.aws";
 
-fn pool(pool: &Pool) -> ExportedDocument {
+fn export_pool(pool: &Pool) -> ExportedDocument {
     let name = pool.name.as_str();
     let path = format!("pool.{name}");
     let mut losses = DroppedFields::default();
-    let mut body = to_hcl::pool(pool);
+    let mut body = to_hcl::pool_body(pool);
     let mut spec = Map::new();
     // Fields are in the usual order.
-    put(&mut spec, "template", json!({}));
-    let class = match body.take("node_class") {
+    put_field(&mut spec, "template", json!({}));
+    let class = match body.take_argument("node_class") {
         Some(HclValue::Reference(_, class)) => class,
         _ => {
-            losses.miss(format!("{path}.node_class"), "required in a NodePool");
+            losses.add_missing(format!("{path}.node_class"), "required in a NodePool");
             placeholders::NODE_CLASS.to_owned()
         }
     };
     let reference = json!({ "group": EC2, "kind": "EC2NodeClass", "name": class });
-    put(&mut spec, "template.spec.nodeClassRef", reference);
-    let rules = requirements::export(&mut body);
-    put(&mut spec, "template.spec.requirements", rules);
-    let budgets = budgets(&mut body, &path, &mut losses);
-    field_mapping::export(POOL, &mut body, &path, &mut spec, &mut losses);
+    put_field(&mut spec, "template.spec.nodeClassRef", reference);
+    let rules = requirements::export_requirements(&mut body);
+    put_field(&mut spec, "template.spec.requirements", rules);
+    let budgets = export_budgets(&mut body, &path, &mut losses);
+    field_mapping::export_fields(POOL, &mut body, &path, &mut spec, &mut losses);
     if let Some(budgets) = budgets {
-        put(&mut spec, "disruption.budgets", budgets);
+        put_field(&mut spec, "disruption.budgets", budgets);
     }
     report_rest(&body, &path, &mut losses);
     // It is required if `disruption` has any other field.
@@ -177,7 +185,7 @@ fn pool(pool: &Pool) -> ExportedDocument {
         after.or_insert_with(|| json!("0s"));
     }
     ExportedDocument {
-        object: object(NODES, "NodePool", name, spec),
+        object: karpenter_object(NODES, "NodePool", name, spec),
         losses: losses.all,
     }
 }
@@ -185,15 +193,15 @@ fn pool(pool: &Pool) -> ExportedDocument {
 const WITHOUT: &str = "required in an EC2NodeClass";
 
 /// Exports the budgets of a pool. A budget that cannot be exported completely is dropped.
-fn budgets(body: &mut HclBody, path: &str, losses: &mut DroppedFields) -> Option<Value> {
-    let blocks = body.inner("disruption")?.take_blocks("budget");
+fn export_budgets(body: &mut HclBody, path: &str, losses: &mut DroppedFields) -> Option<Value> {
+    let blocks = body.block_body("disruption")?.take_blocks("budget");
     if blocks.is_empty() {
         return None;
     }
     let mut exported = Vec::new();
     for (index, mut block) in blocks.into_iter().enumerate() {
         let budget_path = format!("{path}.disruption.budget[{index}]");
-        match budget(&mut block.body, &budget_path, losses) {
+        match export_budget(&mut block.body, &budget_path, losses) {
             Ok(object) => exported.push(Value::Object(object)),
             Err(error) => losses.add(budget_path, error.to_string()),
         }
@@ -205,14 +213,14 @@ fn budgets(body: &mut HclBody, path: &str, losses: &mut DroppedFields) -> Option
     Some(Value::Array(exported))
 }
 
-fn budget(
+fn export_budget(
     body: &mut HclBody,
     path: &str,
     losses: &mut DroppedFields,
 ) -> Result<Map<String, Value>, BudgetError> {
     let mut object = Map::new();
     let nodes = body.take_value("nodes").unwrap_or_default();
-    if body.take("rate").is_some() {
+    if body.take_argument("rate").is_some() {
         if nodes == "100%" {
             return Err(BudgetError::Rate);
         }
@@ -231,7 +239,7 @@ fn budget(
         }
         body.set("reasons", reasons);
     }
-    if body.take("timezone").is_some() {
+    if body.take_argument("timezone").is_some() {
         return Err(BudgetError::TimeZone);
     }
     if body.items.iter().any(|item| match item {
@@ -255,19 +263,19 @@ fn budget(
         return Err(BudgetError::Duration);
     }
     body.set_some("duration", duration);
-    field_mapping::export(super::field_tables::BUDGET, body, path, &mut object, losses);
+    field_mapping::export_fields(super::field_tables::BUDGET, body, path, &mut object, losses);
     Ok(object)
 }
 
-fn node_class(class: &NodeClass, cluster: &Cluster) -> ExportedDocument {
+fn export_node_class(class: &NodeClass, cluster: &Cluster) -> ExportedDocument {
     let name = class.name.as_str();
     let path = format!("node_class.{name}");
     let mut losses = DroppedFields::default();
     let tags = cluster.tags_of(Some(&class.name));
-    let mut body = to_hcl::node_class::node_class(class, &tags);
+    let mut body = to_hcl::node_class::node_class_body(class, &tags);
     let mut spec = Map::new();
-    field_mapping::export(NODE_CLASS, &mut body, &path, &mut spec, &mut losses);
-    if body.take("efa").is_some() {
+    field_mapping::export_fields(NODE_CLASS, &mut body, &path, &mut spec, &mut losses);
+    if body.take_argument("efa").is_some() {
         spec.insert("networkInterfaces".to_owned(), json!([]));
     }
     if let Some(mut block) = body.take_blocks("kubelet").pop() {
@@ -275,7 +283,7 @@ fn node_class(class: &NodeClass, cluster: &Cluster) -> ExportedDocument {
         let kubelet_path = format!("{path}.kubelet");
         let inner = &mut block.body;
         let extra = inner.take_value("extra");
-        field_mapping::export(KUBELET, inner, &kubelet_path, &mut kubelet, &mut losses);
+        field_mapping::export_fields(KUBELET, inner, &kubelet_path, &mut kubelet, &mut losses);
         if let Some(Value::Object(extra)) = extra {
             for name in extra.keys() {
                 let why = "EC2NodeClass has no such field before Karpenter 1.15; user data can \
@@ -294,13 +302,13 @@ fn node_class(class: &NodeClass, cluster: &Cluster) -> ExportedDocument {
         ("securityGroupSelectorTerms", "security_group"),
     ] {
         if !spec.contains_key(field) {
-            spec.insert(field.to_owned(), placeholders::of(field));
-            losses.miss(format!("{path}.{block}"), WITHOUT);
+            spec.insert(field.to_owned(), placeholders::placeholder_for(field));
+            losses.add_missing(format!("{path}.{block}"), WITHOUT);
         }
     }
     if class.identity.is_none() {
-        spec.insert("role".to_owned(), placeholders::of("role"));
-        losses.miss(format!("{path}.role"), WITHOUT);
+        spec.insert("role".to_owned(), placeholders::placeholder_for("role"));
+        losses.add_missing(format!("{path}.role"), WITHOUT);
     }
     // Without an alias, `amiFamily` is the only source of the family.
     let terms = spec.get("amiSelectorTerms").and_then(Value::as_array);
@@ -309,33 +317,36 @@ fn node_class(class: &NodeClass, cluster: &Cluster) -> ExportedDocument {
         family.or_insert_with(|| json!("Custom"));
     }
     ExportedDocument {
-        object: object(&format!("{EC2}/v1"), "EC2NodeClass", name, spec),
+        object: karpenter_object(&format!("{EC2}/v1"), "EC2NodeClass", name, spec),
         losses: losses.all,
     }
 }
 
-fn overlay(overlay: &Overlay) -> ExportedDocument {
+fn export_overlay(overlay: &Overlay) -> ExportedDocument {
     let path = format!("overlay.{}", overlay.name);
     let mut losses = DroppedFields::default();
-    let mut body = to_hcl::overlay(overlay);
+    let mut body = to_hcl::overlay_body(overlay);
     let mut spec = Map::new();
-    spec.insert("requirements".to_owned(), requirements::export(&mut body));
-    field_mapping::export(OVERLAY, &mut body, &path, &mut spec, &mut losses);
+    spec.insert(
+        "requirements".to_owned(),
+        requirements::export_requirements(&mut body),
+    );
+    field_mapping::export_fields(OVERLAY, &mut body, &path, &mut spec, &mut losses);
     report_rest(&body, &path, &mut losses);
     ExportedDocument {
-        object: object("karpenter.sh/v1alpha1", "NodeOverlay", &overlay.name, spec),
+        object: karpenter_object("karpenter.sh/v1alpha1", "NodeOverlay", &overlay.name, spec),
         losses: losses.all,
     }
 }
 
 /// Reports the dropped settings of clusters and of the scheduler, except the connection to the
 /// cluster.
-fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<DroppedField> {
+fn dropped_settings(cluster: &Cluster, fleet: &FleetLimits) -> Vec<DroppedField> {
     const SHARED: &str = "Karpenter manages one cluster and has only pool settings";
     let mut losses = DroppedFields::default();
-    around_cluster(cluster, &mut losses);
-    around_scheduler(cluster, &mut losses);
-    let limited = to_hcl::limits(&fleet.limits).is_some();
+    drop_cluster_settings(cluster, &mut losses);
+    drop_scheduler_settings(cluster, &mut losses);
+    let limited = to_hcl::limits_value(&fleet.limits).is_some();
     for (is_set, path) in [
         (limited, "fleet.limits"),
         (!fleet.budgets.is_empty(), "fleet.budget"),
@@ -349,11 +360,11 @@ fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<DroppedField> {
 
 const NONE: &str = "Karpenter has no such setting";
 
-fn around_cluster(cluster: &Cluster, losses: &mut DroppedFields) {
+fn drop_cluster_settings(cluster: &Cluster, losses: &mut DroppedFields) {
     let disruption = &cluster.disruption;
     let rows = [
         (
-            to_hcl::limits(&cluster.limits).is_some(),
+            to_hcl::limits_value(&cluster.limits).is_some(),
             "limits",
             "Karpenter has limits of pools only",
         ),
@@ -380,7 +391,7 @@ fn around_cluster(cluster: &Cluster, losses: &mut DroppedFields) {
     }
 }
 
-fn around_scheduler(cluster: &Cluster, losses: &mut DroppedFields) {
+fn drop_scheduler_settings(cluster: &Cluster, losses: &mut DroppedFields) {
     let (scheduling, batching) = (&cluster.scheduling, cluster.batching);
     let (defaults, default_batching) = (Scheduling::default(), Batching::default());
     let rows = [

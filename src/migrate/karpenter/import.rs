@@ -30,10 +30,10 @@ use thiserror::Error;
 use crate::config::SourceFile;
 use crate::config::format::format;
 use crate::migrate::dropped::{DroppedField, DroppedFields};
-use crate::migrate::field_mapping::take;
+use crate::migrate::field_mapping::take_field;
 use crate::migrate::hcl::{HclBlock, HclBody, HclItem, PrintedHcl};
-use crate::migrate::manifests::{DocumentError, Manifest, read};
-use crate::text::sanitize::disturbs;
+use crate::migrate::manifests::{DocumentError, Manifest, read_manifests};
+use crate::text::sanitize::is_disturbing;
 
 /// The options of an import.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ pub enum ImportError {
     #[error(transparent)]
     Documents(#[from] DocumentError),
     /// The input has no Karpenter objects.
-    #[error("no Karpenter object found; the input has {}", others(.skipped))]
+    #[error("no Karpenter object found; the input has {}", other_kinds(.skipped))]
     Nothing {
         /// The kinds of the other objects.
         skipped: Vec<String>,
@@ -77,7 +77,7 @@ pub enum ImportError {
     Unsound(String),
 }
 
-fn others(skipped: &[String]) -> String {
+fn other_kinds(skipped: &[String]) -> String {
     match skipped {
         [] => "none".to_owned(),
         kinds => format!("only {}", kinds.join(", ")),
@@ -227,9 +227,9 @@ impl ConvertedBlock {
 /// Fails if the input has no Karpenter objects, or if two objects become the same block.
 pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported, ImportError> {
     let mut objects = Objects::default();
-    let documents = read(files)?;
+    let documents = read_manifests(files)?;
     for document in documents.objects {
-        sort(document, &mut objects)?;
+        sort_document(document, &mut objects)?;
     }
     if documents.strange > 0 {
         let kind = "document without a kind".to_owned();
@@ -246,24 +246,24 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
         return Err(ImportError::Nothing { skipped });
     }
     pool::add_missing_classes(&mut objects);
-    kubelet::settle(&mut objects);
-    let taints = pool::taints(&objects.pools);
+    kubelet::move_to_classes(&mut objects);
+    let taints = pool::pool_tolerations(&objects.pools);
     let clusters = &options.clusters;
     let mut built: Vec<ConvertedBlock> = Vec::new();
     for class in objects.classes {
-        built.push(node_class::build(class, clusters));
+        built.push(node_class::build_node_class(class, clusters));
     }
     for pool in objects.pools {
-        built.push(pool::build(pool, clusters));
+        built.push(pool::build_pool(pool, clusters));
     }
     for overlay in objects.overlays {
-        built.push(overlay::build(overlay, clusters));
+        built.push(overlay::build_overlay(overlay, clusters));
     }
     for buffer in objects.buffers {
         let templates = &objects.templates;
-        built.push(buffer::build(buffer, templates, &taints, clusters));
+        built.push(buffer::build_buffer(buffer, templates, &taints, clusters));
     }
-    let mut imported = finish(built, clusters, objects.lost)?;
+    let mut imported = finish_import(built, clusters, objects.lost)?;
     imported.skipped = objects.skipped.into_iter().collect();
     imported.notes = objects.notes;
     Ok(imported)
@@ -271,13 +271,13 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
 
 /// Drops the invalid parts of the blocks and prints the rest. `losses` are the dropped fields of
 /// objects that became no block.
-pub(crate) fn finish(
+pub(crate) fn finish_import(
     mut built: Vec<ConvertedBlock>,
     clusters: &[String],
     mut losses: Vec<DroppedField>,
 ) -> Result<Imported, ImportError> {
     check_labels(&built)?;
-    validate::check(&mut built, clusters)?;
+    validate::drop_invalid_parts(&mut built, clusters)?;
     // Dropped fields of a class are also dropped from its copies.
     let mut seen: BTreeSet<DroppedField> = losses.iter().cloned().collect();
     for loss in built.iter().flat_map(|converted| &converted.losses) {
@@ -286,14 +286,14 @@ pub(crate) fn finish(
         }
     }
     Ok(Imported {
-        parts: parts(built)?,
+        parts: hcl_files(built)?,
         losses,
         ..Imported::default()
     })
 }
 
 /// Converts an object to `v1` and stores it by kind.
-fn sort(document: Manifest, objects: &mut Objects) -> Result<(), ImportError> {
+fn sort_document(document: Manifest, objects: &mut Objects) -> Result<(), ImportError> {
     let place = (document.group.as_str(), document.kind.as_str());
     let known = matches!(
         place,
@@ -317,16 +317,20 @@ fn sort(document: Manifest, objects: &mut Objects) -> Result<(), ImportError> {
         });
     }
     let (kind, version) = (document.kind.clone(), document.version.clone());
-    let mut object = object(document, &mut objects.notes);
+    let mut object = v1_object(document, &mut objects.notes);
     match (kind.as_str(), version.as_str()) {
         ("NodePool", "v1") => objects.pools.push(object),
-        ("NodePool", "v1beta1") => v1_conversion::pool(object, objects),
+        ("NodePool", "v1beta1") => v1_conversion::convert_pool(object, objects),
         ("Provisioner", "v1alpha3" | "v1alpha4" | "v1alpha5") => {
-            provisioner::convert(object, &version, objects);
+            provisioner::convert_provisioner(object, &version, objects);
         }
         ("EC2NodeClass", "v1") => objects.classes.push(object),
-        ("EC2NodeClass", "v1beta1") => objects.classes.push(v1_conversion::node_class(object)),
-        ("AWSNodeTemplate", "v1alpha1") => objects.classes.push(v1_conversion::template(object)),
+        ("EC2NodeClass", "v1beta1") => objects
+            .classes
+            .push(v1_conversion::convert_node_class(object)),
+        ("AWSNodeTemplate", "v1alpha1") => objects
+            .classes
+            .push(v1_conversion::convert_node_template(object)),
         ("NodeOverlay", "v1alpha1") => objects.overlays.push(object),
         ("CapacityBuffer", "v1alpha1" | "v1beta1") => objects.buffers.push(object),
         ("PodTemplate", _) => {
@@ -335,7 +339,7 @@ fn sort(document: Manifest, objects: &mut Objects) -> Result<(), ImportError> {
             objects.templates.push(object);
         }
         _ => {
-            let mut losses = DroppedFields::of(object.of);
+            let mut losses = DroppedFields::for_object(object.of);
             losses.add(
                 "spec",
                 format!("the version {version} of {kind} is not supported"),
@@ -379,7 +383,11 @@ struct Described {
 }
 
 /// Returns the fields of an object. Drops a value that is not an object.
-fn fields(value: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<String, Value> {
+fn object_fields(
+    value: Option<Value>,
+    path: &str,
+    losses: &mut DroppedFields,
+) -> Map<String, Value> {
     match value {
         Some(Value::Object(fields)) => return fields,
         None | Some(Value::Null) => {}
@@ -388,20 +396,20 @@ fn fields(value: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<S
     Map::new()
 }
 
-fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
+fn v1_object(document: Manifest, notes: &mut Vec<String>) -> Object {
     let source = format!("{}/{}", document.kind, document.name);
-    let mut losses = DroppedFields::of(source.clone());
+    let mut losses = DroppedFields::for_object(source.clone());
     let mut rest = document.rest;
     // A PodTemplate has `template` instead of `spec`.
     let name = match document.kind.as_str() {
         "PodTemplate" => "template",
         _ => "spec",
     };
-    let spec = fields(take(&mut rest, name), name, &mut losses);
+    let spec = object_fields(take_field(&mut rest, name), name, &mut losses);
     for key in rest.keys() {
         losses.add(key.as_str(), "unknown field");
     }
-    let described = described(&source, document.metadata, &mut losses);
+    let described = describe_metadata(&source, document.metadata, &mut losses);
     notes.extend(described.notes);
     Object {
         of: source,
@@ -418,7 +426,11 @@ fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
 
 /// Reads the description from an object's metadata. Other metadata does not affect nodes. Metadata
 /// that users and their tools have written is noted.
-fn described(source: &str, metadata: Map<String, Value>, losses: &mut DroppedFields) -> Described {
+fn describe_metadata(
+    source: &str,
+    metadata: Map<String, Value>,
+    losses: &mut DroppedFields,
+) -> Described {
     let mut described = Described::default();
     for (field, value) in metadata {
         let path = format!("metadata.{field}");
@@ -445,7 +457,7 @@ fn described(source: &str, metadata: Map<String, Value>, losses: &mut DroppedFie
                     let why = "it holds fields that were lost when Karpenter converted the object";
                     losses.add(format!("{path}.{key}"), why);
                 }
-                _ if is_book(&key) => {}
+                _ if is_maintained_annotation(&key) => {}
                 _ => others.push(key),
             }
         }
@@ -466,7 +478,7 @@ fn described(source: &str, metadata: Map<String, Value>, losses: &mut DroppedFie
 }
 
 /// Returns whether kubectl or Karpenter maintains this annotation.
-fn is_book(key: &str) -> bool {
+fn is_maintained_annotation(key: &str) -> bool {
     let karpenters = key.starts_with("karpenter.sh/") || key.starts_with("karpenter.k8s.aws/");
     key == "kubectl.kubernetes.io/last-applied-configuration"
         || (karpenters && (key.contains("-hash") || key.ends_with("/stored-version-migrated")))
@@ -474,18 +486,23 @@ fn is_book(key: &str) -> bool {
 
 impl Object {
     /// Returns the body and the list of its dropped fields.
-    fn start(&mut self, clusters: &[String]) -> (HclBody, DroppedFields) {
+    fn start_block(&mut self, clusters: &[String]) -> (HclBody, DroppedFields) {
         let mut body = HclBody::default();
         body.set_unless_empty("clusters", clusters.to_vec());
-        let mut losses = DroppedFields::of(self.of.clone());
+        let mut losses = DroppedFields::for_object(self.of.clone());
         losses.all = std::mem::take(&mut self.lost);
         (body, losses)
     }
 
-    fn built(self, kind: &'static str, body: HclBody, losses: DroppedFields) -> ConvertedBlock {
+    fn into_block(
+        self,
+        kind: &'static str,
+        body: HclBody,
+        losses: DroppedFields,
+    ) -> ConvertedBlock {
         let mut commented = HclBody::default();
         for line in &self.about {
-            commented.comment(line.as_str());
+            commented.add_comment(line.as_str());
         }
         commented.items.extend(body.items);
         let words = ItemNoun::Karpenters;
@@ -522,7 +539,7 @@ const FILES: [(&str, &str); 6] = [
     ("buffer", "buffers.hcl"),
 ];
 
-fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
+fn hcl_files(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
     let mut parts = Vec::new();
     for (kind, file) in FILES {
         let mut body = HclBody::default();
@@ -530,12 +547,12 @@ fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
             .iter()
             .filter(|converted| converted.block.kind == kind)
         {
-            show(converted, &mut body);
+            show_block(converted, &mut body);
         }
         if body.is_empty() {
             continue;
         }
-        let text = PrintedHcl::of(&body).text;
+        let text = PrintedHcl::print_body(&body).text;
         let text = format(&SourceFile::new(file, text)).map_err(|problems| {
             let first = problems.first().map(|problem| problem.detail.clone());
             ImportError::Unsound(first.unwrap_or_default())
@@ -546,7 +563,7 @@ fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
 }
 
 /// Returns a block with comments on its dropped fields, or the block as a comment.
-fn show(converted: &ConvertedBlock, body: &mut HclBody) {
+fn show_block(converted: &ConvertedBlock, body: &mut HclBody) {
     let mut block = converted.block.clone();
     let mut notes = Vec::new();
     for (index, loss) in converted.losses.iter().enumerate() {
@@ -570,12 +587,12 @@ fn show(converted: &ConvertedBlock, body: &mut HclBody) {
         return;
     }
     let items = vec![item];
-    body.comment(PrintedHcl::of(&HclBody { items }).text);
+    body.add_comment(PrintedHcl::print_body(&HclBody { items }).text);
 }
 
 /// Replaces line breaks and characters that hide or reorder text.
 fn one_line(text: &str) -> String {
     text.chars()
-        .map(|c| if disturbs(c) { ' ' } else { c })
+        .map(|c| if is_disturbing(c) { ' ' } else { c })
         .collect()
 }

@@ -11,7 +11,7 @@ pub(super) const WHY: &str = "it contains a placeholder; replace it first, for e
 pub(super) const NODE_CLASS: &str = "${NODE_CLASS}";
 
 /// Returns the placeholder for a required field of `EC2NodeClass`, in the form of its schema.
-pub(super) fn of(field: &str) -> Value {
+pub(super) fn placeholder_for(field: &str) -> Value {
     let discovered = json!([{ "tags": { "karpenter.sh/discovery": "${CLUSTER_NAME}" } }]);
     match field {
         "role" => json!("${NODE_ROLE}"),
@@ -21,7 +21,7 @@ pub(super) fn of(field: &str) -> Value {
 }
 
 /// Returns whether a name has a placeholder. No name in IAM or Kubernetes looks like one.
-pub(super) fn is_name(text: &str) -> bool {
+pub(super) fn has_placeholder(text: &str) -> bool {
     text.contains("${")
 }
 
@@ -31,7 +31,7 @@ pub(super) fn take_terms(spec: &mut Map<String, Value>, field: &str) -> Vec<usiz
     let Some(Value::Array(terms)) = spec.get_mut(field) else {
         return Vec::new();
     };
-    let placeholders = of(field);
+    let placeholders = placeholder_for(field);
     let placeholders = placeholders.as_array().map_or(&[][..], Vec::as_slice);
     let mut indexes = Vec::new();
     for (index, term) in terms.iter().enumerate() {

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{take, take_text, text};
+use crate::migrate::field_mapping::{scalar_text, take_field, take_text};
 use crate::migrate::hcl::{HclBody, HclItem, HclValue};
-use crate::model::labels::normalized;
+use crate::model::labels::normalized_key;
 use crate::model::requirement::{Operator, Requirement, Requirements};
 
 /// Karpenter operators with the corresponding arguments.
@@ -63,7 +63,7 @@ struct RequirementEntry {
 
 /// Converts a list of requirements to blocks, in the order of their keys. `Err` has the
 /// requirement that is invalid or cannot be satisfied: without it, the rest would allow more.
-pub(super) fn import(
+pub(super) fn import_requirements(
     value: &Value,
     path: &str,
     body: &mut HclBody,
@@ -73,21 +73,21 @@ pub(super) fn import(
     let mut groups: Vec<(String, Vec<RequirementEntry>)> = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        let entry = entry(item, &path, losses)
+        let entry = parse_entry(item, &path, losses)
             .map_err(|source| RequirementsError::Entry { path, source })?;
-        let key = normalized(&entry.key).to_owned();
+        let key = normalized_key(&entry.key).to_owned();
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, entries)) => entries.push(entry),
             None => groups.push((key, vec![entry])),
         }
     }
     for (_, entries) in groups {
-        group(&entries, path, body, losses)?;
+        group_block(&entries, path, body, losses)?;
     }
     Ok(())
 }
 
-fn entry(
+fn parse_entry(
     item: &Value,
     path: &str,
     losses: &mut DroppedFields,
@@ -99,15 +99,15 @@ fn entry(
     let word = take_text(&mut object, "operator").ok_or(EntryError::NoOperator)?;
     let known = OPERATORS.iter().find(|(theirs, ..)| *theirs == word);
     let (_, argument, operator) = known.ok_or(EntryError::UnknownOperator(word))?;
-    let values = match take(&mut object, "values") {
-        Some(Value::Array(values)) => values.iter().map(text).collect(),
+    let values = match take_field(&mut object, "values") {
+        Some(Value::Array(values)) => values.iter().map(scalar_text).collect(),
         None => Some(Vec::new()),
         Some(_) => None,
     };
     let values: Vec<String> = values.ok_or(EntryError::Values)?;
     let mut requirement = Requirement::from_operator(*operator, &values)
         .map_err(|error| EntryError::Requirement(error.to_string()))?;
-    if let Some(min_values) = take(&mut object, "minValues") {
+    if let Some(min_values) = take_field(&mut object, "minValues") {
         let min_values = min_values
             .as_u64()
             .and_then(|count| u32::try_from(count).ok());
@@ -125,7 +125,7 @@ fn entry(
 }
 
 /// Converts all entries of one label to a block.
-fn group(
+fn group_block(
     entries: &[RequirementEntry],
     path: &str,
     body: &mut HclBody,
@@ -157,29 +157,29 @@ fn group(
             let key = first.key.clone();
             return Err(RequirementsError::Unsatisfiable { key });
         }
-        if !spell(&all, &mut inner) {
+        if !set_arguments(&all, &mut inner) {
             let why = "a require block cannot have not_in and exists; Karpenter ignores Exists \
                        next to NotIn";
             losses.add(format!("{path}[{}: Exists]", first.key), why);
         }
     }
-    body.block("require", Some(&first.key), inner);
+    body.add_block("require", Some(&first.key), inner);
     Ok(())
 }
 
 /// Converts requirements to blocks.
-pub(super) fn blocks(requirements: &Requirements, body: &mut HclBody) {
+pub(super) fn requirement_blocks(requirements: &Requirements, body: &mut HclBody) {
     for (key, requirement) in requirements.iter() {
         let mut inner = HclBody::default();
-        spell(requirement, &mut inner);
-        body.block("require", Some(key), inner);
+        set_arguments(requirement, &mut inner);
+        body.add_block("require", Some(key), inner);
     }
 }
 
 /// Returns the arguments of a requirement, and whether they are complete.
-fn spell(requirement: &Requirement, body: &mut HclBody) -> bool {
+fn set_arguments(requirement: &Requirement, body: &mut HclBody) -> bool {
     let (low, high) = requirement.bounds();
-    let excluded = requirement.excluded();
+    let excluded = requirement.excluded_values();
     let bounded = low.is_some() || high.is_some();
     if let Some(values) = requirement.values().filter(|values| !values.is_empty()) {
         body.set("in", values.iter().cloned().collect::<Vec<String>>());
@@ -200,7 +200,7 @@ fn spell(requirement: &Requirement, body: &mut HclBody) -> bool {
 }
 
 /// Converts blocks to Karpenter's list.
-pub(super) fn export(body: &mut HclBody) -> Value {
+pub(super) fn export_requirements(body: &mut HclBody) -> Value {
     let mut all = Vec::new();
     for mut block in body.take_blocks("require") {
         let key = block.label.unwrap_or_default();
@@ -212,7 +212,7 @@ pub(super) fn export(body: &mut HclBody) -> Value {
             };
             let mut entry = Map::new();
             entry.insert("key".to_owned(), json!(key));
-            let (operator, values) = operator(name, value);
+            let (operator, values) = operator_and_values(name, value);
             // An empty exclusion has no effect, and Karpenter rejects an empty list.
             if values.is_empty() && operator == "NotIn" {
                 continue;
@@ -231,7 +231,7 @@ pub(super) fn export(body: &mut HclBody) -> Value {
     Value::Array(all)
 }
 
-fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
+fn operator_and_values(name: &str, value: &Value) -> (&'static str, Vec<String>) {
     let operator = match value {
         Value::Bool(false) => "DoesNotExist",
         _ => {
@@ -240,7 +240,7 @@ fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
         }
     };
     let values = match value {
-        Value::Array(items) => items.iter().filter_map(text).collect(),
+        Value::Array(items) => items.iter().filter_map(scalar_text).collect(),
         Value::Number(number) => vec![number.to_string()],
         _ => Vec::new(),
     };
@@ -248,7 +248,7 @@ fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
 }
 
 /// Returns the labels of a list of requirements.
-pub(super) fn keys(items: &[Value]) -> BTreeSet<String> {
+pub(super) fn requirement_keys(items: &[Value]) -> BTreeSet<String> {
     let keys = items.iter().filter_map(|item| item.get("key")?.as_str());
-    keys.map(|key| normalized(key).to_owned()).collect()
+    keys.map(|key| normalized_key(key).to_owned()).collect()
 }

@@ -4,7 +4,9 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::requirements;
-use crate::migrate::format_units::{adjustment, duration, quantities, requests};
+use crate::migrate::format_units::{
+    format_adjustment, format_duration, format_quantities, format_requests,
+};
 use crate::migrate::hcl::HclBody;
 use crate::model::buffer::{Buffer, BufferPod, ScalableKind};
 use crate::model::overlay::{Overlay, PriceAdjustment};
@@ -17,7 +19,7 @@ use crate::model::taint::{Taint, Toleration, TolerationOperator};
 pub(super) mod node_class;
 
 /// A map of strings.
-fn map<'a>(items: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
+fn string_map<'a>(items: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
     Value::Object(
         items
             .into_iter()
@@ -27,41 +29,41 @@ fn map<'a>(items: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
 }
 
 /// Limits, including `nodes`.
-pub(super) fn limits(limits: &Limits) -> Option<Value> {
+pub(super) fn limits_value(limits: &Limits) -> Option<Value> {
     let capacity = limits
         .capacity
         .iter()
         .map(|(name, amount)| (name.as_str(), *amount));
     let nodes = limits.nodes.map(|count| ("nodes", i64::from(count)));
     let all: Vec<(&str, i64)> = capacity.chain(nodes).collect();
-    (!all.is_empty()).then(|| quantities(all))
+    (!all.is_empty()).then(|| format_quantities(all))
 }
 
 /// A pool.
-pub(super) fn pool(pool: &Pool) -> HclBody {
+pub(super) fn pool_body(pool: &Pool) -> HclBody {
     let defaults = Pool::new(pool.name.as_str());
     let mut body = HclBody::default();
     if let Some(class) = &pool.node_class {
-        body.refer("node_class", "node_class", class.as_str());
+        body.set_reference("node_class", "node_class", class.as_str());
     }
     if pool.weight > 0 {
         body.set("weight", pool.weight);
     }
     body.set_some("replicas", pool.replicas);
-    body.set_unless_empty("labels", map(&pool.labels));
-    body.set_unless_empty("annotations", map(&pool.annotations));
-    body.set_some("limits", limits(&pool.limits));
-    ages(pool, &defaults, &mut body);
-    requirements::blocks(&pool.requirements, &mut body);
+    body.set_unless_empty("labels", string_map(&pool.labels));
+    body.set_unless_empty("annotations", string_map(&pool.annotations));
+    body.set_some("limits", limits_value(&pool.limits));
+    set_ages(pool, &defaults, &mut body);
+    requirements::requirement_blocks(&pool.requirements, &mut body);
     for (kind, taints) in [
         ("taint", &pool.taints),
         ("startup_taint", &pool.startup_taints),
     ] {
         for taint in taints {
-            self::taint(kind, taint, &mut body);
+            self::add_taint(kind, taint, &mut body);
         }
     }
-    disruption(pool, &defaults.disruption, &mut body);
+    add_disruption(pool, &defaults.disruption, &mut body);
     for policy in pool
         .repair
         .iter()
@@ -70,8 +72,8 @@ pub(super) fn pool(pool: &Pool) -> HclBody {
         let mut inner = HclBody::default();
         inner.set("condition", policy.condition.as_str());
         inner.set("status", policy.status.as_str());
-        inner.set("after", duration(policy.after));
-        body.block("repair", None, inner);
+        inner.set("after", format_duration(policy.after));
+        body.add_block("repair", None, inner);
     }
     body
 }
@@ -79,7 +81,7 @@ pub(super) fn pool(pool: &Pool) -> HclBody {
 /// Reads one age limit of a pool.
 type PoolAge = fn(&Pool) -> Option<SignedDuration>;
 
-fn ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
+fn set_ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
     const AGES: [(&str, PoolAge); 6] = [
         ("expire_after", |pool| pool.expire_after),
         ("expire_hard_after", |pool| pool.expire_hard_after),
@@ -96,7 +98,7 @@ fn ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
     ];
     for (name, age) in AGES {
         if age(pool) != age(defaults) {
-            body.set(name, duration(age(pool)));
+            body.set(name, format_duration(age(pool)));
         }
     }
     if pool.repair.is_empty() {
@@ -104,14 +106,14 @@ fn ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
     }
 }
 
-fn taint(kind: &'static str, taint: &Taint, body: &mut HclBody) {
+fn add_taint(kind: &'static str, taint: &Taint, body: &mut HclBody) {
     let mut inner = HclBody::default();
     inner.set("effect", taint.effect.as_str());
     inner.set_unless_empty("value", taint.value.as_str());
-    body.block(kind, Some(&taint.key), inner);
+    body.add_block(kind, Some(&taint.key), inner);
 }
 
-fn disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
+fn add_disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
     let disruption = &pool.disruption;
     let mut inner = HclBody::default();
     // This does not apply to static pools.
@@ -125,7 +127,10 @@ fn disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
             inner.set("consolidation", name);
         }
         if disruption.consolidate_after != defaults.consolidate_after {
-            inner.set("consolidate_after", duration(disruption.consolidate_after));
+            inner.set(
+                "consolidate_after",
+                format_duration(disruption.consolidate_after),
+            );
         }
         if disruption.spot_to_spot_min_types != defaults.spot_to_spot_min_types {
             inner.set("spot_to_spot_min_types", disruption.spot_to_spot_min_types);
@@ -149,7 +154,7 @@ fn disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
         ),
     ] {
         if value != default {
-            inner.set(name, duration(Some(value)));
+            inner.set(name, format_duration(Some(value)));
         }
     }
     match disruption.on_blocked {
@@ -159,18 +164,18 @@ fn disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
     }
     if disruption.budgets != defaults.budgets {
         for budget in &disruption.budgets {
-            self::budget(budget, &mut inner);
+            self::add_budget(budget, &mut inner);
         }
     }
     for window in &disruption.windows {
         let mut when = HclBody::default();
         when.set("action", if window.allows { "allow" } else { "deny" });
-        inner.block("window", None, when);
+        inner.add_block("window", None, when);
     }
     body.block_unless_empty("disruption", inner);
 }
 
-fn budget(budget: &Budget, body: &mut HclBody) {
+fn add_budget(budget: &Budget, body: &mut HclBody) {
     let mut inner = HclBody::default();
     inner.set(
         "nodes",
@@ -185,16 +190,16 @@ fn budget(budget: &Budget, body: &mut HclBody) {
     inner.set_unless_empty("reasons", reasons);
     if let Some(window) = &budget.during {
         inner.set("schedule", window.expression());
-        inner.set("duration", duration(Some(window.duration())));
+        inner.set("duration", format_duration(Some(window.duration())));
         if !matches!(window.zone(), "UTC" | "Etc/UTC") {
             inner.set("timezone", window.zone());
         }
     }
-    body.block("budget", None, inner);
+    body.add_block("budget", None, inner);
 }
 
 /// An overlay.
-pub(super) fn overlay(overlay: &Overlay) -> HclBody {
+pub(super) fn overlay_body(overlay: &Overlay) -> HclBody {
     let mut body = HclBody::default();
     if overlay.weight > 0 {
         body.set("weight", overlay.weight);
@@ -204,30 +209,30 @@ pub(super) fn overlay(overlay: &Overlay) -> HclBody {
             PriceAdjustment::Absolute(_) => "price",
             _ => "price_adjustment",
         };
-        body.set(name, adjustment(price));
+        body.set(name, format_adjustment(price));
     }
     let capacity = overlay.capacity.iter();
     let capacity = capacity.map(|(name, amount)| (name.as_str(), *amount));
-    body.set_unless_empty("capacity", quantities(capacity));
-    requirements::blocks(&overlay.requirements, &mut body);
+    body.set_unless_empty("capacity", format_quantities(capacity));
+    requirements::requirement_blocks(&overlay.requirements, &mut body);
     body
 }
 
 /// A buffer. Tolerations of its pool's taints are omitted.
-pub(super) fn buffer(buffer: &Buffer) -> HclBody {
+pub(super) fn buffer_body(buffer: &Buffer) -> HclBody {
     let mut body = HclBody::default();
     if let Some(pool) = &buffer.pool {
-        body.refer("pool", "pool", pool.as_str());
+        body.set_reference("pool", "pool", pool.as_str());
     }
     body.set_some("replicas", buffer.replicas);
     body.set_some("percentage", buffer.percentage);
     let limits = buffer.limits.iter();
     let limits = limits.map(|(name, amount)| (name.as_str(), *amount));
-    body.set_unless_empty("limits", quantities(limits));
+    body.set_unless_empty("limits", format_quantities(limits));
     let window = buffer.during.as_ref();
     body.set_some("during", window.map(|window| window.expression()));
     if let Some(pod) = &buffer.pod {
-        body.block("pod", None, buffer_pod(pod));
+        body.add_block("pod", None, buffer_pod_body(pod));
     }
     if let Some(scalable) = &buffer.scalable {
         let mut inner = HclBody::default();
@@ -239,27 +244,27 @@ pub(super) fn buffer(buffer: &Buffer) -> HclBody {
         inner.set("kind", ScalableKind::NAMES[kind]);
         inner.set("namespace", scalable.namespace.as_str());
         inner.set("name", scalable.name.as_str());
-        body.block("scalable", None, inner);
+        body.add_block("scalable", None, inner);
     }
     body
 }
 
 /// The pod of a buffer.
-pub(super) fn buffer_pod(pod: &BufferPod) -> HclBody {
+pub(super) fn buffer_pod_body(pod: &BufferPod) -> HclBody {
     let mut inner = HclBody::default();
-    inner.set("requests", requests(&pod.requests));
-    inner.set_unless_empty("node_selector", map(&pod.node_selector));
+    inner.set("requests", format_requests(&pod.requests));
+    inner.set_unless_empty("node_selector", string_map(&pod.node_selector));
     for toleration in &pod.tolerations {
-        self::toleration(toleration, &mut inner);
+        self::add_toleration(toleration, &mut inner);
     }
     inner
 }
 
-fn toleration(toleration: &Toleration, body: &mut HclBody) {
+fn add_toleration(toleration: &Toleration, body: &mut HclBody) {
     let mut inner = HclBody::default();
     inner.set_some("effect", toleration.effect.map(|effect| effect.as_str()));
     if toleration.operator == TolerationOperator::Equal {
         inner.set("value", toleration.value.as_str());
     }
-    body.block("toleration", Some(&toleration.key), inner);
+    body.add_block("toleration", Some(&toleration.key), inner);
 }

@@ -29,7 +29,7 @@ pub struct BlockDevice {
 
 impl BlockDevice {
     /// The size in GiB, rounded up, as EC2 requires.
-    pub fn gib(&self) -> Option<i64> {
+    pub fn size_gib(&self) -> Option<i64> {
         const GIB: i64 = 1 << 30;
         self.size
             .map(|bytes| bytes / GIB + i64::from(bytes % GIB > 0))

@@ -61,7 +61,7 @@ pub enum Threshold {
 
 impl Threshold {
     /// The threshold in kubelet syntax.
-    pub fn text(&self) -> String {
+    pub fn to_kubelet_string(&self) -> String {
         match self {
             Self::Share(hundredths) if hundredths % 100 == 0 => format!("{}%", hundredths / 100),
             Self::Share(hundredths) => {

@@ -248,7 +248,7 @@ pub struct ResolvedNodeClass {
 
 impl ResolvedNodeClass {
     /// The first unmet condition. No node can be created while there is one.
-    pub fn unmet(&self) -> Option<&NodeClassCondition> {
+    pub fn first_unmet(&self) -> Option<&NodeClassCondition> {
         self.conditions
             .iter()
             .find(|condition| condition.status != NodeClassConditionStatus::True)

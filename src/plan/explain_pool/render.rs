@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::model::instance::{OfferingKey, Price};
 use crate::plan::explain_pool::{ExplainedPool, Launches, Outlook, RejectionGroup, Stay};
-use crate::plan::render::{self, rest};
+use crate::plan::render::{self, write_unlisted};
 use crate::plan::render_rejections;
 use crate::scheduling::pool_availability::{
     LimitOwner, PoolAvailability, RemainingLimit, RequirementEffect,
 };
-use crate::scheduling::rejection::{UnavailableSummary, part, shown};
+use crate::scheduling::rejection::{UnavailableSummary, bounded_text, format_quantity};
 
 /// Items listed before the rest is counted.
 const TOLD: usize = 10;
@@ -31,31 +31,31 @@ impl LimitOwner {
 }
 
 impl RemainingLimit {
-    fn name(&self) -> &str {
+    fn resource_name(&self) -> &str {
         self.resource.as_deref().unwrap_or("nodes")
     }
 
     /// Returns the use, including other pools that share the limit.
-    fn used(&self) -> i64 {
+    fn used_amount(&self) -> i64 {
         self.most.saturating_sub(self.left)
     }
 
     fn json(&self) -> Value {
-        let name = self.name();
-        let [used, left] = [self.used(), self.left].map(|quantity| match self.closed {
+        let name = self.resource_name();
+        let [used, left] = [self.used_amount(), self.left].map(|quantity| match self.closed {
             Some(_) => Value::Null,
-            None => render_rejections::amount(name, quantity),
+            None => render_rejections::quantity_json(name, quantity),
         });
         let mut value = json!({
             "of": self.of.as_str(),
-            "resource": part(name),
-            "limit": render_rejections::amount(name, self.most),
+            "resource": bounded_text(name),
+            "limit": render_rejections::quantity_json(name, self.most),
             "used": used,
             "left": left,
-            "closed": self.closed.as_ref().map(part),
+            "closed": self.closed.as_ref().map(bounded_text),
         });
         if let LimitOwner::Reservation(id) = &self.of {
-            value["reservation"] = json!(part(id));
+            value["reservation"] = json!(bounded_text(id));
         }
         value
     }
@@ -63,29 +63,32 @@ impl RemainingLimit {
     fn text(&self) -> String {
         let whose = match &self.of {
             LimitOwner::Pool => String::new(),
-            LimitOwner::Reservation(id) => format!(" of reservation {}", part(id)),
+            LimitOwner::Reservation(id) => format!(" of reservation {}", bounded_text(id)),
             other => format!(" of the {}", other.as_str()),
         };
-        let name = self.name();
-        let most = shown(name, self.most);
-        let head = format!("{} limit {most}{whose}", part(name));
+        let name = self.resource_name();
+        let most = format_quantity(name, self.most);
+        let head = format!("{} limit {most}{whose}", bounded_text(name));
         if let Some(closed) = &self.closed {
-            return format!("{head}: {}", part(closed));
+            return format!("{head}: {}", bounded_text(closed));
         }
-        let used = shown(name, self.used());
+        let used = format_quantity(name, self.used_amount());
         match self.left {
             ..0 => format!("{head} is exceeded: {used} in use"),
-            left => format!("{head}: {used} in use, {} left", shown(name, left)),
+            left => format!(
+                "{head}: {used} in use, {} left",
+                format_quantity(name, left)
+            ),
         }
     }
 }
 
-fn offering(key: &OfferingKey, price: Price) -> Value {
+fn offering_json(key: &OfferingKey, price: Price) -> Value {
     let mut value = json!({
         "instance_type": key.instance_type.as_str(),
         "zone": key.zone.as_str(),
         "capacity_type": key.capacity_type.as_str(),
-        "usd_per_h": render::round(price.usd_per_h()),
+        "usd_per_h": render::round_usd(price.usd_per_h()),
     });
     if let Some(id) = &key.reservation {
         value["reservation"] = json!(id.as_str());
@@ -95,37 +98,37 @@ fn offering(key: &OfferingKey, price: Price) -> Value {
 
 fn range_json(range: &PoolAvailability) -> Value {
     let requirements = range.asked.iter().take(LISTED).map(|effect| {
-        let (label, wanted) = (part(&effect.key), part(&effect.wanted));
+        let (label, wanted) = (bounded_text(&effect.key), bounded_text(&effect.wanted));
         json!({ "label": label, "wanted": wanted, "types": effect.types })
     });
     let zones = range.zones.iter().take(LISTED);
-    let zones = zones.map(|(zone, count)| (part(zone), json!(count)));
+    let zones = zones.map(|(zone, count)| (bounded_text(zone), json!(count)));
     let ways = range.capacity_types.iter();
     let ways = ways.map(|(way, count)| (way.as_str().to_owned(), json!(count)));
     let cheapest = range.cheapest.iter();
-    let cheapest = cheapest.map(|(key, price)| offering(key, *price));
+    let cheapest = cheapest.map(|(key, price)| offering_json(key, *price));
     json!({
         "catalog_types": range.catalog,
         "requirements": requirements.collect::<Vec<_>>(),
         "suited_types": range.suited,
         "crowded_types": range.crowded,
         "types": range.types,
-        "offerings": range.offerings(),
+        "offerings": range.offering_count(),
         "zones": zones.collect::<Map<_, _>>(),
         "capacity_types": ways.collect::<Map<_, _>>(),
         "cheapest": cheapest.collect::<Vec<_>>(),
         "unavailable_offerings": range.held.as_ref().map(|held| json!({
             "offerings": held.offerings,
-            "first": part(&held.first),
+            "first": bounded_text(&held.first),
             "until": held.until.map(|at| at.to_string()),
             "unregistered": held.unregistered,
         })),
-        "stopped_by": range.barren.as_ref().map(render_rejections::json),
+        "stopped_by": range.barren.as_ref().map(render_rejections::rejection_json),
     })
 }
 
 fn launches_json(launches: &Launches) -> Value {
-    let mut value = offering(&launches.first, launches.price);
+    let mut value = offering_json(&launches.first, launches.price);
     value["nodes"] = json!(launches.nodes);
     value["pods"] = json!(launches.pods);
     value["virtual_pods"] = json!(launches.virtual_pods);
@@ -136,8 +139,8 @@ fn stopped_json(group: &RejectionGroup) -> Value {
     json!({
         "code": group.why.code.as_str(),
         "pods": group.pods,
-        "first": part(&group.first),
-        "text": group.why.text(),
+        "first": bounded_text(&group.first),
+        "text": group.why.rejection_text(),
     })
 }
 
@@ -145,8 +148,8 @@ fn stay_json(stay: &Stay) -> Value {
     json!({
         "verdict": stay.first.verdict.code(),
         "nodes": stay.nodes,
-        "first": part(&stay.first.node),
-        "text": part(&stay.first.verdict),
+        "first": bounded_text(&stay.first.node),
+        "text": bounded_text(&stay.first.verdict),
     })
 }
 
@@ -158,11 +161,14 @@ impl ExplainedPool<'_> {
             json!({
                 "of": scope.as_str(),
                 "until": pause.until.map(|at| at.to_string()),
-                "reason": part(&pause.reason),
+                "reason": bounded_text(&pause.reason),
             })
         });
         let short = self.short.as_ref().map(|shortfall| {
-            let reasons = shortfall.reasons.iter().map(render_rejections::json);
+            let reasons = shortfall
+                .reasons
+                .iter()
+                .map(render_rejections::rejection_json);
             json!({ "missing": shortfall.missing, "reasons": reasons.collect::<Vec<_>>() })
         });
         let outlooks = self.outlooks.iter().map(|(reason, outlook)| {
@@ -175,9 +181,9 @@ impl ExplainedPool<'_> {
         let limits = self.range.limits.iter().take(LISTED);
         json!({
             "format_version": render::FORMAT_VERSION,
-            "pool": part(&self.pool.name),
+            "pool": bounded_text(&self.pool.name),
             "weight": self.pool.weight,
-            "node_class": self.pool.node_class.as_ref().map(part),
+            "node_class": self.pool.node_class.as_ref().map(bounded_text),
             "replicas": self.pool.replicas,
             "paused": pause,
             "nodes": {
@@ -186,14 +192,14 @@ impl ExplainedPool<'_> {
                 "starting": nodes.starting,
                 "leaving": nodes.leaving,
             },
-            "usd_per_h": render::round(self.holding.cost.usd_per_h()),
+            "usd_per_h": render::round_usd(self.holding.cost.usd_per_h()),
             "limits": limits.map(RemainingLimit::json).collect::<Vec<_>>(),
             "range": range_json(&self.range),
             "launches": self.launches.iter().take(TOLD).map(launches_json).collect::<Vec<_>>(),
             "launched": {
-                "nodes": self.launched(|launches| launches.nodes),
-                "pods": self.launched(|launches| launches.pods),
-                "usd_per_h": render::round(self.launched_usd()),
+                "nodes": self.sum_launches(|launches| launches.nodes),
+                "pods": self.sum_launches(|launches| launches.pods),
+                "usd_per_h": render::round_usd(self.launched_usd()),
             },
             "short": short,
             "unplaced": self.unplaced.iter().map(stopped_json).collect::<Vec<_>>(),
@@ -202,7 +208,7 @@ impl ExplainedPool<'_> {
         })
     }
 
-    fn launched(&self, of: impl Fn(&Launches) -> usize) -> usize {
+    fn sum_launches(&self, of: impl Fn(&Launches) -> usize) -> usize {
         self.launches.iter().map(of).sum()
     }
 
@@ -221,18 +227,18 @@ impl ExplainedPool<'_> {
     /// Renders text.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        self.head(&mut out);
+        self.write_head(&mut out);
         range_text(&mut out, &self.range);
-        self.now(&mut out);
-        self.nodes(&mut out);
+        self.write_launches(&mut out);
+        self.write_candidates(&mut out);
         out
     }
 
-    fn head(&self, out: &mut String) {
+    fn write_head(&self, out: &mut String) {
         let pool = self.pool;
         let class = pool.node_class.as_ref();
         let class = class.map_or(String::new(), |class| {
-            format!(", node class {}", part(class))
+            format!(", node class {}", bounded_text(class))
         });
         // Writing to a String cannot fail.
         let weight = match pool.replicas {
@@ -240,19 +246,19 @@ impl ExplainedPool<'_> {
             Some(_) => String::new(),
             None => format!(", weight {}", pool.weight),
         };
-        let _ = writeln!(out, "Pool {}{weight}{class}", part(&pool.name));
+        let _ = writeln!(out, "Pool {}{weight}{class}", bounded_text(&pool.name));
         if let Some(replicas) = pool.replicas {
             let _ = writeln!(
                 out,
                 "  static: {}, regardless of pods",
-                many(replicas, "node")
+                count_with_noun(replicas, "node")
             );
         }
         let nodes = &self.holding.nodes;
         let _ = writeln!(
             out,
             "  {}: {} ready, {} unready, {} starting, {} terminating; {:.4} $/h",
-            many(nodes.total(), "node"),
+            count_with_noun(nodes.total(), "node"),
             nodes.ready,
             nodes.unready,
             nodes.starting,
@@ -262,18 +268,18 @@ impl ExplainedPool<'_> {
         for limit in self.range.limits.iter().take(LISTED) {
             let _ = writeln!(out, "  {}", limit.text());
         }
-        rest(out, "  ", self.range.limits.len(), LISTED);
+        write_unlisted(out, "  ", self.range.limits.len(), LISTED);
         if let Some((scope, pause)) = &self.pause {
             let until = pause
                 .until
                 .map_or("until resumed".to_owned(), |at| format!("until {at}"));
-            let (scope, why) = (scope.as_str(), part(&pause.reason));
+            let (scope, why) = (scope.as_str(), bounded_text(&pause.reason));
             let _ = writeln!(out, "  ! the {scope} is paused {until}: {why}");
         }
     }
 
     /// Renders what would be launched now.
-    fn now(&self, out: &mut String) {
+    fn write_launches(&self, out: &mut String) {
         let _ = writeln!(out);
         if self.launches.is_empty() {
             let _ = writeln!(out, "  It would launch no nodes now.");
@@ -281,8 +287,8 @@ impl ExplainedPool<'_> {
             let _ = writeln!(
                 out,
                 "  + It would launch {} now, for {}, at {:.4} $/h:",
-                many(self.launched(|launches| launches.nodes), "node"),
-                many(self.launched(|launches| launches.pods), "pod"),
+                count_with_noun(self.sum_launches(|launches| launches.nodes), "node"),
+                count_with_noun(self.sum_launches(|launches| launches.pods), "pod"),
                 self.launched_usd()
             );
         }
@@ -290,46 +296,60 @@ impl ExplainedPool<'_> {
             let price = launch.price.usd_per_h();
             let room = match launch.virtual_pods {
                 0 => String::new(),
-                count => format!(", and {} of capacity buffers", many(count, "pod")),
+                count => format!(
+                    ", and {} of capacity buffers",
+                    count_with_noun(count, "pod")
+                ),
             };
-            let (first, pods) = (part(&launch.first), many(launch.pods, "pod"));
+            let (first, pods) = (
+                bounded_text(&launch.first),
+                count_with_noun(launch.pods, "pod"),
+            );
             let _ = writeln!(
                 out,
                 "      {} {first}, {price:.4} $/h each: {pods}{room}",
                 launch.nodes
             );
         }
-        rest(out, "      ", self.launches.len(), TOLD);
+        write_unlisted(out, "      ", self.launches.len(), TOLD);
         if let Some(shortfall) = &self.short {
             let _ = writeln!(
                 out,
                 "  ! {} cannot be launched:",
-                many(shortfall.missing, "more node")
+                count_with_noun(shortfall.missing, "more node")
             );
             for rejection in shortfall.reasons.iter().take(TOLD) {
-                let _ = writeln!(out, "      {}", render_rejections::line(rejection));
+                let _ = writeln!(
+                    out,
+                    "      {}",
+                    render_rejections::rejection_line(rejection)
+                );
             }
         }
         let pods: usize = self.unplaced.iter().map(|group| group.pods).sum();
         if pods > 0 {
-            let pods = many(pods, "pod");
+            let pods = count_with_noun(pods, "pod");
             let _ = writeln!(out, "  ! {pods} unschedulable, by the reason in this pool:");
         }
         for group in self.unplaced.iter().take(TOLD) {
-            let (code, first) = (group.why.code.as_str(), part(&group.first));
-            let (pods, text) = (group.pods, group.why.text());
+            let (code, first) = (group.why.code.as_str(), bounded_text(&group.first));
+            let (pods, text) = (group.pods, group.why.rejection_text());
             let _ = writeln!(out, "      {pods} [{code}], such as {first}: {text}");
         }
         let others = self.unplaced.iter().skip(TOLD);
         let others: usize = others.map(|group| group.pods).sum();
         if others > 0 {
-            let _ = writeln!(out, "      and {} for other reasons", many(others, "pod"));
+            let _ = writeln!(
+                out,
+                "      and {} for other reasons",
+                count_with_noun(others, "pod")
+            );
         }
     }
 
     /// Summarizes the candidates for one reason.
-    fn becomes(&self, outlook: &Outlook) -> String {
-        let stay = outlook.stay();
+    fn outlook_text(&self, outlook: &Outlook) -> String {
+        let stay = outlook.kept_nodes();
         let others = self.candidates.saturating_sub(self.leaving + stay);
         let mut all = Vec::new();
         if outlook.leave > 0 {
@@ -347,12 +367,12 @@ impl ExplainedPool<'_> {
     }
 
     /// Renders the candidates.
-    fn nodes(&self, out: &mut String) {
+    fn write_candidates(&self, out: &mut String) {
         if self.candidates == 0 {
             let _ = writeln!(out, "\n  It has no disruption candidates.");
             return;
         }
-        let count = many(self.candidates, "node");
+        let count = count_with_noun(self.candidates, "node");
         let _ = writeln!(out, "\n  Disruption candidates: {count}");
         let width = self
             .outlooks
@@ -362,13 +382,17 @@ impl ExplainedPool<'_> {
         for (reason, outlook) in &self.outlooks {
             let (reason, width) = (reason.as_str(), width.unwrap_or(0));
             let sign = if outlook.leave > 0 { '-' } else { ' ' };
-            let _ = writeln!(out, "  {sign} {reason:width$}  {}", self.becomes(outlook));
+            let _ = writeln!(
+                out,
+                "  {sign} {reason:width$}  {}",
+                self.outlook_text(outlook)
+            );
             for stay in outlook.stay.iter().take(TOLD) {
-                let (code, first) = (stay.first.verdict.code(), part(&stay.first.node));
-                let (nodes, text) = (stay.nodes, part(&stay.first.verdict));
+                let (code, first) = (stay.first.verdict.code(), bounded_text(&stay.first.node));
+                let (nodes, text) = (stay.nodes, bounded_text(&stay.first.verdict));
                 let _ = writeln!(out, "      {nodes} [{code}], such as {first}: {text}");
             }
-            rest(out, "      ", outlook.stay.len(), TOLD);
+            write_unlisted(out, "      ", outlook.stay.len(), TOLD);
         }
     }
 }
@@ -380,11 +404,11 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
         "\n  It can launch {} of {} instance types, {}",
         range.types,
         range.catalog,
-        many(range.offerings(), "offering")
+        count_with_noun(range.offering_count(), "offering")
     );
-    if range.offerings() > 0 {
+    if range.offering_count() > 0 {
         let zones = range.zones.iter().take(LISTED);
-        let zones = zones.map(|(zone, count)| format!("{} ({count})", part(zone)));
+        let zones = zones.map(|(zone, count)| format!("{} ({count})", bounded_text(zone)));
         let zones: Vec<String> = zones.collect();
         let ways = range.capacity_types.iter();
         let ways = ways.map(|(way, count)| format!("{} ({count})", way.as_str()));
@@ -397,7 +421,12 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
         );
     }
     for (key, price) in &range.cheapest {
-        let _ = writeln!(out, "      {}, {:.4} $/h", part(key), price.usd_per_h());
+        let _ = writeln!(
+            out,
+            "      {}, {:.4} $/h",
+            bounded_text(key),
+            price.usd_per_h()
+        );
     }
     if !range.asked.is_empty() {
         let _ = writeln!(
@@ -408,10 +437,10 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
     let total = range.catalog;
     for RequirementEffect { key, wanted, types } in range.asked.iter().take(LISTED) {
         let sign = if *types == 0 { '!' } else { ' ' };
-        let (key, wanted) = (part(key), part(wanted));
+        let (key, wanted) = (bounded_text(key), bounded_text(wanted));
         let _ = writeln!(out, "    {sign} {key} {wanted}: {types} of {total} types");
     }
-    rest(out, "      ", range.asked.len(), LISTED);
+    write_unlisted(out, "      ", range.asked.len(), LISTED);
     if !range.asked.is_empty() {
         let sign = if range.suited == 0 { '!' } else { ' ' };
         let _ = writeln!(
@@ -421,20 +450,23 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
         );
     }
     if range.crowded > 0 {
-        let types = many(range.crowded, "type");
+        let types = count_with_noun(range.crowded, "type");
         let _ = writeln!(out, "  {types} of these have no room for its DaemonSets");
     }
     if let Some(held) = &range.held {
         let _ = writeln!(out, "  ! {}", held_text(held));
     }
     if let Some(rejection) = &range.barren {
-        let (text, code) = (rejection.text(), rejection.code.as_str());
+        let (text, code) = (rejection.rejection_text(), rejection.code.as_str());
         let _ = writeln!(out, "  ! It cannot launch nodes now: {text} [{code}]");
     }
 }
 
 fn held_text(held: &UnavailableSummary) -> String {
-    let (count, first) = (many(held.offerings, "offering"), part(&held.first));
+    let (count, first) = (
+        count_with_noun(held.offerings, "offering"),
+        bounded_text(&held.first),
+    );
     let until = held
         .until
         .map_or(String::new(), |at| format!("; next retry at {at}"));
@@ -446,7 +478,7 @@ fn held_text(held: &UnavailableSummary) -> String {
 }
 
 /// Formats a count with a noun.
-fn many(count: impl TryInto<usize>, name: &str) -> String {
+fn count_with_noun(count: impl TryInto<usize>, name: &str) -> String {
     match count.try_into().unwrap_or(usize::MAX) {
         1 => format!("1 {name}"),
         count => format!("{count} {name}s"),

@@ -5,7 +5,7 @@ use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::interceptor::Recorder;
 
 /// The ARN of the caller, which contains the account.
-pub(crate) async fn arn(account: &AwsClients) -> Result<String, AwsError> {
+pub(crate) async fn caller_arn(account: &AwsClients) -> Result<String, AwsError> {
     let region = account.key.region.clone();
     let config = aws_sdk_sts::config::Builder::from(&account.config);
     let skew = account.skew.clone();
@@ -13,5 +13,5 @@ pub(crate) async fn arn(account: &AwsClients) -> Result<String, AwsError> {
     let sts = aws_sdk_sts::Client::from_conf(config);
     let answer = sts.get_caller_identity().send().await;
     let arn = answer.map_aws_error("GetCallerIdentity")?.arn;
-    arn.ok_or_else(|| AwsError::silent("GetCallerIdentity", "the response has no ARN"))
+    arn.ok_or_else(|| AwsError::without_response("GetCallerIdentity", "the response has no ARN"))
 }

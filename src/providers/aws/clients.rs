@@ -42,7 +42,7 @@ pub(crate) struct AccountKey {
 
 impl AccountKey {
     /// Account and region of a cluster's instances.
-    pub(crate) fn of(cluster: &Cluster) -> Self {
+    pub(crate) fn from_cluster(cluster: &Cluster) -> Self {
         Self {
             region: cluster.region.clone(),
             role: cluster.role_arn.clone(),
@@ -54,7 +54,7 @@ impl AccountKey {
     /// identity is unknown here.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         let [this, other] =
-            [self, other].map(|key| CapacityScope::region(&key.region, key.role.as_deref()));
+            [self, other].map(|key| CapacityScope::from_region(&key.region, key.role.as_deref()));
         this == other
     }
 }
@@ -82,7 +82,7 @@ impl Default for RateLimits {
 }
 
 /// For EC2 calls without retries.
-pub(crate) fn once() -> aws_sdk_ec2::config::Builder {
+pub(crate) fn without_retries() -> aws_sdk_ec2::config::Builder {
     aws_sdk_ec2::config::Builder::new().retry_config(RetryConfig::disabled())
 }
 
@@ -122,10 +122,10 @@ impl AwsClients {
             // Not the adaptive mode, which shares its limits across all accounts of the process.
             // Each account and region has its own limits here.
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
-            .timeout_config(timeouts(ATTEMPT))
+            .timeout_config(timeouts_per_attempt(ATTEMPT))
             .load()
             .await;
-        let base = named(base);
+        let base = with_app_name(base);
         let config = match &key.role {
             None => base,
             Some(role) => {
@@ -139,12 +139,12 @@ impl AwsClients {
                 base.into_builder().credentials_provider(provider).build()
             }
         };
-        Self::of(key, config)
+        Self::from_config(key, config)
     }
 
     /// Creates clients with this configuration.
-    pub(crate) fn of(key: AccountKey, config: SdkConfig) -> Self {
-        let config = named(config);
+    pub(crate) fn from_config(key: AccountKey, config: SdkConfig) -> Self {
+        let config = with_app_name(config);
         let skew = SkewGauge::default();
         let recorder = Recorder {
             region: key.region.clone(),
@@ -164,7 +164,7 @@ impl AwsClients {
             sqs: aws_sdk_sqs::Client::from_conf(
                 aws_sdk_sqs::config::Builder::from(&config)
                     .interceptor(recorder.clone())
-                    .timeout_config(timeouts(POLL))
+                    .timeout_config(timeouts_per_attempt(POLL))
                     .build(),
             ),
             ssm: client!(aws_sdk_ssm, &config, recorder),
@@ -175,13 +175,13 @@ impl AwsClients {
     }
 }
 
-fn named(config: SdkConfig) -> SdkConfig {
+fn with_app_name(config: SdkConfig) -> SdkConfig {
     let mut config = config.into_builder();
     config.set_app_name(AppName::new(APP).ok());
     config.build()
 }
 
-fn timeouts(attempt: Duration) -> TimeoutConfig {
+fn timeouts_per_attempt(attempt: Duration) -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT)
         .operation_attempt_timeout(attempt)
@@ -207,7 +207,7 @@ pub(crate) struct Accounts(Mutex<BTreeMap<AccountKey, Arc<AwsClients>>>);
 impl Accounts {
     /// Creates a set with these clients.
     #[cfg(test)]
-    pub(crate) fn with(account: AwsClients) -> Self {
+    pub(crate) fn from_clients(account: AwsClients) -> Self {
         let known = BTreeMap::from([(account.key.clone(), Arc::new(account))]);
         Self(Mutex::new(known))
     }

@@ -66,7 +66,7 @@ pub(crate) struct ClusterInfoResult {
 
 impl ClusterInfoCache {
     /// Reads the data of a cluster, unless a read is in progress.
-    pub(crate) fn ask(
+    pub(crate) fn start_read(
         &mut self,
         cluster: Arc<Cluster>,
         session: u64,
@@ -79,7 +79,7 @@ impl ClusterInfoCache {
         }
         let task = self.reads.spawn(async move {
             ClusterInfoResult {
-                info: home(&cluster, &connection, &account).await,
+                info: read_cluster_info(&cluster, &connection, &account).await,
                 cluster: cluster.name.clone(),
                 session,
             }
@@ -88,12 +88,12 @@ impl ClusterInfoCache {
     }
 
     /// A cluster has changed. The result of the read in progress is ignored.
-    pub(crate) fn forget(&mut self, cluster: &ClusterName) {
+    pub(crate) fn cancel_read(&mut self, cluster: &ClusterName) {
         self.reading.retain(|_, (name, _)| name != cluster);
     }
 
     /// Returns the next result. Waits forever if no read is in progress.
-    pub(crate) async fn next(&mut self) -> ClusterInfoResult {
+    pub(crate) async fn next_result(&mut self) -> ClusterInfoResult {
         loop {
             match self.reads.join_next_with_id().await {
                 Some(Ok((task, result))) if self.reading.remove(&task).is_some() => return result,
@@ -107,7 +107,7 @@ impl ClusterInfoCache {
 }
 
 /// Reads the data for nodes of a cluster.
-pub(crate) async fn home(
+pub(crate) async fn read_cluster_info(
     cluster: &Cluster,
     connection: &Connection,
     account: &AwsClients,
@@ -117,16 +117,16 @@ pub(crate) async fn home(
     let version = version.map_err(|error| HomeError::Version(Box::new(error)))?;
     let minor = version.minor.trim_end_matches('+');
     let (mut missing, mut missing_cidr) = (Vec::new(), Vec::new());
-    let dns = dns(connection, &mut missing).await;
+    let dns = dns_address(connection, &mut missing).await;
     let eks = cluster.eks.as_ref();
     let service_cidr = match eks.and_then(|eks| eks.service_cidr.clone()) {
         Some(configured) => Some(configured),
-        None => services(connection, &mut missing_cidr).await,
+        None => read_service_cidr(connection, &mut missing_cidr).await,
     };
     let mut home = ClusterEndpoint {
         name: cluster.name.to_string(),
         endpoint: connection.server.clone(),
-        ca: authorities(&connection.authorities),
+        ca: encode_certificates(&connection.authorities),
         service_cidr,
         dns,
         ipv6: dns.is_some_and(|address| address.is_ipv6()),
@@ -135,8 +135,10 @@ pub(crate) async fn home(
     if let Some(eks) = eks {
         let name = eks.name.clone().unwrap_or(cluster.name.to_string());
         if home.service_cidr.is_none() {
-            let listed = describe(account, &name).await.map_err(HomeError::Eks)?;
-            home.service_cidr = cidr(&listed);
+            let listed = describe_cluster(account, &name)
+                .await
+                .map_err(HomeError::Eks)?;
+            home.service_cidr = listed_cidr(&listed);
         }
         home.name = name;
     }
@@ -147,14 +149,16 @@ pub(crate) async fn home(
 }
 
 /// Data of a cluster from EKS.
-pub(crate) async fn describe(account: &AwsClients, name: &str) -> Result<Listed, AwsError> {
-    account.buckets.read.turn().await;
+pub(crate) async fn describe_cluster(account: &AwsClients, name: &str) -> Result<Listed, AwsError> {
+    account.buckets.read.wait_for_token().await;
     let answer = account.eks.describe_cluster().name(name).send().await;
     let cluster = answer.map_aws_error("DescribeCluster")?.cluster;
-    cluster.ok_or_else(|| AwsError::silent("DescribeCluster", "the response contains no cluster"))
+    cluster.ok_or_else(|| {
+        AwsError::without_response("DescribeCluster", "the response contains no cluster")
+    })
 }
 
-fn cidr(listed: &Listed) -> Option<String> {
+fn listed_cidr(listed: &Listed) -> Option<String> {
     let network = listed.kubernetes_network_config()?;
     let cidr = network.service_ipv4_cidr().or(network.service_ipv6_cidr());
     cidr.map(str::to_owned)
@@ -162,24 +166,27 @@ fn cidr(listed: &Listed) -> Option<String> {
 
 /// The address of the cluster DNS. `None` if the conventional Service does not exist or cannot be
 /// read.
-async fn dns(connection: &Connection, missing: &mut Vec<String>) -> Option<core::net::IpAddr> {
+async fn dns_address(
+    connection: &Connection,
+    missing: &mut Vec<String>,
+) -> Option<core::net::IpAddr> {
     let (namespace, name) = DNS;
     let services: Api<Service> = Api::namespaced(connection.client.clone(), namespace);
     let service = services.get(name);
-    let service = ask(service, "the DNS address of the cluster", missing).await?;
+    let service = read_object(service, "the DNS address of the cluster", missing).await?;
     service.spec?.cluster_ip?.parse().ok()
 }
 
 /// The Service CIDRs, available from the API since Kubernetes 1.33.
-async fn services(connection: &Connection, missing: &mut Vec<String>) -> Option<String> {
+async fn read_service_cidr(connection: &Connection, missing: &mut Vec<String>) -> Option<String> {
     let ranges: Api<ServiceCIDR> = Api::all(connection.client.clone());
     let range = ranges.get(SERVICES);
-    let range = ask(range, "the Service addresses of the cluster", missing).await?;
+    let range = read_object(range, "the Service addresses of the cluster", missing).await?;
     range.spec?.cidrs?.into_iter().next()
 }
 
 /// Reads an object. `None` if it does not exist. Other errors are recorded.
-async fn ask<T>(
+async fn read_object<T>(
     call: impl Future<Output = kube::Result<T>>,
     what: &str,
     missing: &mut Vec<String>,
@@ -187,7 +194,7 @@ async fn ask<T>(
     let why = match timeout(CALL, call).await {
         Ok(Ok(found)) => return Some(found),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => return None,
-        Ok(Err(error)) => text::chain(&error),
+        Ok(Err(error)) => text::error_chain(&error),
         Err(_) => format!("no response within {} s", CALL.as_secs()),
     };
     missing.push(format!("{what}: {why}"));
@@ -195,7 +202,7 @@ async fn ask<T>(
 }
 
 /// Certificates in kubeconfig format: base64 of PEM.
-fn authorities(certificates: &[Vec<u8>]) -> String {
+fn encode_certificates(certificates: &[Vec<u8>]) -> String {
     let mut pem = String::new();
     for certificate in certificates {
         pem.push_str("-----BEGIN CERTIFICATE-----\n");

@@ -15,9 +15,9 @@ use crate::ec2::errors::{FleetError, FleetOutcome};
 use crate::host::clock;
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
-use crate::providers::aws::clients::{AwsClients, once};
+use crate::providers::aws::clients::{AwsClients, without_retries};
 use crate::providers::aws::error::{AwsError, MapAwsError};
-use crate::providers::aws::launch_templates::{Templates, specification};
+use crate::providers::aws::launch_templates::{Templates, tag_specification};
 
 /// The outcome of a request.
 pub(crate) struct FleetLaunch {
@@ -28,7 +28,7 @@ pub(crate) struct FleetLaunch {
 }
 
 /// Creates missing templates of a request, then requests the instance.
-pub(crate) async fn launch(
+pub(crate) async fn launch_instance(
     account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
@@ -38,54 +38,58 @@ pub(crate) async fn launch(
         .iter()
         .map(|it| it.template.name())
         .collect();
-    let mut answer = attempt(account, templates, request).await;
+    let mut answer = request_fleet(account, templates, request).await;
     if let Err(fault) = &answer
-        && fault.is(&["InvalidLaunchTemplateName.NotFoundException"])
+        && fault.has_code(&["InvalidLaunchTemplateName.NotFoundException"])
     {
         // A template was deleted: create it again, once.
-        templates.forget(&names).await;
-        answer = attempt(account, templates, request).await;
+        templates.forget_missing(&names).await;
+        answer = request_fleet(account, templates, request).await;
     }
-    templates.done(&names).await;
+    templates.on_request_done(&names).await;
     let answer = answer?;
-    let errors: Vec<FleetError> = answer.errors().iter().map(error).collect();
+    let errors: Vec<FleetError> = answer.errors().iter().map(to_fleet_error).collect();
     Ok(FleetLaunch {
-        launched: launched(&answer, request),
-        errors: FleetOutcome::of(request, &errors),
+        launched: launched_instance(&answer, request),
+        errors: FleetOutcome::from_errors(request, &errors),
     })
 }
 
-async fn attempt(
+async fn request_fleet(
     account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
 ) -> Result<CreateFleetOutput, AwsError> {
-    let configs = configs(account, templates, request).await?;
-    account.buckets.fleet.turn().await;
-    let call = call(account, request, configs).client_token(&request.token);
+    let configs = fleet_configs(account, templates, request).await?;
+    account.buckets.fleet.wait_for_token().await;
+    let call = fleet_call(account, request, configs).client_token(&request.token);
     // No SDK retries: only the result of the last attempt would be known. It may be refused
     // although a first attempt, whose response was lost, has created an instance. The engine
     // retries with this knowledge.
-    let answer = call.customize().config_override(once()).send().await;
+    let answer = call
+        .customize()
+        .config_override(without_retries())
+        .send()
+        .await;
     answer.map_aws_error("CreateFleet")
 }
 
 /// The templates of a request with their alternatives. Creates missing templates.
-pub(crate) async fn configs(
+pub(crate) async fn fleet_configs(
     account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
 ) -> Result<Vec<FleetLaunchTemplateConfigRequest>, AwsError> {
     let mut configs = Vec::with_capacity(request.configs.len());
     for wanted in &request.configs {
-        templates.ensure(account, &wanted.template).await?;
-        configs.push(config(wanted));
+        templates.ensure_exists(account, &wanted.template).await?;
+        configs.push(fleet_config(wanted));
     }
     Ok(configs)
 }
 
 /// A template by name, with its alternatives.
-pub(crate) fn config(config: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
+pub(crate) fn fleet_config(config: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
     let template = FleetLaunchTemplateSpecificationRequest::builder()
         .launch_template_name(config.template.name())
         // Each template has one version, because its name contains the content hash.
@@ -93,12 +97,14 @@ pub(crate) fn config(config: &LaunchTemplateConfig) -> FleetLaunchTemplateConfig
         .build();
     FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(template)
-        .set_overrides(Some(config.overrides.iter().map(alternative).collect()))
+        .set_overrides(Some(
+            config.overrides.iter().map(override_request).collect(),
+        ))
         .build()
 }
 
 /// Builds the call of a request, without the client token.
-pub(crate) fn call(
+pub(crate) fn fleet_call(
     account: &AwsClients,
     request: &FleetRequest,
     configs: Vec<FleetLaunchTemplateConfigRequest>,
@@ -109,9 +115,9 @@ pub(crate) fn call(
         .r#type(FleetType::Instant)
         .set_launch_template_configs(Some(configs))
         .set_context(request.context.clone())
-        .tag_specifications(specification(ResourceType::Instance, &request.tags))
-        .tag_specifications(specification(ResourceType::Volume, &request.tags))
-        .tag_specifications(specification(ResourceType::Fleet, &request.tags))
+        .tag_specifications(tag_specification(ResourceType::Instance, &request.tags))
+        .tag_specifications(tag_specification(ResourceType::Volume, &request.tags))
+        .tag_specifications(tag_specification(ResourceType::Fleet, &request.tags))
         .target_capacity_specification(
             TargetCapacitySpecificationRequest::builder()
                 .total_target_capacity(1)
@@ -141,7 +147,7 @@ pub(crate) fn call(
     }
 }
 
-fn alternative(launch_option: &Override) -> FleetLaunchTemplateOverridesRequest {
+fn override_request(launch_option: &Override) -> FleetLaunchTemplateOverridesRequest {
     FleetLaunchTemplateOverridesRequest::builder()
         .instance_type(InstanceType::from(
             launch_option.offering.instance_type.as_str(),
@@ -155,7 +161,7 @@ fn alternative(launch_option: &Override) -> FleetLaunchTemplateOverridesRequest 
 
 /// The instance in a response. Missing fields are taken from the request: the response to a
 /// repeated token may omit fields.
-fn launched(
+fn launched_instance(
     answer: &CreateFleetOutput,
     request: &FleetRequest,
 ) -> Option<(Instance, Option<String>)> {
@@ -197,7 +203,7 @@ fn launched(
     Some((instance, subnet.map(str::to_owned)))
 }
 
-fn error(fleet_error: &Listed) -> FleetError {
+fn to_fleet_error(fleet_error: &Listed) -> FleetError {
     let overrides = fleet_error.launch_template_and_overrides();
     let overrides = overrides.and_then(|it| it.overrides());
     FleetError {

@@ -23,9 +23,9 @@ use crate::model::id::{ClusterName, NodeClassName};
 use crate::model::node_class::NodeIdentity;
 use crate::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
 use crate::outbound::fence;
-use crate::providers::aws::clients::{AwsClients, once};
+use crate::providers::aws::clients::{AwsClients, without_retries};
 use crate::providers::aws::error::{AwsError, MapAwsError};
-use crate::providers::aws::launch_templates::{Templates, specification};
+use crate::providers::aws::launch_templates::{Templates, tag_specification};
 use crate::providers::aws::launchable_class::{LaunchableClass, STAND_IN};
 use crate::providers::aws::{create_fleet, launch_templates};
 
@@ -51,7 +51,7 @@ struct Tried {
 impl DryRuns {
     /// Why EC2 would refuse launches from a class, as far as dry runs show. Throttling does not
     /// block a class.
-    pub(crate) async fn of(
+    pub(crate) async fn unmet_condition(
         &mut self,
         account: &AwsClients,
         templates: &Templates,
@@ -59,15 +59,15 @@ impl DryRuns {
         home: &ClusterEndpoint,
         ready: &LaunchableClass,
     ) -> Option<NodeClassCondition> {
-        let requests = requests(cluster, home, ready);
+        let requests = test_requests(cluster, home, ready);
         let content = fingerprint(requests.first()?, ready);
         let key = (cluster.name.clone(), ready.class.name.clone());
-        let now = clock::monotonic();
+        let now = clock::monotonic_now();
         let known = self.0.get(&key);
         if let Some(known) = known.filter(|it| it.content == content && now < it.until) {
             return known.unmet.clone();
         }
-        let mut verdict = rehearse(account, templates, &requests).await;
+        let mut verdict = test_launches(account, templates, &requests).await;
         // A profile that Outrigger has just created may not be visible everywhere yet.
         if let DryRunResult::Refused(Cause::InstanceProfileNotFound, why) = &verdict
             && !matches!(ready.class.identity, Some(NodeIdentity::Profile(_)))
@@ -99,7 +99,7 @@ impl DryRuns {
 }
 
 /// The test launches of a class: for its first pool with offerings.
-pub(crate) fn requests(
+pub(crate) fn test_requests(
     cluster: &Cluster,
     home: &ClusterEndpoint,
     ready: &LaunchableClass,
@@ -111,12 +111,12 @@ pub(crate) fn requests(
         if pool.node_class.as_ref() != Some(&ready.class.name) {
             continue;
         }
-        let offerings = dry_run::offerings(pool, &supply.catalog).into_iter();
+        let offerings = dry_run::dry_run_offerings(pool, &supply.catalog).into_iter();
         let requests = offerings.filter_map(|offering| {
-            let launch = dry_run::launch(cluster, pool, offering);
+            let launch = dry_run::dry_run_launch(cluster, pool, offering);
             // No subnet capacity is reserved.
             let mut subnets = Subnets::default();
-            let request = ready.request(&launch, cluster, home, Some(STAND_IN), &mut subnets);
+            let request = ready.fleet_request(&launch, cluster, home, Some(STAND_IN), &mut subnets);
             request.ok()
         });
         let requests: Vec<FleetRequest> = requests.collect();
@@ -143,14 +143,14 @@ fn template_names(request: &FleetRequest) -> Vec<String> {
 
 /// Tests launches in order until one would succeed or is not conclusive. On throttling it stops
 /// without a finding. If all are refused, returns the first refusal.
-async fn rehearse(
+async fn test_launches(
     account: &AwsClients,
     templates: &Templates,
     requests: &[FleetRequest],
 ) -> DryRunResult {
     let mut first_refusal = None;
     for request in requests {
-        match attempt(account, templates, request).await {
+        match test_launch(account, templates, request).await {
             refused @ DryRunResult::Refused(..) => first_refusal.get_or_insert(refused),
             other => return other,
         };
@@ -158,31 +158,31 @@ async fn rehearse(
     first_refusal.unwrap_or(DryRunResult::Passed)
 }
 
-async fn attempt(
+async fn test_launch(
     account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
 ) -> DryRunResult {
     let names = template_names(request);
-    let tried = match create_fleet::configs(account, templates, request).await {
+    let tried = match create_fleet::fleet_configs(account, templates, request).await {
         Err(fault) => Err(fault),
-        Ok(configs) => match run(account, request, DryRunSource::Template).await {
-            Err(fault) if said(&fault) == DryRunResult::Passed => {
-                fleet(account, request, configs).await
+        Ok(configs) => match test_run_instances(account, request, DryRunSource::Template).await {
+            Err(fault) if refusal_result(&fault) == DryRunResult::Passed => {
+                test_create_fleet(account, request, configs).await
             }
             other => other,
         },
     };
-    templates.done(&names).await;
+    templates.on_request_done(&names).await;
     match tried {
         // A dry run needs no fence.
         Ok(()) => DryRunResult::Passed,
         Err(fault) => {
-            if fault.is(&["InvalidLaunchTemplateName.NotFoundException"]) {
+            if fault.has_code(&["InvalidLaunchTemplateName.NotFoundException"]) {
                 // The template was deleted. The next launch creates it again.
-                templates.forget(&names).await;
+                templates.forget_missing(&names).await;
             }
-            said(&fault)
+            refusal_result(&fault)
         }
     }
 }
@@ -195,38 +195,42 @@ const ABOUT_NAMES: [&str; 2] = [
 
 /// Tests each call of a launch without creating anything, including the template. The fleet request
 /// may name a missing template.
-pub(crate) async fn untouched(
+pub(crate) async fn test_permissions(
     account: &AwsClients,
     request: &FleetRequest,
 ) -> [(&'static str, DryRunResult); 3] {
     let template = match request.configs.first() {
-        Some(config) => launch_templates::rehearse(account, &config.template).await,
+        Some(config) => launch_templates::test_creation(account, &config.template).await,
         None => Ok(()),
     };
-    let run = run(account, request, DryRunSource::Nothing).await;
-    let configs = request.configs.iter().map(create_fleet::config).collect();
-    let fleet = fleet(account, request, configs).await;
+    let run = test_run_instances(account, request, DryRunSource::Nothing).await;
+    let configs = request
+        .configs
+        .iter()
+        .map(create_fleet::fleet_config)
+        .collect();
+    let fleet = test_create_fleet(account, request, configs).await;
     [
-        ("ec2:CreateLaunchTemplate", permission(template)),
-        ("ec2:RunInstances", permission(run)),
-        ("ec2:CreateFleet", permission(fleet)),
+        ("ec2:CreateLaunchTemplate", permission_result(template)),
+        ("ec2:RunInstances", permission_result(run)),
+        ("ec2:CreateFleet", permission_result(fleet)),
     ]
 }
 
 /// Returns whether a call is permitted, regardless of the template's existence.
-fn permission(tried: Result<(), AwsError>) -> DryRunResult {
+fn permission_result(tried: Result<(), AwsError>) -> DryRunResult {
     match tried {
         Ok(()) => DryRunResult::Passed,
         // EC2 resolves names only for permitted callers.
-        Err(fault) if fault.is(&ABOUT_NAMES) => DryRunResult::Passed,
-        Err(fault) => said(&fault),
+        Err(fault) if fault.has_code(&ABOUT_NAMES) => DryRunResult::Passed,
+        Err(fault) => refusal_result(&fault),
     }
 }
 
-fn said(fault: &AwsError) -> DryRunResult {
+fn refusal_result(fault: &AwsError) -> DryRunResult {
     let operation = format!("ec2:{}", fault.operation);
     let code = fault.code.as_deref().unwrap_or_default();
-    dry_run::verdict(&operation, code, &fault.message, fault.status)
+    dry_run::dry_run_result(&operation, code, &fault.message, fault.status)
 }
 
 /// Source of a RunInstances test.
@@ -239,7 +243,7 @@ enum DryRunSource {
 }
 
 /// Tests RunInstances with the image, subnet, security groups, profile and tags of a request.
-async fn run(
+async fn test_run_instances(
     account: &AwsClients,
     request: &FleetRequest,
     from: DryRunSource,
@@ -259,7 +263,7 @@ async fn run(
             .subnet_id(&launch_option.subnet)
             .build()
     });
-    account.buckets.fleet.turn().await;
+    account.buckets.fleet.wait_for_token().await;
     let call = account.ec2.run_instances().dry_run(true);
     let call = match from {
         DryRunSource::Template => {
@@ -292,24 +296,24 @@ async fn run(
         ResourceType::Volume,
         ResourceType::NetworkInterface,
     ] {
-        call = call.tag_specifications(specification(kind, &request.tags));
+        call = call.tag_specifications(tag_specification(kind, &request.tags));
     }
     // No retries on throttling, because the test can wait.
-    let call = call.customize().config_override(once());
-    let answer = fence::without(call.send()).await;
+    let call = call.customize().config_override(without_retries());
+    let answer = fence::run_unfenced(call.send()).await;
     answer.map_aws_error("RunInstances").map(drop)
 }
 
 /// Tests CreateFleet with one instance.
-async fn fleet(
+async fn test_create_fleet(
     account: &AwsClients,
     request: &FleetRequest,
     configs: Vec<FleetLaunchTemplateConfigRequest>,
 ) -> Result<(), AwsError> {
-    account.buckets.fleet.turn().await;
-    let call = create_fleet::call(account, request, configs).dry_run(true);
-    let call = call.customize().config_override(once());
-    let answer = fence::without(call.send()).await;
+    account.buckets.fleet.wait_for_token().await;
+    let call = create_fleet::fleet_call(account, request, configs).dry_run(true);
+    let call = call.customize().config_override(without_retries());
+    let answer = fence::run_unfenced(call.send()).await;
     answer.map_aws_error("CreateFleet").map(drop)
 }
 
@@ -346,12 +350,12 @@ mod tests {
         let mut cluster = idle_calls::cluster(0);
         cluster.disable_dry_run = disable;
         let (_provider, mut inbox) = attended(&keepers, cluster, idle_calls::api()).await;
-        let began = clock::monotonic();
+        let began = clock::monotonic_now();
         let span = Duration::from_secs(60 * minutes);
         let mut all: Vec<Option<String>> = Vec::new();
-        while clock::monotonic().duration_since(began) < span {
+        while clock::monotonic_now().duration_since(began) < span {
             sleep(Duration::from_secs(60)).await;
-            keepers.tick().await;
+            keepers.trigger_reads().await;
             no.lock().expect("no panic").clear();
             while let Ok(event) = inbox.try_recv() {
                 if let Event::ClassesChanged(classes) = event {

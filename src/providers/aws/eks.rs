@@ -11,14 +11,14 @@ use crate::kubernetes::client::TokenCluster;
 use crate::kubernetes::token_layer::{BearerToken, TokenLayer};
 use crate::model::cluster::{Cluster, Eks};
 use crate::providers::aws::clients::AwsClients;
-use crate::providers::aws::cluster_info::describe;
-use crate::providers::aws::eks_token::{TokenError, token};
+use crate::providers::aws::cluster_info::describe_cluster;
+use crate::providers::aws::eks_token::{TokenError, create_token};
 use crate::providers::aws::error::AwsError;
 
 /// Why EKS does not provide access to a cluster.
 #[derive(Debug, Error)]
 pub(crate) enum EksError {
-    #[error("{}", .0.sorted("eks").text)]
+    #[error("{}", .0.to_failure("eks").text)]
     Describe(AwsError),
     #[error("EKS does not return the endpoint of {0:?} yet")]
     NoEndpoint(String),
@@ -26,12 +26,12 @@ pub(crate) enum EksError {
     NoCa(String),
     #[error("its CA is not valid base64")]
     InvalidCa,
-    #[error("{}", text::chain(.0))]
+    #[error("{}", text::error_chain(.0))]
     Token(TokenError),
 }
 
 /// Returns the endpoint and CA of a cluster. Reads values that are not configured from EKS.
-pub(crate) async fn issued(
+pub(crate) async fn cluster_access(
     account: Arc<AwsClients>,
     cluster: &Cluster,
     eks: &Eks,
@@ -40,7 +40,7 @@ pub(crate) async fn issued(
     let (endpoint, ca) = match (eks.endpoint.clone(), eks.ca_data.clone()) {
         (Some(endpoint), Some(ca)) => (endpoint, ca),
         (endpoint, ca) => {
-            let listed = describe(&account, &name).await;
+            let listed = describe_cluster(&account, &name).await;
             let listed = listed.map_err(EksError::Describe)?;
             let listed_ca = listed.certificate_authority.and_then(|it| it.data);
             let endpoint = endpoint.or(listed.endpoint);
@@ -51,11 +51,11 @@ pub(crate) async fn issued(
         }
     };
     let ca = base64::decode(&ca).map_err(|_| EksError::InvalidCa)?;
-    let first = issue(&account, &name).await?;
+    let first = issue_token(&account, &name).await?;
     let bearer = TokenLayer::start(&endpoint, first, move || {
         let (account, name) = (account.clone(), name.clone());
         async move {
-            let token = issue(&account, &name).await;
+            let token = issue_token(&account, &name).await;
             token.map_err(|error| error.to_string())
         }
         .boxed()
@@ -67,7 +67,7 @@ pub(crate) async fn issued(
     })
 }
 
-async fn issue(account: &AwsClients, cluster: &str) -> Result<BearerToken, EksError> {
-    let token = token(&account.config, &account.key.region, cluster).await;
+async fn issue_token(account: &AwsClients, cluster: &str) -> Result<BearerToken, EksError> {
+    let token = create_token(&account.config, &account.key.region, cluster).await;
     token.map_err(EksError::Token)
 }

@@ -41,7 +41,7 @@ pub(crate) enum TokenError {
 }
 
 /// Creates a token for an EKS cluster.
-pub(crate) async fn token(
+pub(crate) async fn create_token(
     config: &SdkConfig,
     region: &str,
     cluster: &str,
@@ -51,7 +51,8 @@ pub(crate) async fn token(
         .ok_or(TokenError::NoProvider)?;
     let credentials = timeout(CREDENTIALS, provider.provide_credentials()).await;
     let credentials = credentials.map_err(|_| TokenError::Late)?;
-    let credentials = credentials.map_err(|error| TokenError::Credentials(text::chain(&error)))?;
+    let credentials =
+        credentials.map_err(|error| TokenError::Credentials(text::error_chain(&error)))?;
     let now = clock::now();
     let signed = signed_url(&credentials.into(), region, cluster, now);
     let url = signed.map_err(|error| TokenError::Sign(error.to_string()))?;
@@ -80,7 +81,7 @@ fn signed_url(
         .time(now.into())
         .settings(settings)
         .build()?;
-    let host = host(region);
+    let host = sts_host(region);
     let url = format!("https://{host}/?Action=GetCallerIdentity&Version=2011-06-15");
     let headers = [("host", host.as_str()), ("x-k8s-aws-id", cluster)];
     let request = SignableRequest::new(
@@ -96,7 +97,7 @@ fn signed_url(
 }
 
 /// The STS endpoint of a region.
-fn host(region: &str) -> String {
+fn sts_host(region: &str) -> String {
     let domain = match region.split('-').next() {
         Some("cn") => "amazonaws.com.cn",
         _ => "amazonaws.com",
@@ -111,7 +112,7 @@ mod tests {
     use aws_credential_types::provider::SharedCredentialsProvider;
     use aws_smithy_types::base64;
 
-    use super::token;
+    use super::create_token;
 
     #[tokio::test]
     async fn a_token_is_a_signed_call_for_one_cluster() {
@@ -124,7 +125,9 @@ mod tests {
         );
         let provider = SharedCredentialsProvider::new(credentials);
         let config = SdkConfig::builder().credentials_provider(provider).build();
-        let prod = token(&config, "eu-west-1", "prod").await.expect("a token");
+        let prod = create_token(&config, "eu-west-1", "prod")
+            .await
+            .expect("a token");
         let text = prod.text.strip_prefix("k8s-aws-v1.").expect("its version");
         assert!(!text.contains(['=', '+', '/']), "{text}");
         let mut padded = text.replace('-', "+").replace('_', "/");
@@ -144,7 +147,9 @@ mod tests {
         ] {
             assert!(url.contains(part), "{part} in {url}");
         }
-        let other = token(&config, "eu-west-1", "other").await.expect("a token");
+        let other = create_token(&config, "eu-west-1", "other")
+            .await
+            .expect("a token");
         assert_ne!(prod.text, other.text, "it is signed for the cluster");
     }
 }

@@ -38,8 +38,8 @@ impl fmt::Display for AwsError {
 
 impl AwsError {
     /// The request was not sent.
-    pub(crate) fn fenced(operation: &'static str, fenced: NotLeader) -> Self {
-        Self::silent(operation, &fenced.to_string())
+    pub(crate) fn not_sent(operation: &'static str, fenced: NotLeader) -> Self {
+        Self::without_response(operation, &fenced.to_string())
     }
 
     /// Converts an SDK error.
@@ -59,19 +59,19 @@ impl AwsError {
                 (Some(error.code().unwrap_or("Unknown").to_owned()), message)
             }
             // The body may be an HTML page.
-            other => (None, sources(other)),
+            other => (None, root_causes(other)),
         };
         let request = request.map_or(String::new(), |id| format!(" (request {id})"));
         Self {
             operation,
             code,
             status,
-            message: text::bounded(&format!("{message}{request}")),
+            message: text::bounded_line(&format!("{message}{request}")),
         }
     }
 
     /// An error that is not from AWS.
-    pub(crate) fn silent(operation: &'static str, message: &str) -> Self {
+    pub(crate) fn without_response(operation: &'static str, message: &str) -> Self {
         Self {
             operation,
             code: None,
@@ -81,14 +81,14 @@ impl AwsError {
     }
 
     /// Classifies the error for a service such as `ec2`.
-    pub(crate) fn sorted(&self, service: &str) -> AwsFailure {
+    pub(crate) fn to_failure(&self, service: &str) -> AwsFailure {
         let action = format!("{service}:{}", self.operation);
         let code = self.code.as_deref().unwrap_or_default();
-        errors::failure(&action, code, &self.message, self.status)
+        errors::classify_error(&action, code, &self.message, self.status)
     }
 
     /// Returns whether AWS reports that the resource does not exist.
-    pub(crate) fn is(&self, codes: &[&str]) -> bool {
+    pub(crate) fn has_code(&self, codes: &[&str]) -> bool {
         let code = self.code.as_deref();
         code.is_some_and(|code| codes.contains(&code))
     }
@@ -111,7 +111,7 @@ where
 }
 
 /// The root cause of a missing response.
-fn sources<E>(error: &SdkError<E, HttpResponse>) -> String
+fn root_causes<E>(error: &SdkError<E, HttpResponse>) -> String
 where
     E: std::error::Error + 'static,
 {

@@ -52,8 +52,8 @@ impl Images {
             match term {
                 ImageTerm::Id(id) => ids.push((id.clone(), Vec::new())),
                 ImageTerm::SsmParameter(name) => {
-                    let id = self.parameter(account, name, MOVING, false).await;
-                    let id = id.map_err(|fault| trouble(&fault, "ssm"))?;
+                    let id = self.image_parameter(account, name, MOVING, false).await;
+                    let id = id.map_err(|fault| to_resolve_error(&fault, "ssm"))?;
                     ids.extend(id.map(|id| (id, Vec::new())));
                 }
                 ImageTerm::Alias {
@@ -67,27 +67,27 @@ impl Images {
                                 .to_owned(),
                         });
                     };
-                    let paths = ami_alias::parameters(*family, alias_version, version);
+                    let paths = ami_alias::ssm_parameters(*family, alias_version, version);
                     let paths = paths.map_err(|why| ResolveError {
                         cause: Cause::UnsupportedAlias,
                         text: why.to_string(),
                     })?;
-                    ids.extend(self.aliased(account, &paths).await?);
+                    ids.extend(self.resolve_alias(account, &paths).await?);
                 }
                 ImageTerm::Search { .. } => {
-                    let images = self.search(account, term).await;
-                    found.extend(images.map_err(|fault| trouble(&fault, "ec2"))?);
+                    let images = self.search_images(account, term).await;
+                    found.extend(images.map_err(|fault| to_resolve_error(&fault, "ec2"))?);
                 }
             }
         }
         let by_id = self.by_id(account, &ids).await;
-        found.extend(by_id.map_err(|fault| trouble(&fault, "ec2"))?);
+        found.extend(by_id.map_err(|fault| to_resolve_error(&fault, "ec2"))?);
         Ok(found)
     }
 
     /// Returns the values of the parameters of an alias. Missing parameters are skipped. If all are
     /// missing, the caller reports it; if none can be read, returns an error.
-    async fn aliased(
+    async fn resolve_alias(
         &mut self,
         account: &AwsClients,
         paths: &[ami_alias::SsmParameter],
@@ -95,8 +95,8 @@ impl Images {
         let mut ids = Vec::new();
         for path in paths {
             let keep = if path.is_mutable() { MOVING } else { PINNED };
-            let id = self.parameter(account, &path.path, keep, true).await;
-            let id = id.map_err(|fault| trouble(&fault, "ssm"))?;
+            let id = self.image_parameter(account, &path.path, keep, true).await;
+            let id = id.map_err(|fault| to_resolve_error(&fault, "ssm"))?;
             ids.extend(id.map(|id| (id, path.variants.clone())));
         }
         Ok(ids)
@@ -105,28 +105,28 @@ impl Images {
     /// Returns the value of a parameter. `None` if it does not exist or contains no image. On read
     /// errors the last image is kept, because nodes would drift otherwise (spec/aws.md §10, 11).
     /// The last image is also kept if a parameter `published` by AWS disappears.
-    async fn parameter(
+    async fn image_parameter(
         &mut self,
         account: &AwsClients,
         name: &str,
         keep: Duration,
         published: bool,
     ) -> Result<Option<String>, AwsError> {
-        let now = clock::monotonic();
+        let now = clock::monotonic_now();
         let known = self.parameters.get(name).cloned();
         let last = match known {
             Some((read_at, id)) if now.duration_since(read_at) < keep => return Ok(id),
             known => known.and_then(|(_, id)| id),
         };
-        account.buckets.read.turn().await;
+        account.buckets.read.wait_for_token().await;
         let answer = account.ssm.get_parameter().name(name).send().await;
         let value = match answer.map_aws_error("GetParameter") {
             Ok(answer) => answer.parameter.and_then(|parameter| parameter.value),
             Err(fault) => {
-                let is_missing = fault.is(&["ParameterNotFound"]);
+                let is_missing = fault.has_code(&["ParameterNotFound"]);
                 match last.filter(|_| published || !is_missing) {
                     Some(image) => {
-                        let why = fault.sorted("ssm").text;
+                        let why = fault.to_failure("ssm").text;
                         tracing::warn!(parameter = name, image, why, "using the last known image");
                         return Ok(Some(image));
                     }
@@ -145,7 +145,7 @@ impl Images {
         account: &AwsClients,
         ids: &[(String, Vec<Variant>)],
     ) -> Result<Vec<Image>, AwsError> {
-        let now = clock::monotonic();
+        let now = clock::monotonic_now();
         self.by_id
             .retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
         let unknown: BTreeSet<&String> = ids
@@ -158,7 +158,7 @@ impl Images {
             let ids = Filter::builder()
                 .name("image-id")
                 .set_values(Some(chunk.to_vec()));
-            let found = list(account, Vec::new(), vec![ids.build()]).await?;
+            let found = list_images(account, Vec::new(), vec![ids.build()]).await?;
             for id in chunk {
                 let image = found.iter().find(|image| image.id == *id);
                 self.by_id.insert(id.clone(), (now, image.cloned()));
@@ -173,7 +173,7 @@ impl Images {
         Ok(found.collect())
     }
 
-    async fn search(
+    async fn search_images(
         &mut self,
         account: &AwsClients,
         term: &ImageTerm,
@@ -181,7 +181,7 @@ impl Images {
         let ImageTerm::Search { name, owner, tags } = term else {
             return Ok(Vec::new());
         };
-        let now = clock::monotonic();
+        let now = clock::monotonic_now();
         let key = format!("{term:?}");
         self.searches
             .retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
@@ -199,13 +199,13 @@ impl Images {
             "*" => filter("tag-key", key),
             value => filter(&format!("tag:{key}"), value),
         }));
-        let found = list(account, owners, filters).await?;
+        let found = list_images(account, owners, filters).await?;
         self.searches.insert(key, (now, found.clone()));
         Ok(found)
     }
 }
 
-async fn list(
+async fn list_images(
     account: &AwsClients,
     owners: Vec<String>,
     mut filters: Vec<Filter>,
@@ -218,13 +218,17 @@ async fn list(
     let pages = pages.page_size(PAGE).send();
     let now = clock::now();
     paginate::collect(account, "DescribeImages", pages, |page, images| {
-        images.extend(page.images().iter().filter_map(|listed| image(listed, now)));
+        images.extend(
+            page.images()
+                .iter()
+                .filter_map(|listed| convert_image(listed, now)),
+        );
     })
     .await
 }
 
 /// Converts an image. `None` for unsupported hardware.
-fn image(listed: &Listed, now: Timestamp) -> Option<Image> {
+fn convert_image(listed: &Listed, now: Timestamp) -> Option<Image> {
     let arch = match listed.architecture()? {
         ArchitectureValues::X8664 => Arch::Amd64,
         ArchitectureValues::Arm64 => Arch::Arm64,
@@ -235,20 +239,20 @@ fn image(listed: &Listed, now: Timestamp) -> Option<Image> {
         name: listed.name().unwrap_or_default().to_owned(),
         arch,
         variants: Vec::new(),
-        created: timestamp(listed.creation_date()),
-        deprecated: timestamp(listed.deprecation_time())
+        created: parse_timestamp(listed.creation_date()),
+        deprecated: parse_timestamp(listed.deprecation_time())
             .is_some_and(|deprecated_at| deprecated_at <= now),
     })
 }
 
 /// Parses a time in the response of EC2. `None` if it is missing or invalid.
-fn timestamp(text: Option<&str>) -> Option<Timestamp> {
+fn parse_timestamp(text: Option<&str>) -> Option<Timestamp> {
     text?.parse().ok()
 }
 
 /// The condition of a node class after a failed call.
-pub(crate) fn trouble(fault: &AwsError, service: &str) -> ResolveError {
-    let failure = fault.sorted(service);
+pub(crate) fn to_resolve_error(fault: &AwsError, service: &str) -> ResolveError {
+    let failure = fault.to_failure(service);
     let cause = match failure.sort {
         ErrorClass::Denied => Cause::Denied,
         _ => Cause::Unavailable,

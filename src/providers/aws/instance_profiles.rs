@@ -22,7 +22,7 @@ use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::{AwsError, MapAwsError};
-use crate::providers::aws::images::trouble;
+use crate::providers::aws::images::to_resolve_error;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
 
@@ -44,29 +44,29 @@ impl Profiles {
         cluster: &Cluster,
         role: &str,
     ) -> ListResult<String> {
-        let name = name(cluster, role);
-        let now = clock::monotonic();
+        let name = profile_name(cluster, role);
+        let now = clock::monotonic_now();
         self.0
             .retain(|_, verified_at| now.duration_since(*verified_at) < AGAIN);
         if self.0.contains_key(&name) {
             return Ok(name);
         }
-        match ensure(account, cluster, &name, bare(role)).await {
+        match ensure_profile(account, cluster, &name, name_of_role(role)).await {
             Ok(()) => {
                 self.0.insert(name.clone(), now);
                 Ok(name)
             }
-            Err(fault) if fault.is(&["NoSuchEntity"]) => Err(ResolveError {
+            Err(fault) if fault.has_code(&["NoSuchEntity"]) => Err(ResolveError {
                 cause: Cause::RoleNotFound,
                 text: format!("IAM role {role:?} does not exist: {fault}"),
             }),
-            Err(fault) => Err(trouble(&fault, "iam")),
+            Err(fault) => Err(to_resolve_error(&fault, "iam")),
         }
     }
 
     /// Returns the profile of a node class: the configured one, or the profile of its role. The
     /// leader of the cluster creates a missing profile.
-    pub(crate) async fn of(
+    pub(crate) async fn profile_for(
         &mut self,
         account: &AwsClients,
         cluster: &Cluster,
@@ -78,7 +78,7 @@ impl Profiles {
             Some(NodeIdentity::Role(role)) if can_create => {
                 self.of_role(account, cluster, role).await
             }
-            Some(NodeIdentity::Role(role)) => Ok(name(cluster, role)),
+            Some(NodeIdentity::Role(role)) => Ok(profile_name(cluster, role)),
             None => Err(ResolveError {
                 cause: Cause::InstanceProfileNotFound,
                 text: "the node class has neither a role nor an instance profile".to_owned(),
@@ -89,7 +89,7 @@ impl Profiles {
     /// Deletes profiles in the cleanup scope whose role no node class uses, once no instance uses
     /// them. A recently created profile is kept, because another host may have a newer
     /// configuration.
-    pub(crate) async fn collect(
+    pub(crate) async fn delete_unused(
         &mut self,
         account: &AwsClients,
         scope: &CleanupScope,
@@ -98,8 +98,8 @@ impl Profiles {
         let paths: BTreeSet<String> = scope
             .led
             .iter()
-            .filter(|cluster| roles(cluster).next().is_some())
-            .map(|cluster| path(cluster))
+            .filter(|cluster| class_roles(cluster).next().is_some())
+            .map(|cluster| profile_path(cluster))
             .collect();
         for path in paths {
             let call = account.iam.list_instance_profiles().path_prefix(path);
@@ -110,13 +110,13 @@ impl Profiles {
                     unused.extend(profiles.filter(|it| is_unused(it, scope)).cloned());
                 });
             for profile in unused.await? {
-                removed += usize::from(self.remove(account, &profile).await?);
+                removed += usize::from(self.delete_profile(account, &profile).await?);
             }
         }
         Ok(removed)
     }
 
-    async fn remove(
+    async fn delete_profile(
         &mut self,
         account: &AwsClients,
         profile: &InstanceProfile,
@@ -128,7 +128,7 @@ impl Profiles {
         let call = call
             .filters(filter("iam-instance-profile.arn", &pattern))
             .max_results(5);
-        account.buckets.read.turn().await;
+        account.buckets.read.wait_for_token().await;
         let users = call.send().await;
         let users = users.map_aws_error("DescribeInstances")?;
         if users
@@ -140,35 +140,35 @@ impl Profiles {
         }
         self.0.remove(name);
         for role in profile.roles() {
-            gone(remove_role(account, name, role.role_name()).await)?;
+            ignore_missing(remove_role(account, name, role.role_name()).await)?;
         }
         let call = account.iam.delete_instance_profile();
         let call = call.instance_profile_name(name).send().await;
-        gone(call.map_aws_error("DeleteInstanceProfile"))?;
+        ignore_missing(call.map_aws_error("DeleteInstanceProfile"))?;
         Ok(true)
     }
 }
 
 /// Returns the profile name of a role, and whether it exists. Creates nothing.
-pub(crate) async fn look(
+pub(crate) async fn find_profile(
     account: &AwsClients,
     cluster: &Cluster,
     role: &str,
 ) -> Result<(String, bool), AwsError> {
-    let name = name(cluster, role);
+    let name = profile_name(cluster, role);
     let call = account.iam.get_instance_profile();
     let answer = call.instance_profile_name(&name).send().await;
     match answer.map_aws_error("GetInstanceProfile") {
         Ok(_) => Ok((name, true)),
-        Err(fault) if fault.is(&["NoSuchEntity"]) => Ok((name, false)),
+        Err(fault) if fault.has_code(&["NoSuchEntity"]) => Ok((name, false)),
         Err(fault) => Err(fault),
     }
 }
 
 /// A profile that is already deleted is not an error.
-fn gone<T>(answer: Result<T, AwsError>) -> Result<(), AwsError> {
+fn ignore_missing<T>(answer: Result<T, AwsError>) -> Result<(), AwsError> {
     match answer {
-        Err(fault) if !fault.is(&["NoSuchEntity"]) => Err(fault),
+        Err(fault) if !fault.has_code(&["NoSuchEntity"]) => Err(fault),
         _ => Ok(()),
     }
 }
@@ -178,15 +178,14 @@ fn is_unused(profile: &InstanceProfile, scope: &CleanupScope) -> bool {
     let name = profile.instance_profile_name();
     let age = clock::now().as_second() - profile.create_date().secs();
     u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs())
-        && cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, spelt))
-        && !scope
-            .led
-            .iter()
-            .any(|cluster| roles(cluster).any(|role| self::name(cluster, role) == name))
+        && cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, cluster_part))
+        && !scope.led.iter().any(|cluster| {
+            class_roles(cluster).any(|role| self::profile_name(cluster, role) == name)
+        })
 }
 
 /// The roles of a cluster's node classes.
-fn roles(cluster: &Cluster) -> impl Iterator<Item = &str> {
+fn class_roles(cluster: &Cluster) -> impl Iterator<Item = &str> {
     cluster
         .node_classes
         .iter()
@@ -194,18 +193,18 @@ fn roles(cluster: &Cluster) -> impl Iterator<Item = &str> {
 }
 
 /// IAM path of the profiles of an installation in a region. Other profiles are never read.
-fn path(cluster: &Cluster) -> String {
+fn profile_path(cluster: &Cluster) -> String {
     format!("/outrigger/{}/{}/", cluster.region, cluster.installation)
 }
 
 /// IAM identifies a role by its name, without its path (spec/aws.md §10, 82).
-fn bare(role: &str) -> &str {
+fn name_of_role(role: &str) -> &str {
     role.rsplit('/').next().unwrap_or(role)
 }
 
 /// Profile names have up to 128 letters, digits and `+=,.@-_`.
-fn name(cluster: &Cluster, role: &str) -> String {
-    let short = spelt(cluster.name.as_str());
+fn profile_name(cluster: &Cluster, role: &str) -> String {
+    let short = cluster_part(cluster.name.as_str());
     let (installation, region) = (&cluster.installation, &cluster.region);
     let text = format!("{installation}\n{}\n{region}\n{role}", cluster.name);
     let digest = Sha256::digest(text);
@@ -218,7 +217,7 @@ fn name(cluster: &Cluster, role: &str) -> String {
 }
 
 /// The cluster name in profile names.
-fn spelt(cluster: &str) -> String {
+fn cluster_part(cluster: &str) -> String {
     cluster
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || "+=,.@-_".contains(*c))
@@ -226,20 +225,20 @@ fn spelt(cluster: &str) -> String {
         .collect()
 }
 
-/// The cluster of a profile by its name, as [`spelt`]. `None` for other profiles.
+/// The cluster of a profile by its name, as [`cluster_part`]. `None` for other profiles.
 fn cluster_in(name: &str) -> Option<&str> {
     let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('-')?;
     Some(cluster)
 }
 
-async fn ensure(
+async fn ensure_profile(
     account: &AwsClients,
     cluster: &Cluster,
     name: &str,
     role: &str,
 ) -> Result<(), AwsError> {
     let iam = &account.iam;
-    account.buckets.change.turn().await;
+    account.buckets.change.wait_for_token().await;
     let known = iam
         .get_instance_profile()
         .instance_profile_name(name)
@@ -247,8 +246,8 @@ async fn ensure(
         .await;
     let roles = match known.map_aws_error("GetInstanceProfile") {
         Ok(answer) => answer.instance_profile.map_or(Vec::new(), |it| it.roles),
-        Err(fault) if fault.is(&["NoSuchEntity"]) => {
-            create(account, cluster, name).await?;
+        Err(fault) if fault.has_code(&["NoSuchEntity"]) => {
+            create_profile(account, cluster, name).await?;
             Vec::new()
         }
         Err(fault) => return Err(fault),
@@ -277,7 +276,11 @@ async fn remove_role(account: &AwsClients, profile: &str, role: &str) -> Result<
     answer.map(drop)
 }
 
-async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(), AwsError> {
+async fn create_profile(
+    account: &AwsClients,
+    cluster: &Cluster,
+    name: &str,
+) -> Result<(), AwsError> {
     let owned = format!("kubernetes.io/cluster/{}", cluster.name);
     let tags = [
         (TAG_INSTALLATION, cluster.installation.as_str()),
@@ -289,14 +292,16 @@ async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(
         .iam
         .create_instance_profile()
         .instance_profile_name(name);
-    let call = call.path(path(cluster)).set_tags(Some(
+    let call = call.path(profile_path(cluster)).set_tags(Some(
         tags.into_iter()
             .filter_map(|(key, value)| Tag::builder().key(key).value(value).build().ok())
             .collect(),
     ));
     match call.send().await.map_aws_error("CreateInstanceProfile") {
         // Another host created it first.
-        Err(fault) if fault.is(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) => Ok(()),
+        Err(fault) if fault.has_code(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) => {
+            Ok(())
+        }
         created => created.map(drop),
     }
 }

@@ -18,7 +18,7 @@ use crate::providers::aws::paginate::{self, PAGE};
 const TYPES: i32 = 100;
 
 /// Returns all types that are usable for nodes.
-pub(crate) async fn shapes(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>, AwsError> {
+pub(crate) async fn list_types(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>, AwsError> {
     let architectures = Filter::builder()
         .name("processor-info.supported-architecture")
         .values("x86_64")
@@ -33,13 +33,15 @@ pub(crate) async fn shapes(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>
         .send();
     paginate::collect(account, "DescribeInstanceTypes", pages, |page, specs| {
         // A type in an unknown format does not hide the other types.
-        specs.extend(page.instance_types().iter().filter_map(shape));
+        specs.extend(page.instance_types().iter().filter_map(type_spec));
     })
     .await
 }
 
 /// Returns the zones of each type.
-pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, AwsError> {
+pub(crate) async fn list_offerings(
+    account: &AwsClients,
+) -> Result<Vec<(TypeName, Zone)>, AwsError> {
     let call = account.ec2.describe_instance_type_offerings();
     let call = call.location_type(LocationType::AvailabilityZone);
     let pages = call.into_paginator().page_size(PAGE).send();
@@ -59,10 +61,13 @@ pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, 
 }
 
 /// Converts a type. `None` if required fields are missing or it is not usable for nodes.
-fn shape(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
+fn type_spec(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
     let name = info.instance_type().map(InstanceType::as_str)?;
     let processor = info.processor_info()?;
-    let arch = processor.supported_architectures().iter().find_map(arch)?;
+    let arch = processor
+        .supported_architectures()
+        .iter()
+        .find_map(convert_arch)?;
     let vcpu = count(info.v_cpu_info()?.default_v_cpus())?;
     let memory_mib = u32::try_from(info.memory_info()?.size_in_mib()?).ok()?;
     let mut shape = InstanceTypeSpec::new(name, arch, vcpu, memory_mib);
@@ -160,7 +165,7 @@ fn take_accelerators(shape: &mut InstanceTypeSpec, info: &InstanceTypeInfo) {
         .collect();
 }
 
-fn arch(architecture: &ArchitectureType) -> Option<Arch> {
+fn convert_arch(architecture: &ArchitectureType) -> Option<Arch> {
     match architecture {
         ArchitectureType::X8664 => Some(Arch::Amd64),
         ArchitectureType::Arm64 => Some(Arch::Arm64),
@@ -190,7 +195,7 @@ mod tests {
         InstanceTypeInfo, MemoryInfo, ProcessorInfo, VCpuInfo,
     };
 
-    use super::shape;
+    use super::type_spec;
 
     fn described(ebs: Option<EbsOptimizedSupport>) -> InstanceTypeInfo {
         let bandwidth = EbsOptimizedInfo::builder().maximum_bandwidth_in_mbps(4750);
@@ -215,7 +220,7 @@ mod tests {
             (Some(EbsOptimizedSupport::Unsupported), None),
             (None, None),
         ] {
-            let spec = shape(&described(support.clone())).expect("a type");
+            let spec = type_spec(&described(support.clone())).expect("a type");
             assert_eq!(spec.ebs_mbps, expect, "{support:?}");
         }
     }

@@ -16,8 +16,8 @@ use crate::model::instance::{ExpectedNode, Instance, InstanceFacts, InstanceStat
 use crate::model::labels::Labels;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::{AwsError, MapAwsError};
-use crate::providers::aws::launch_templates::tags;
-use crate::providers::aws::network::{filter, labels, time};
+use crate::providers::aws::launch_templates::to_tags;
+use crate::providers::aws::network::{filter, to_labels, to_timestamp};
 use crate::providers::aws::paginate::{self, PAGE};
 
 /// Maximum age of a shared listing, for a cluster that has not received it and has changed nothing
@@ -64,7 +64,7 @@ impl Lister {
     ) -> Result<Vec<Instance>, AwsError> {
         // Concurrent callers wait for the same listing.
         let mut known = self.0.lock().await;
-        let shared = listing(&mut known, account, installation, |cached, age| {
+        let shared = shared_listing(&mut known, account, installation, |cached, age| {
             age <= SHARED && !cached.received_by.contains(cluster)
         })
         .await?;
@@ -89,7 +89,7 @@ impl Lister {
         instance: &InstanceId,
     ) -> Result<Option<Instance>, AwsError> {
         let mut known = self.0.lock().await;
-        let shared = listing(&mut known, account, installation, |cached, age| {
+        let shared = shared_listing(&mut known, account, installation, |cached, age| {
             let shows = cached.instances.iter().any(|it| it.id == *instance);
             shows || (!cached.is_outdated && age <= FRESH)
         })
@@ -113,7 +113,7 @@ impl Lister {
         for wait in NAME_WAITS {
             sleep(wait).await;
             // Earlier listings are outdated.
-            self.changed(cluster).await;
+            self.mark_outdated(cluster).await;
             if let Ok(Some(found)) = self.find(account, installation, instance).await
                 && found.node.is_some()
             {
@@ -125,7 +125,7 @@ impl Lister {
 
     /// Records that a cluster has launched or terminated an instance, which makes earlier listings
     /// outdated.
-    pub(crate) async fn changed(&self, cluster: &ClusterName) {
+    pub(crate) async fn mark_outdated(&self, cluster: &ClusterName) {
         for shared in self.0.lock().await.values_mut() {
             shared.received_by.insert(cluster.clone());
             shared.is_outdated = true;
@@ -134,19 +134,19 @@ impl Lister {
 }
 
 /// Returns the cached listing of an installation if recent enough, otherwise a new one.
-async fn listing<'k>(
+async fn shared_listing<'k>(
     known: &'k mut BTreeMap<String, SharedListing>,
     account: &AwsClients,
     installation: &str,
     usable: impl Fn(&SharedListing, Duration) -> bool,
 ) -> Result<&'k mut SharedListing, AwsError> {
-    let now = clock::monotonic();
+    let now = clock::monotonic_now();
     let last = known.remove(installation);
     let shared = match last.filter(|cached| usable(cached, now.duration_since(cached.began))) {
         Some(cached) => cached,
         None => SharedListing {
             began: now,
-            instances: list(account, installation).await?,
+            instances: list_instances(account, installation).await?,
             received_by: BTreeSet::new(),
             is_outdated: false,
         },
@@ -155,11 +155,11 @@ async fn listing<'k>(
 }
 
 /// Returns any instance by id. `None` if it does not exist.
-pub(crate) async fn describe(
+pub(crate) async fn describe_instance(
     account: &AwsClients,
     instance: &InstanceId,
 ) -> Result<Option<Instance>, AwsError> {
-    account.buckets.read.turn().await;
+    account.buckets.read.wait_for_token().await;
     // Uses a filter, because an unknown id would be an error.
     let answer = account
         .ec2
@@ -169,22 +169,25 @@ pub(crate) async fn describe(
         .await
         .map_aws_error("DescribeInstances")?;
     let mut listed = answer.reservations().iter().flat_map(|it| it.instances());
-    Ok(listed.find_map(self::instance))
+    Ok(listed.find_map(self::convert_instance))
 }
 
-async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>, AwsError> {
+async fn list_instances(
+    account: &AwsClients,
+    installation: &str,
+) -> Result<Vec<Instance>, AwsError> {
     let wanted = filter(&format!("tag:{TAG_INSTALLATION}"), installation);
     let call = account.ec2.describe_instances().filters(wanted);
     let pages = call.into_paginator().page_size(PAGE).send();
     paginate::collect(account, "DescribeInstances", pages, |page, instances| {
         let listed = page.reservations().iter().flat_map(|it| it.instances());
-        instances.extend(listed.filter_map(instance));
+        instances.extend(listed.filter_map(convert_instance));
     })
     .await
 }
 
 /// Converts an instance. `None` if required fields are missing.
-fn instance(listed: &Listed) -> Option<Instance> {
+fn convert_instance(listed: &Listed) -> Option<Instance> {
     let zone = listed.placement()?.availability_zone()?;
     let is_spot = listed.instance_lifecycle() == Some(&InstanceLifecycleType::Spot);
     let specification = listed.capacity_reservation_specification();
@@ -201,20 +204,20 @@ fn instance(listed: &Listed) -> Option<Instance> {
     let node = name.map(|name| ExpectedNode::of_ec2(name, &zone.into(), &id));
     Some(Instance {
         id,
-        offering: purchase_option::offering(listed.instance_type()?.as_str(), zone, bought),
-        state: state(listed.state()?.name()?)?,
+        offering: purchase_option::offering_key(listed.instance_type()?.as_str(), zone, bought),
+        state: convert_state(listed.state()?.name()?)?,
         launched: listed
             .launch_time()
-            .and_then(time)
+            .and_then(to_timestamp)
             .unwrap_or(Timestamp::UNIX_EPOCH),
-        tags: labels(listed.tags()).into(),
+        tags: to_labels(listed.tags()).into(),
         node: node.map(Box::new),
-        facts: Some(Box::new(facts(listed))),
+        facts: Some(Box::new(instance_facts(listed))),
     })
 }
 
 /// The fields for drift detection.
-fn facts(listed: &Listed) -> InstanceFacts {
+fn instance_facts(listed: &Listed) -> InstanceFacts {
     let groups = listed.security_groups().iter();
     let interfaces = listed.network_interfaces();
     let kinds = interfaces.iter().filter_map(|it| it.interface_type());
@@ -238,7 +241,7 @@ fn facts(listed: &Listed) -> InstanceFacts {
     }
 }
 
-pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
+pub(crate) fn convert_state(name: &InstanceStateName) -> Option<InstanceState> {
     Some(match name {
         InstanceStateName::Pending => InstanceState::Pending,
         InstanceStateName::Running => InstanceState::Running,
@@ -251,31 +254,31 @@ pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
 }
 
 /// Sets tags on instances.
-pub(crate) async fn tag(
+pub(crate) async fn tag_instances(
     account: &AwsClients,
     instances: &[InstanceId],
     labels: &Labels,
 ) -> Result<(), AwsError> {
-    account.buckets.change.turn().await;
+    account.buckets.change.wait_for_token().await;
     let ids = instances.iter().map(InstanceId::to_string).collect();
     let call = account.ec2.create_tags().set_resources(Some(ids));
-    let answer = call.set_tags(Some(tags(labels))).send().await;
+    let answer = call.set_tags(Some(to_tags(labels))).send().await;
     answer.map_aws_error("CreateTags").map(drop)
 }
 
 /// Terminates instances, and returns the state of each as far as EC2 reports it.
-pub(crate) async fn terminate(
+pub(crate) async fn terminate_instances(
     account: &AwsClients,
     instances: &[InstanceId],
 ) -> Result<BTreeMap<InstanceId, InstanceState>, AwsError> {
-    account.buckets.terminate.turn().await;
+    account.buckets.terminate.wait_for_token().await;
     let ids = instances.iter().map(InstanceId::to_string).collect();
     let call = account.ec2.terminate_instances();
     let answer = call.set_instance_ids(Some(ids)).send().await;
     let answer = answer.map_aws_error("TerminateInstances")?;
     let changes = answer.terminating_instances().iter().filter_map(|change| {
         let id = InstanceId::from(change.instance_id()?);
-        Some((id, state(change.current_state()?.name()?)?))
+        Some((id, convert_state(change.current_state()?.name()?)?))
     });
     Ok(changes.collect())
 }

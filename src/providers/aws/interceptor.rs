@@ -51,8 +51,8 @@ impl Intercept for Recorder {
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let operation = cfg.load::<Metadata>().map_or("", Metadata::name);
-        let marks = match changes(operation) {
-            true => fence::marks(),
+        let marks = match is_change(operation) {
+            true => fence::task_marks(),
             false => String::new(),
         };
         if !marks.is_empty() {
@@ -71,11 +71,11 @@ impl Intercept for Recorder {
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let operation = cfg.load::<Metadata>().map_or("", Metadata::name);
-        fence::pass(changes(operation))?;
+        fence::check_task(is_change(operation))?;
         if let Some(call) = cfg.load::<Metadata>() {
             let (service, operation) = (call.service().to_owned(), call.name().to_owned());
             #[cfg(test)]
-            note(&service, &operation);
+            record_permission(&service, &operation);
             counter!(
                 "outrigger_aws_requests_total",
                 "region" => self.region.clone(), "service" => service, "operation" => operation
@@ -96,7 +96,8 @@ impl Intercept for Recorder {
     ) -> Result<(), BoxError> {
         let sent = cfg.load::<Sent>().map(|sent| sent.0);
         if let (Some(answer), Some(sent)) = (context.response(), sent) {
-            self.skew.note(answer.headers().get("date"), sent);
+            self.skew
+                .record_response(answer.headers().get("date"), sent);
         }
         let failed = context
             .response()
@@ -116,7 +117,7 @@ impl Intercept for Recorder {
 }
 
 /// Returns whether an operation changes anything visible to other hosts.
-fn changes(operation: &str) -> bool {
+fn is_change(operation: &str) -> bool {
     // A received or returned message becomes visible to other hosts soon.
     let reads = ["AssumeRole", "Describe", "Get", "List", "Receive"];
     operation != "ChangeMessageVisibility"
@@ -135,7 +136,7 @@ fn is_throttled(body: &[u8]) -> bool {
     clippy::disallowed_methods,
     reason = "tests are told by their environment"
 )]
-fn note(service: &str, operation: &str) {
+fn record_permission(service: &str, operation: &str) {
     use std::collections::BTreeSet;
     use std::io::Write;
     use std::sync::Mutex;
@@ -160,7 +161,7 @@ fn note(service: &str, operation: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::changes;
+    use super::is_change;
 
     #[test]
     fn what_changes_something_is_told_from_what_reads() {
@@ -179,7 +180,7 @@ mod tests {
             "SomethingThatIsStillToCome",
             "",
         ] {
-            assert!(changes(operation), "{operation}");
+            assert!(is_change(operation), "{operation}");
         }
         for operation in [
             "AssumeRole",
@@ -189,7 +190,7 @@ mod tests {
             "ReceiveMessage",
             "ChangeMessageVisibility",
         ] {
-            assert!(!changes(operation), "{operation}");
+            assert!(!is_change(operation), "{operation}");
         }
     }
 }

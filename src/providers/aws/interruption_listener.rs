@@ -97,7 +97,7 @@ impl Listener {
         let mut pause = PAUSE;
         let mut url = None;
         loop {
-            match self.look(&mut url).await {
+            match self.process_batch(&mut url).await {
                 Ok(given_back) => {
                     pause = PAUSE;
                     if given_back {
@@ -105,7 +105,7 @@ impl Listener {
                     }
                 }
                 Err(fault) => {
-                    let (queue, why) = (&self.queue, fault.sorted("sqs").text);
+                    let (queue, why) = (&self.queue, fault.to_failure("sqs").text);
                     tracing::warn!(queue, why, "cannot receive interruption messages");
                     url = None;
                     sleep(pause).await;
@@ -116,30 +116,30 @@ impl Listener {
     }
 
     /// Processes one batch of messages. Returns whether any was returned to the queue.
-    async fn look(&mut self, url: &mut Option<String>) -> Result<bool, AwsError> {
+    async fn process_batch(&mut self, url: &mut Option<String>) -> Result<bool, AwsError> {
         let queue_url = match url {
             Some(known) => known.clone(),
-            None => sqs::url(&self.account, &self.queue).await?,
+            None => sqs::queue_url(&self.account, &self.queue).await?,
         };
         *url = Some(queue_url.clone());
         // Messages that cannot be deleted are delivered again, so back off.
         while let Some(ended) = self.ending.try_join_next() {
             ended.unwrap_or(Ok(()))?;
         }
-        let messages = sqs::receive(&self.account, &queue_url).await?;
-        let due = clock::monotonic() + KEEP;
+        let messages = sqs::receive_messages(&self.account, &queue_url).await?;
+        let due = clock::monotonic_now() + KEEP;
         let mut done = Vec::new();
         let mut given_back = false;
         for message in messages {
             let mut fences = Vec::new();
-            let fate = match self.take(&message, &mut fences).await {
-                MessageFate::Delete if fences.is_empty() => self.of_nobody(&mut fences),
+            let fate = match self.accept_message(&message, &mut fences).await {
+                MessageFate::Delete if fences.is_empty() => self.fate_without_cluster(&mut fences),
                 fate => fate,
             };
             match fate {
                 MessageFate::Delete => done.push((message, fences)),
                 MessageFate::GiveBack => {
-                    sqs::give_back(&self.account, &queue_url, &message).await?;
+                    sqs::return_message(&self.account, &queue_url, &message).await?;
                     given_back = true;
                 }
                 MessageFate::Leave => {}
@@ -151,13 +151,14 @@ impl Listener {
         }
         if !done.is_empty() {
             self.ending
-                .spawn(delete(self.account.clone(), queue_url, done, due));
+                .spawn(delete_accepted(self.account.clone(), queue_url, done, due));
         }
         Ok(given_back)
     }
 
-    async fn take(&mut self, message: &Received, fences: &mut Vec<Fence>) -> MessageFate {
-        match interruption_message::read(message.body().unwrap_or_default(), clock::now()) {
+    async fn accept_message(&mut self, message: &Received, fences: &mut Vec<Fence>) -> MessageFate {
+        match interruption_message::parse_message(message.body().unwrap_or_default(), clock::now())
+        {
             Ok(Message::NoOp) => {
                 count_received("no_op");
                 MessageFate::Delete
@@ -167,11 +168,11 @@ impl Listener {
                 let waited = clock::now().duration_since(notice.said);
                 let waited = Duration::try_from(waited).unwrap_or_default();
                 metrics::histogram!(NOTICES).record(waited.as_secs_f64());
-                self.deliver(&notice, fences).await
+                self.deliver_notice(&notice, fences).await
             }
             Err(why) => {
                 count_received("malformed");
-                let now = clock::monotonic();
+                let now = clock::monotonic_now();
                 if self
                     .malformed_logged_at
                     .is_none_or(|last| now.duration_since(last) > TOLD)
@@ -187,12 +188,16 @@ impl Listener {
 
     /// Sends a notice to the engines of all its instances. If one engine does not accept it, the
     /// others still do. Duplicates are harmless.
-    async fn deliver(&self, notice: &InterruptionMessage, fences: &mut Vec<Fence>) -> MessageFate {
+    async fn deliver_notice(
+        &self,
+        notice: &InterruptionMessage,
+        fences: &mut Vec<Fence>,
+    ) -> MessageFate {
         let mut fate = MessageFate::Delete;
         for instance in &notice.instances {
             let instance_fate = match self.cluster_of(instance).await {
                 Ok(None) => continue,
-                Ok(Some(cluster)) => self.tell(&cluster, instance, notice, fences).await,
+                Ok(Some(cluster)) => self.notify_engine(&cluster, instance, notice, fences).await,
                 // The cluster of the instance is not known yet.
                 Err(_) => MessageFate::Leave,
             };
@@ -203,7 +208,7 @@ impl Listener {
         fate
     }
 
-    async fn tell(
+    async fn notify_engine(
         &self,
         cluster: &ClusterName,
         instance: &InstanceId,
@@ -216,21 +221,21 @@ impl Listener {
             .ok()
             .and_then(|engines| engines.get(cluster).cloned());
         let Some((engine, fence)) = engine else {
-            return self.not_ours();
+            return self.fate_of_foreign();
         };
         fences.push(fence);
         let event = Event::Interrupted(instance.clone(), notice.what, notice.at);
         match timeout(TAKE, engine.send(event)).await {
             Ok(Ok(())) => MessageFate::Delete,
             // Its engine has stopped. Another host may be the leader.
-            Ok(Err(_)) => self.not_ours(),
+            Ok(Err(_)) => self.fate_of_foreign(),
             Err(_) => MessageFate::Leave,
         }
     }
 
     /// Handles a message for a cluster that this host does not lead. A suspended host with an
     /// expired Lease may change nothing, including the queue.
-    fn not_ours(&self) -> MessageFate {
+    fn fate_of_foreign(&self) -> MessageFate {
         let in_time = self.engines.lock().is_ok_and(|engines| {
             !engines.is_empty() && !engines.values().any(|(_, fence)| fence.has_run_out())
         });
@@ -244,7 +249,7 @@ impl Listener {
     /// Handles a message for no cluster of this host. The host deletes it under the term of a
     /// cluster that it leads. A host that leads no cluster deletes nothing, because an active
     /// Karpenter may read the same queue.
-    fn of_nobody(&self, fences: &mut Vec<Fence>) -> MessageFate {
+    fn fate_without_cluster(&self, fences: &mut Vec<Fence>) -> MessageFate {
         let open = self.engines.lock().ok().and_then(|engines| {
             let mut led = engines.values().map(|(_, fence)| fence);
             led.find(|fence| fence.is_open()).cloned()
@@ -254,7 +259,7 @@ impl Listener {
                 fences.push(fence);
                 MessageFate::Delete
             }
-            None => self.not_ours(),
+            None => self.fate_of_foreign(),
         }
     }
 
@@ -277,7 +282,7 @@ fn count_received(kind: &'static str) {
 /// Deletes accepted messages after their events were processed. A message that cannot be deleted is
 /// delivered again, which is harmless. The same applies to messages of a host that was suspended
 /// and has lost leadership.
-async fn delete(
+async fn delete_accepted(
     account: Arc<AwsClients>,
     queue_url: String,
     done: Vec<TakenMessage>,
@@ -285,7 +290,7 @@ async fn delete(
 ) -> Result<(), AwsError> {
     sleep_until(due).await;
     for (message, fences) in done {
-        match fence::within(fences, sqs::delete(&account, &queue_url, &message)).await {
+        match fence::run_fenced(fences, sqs::delete_message(&account, &queue_url, &message)).await {
             Ok(deleted) => deleted?,
             Err(_) => continue,
         }

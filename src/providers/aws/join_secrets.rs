@@ -65,7 +65,7 @@ impl SecretError {
 
     /// The result of a launch for which EC2 was not called. Errors that a retry cannot resolve are
     /// logged. The launch is decided again in any case.
-    pub(crate) fn answer(self) -> CommandResult {
+    pub(crate) fn launch_result(self) -> CommandResult {
         let kind = match self.kind {
             FailureKind::Denied => FailureKind::Denied,
             FailureKind::Invalid | FailureKind::Gone => FailureKind::Invalid,
@@ -79,7 +79,7 @@ impl SecretError {
 }
 
 /// Source of the join secret. `None` if none is needed.
-fn source(bootstrap: &Bootstrap) -> Option<&SecretSource> {
+fn secret_source(bootstrap: &Bootstrap) -> Option<&SecretSource> {
     match bootstrap {
         Bootstrap::Eks => None,
         Bootstrap::Kubeadm { token } => Some(token),
@@ -91,13 +91,13 @@ fn source(bootstrap: &Bootstrap) -> Option<&SecretSource> {
 
 impl JoinSecrets {
     /// The join secret. `None` if none is needed.
-    pub(crate) async fn of(
+    pub(crate) async fn secret_for(
         &self,
         bootstrap: &Bootstrap,
         account: &AwsClients,
         client: &Client,
     ) -> Result<Option<JoinSecret>, SecretError> {
-        let Some(source) = source(bootstrap) else {
+        let Some(source) = secret_source(bootstrap) else {
             return Ok(None);
         };
         let key = format!("{source:?}");
@@ -106,18 +106,17 @@ impl JoinSecrets {
             SecretSource::File(_) | SecretSource::SsmParameter(_) => READ,
         };
         let mut known = self.0.lock().await;
-        let now = clock::monotonic();
+        let now = clock::monotonic_now();
         if let Some((read_at, secret)) = known.get(&key)
             && now.duration_since(*read_at) < keep
         {
             return Ok(Some(secret.clone()));
         }
         let secret = match source {
-            SecretSource::File(path) => {
-                files::read_text(path).map_err(|error| SecretError::invalid(text::chain(&error)))?
-            }
-            SecretSource::SsmParameter(name) => parameter(account, name).await?,
-            SecretSource::Minted => mint(client).await?,
+            SecretSource::File(path) => files::read_text(path)
+                .map_err(|error| SecretError::invalid(text::error_chain(&error)))?,
+            SecretSource::SsmParameter(name) => secret_parameter(account, name).await?,
+            SecretSource::Minted => create_token(client).await?,
         };
         let secret = JoinSecret(secret.trim_end_matches('\n').to_owned());
         known.insert(key, (now, secret.clone()));
@@ -125,13 +124,13 @@ impl JoinSecrets {
     }
 }
 
-async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretError> {
-    account.buckets.read.turn().await;
+async fn secret_parameter(account: &AwsClients, name: &str) -> Result<String, SecretError> {
+    account.buckets.read.wait_for_token().await;
     let call = account.ssm.get_parameter().name(name).with_decryption(true);
     let answer = call.send().await.map_aws_error("GetParameter");
     let answer = answer.map_err(|fault| {
-        let failure = fault.sorted("ssm");
-        SecretError::new(failure.kind(), failure.text)
+        let failure = fault.to_failure("ssm");
+        SecretError::new(failure.failure_kind(), failure.text)
     })?;
     let value = answer.parameter().and_then(|parameter| parameter.value());
     value
@@ -140,8 +139,8 @@ async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretErr
 }
 
 /// Creates a bootstrap token. The cluster deletes it after its expiry.
-async fn mint(client: &Client) -> Result<String, SecretError> {
-    let (id, secret) = (letters(6)?, letters(16)?);
+async fn create_token(client: &Client) -> Result<String, SecretError> {
+    let (id, secret) = (random_letters(6)?, random_letters(16)?);
     let expires = clock::now().checked_add(LIFE);
     let expires =
         expires.map_err(|_| SecretError::invalid("the clock is out of range".to_owned()))?;
@@ -175,7 +174,7 @@ async fn mint(client: &Client) -> Result<String, SecretError> {
             let why = match &error {
                 // Other errors may contain the secret.
                 kube::Error::Api(status) if status.code != 403 => format!("HTTP {}", status.code),
-                _ => text::chain(&error),
+                _ => text::error_chain(&error),
             };
             let why = format!("cannot create a bootstrap token: {why}");
             Err(SecretError::new(commands::kind_of(&error), why))
@@ -188,14 +187,14 @@ async fn mint(client: &Client) -> Result<String, SecretError> {
 }
 
 /// Random letters and digits, uniformly distributed.
-fn letters(count: usize) -> Result<String, SecretError> {
+fn random_letters(count: usize) -> Result<String, SecretError> {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     /// The largest multiple of the alphabet size in a byte. Higher values would bias the result.
     const EVEN: u8 = 252;
     let mut text = String::new();
     while text.len() < count {
         let mut drawn = [0; 32];
-        clock::unguessable(&mut drawn).map_err(|error| SecretError::invalid(error.to_string()))?;
+        clock::fill_random(&mut drawn).map_err(|error| SecretError::invalid(error.to_string()))?;
         let even = drawn.iter().filter(|byte| **byte < EVEN);
         let symbols = even.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
         text.extend(symbols.take(count - text.len()));

@@ -22,7 +22,7 @@ use aws_smithy_types::base64;
 use tokio::sync::Mutex;
 
 use crate::ec2::launch_template::{
-    Device, Interface, LaunchTemplate, Metadata, Placement, cluster_in, spelt,
+    Device, Interface, LaunchTemplate, Metadata, Placement, cluster_in, cluster_in_name,
 };
 use crate::ec2::launch_template_cache::LaunchTemplateCache;
 use crate::host::clock;
@@ -30,7 +30,7 @@ use crate::model::claim::TAG_INSTALLATION;
 use crate::model::labels::Labels;
 use crate::outbound::fence;
 use crate::providers::aws::cleanup_scope::CleanupScope;
-use crate::providers::aws::clients::{AwsClients, once};
+use crate::providers::aws::clients::{AwsClients, without_retries};
 use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
@@ -45,12 +45,12 @@ pub(crate) struct Templates(Mutex<LaunchTemplateCache>);
 impl Templates {
     /// Creates it with a cache.
     #[cfg(test)]
-    pub(crate) fn of(cache: LaunchTemplateCache) -> Self {
+    pub(crate) fn from_cache(cache: LaunchTemplateCache) -> Self {
         Self(Mutex::new(cache))
     }
 
-    /// Ensures that a template exists, for a request. Returns its name, for [`done`](Self::done).
-    pub(crate) async fn ensure(
+    /// Ensures that a template exists, for a request. Returns its name, for [`on_request_done`](Self::done).
+    pub(crate) async fn ensure_exists(
         &self,
         account: &AwsClients,
         template: &LaunchTemplate,
@@ -58,33 +58,33 @@ impl Templates {
         let name = template.name();
         // Concurrent launches with the same template wait for one creation.
         let mut cache = self.0.lock().await;
-        if cache.begin(&name, clock::now())
-            && let Err(fault) = create(account, &name, template).await
+        if cache.begin_use(&name, clock::now())
+            && let Err(fault) = create_template(account, &name, template).await
         {
-            cache.gone(&name);
+            cache.remove_missing(&name);
             return Err(fault);
         }
         Ok(name)
     }
 
     /// Records that a request is complete.
-    pub(crate) async fn done(&self, names: &[String]) {
+    pub(crate) async fn on_request_done(&self, names: &[String]) {
         let mut cache = self.0.lock().await;
         for name in names {
-            cache.end(name, clock::now());
+            cache.end_use(name, clock::now());
         }
     }
 
     /// Removes templates from the cache that no longer exist in EC2.
-    pub(crate) async fn forget(&self, names: &[String]) {
+    pub(crate) async fn forget_missing(&self, names: &[String]) {
         let mut cache = self.0.lock().await;
         for name in names {
-            cache.gone(name);
+            cache.remove_missing(name);
         }
     }
 
     /// Deletes unused templates of an installation in the cleanup scope. Returns their number.
-    pub(crate) async fn collect(
+    pub(crate) async fn delete_unused(
         &self,
         account: &AwsClients,
         installation: &str,
@@ -103,8 +103,8 @@ impl Templates {
             .await?;
         let idle = {
             let mut cache = self.0.lock().await;
-            cache.listed(listed, clock::now());
-            let mut idle = cache.idle(clock::now());
+            cache.apply_listing(listed, clock::now());
+            let mut idle = cache.idle_templates(clock::now());
             // This host may have lost leadership of a cluster.
             idle.retain(|name| is_in_scope(name, scope));
             idle
@@ -112,12 +112,12 @@ impl Templates {
         let removed = idle.len();
         for name in idle {
             // Later requests create it again.
-            self.0.lock().await.gone(&name);
-            account.buckets.change.turn().await;
+            self.0.lock().await.remove_missing(&name);
+            account.buckets.change.wait_for_token().await;
             let call = account.ec2.delete_launch_template();
             let deleted = call.launch_template_name(name).send().await;
             if let Err(fault) = deleted.map_aws_error("DeleteLaunchTemplate")
-                && !fault.is(&[
+                && !fault.has_code(&[
                     "InvalidLaunchTemplateName.NotFoundException",
                     "InvalidLaunchTemplateId.NotFound",
                 ])
@@ -131,10 +131,10 @@ impl Templates {
 
 /// Returns whether the name of a template contains a cluster in the cleanup scope.
 fn is_in_scope(name: &str, scope: &CleanupScope) -> bool {
-    cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, spelt))
+    cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, cluster_in_name))
 }
 
-fn call(
+fn create_call(
     account: &AwsClients,
     name: &str,
     template: &LaunchTemplate,
@@ -143,38 +143,43 @@ fn call(
         .ec2
         .create_launch_template()
         .launch_template_name(name)
-        .launch_template_data(data(template))
-        .tag_specifications(specification(ResourceType::LaunchTemplate, &template.tags))
+        .launch_template_data(template_data(template))
+        .tag_specifications(tag_specification(
+            ResourceType::LaunchTemplate,
+            &template.tags,
+        ))
 }
 
 /// Tests whether a template could be created, by dry run.
-pub(crate) async fn rehearse(
+pub(crate) async fn test_creation(
     account: &AwsClients,
     template: &LaunchTemplate,
 ) -> Result<(), AwsError> {
-    account.buckets.change.turn().await;
-    let call = call(account, &template.name(), template).dry_run(true);
-    let call = call.customize().config_override(once());
-    let answer = fence::without(call.send()).await;
+    account.buckets.change.wait_for_token().await;
+    let call = create_call(account, &template.name(), template).dry_run(true);
+    let call = call.customize().config_override(without_retries());
+    let answer = fence::run_unfenced(call.send()).await;
     answer.map_aws_error("CreateLaunchTemplate").map(drop)
 }
 
-async fn create(
+async fn create_template(
     account: &AwsClients,
     name: &str,
     template: &LaunchTemplate,
 ) -> Result<(), AwsError> {
-    account.buckets.change.turn().await;
-    let created = call(account, name, template).send().await;
+    account.buckets.change.wait_for_token().await;
+    let created = create_call(account, name, template).send().await;
     match created.map_aws_error("CreateLaunchTemplate") {
         // Equal names have equal content, so an existing template is fine.
-        Err(fault) if fault.is(&["InvalidLaunchTemplateName.AlreadyExistsException"]) => Ok(()),
+        Err(fault) if fault.has_code(&["InvalidLaunchTemplateName.AlreadyExistsException"]) => {
+            Ok(())
+        }
         created => created.map(drop),
     }
 }
 
 /// Converts tags to SDK types.
-pub(crate) fn tags(labels: &Labels) -> Vec<Tag> {
+pub(crate) fn to_tags(labels: &Labels) -> Vec<Tag> {
     labels
         .iter()
         .map(|(key, value)| Tag::builder().key(key).value(value).build())
@@ -182,14 +187,14 @@ pub(crate) fn tags(labels: &Labels) -> Vec<Tag> {
 }
 
 /// Tag specification for one resource type.
-pub(crate) fn specification(kind: ResourceType, labels: &Labels) -> TagSpecification {
+pub(crate) fn tag_specification(kind: ResourceType, labels: &Labels) -> TagSpecification {
     TagSpecification::builder()
         .resource_type(kind)
-        .set_tags(Some(tags(labels)))
+        .set_tags(Some(to_tags(labels)))
         .build()
 }
 
-fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
+fn template_data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
     let mut kinds = vec![ResourceType::NetworkInterface];
     if template.spot {
         kinds.push(ResourceType::SpotInstancesRequest);
@@ -197,10 +202,10 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
     let specifications = kinds.into_iter().map(|kind| {
         LaunchTemplateTagSpecificationRequest::builder()
             .resource_type(kind)
-            .set_tags(Some(tags(&template.tags)))
+            .set_tags(Some(to_tags(&template.tags)))
             .build()
     });
-    let devices: Vec<DeviceRequest> = template.devices.iter().map(device).collect();
+    let devices: Vec<DeviceRequest> = template.devices.iter().map(device_request).collect();
     let profile = template.profile.as_ref();
     let nested = template.nested_virtualization.map(|on| match on {
         true => NestedVirtualizationSpecification::Enabled,
@@ -210,19 +215,21 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
         .image_id(&template.image)
         .set_iam_instance_profile(profile.map(|name| ProfileRequest::builder().name(name).build()))
         .user_data(base64::encode(template.user_data.bytes()))
-        .set_network_interfaces(Some(template.interfaces.iter().map(interface).collect()))
+        .set_network_interfaces(Some(
+            template.interfaces.iter().map(interface_request).collect(),
+        ))
         // EC2 rejects an empty list.
         .set_block_device_mappings(Some(devices).filter(|all| !all.is_empty()))
-        .metadata_options(metadata(template.metadata))
+        .metadata_options(metadata_request(template.metadata))
         .monitoring(
             LaunchTemplatesMonitoringRequest::builder()
                 .enabled(template.monitoring)
                 .build(),
         )
         .set_cpu_options(nested.map(|on| CpuRequest::builder().nested_virtualization(on).build()))
-        .placement(placement(&template.placement))
+        .placement(placement_request(&template.placement))
         .enclave_options(EnclaveRequest::builder().enabled(template.enclave).build())
-        .capacity_reservation_specification(reservation(template.reservation.as_deref()))
+        .capacity_reservation_specification(reservation_request(template.reservation.as_deref()))
         .set_instance_market_options(template.market.map(|market| {
             let market = MarketType::from(market.as_str());
             MarketRequest::builder().market_type(market).build()
@@ -231,7 +238,7 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
         .build()
 }
 
-fn interface(interface: &Interface) -> InterfaceRequest {
+fn interface_request(interface: &Interface) -> InterfaceRequest {
     let tracking = interface.tracking.map(|tracking| {
         TrackingRequest::builder()
             .set_tcp_established_timeout(tracking.tcp_established)
@@ -253,7 +260,7 @@ fn interface(interface: &Interface) -> InterfaceRequest {
         .build()
 }
 
-fn device(device: &Device) -> DeviceRequest {
+fn device_request(device: &Device) -> DeviceRequest {
     let ebs = EbsRequest::builder()
         .set_volume_size(device.gib)
         .set_volume_type(device.volume_type.as_deref().map(VolumeType::from))
@@ -271,7 +278,7 @@ fn device(device: &Device) -> DeviceRequest {
         .build()
 }
 
-fn metadata(metadata: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
+fn metadata_request(metadata: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
     use LaunchTemplateInstanceMetadataEndpointState as Endpoint;
     use LaunchTemplateInstanceMetadataProtocolIpv6 as Ipv6;
     LaunchTemplateInstanceMetadataOptionsRequest::builder()
@@ -294,7 +301,7 @@ fn metadata(metadata: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest 
         .build()
 }
 
-fn placement(placement: &Placement) -> LaunchTemplatePlacementRequest {
+fn placement_request(placement: &Placement) -> LaunchTemplatePlacementRequest {
     let tenancy = placement.dedicated.then_some(Tenancy::Dedicated);
     LaunchTemplatePlacementRequest::builder()
         .tenancy(tenancy.unwrap_or(Tenancy::Default))
@@ -303,7 +310,7 @@ fn placement(placement: &Placement) -> LaunchTemplatePlacementRequest {
         .build()
 }
 
-fn reservation(id: Option<&str>) -> ReservationRequest {
+fn reservation_request(id: Option<&str>) -> ReservationRequest {
     let request = ReservationRequest::builder();
     match id {
         Some(id) => request

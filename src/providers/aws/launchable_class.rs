@@ -41,7 +41,7 @@ impl LaunchableClass {
     }
 
     /// Returns the request of a launch, or its result if nothing can be requested.
-    pub(crate) fn request(
+    pub(crate) fn fleet_request(
         &self,
         launch: &Launch,
         cluster: &Cluster,
@@ -50,7 +50,7 @@ impl LaunchableClass {
         subnets: &mut Subnets,
     ) -> Result<FleetRequest, Box<CommandResult>> {
         let supply = self.supply.supply.as_ref();
-        let supply = supply.map_err(|why| Box::new(again(&why.to_string())))?;
+        let supply = supply.map_err(|why| Box::new(retry_result(&why.to_string())))?;
         let input = FleetRequestInput {
             launch,
             class: &self.class,
@@ -74,11 +74,11 @@ impl LaunchableClass {
             let rendered = bootstrap::render(&self.class, home, &context)?;
             Ok(RenderedUserData::new(rendered.0))
         };
-        input.request(subnets, &mut render, clock::now())
+        input.build_request(subnets, &mut render, clock::now())
     }
 
     /// Logs what prevents launches.
-    pub(crate) fn warn(&self, cluster: &ClusterName) {
+    pub(crate) fn log_unmet(&self, cluster: &ClusterName) {
         for unmet in &self.resolved.conditions {
             let Some(cause) = unmet.cause.map(Cause::as_str) else {
                 continue;
@@ -90,7 +90,7 @@ impl LaunchableClass {
 }
 
 /// The launch is decided again, because EC2 was not called.
-pub(crate) fn again(why: &str) -> CommandResult {
+pub(crate) fn retry_result(why: &str) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Conflict,
         text: why.to_owned(),
@@ -98,7 +98,7 @@ pub(crate) fn again(why: &str) -> CommandResult {
 }
 
 /// Tests whether user data can be rendered for each image of a class, within the size limit.
-pub(crate) fn validated(
+pub(crate) fn validate_user_data(
     class: &NodeClass,
     resolved: &ResolvedNodeClass,
     home: Option<&ClusterEndpoint>,

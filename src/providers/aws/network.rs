@@ -22,7 +22,7 @@ use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::paginate::{self, PAGE};
 
 /// Converts tags.
-pub(crate) fn labels(tags: &[Tag]) -> Labels {
+pub(crate) fn to_labels(tags: &[Tag]) -> Labels {
     tags.iter()
         .filter_map(|tag| Some((tag.key()?.to_owned(), tag.value()?.to_owned())))
         .collect()
@@ -34,17 +34,17 @@ pub(crate) fn filter(name: &str, value: &str) -> Filter {
 }
 
 /// Converts an SDK count. Zero if missing or negative.
-fn count(number: Option<i32>) -> u32 {
+fn to_count(number: Option<i32>) -> u32 {
     number.and_then(|it| u32::try_from(it).ok()).unwrap_or(0)
 }
 
 /// Converts an SDK time. `None` if out of range.
-pub(crate) fn time(date_time: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> {
+pub(crate) fn to_timestamp(date_time: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> {
     Timestamp::from_second(date_time.secs()).ok()
 }
 
 /// Lists all subnets.
-pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)>, AwsError> {
+pub(crate) async fn list_subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)>, AwsError> {
     let pages = account.ec2.describe_subnets().into_paginator();
     let pages = pages.page_size(PAGE).send();
     paginate::collect(account, "DescribeSubnets", pages, |page, subnets| {
@@ -53,16 +53,16 @@ pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)
                 id: listed.subnet_id()?.to_owned(),
                 zone: Zone::from(listed.availability_zone()?),
                 zone_id: listed.availability_zone_id().unwrap_or_default().to_owned(),
-                free: count(listed.available_ip_address_count()),
+                free: to_count(listed.available_ip_address_count()),
             };
-            Some((subnet, labels(listed.tags())))
+            Some((subnet, to_labels(listed.tags())))
         }));
     })
     .await
 }
 
 /// Lists all security groups.
-pub(crate) async fn security_groups(
+pub(crate) async fn list_security_groups(
     account: &AwsClients,
 ) -> Result<Vec<(SecurityGroup, Labels)>, AwsError> {
     let pages = account.ec2.describe_security_groups().into_paginator();
@@ -73,24 +73,24 @@ pub(crate) async fn security_groups(
                 id: listed.group_id()?.to_owned(),
                 name: listed.group_name().unwrap_or_default().to_owned(),
             };
-            Some((group, labels(listed.tags())))
+            Some((group, to_labels(listed.tags())))
         }));
     })
     .await
 }
 
 /// Lists all available placement groups, by name.
-pub(crate) async fn placement_groups(
+pub(crate) async fn list_placement_groups(
     account: &AwsClients,
 ) -> Result<BTreeMap<String, PlacementGroup>, AwsError> {
-    account.buckets.read.turn().await;
+    account.buckets.read.wait_for_token().await;
     let answer = account.ec2.describe_placement_groups().send().await;
     let answer = answer.map_aws_error("DescribePlacementGroups")?;
     let groups = answer.placement_groups().iter();
-    Ok(groups.filter_map(placement_group).collect())
+    Ok(groups.filter_map(convert_placement_group).collect())
 }
 
-fn placement_group(group: &Group) -> Option<(String, PlacementGroup)> {
+fn convert_placement_group(group: &Group) -> Option<(String, PlacementGroup)> {
     if group.state() != Some(&PlacementGroupState::Available) {
         return None;
     }
@@ -98,7 +98,7 @@ fn placement_group(group: &Group) -> Option<(String, PlacementGroup)> {
         PlacementStrategy::Cluster => PlacementGroupStrategy::Cluster,
         PlacementStrategy::Spread => PlacementGroupStrategy::Spread,
         PlacementStrategy::Partition => {
-            PlacementGroupStrategy::Partition(count(group.partition_count()))
+            PlacementGroupStrategy::Partition(to_count(group.partition_count()))
         }
         // Unknown strategy: a node class that selects it is reported as not found.
         _ => return None,
@@ -109,7 +109,9 @@ fn placement_group(group: &Group) -> Option<(String, PlacementGroup)> {
 }
 
 /// Lists all active reservations.
-pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReservation>, AwsError> {
+pub(crate) async fn list_reservations(
+    account: &AwsClients,
+) -> Result<Vec<ListedReservation>, AwsError> {
     let call = account.ec2.describe_capacity_reservations();
     let call = call.filters(filter("state", "active"));
     let pages = call.into_paginator().page_size(PAGE).send();
@@ -120,13 +122,13 @@ pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReser
         pages,
         |page, found| {
             let reservations = page.capacity_reservations().iter();
-            found.extend(reservations.filter_map(|listed| reservation(listed, now)));
+            found.extend(reservations.filter_map(|listed| convert_reservation(listed, now)));
         },
     )
     .await
 }
 
-fn reservation(listed: &CapacityReservation, now: Timestamp) -> Option<ListedReservation> {
+fn convert_reservation(listed: &CapacityReservation, now: Timestamp) -> Option<ListedReservation> {
     if listed.state() != Some(&CapacityReservationState::Active) {
         return None;
     }
@@ -139,12 +141,12 @@ fn reservation(listed: &CapacityReservation, now: Timestamp) -> Option<ListedRes
     let reservation = Reservation {
         kind,
         interruptible: listed.interruptible().unwrap_or(false),
-        left: count(listed.available_instance_count()),
+        left: to_count(listed.available_instance_count()),
         counted: Some(now),
-        ends: listed.end_date().and_then(time),
+        ends: listed.end_date().and_then(to_timestamp),
         ..Reservation::new(
             listed.capacity_reservation_id()?,
-            count(listed.total_instance_count()),
+            to_count(listed.total_instance_count()),
         )
     };
     Some(ListedReservation {
@@ -159,6 +161,6 @@ fn reservation(listed: &CapacityReservation, now: Timestamp) -> Option<ListedRes
             Some(InstanceMatchCriteria::Targeted) => Some(MatchCriteria::Targeted),
             _ => None,
         },
-        tags: labels(listed.tags()),
+        tags: to_labels(listed.tags()),
     })
 }

@@ -29,11 +29,14 @@ where
 {
     let mut entries = Vec::new();
     for _ in 0..PAGES {
-        account.buckets.read.turn().await;
+        account.buckets.read.wait_for_token().await;
         let Some(page) = pages.next().await else {
             return Ok(entries);
         };
         add(&page.map_aws_error(operation)?, &mut entries);
     }
-    Err(AwsError::silent(operation, "the listing does not end"))
+    Err(AwsError::without_response(
+        operation,
+        "the listing does not end",
+    ))
 }

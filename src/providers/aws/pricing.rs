@@ -27,13 +27,13 @@ const PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
 pub(crate) type ListPrices = (Vec<(TypeName, Price)>, Vec<(TypeName, Price)>);
 
 /// Reads on-demand prices.
-pub(crate) async fn list(account: &AwsClients) -> Result<ListPrices, AwsError> {
-    let shared = listed(account, "Shared", "Compute Instance").await?;
-    let metal = listed(account, "Dedicated", "Compute Instance (bare metal)").await?;
+pub(crate) async fn list_prices(account: &AwsClients) -> Result<ListPrices, AwsError> {
+    let shared = read_prices(account, "Shared", "Compute Instance").await?;
+    let metal = read_prices(account, "Dedicated", "Compute Instance (bare metal)").await?;
     Ok((shared, metal))
 }
 
-async fn listed(
+async fn read_prices(
     account: &AwsClients,
     tenancy: &str,
     family: &str,
@@ -60,14 +60,14 @@ async fn listed(
     let currency = if is_china { "CNY" } else { "USD" };
     paginate::collect(account, "GetProducts", pages, |page, prices| {
         let products = page.price_list().iter();
-        prices.extend(products.filter_map(|text| product(text, currency)));
+        prices.extend(products.filter_map(|text| parse_product(text, currency)));
     })
     .await
 }
 
 /// Parses a type and its price from a product of the price list. `None` if either is missing or
 /// zero.
-fn product(text: &str, currency: &str) -> Option<(TypeName, Price)> {
+fn parse_product(text: &str, currency: &str) -> Option<(TypeName, Price)> {
     let product: Value = serde_json::from_str(text).ok()?;
     let name = product["product"]["attributes"]["instanceType"].as_str()?;
     let terms = product["terms"]["OnDemand"].as_object()?;
@@ -78,7 +78,9 @@ fn product(text: &str, currency: &str) -> Option<(TypeName, Price)> {
 }
 
 /// Reads current spot prices, by type and zone.
-pub(crate) async fn spot(account: &AwsClients) -> Result<Vec<(TypeName, Zone, Price)>, AwsError> {
+pub(crate) async fn spot_prices(
+    account: &AwsClients,
+) -> Result<Vec<(TypeName, Zone, Price)>, AwsError> {
     let pages = account
         .ec2
         .describe_spot_price_history()
@@ -118,7 +120,7 @@ fn spot_price(listed: &SpotPrice) -> Option<((TypeName, Zone), i64, Price)> {
 
 #[cfg(test)]
 mod tests {
-    use super::product;
+    use super::parse_product;
 
     #[test]
     fn products_are_read_as_the_price_list_has_them() {
@@ -133,11 +135,11 @@ mod tests {
                 "terms":{{"OnDemand":{{"A.B":{{"priceDimensions":{{"A.B.C":
                 {{"pricePerUnit":{{"USD":"{price}"}}}}}}}}}}}}}}"#
             );
-            let read = product(&text, "USD").map(|(name, it)| (name.0, it.usd_per_h()));
+            let read = parse_product(&text, "USD").map(|(name, it)| (name.0, it.usd_per_h()));
             assert_eq!(read, expect, "{price}");
         }
         for wrong in ["{}", "[", ""] {
-            assert_eq!(product(wrong, "USD"), None, "{wrong}");
+            assert_eq!(parse_product(wrong, "USD"), None, "{wrong}");
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::Instance;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::join_secrets::JoinSecrets;
-use crate::providers::aws::launchable_class::again;
+use crate::providers::aws::launchable_class::retry_result;
 use crate::providers::aws::region::RegionHandle;
 use crate::providers::aws::region_task::{ClusterView, RegionCluster};
 use crate::providers::aws::{create_fleet, instances};
@@ -91,17 +91,19 @@ impl Ec2 {
     }
 
     async fn launch(&self, launch: Launch) -> CommandResult {
-        let request = match self.known(&launch).await {
+        let request = match self.launch_record(&launch).await {
             Err(answer) => return *answer,
-            Ok(Some(LaunchRecord::Made(instance))) => return self.made_before(*instance).await,
+            Ok(Some(LaunchRecord::Made(instance))) => {
+                return self.completed_launch(*instance).await;
+            }
             Ok(Some(LaunchRecord::Open(request))) => request,
-            Ok(None) => match self.request(&launch).await {
+            Ok(None) => match self.build_request(&launch).await {
                 Ok(request) => request,
                 Err(answer) => return *answer,
             },
         };
         let claim = launch.claim.id.clone();
-        let answer = self.ask(&launch, &request).await;
+        let answer = self.request_instance(&launch, &request).await;
         let mut launches = self.launches.lock().await;
         match &answer {
             CommandResult::Launched(instance) => {
@@ -126,20 +128,21 @@ impl Ec2 {
     }
 
     /// Calls EC2 and distributes the outcome.
-    async fn ask(&self, launch: &Launch, request: &FleetRequest) -> CommandResult {
+    async fn request_instance(&self, launch: &Launch, request: &FleetRequest) -> CommandResult {
         let shared = &self.region_handle.shared;
-        let outcome = create_fleet::launch(&shared.account, &shared.templates, request).await;
-        shared.lister.changed(&self.cluster.name).await;
+        let outcome =
+            create_fleet::launch_instance(&shared.account, &shared.templates, request).await;
+        shared.lister.mark_outdated(&self.cluster.name).await;
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(fault) => return failed(&fault),
+            Err(fault) => return failed_result(&fault),
         };
         let launched = outcome.launched.as_ref();
         let used_subnet = launched.and_then(|(_, subnet)| subnet.as_deref());
         if let Ok(mut subnets) = shared.subnets.lock() {
             subnets.give_back(&request.taken, used_subnet);
             for subnet in &outcome.errors.exhausted {
-                subnets.exhausted(subnet, clock::now());
+                subnets.mark_exhausted(subnet, clock::now());
             }
         }
         if outcome.launched.is_some() && !outcome.errors.refusals.is_empty() {
@@ -163,17 +166,20 @@ impl Ec2 {
                 }
                 CommandResult::Launched(instance)
             }
-            None => outcome.errors.answer(),
+            None => outcome.errors.command_result(),
         }
     }
 
     /// Returns the state of a launch, or a result if its token was used for a different launch.
-    async fn known(&self, launch: &Launch) -> Result<Option<LaunchRecord>, Box<CommandResult>> {
+    async fn launch_record(
+        &self,
+        launch: &Launch,
+    ) -> Result<Option<LaunchRecord>, Box<CommandResult>> {
         let mut launches = self.launches.lock().await;
-        let now = clock::monotonic();
+        let now = clock::monotonic_now();
         launches.retain(|_, requested| now.duration_since(requested.requested_at) < REPEATS);
         match launches.get(&launch.claim.id) {
-            Some(requested) if requested.launch != *launch => Err(Box::new(invalid(
+            Some(requested) if requested.launch != *launch => Err(Box::new(invalid_result(
                 "the client token was used for a different launch",
             ))),
             requested => Ok(requested.map(|requested| requested.state.clone())),
@@ -181,42 +187,47 @@ impl Ec2 {
     }
 
     /// Returns the instance of a completed launch.
-    async fn made_before(&self, instance: Instance) -> CommandResult {
-        let listed = match self.listed().await {
+    async fn completed_launch(&self, instance: Instance) -> CommandResult {
+        let listed = match self.list_instances().await {
             Ok(listed) => listed.into_iter().find(|listed| listed.id == instance.id),
-            Err(fault) => return failed(&fault),
+            Err(fault) => return failed_result(&fault),
         };
         // A listing may not yet show an own termination.
         let listed = listed.filter(|_| instance.state.is_live());
         match listed.unwrap_or(instance) {
             instance if instance.state.is_live() => CommandResult::Launched(instance),
-            _ => invalid("the client token was used for a terminated instance"),
+            _ => invalid_result("the client token was used for a terminated instance"),
         }
     }
 
     /// Builds the request of a launch.
-    async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Box<CommandResult>> {
+    async fn build_request(
+        &self,
+        launch: &Launch,
+    ) -> Result<Arc<FleetRequest>, Box<CommandResult>> {
         let view = self.view.borrow().clone();
         let class = launch.claim.node_class.as_ref();
         let ready = class.and_then(|name| view.classes.get(name));
         let (Some(ready), Some(home)) = (ready, &view.home) else {
-            return Err(Box::new(again("the node class is not resolved yet")));
+            return Err(Box::new(retry_result("the node class is not resolved yet")));
         };
         if ready.hash != launch.claim.node_class_hash {
-            return Err(Box::new(again("the node class has changed")));
+            return Err(Box::new(retry_result("the node class has changed")));
         }
         let bootstrap = &ready.class.bootstrap;
         let (account, client) = (&self.region_handle.shared.account, &self.connection.client);
-        let secret = self.secrets.of(bootstrap, account, client).await;
-        let secret = secret.map_err(|error| Box::new(error.answer()))?;
+        let secret = self.secrets.secret_for(bootstrap, account, client).await;
+        let secret = secret.map_err(|error| Box::new(error.launch_result()))?;
         let secret = secret.as_ref().map(|secret| secret.0.as_str());
         let request = {
             let mut subnets = self.region_handle.shared.subnets.lock();
-            let subnets = subnets.as_mut().map_err(|_| Box::new(again("a panic")))?;
-            Arc::new(ready.request(launch, &self.cluster, home, secret, subnets)?)
+            let subnets = subnets
+                .as_mut()
+                .map_err(|_| Box::new(retry_result("a panic")))?;
+            Arc::new(ready.fleet_request(launch, &self.cluster, home, secret, subnets)?)
         };
         let requested = RequestedLaunch {
-            requested_at: clock::monotonic(),
+            requested_at: clock::monotonic_now(),
             launch: launch.clone(),
             state: LaunchRecord::Open(request.clone()),
             unsure: false,
@@ -230,9 +241,9 @@ impl Ec2 {
         let shared = &self.region_handle.shared;
         let state = shared
             .terminate_batcher
-            .end(&shared.account, instance)
+            .terminate_instance(&shared.account, instance)
             .await;
-        shared.lister.changed(&self.cluster.name).await;
+        shared.lister.mark_outdated(&self.cluster.name).await;
         match state {
             Ok(state) => {
                 for requested in self.launches.lock().await.values_mut() {
@@ -244,7 +255,7 @@ impl Ec2 {
                 }
                 CommandResult::Terminating(state)
             }
-            Err(fault) => failed(&fault),
+            Err(fault) => failed_result(&fault),
         }
     }
 
@@ -252,7 +263,7 @@ impl Ec2 {
     /// check is needed because a user who can write Nodes could name any instance.
     async fn adopt(&self, adoption: &Adoption) -> CommandResult {
         let shared = &self.region_handle.shared;
-        let known = instances::describe(&shared.account, &adoption.instance).await;
+        let known = instances::describe_instance(&shared.account, &adoption.instance).await;
         let tags = match known {
             Ok(Some(known)) if known.state.is_live() => known.tags,
             Ok(_) => {
@@ -261,14 +272,14 @@ impl Ec2 {
                     text: format!("{} no longer exists", adoption.instance),
                 };
             }
-            Err(fault) => return failed(&fault),
+            Err(fault) => return failed_result(&fault),
         };
         // A response was lost. The permission covers only instances that are not adopted yet.
         if [TAG_INSTALLATION, TAG_CLUSTER, TAG_CLAIM]
             .into_iter()
             .all(|key| tags.get(key) == adoption.tags.get(key))
         {
-            shared.lister.changed(&self.cluster.name).await;
+            shared.lister.mark_outdated(&self.cluster.name).await;
             return CommandResult::Done;
         }
         if let Err(why) = may_adopt(&tags, &adoption.tags) {
@@ -279,9 +290,9 @@ impl Ec2 {
             };
         }
         let ids = [adoption.instance.clone()];
-        let tagged = instances::tag(&shared.account, &ids, &adoption.tags).await;
-        shared.lister.changed(&self.cluster.name).await;
-        match tagged.map_err(|fault| failed(&fault)) {
+        let tagged = instances::tag_instances(&shared.account, &ids, &adoption.tags).await;
+        shared.lister.mark_outdated(&self.cluster.name).await;
+        match tagged.map_err(|fault| failed_result(&fault)) {
             Ok(()) => CommandResult::Done,
             // A different policy statement covers instances that are not adopted yet.
             Err(CommandResult::Failed { kind, text }) => CommandResult::Failed {
@@ -292,7 +303,7 @@ impl Ec2 {
         }
     }
 
-    async fn listed(&self) -> Result<Vec<Instance>, AwsError> {
+    async fn list_instances(&self) -> Result<Vec<Instance>, AwsError> {
         let shared = &self.region_handle.shared;
         let (installation, name) = (&self.cluster.installation, &self.cluster.name);
         let lister = &shared.lister;
@@ -300,26 +311,26 @@ impl Ec2 {
     }
 }
 
-fn invalid(why: &str) -> CommandResult {
+fn invalid_result(why: &str) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Invalid,
         text: why.to_owned(),
     }
 }
 
-fn failed(fault: &AwsError) -> CommandResult {
-    fault.sorted("ec2").answer()
+fn failed_result(fault: &AwsError) -> CommandResult {
+    fault.to_failure("ec2").command_result()
 }
 
 impl Ec2 {
     /// Sends resolved node classes to an engine, which does not plan with unresolved classes.
-    async fn known_so_far(&self, cluster: &Cluster, events: &mpsc::Sender<Event>) {
+    async fn send_known_classes(&self, cluster: &Cluster, events: &mpsc::Sender<Event>) {
         let view = self.view.borrow().clone();
         let mut supplies = ClassSupplies::new();
         for class in &cluster.node_classes {
             let supply = match view.classes.get(&class.name) {
                 Some(ready) if ready.class == *class => ready.supply.clone(),
-                _ => NodeClassSupply::unasked(),
+                _ => NodeClassSupply::unresolved(),
             };
             supplies.insert(class.name.clone(), supply);
         }
@@ -331,7 +342,7 @@ impl Ec2 {
 
 impl Provider for Ec2 {
     fn clock_ahead(&self) -> Option<SignedDuration> {
-        self.region_handle.shared.account.skew.ahead()
+        self.region_handle.shared.account.skew.clock_ahead()
     }
 
     fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
@@ -341,8 +352,8 @@ impl Provider for Ec2 {
                 Command::Terminate { instance, .. } => self.terminate(&instance).await,
                 Command::Tag { instances, tags } => {
                     let account = &self.region_handle.shared.account;
-                    let tagged = instances::tag(account, &instances, &tags).await;
-                    tagged.map_or_else(|fault| failed(&fault), |()| CommandResult::Done)
+                    let tagged = instances::tag_instances(account, &instances, &tags).await;
+                    tagged.map_or_else(|fault| failed_result(&fault), |()| CommandResult::Done)
                 }
                 Command::Adopt(adoption) => self.adopt(&adoption).await,
                 Command::SaveDiscoveredMemory {
@@ -356,8 +367,8 @@ impl Provider for Ec2 {
                     CommandResult::Done
                 }
                 Command::ListInstances => {
-                    let listed = self.listed().await;
-                    listed.map_or_else(|fault| failed(&fault), CommandResult::Instances)
+                    let listed = self.list_instances().await;
+                    listed.map_or_else(|fault| failed_result(&fault), CommandResult::Instances)
                 }
                 other => not_ours(&other),
             }
@@ -365,7 +376,7 @@ impl Provider for Ec2 {
         .boxed()
     }
 
-    fn attend(
+    fn register_cluster(
         &self,
         cluster: Arc<Cluster>,
         events: Option<mpsc::Sender<Event>>,
@@ -383,7 +394,7 @@ impl Provider for Ec2 {
                 }
             }
             if let Some(events) = &events {
-                self.known_so_far(&cluster, events).await;
+                self.send_known_classes(&cluster, events).await;
             }
             let early = cluster.binding == Binding::Early;
             self.early.store(early, Ordering::Relaxed);
@@ -396,7 +407,7 @@ impl Provider for Ec2 {
                 last_sent: None,
                 missing: Vec::new(),
             };
-            self.region_handle.attend(member).await;
+            self.region_handle.register_cluster(member).await;
         }
         .boxed()
     }
@@ -409,6 +420,6 @@ impl Provider for Ec2 {
 impl Drop for Ec2 {
     fn drop(&mut self) {
         self.region_handle
-            .leave(self.cluster.name.clone(), self.session);
+            .remove_cluster(self.cluster.name.clone(), self.session);
     }
 }

@@ -40,7 +40,7 @@ impl RefreshTask {
     /// rarely change and reserved addresses are tracked; spot prices change by the hour. Templates
     /// are checked as often as unused ones expire. Templates of a previous process count from the
     /// start of this process, and are deleted even if no process runs long.
-    fn every(self) -> Duration {
+    fn refresh_interval(self) -> Duration {
         match self {
             Self::Types | Self::ListPrices => Duration::from_hours(12),
             Self::Network | Self::Classes => Duration::from_mins(5),
@@ -51,7 +51,7 @@ impl RefreshTask {
     }
 
     /// Its AWS service, in IAM spelling.
-    fn service(self) -> &'static str {
+    fn aws_service(self) -> &'static str {
         match self {
             Self::ListPrices => "pricing",
             Self::Shifts => "arc-zonal-shift",
@@ -70,10 +70,10 @@ pub(crate) struct RefreshSchedule {
 
 impl RefreshSchedule {
     /// Returns whether a read is due. Records an attempt.
-    pub(crate) fn begin(&mut self, task: RefreshTask) -> bool {
-        let now = clock::monotonic();
+    pub(crate) fn begin_if_due(&mut self, task: RefreshTask) -> bool {
+        let now = clock::monotonic_now();
         let due = [
-            (self.done.get(&task), task.every()),
+            (self.done.get(&task), task.refresh_interval()),
             (self.tried.get(&task), RETRY),
         ]
         .iter()
@@ -86,7 +86,7 @@ impl RefreshSchedule {
 
     /// Records the result of a read. Returns whether it has new data. A failed read keeps the old
     /// data.
-    pub(crate) fn end(
+    pub(crate) fn record_result(
         &mut self,
         region: &str,
         task: RefreshTask,
@@ -94,11 +94,11 @@ impl RefreshSchedule {
     ) -> bool {
         match outcome {
             Ok(has_new_data) => {
-                self.done.insert(task, clock::monotonic());
+                self.done.insert(task, clock::monotonic_now());
                 has_new_data
             }
             Err(fault) => {
-                let why = fault.sorted(task.service()).text;
+                let why = fault.to_failure(task.aws_service()).text;
                 tracing::warn!(region, chore = ?task, why, "cannot refresh data of region");
                 false
             }
@@ -106,12 +106,12 @@ impl RefreshSchedule {
     }
 
     /// Marks a read as not done, to retry soon.
-    pub(crate) fn unsure(&mut self, task: RefreshTask) {
+    pub(crate) fn mark_incomplete(&mut self, task: RefreshTask) {
         self.done.remove(&task);
     }
 
     /// Makes a read due now.
-    pub(crate) fn again(&mut self, task: RefreshTask) {
+    pub(crate) fn make_due(&mut self, task: RefreshTask) {
         self.done.remove(&task);
         self.tried.remove(&task);
     }
@@ -131,22 +131,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn chores_are_due_at_their_times() {
         let mut schedule = RefreshSchedule::default();
-        assert!(schedule.begin(RefreshTask::Network));
-        assert!(!schedule.begin(RefreshTask::Network), "it is under way");
-        assert!(schedule.end("r", RefreshTask::Network, Ok(true)));
+        assert!(schedule.begin_if_due(RefreshTask::Network));
+        assert!(
+            !schedule.begin_if_due(RefreshTask::Network),
+            "it is under way"
+        );
+        assert!(schedule.record_result("r", RefreshTask::Network, Ok(true)));
         time::advance(Duration::from_secs(299)).await;
-        assert!(!schedule.begin(RefreshTask::Network));
+        assert!(!schedule.begin_if_due(RefreshTask::Network));
         time::advance(Duration::from_secs(1)).await;
-        assert!(schedule.begin(RefreshTask::Network));
-        let fault = AwsError::silent("DescribeSubnets", "no answer");
-        assert!(!schedule.end("r", RefreshTask::Network, Err(fault)));
+        assert!(schedule.begin_if_due(RefreshTask::Network));
+        let fault = AwsError::without_response("DescribeSubnets", "no answer");
+        assert!(!schedule.record_result("r", RefreshTask::Network, Err(fault)));
         time::advance(Duration::from_secs(54)).await;
-        assert!(!schedule.begin(RefreshTask::Network), "it has just failed");
+        assert!(
+            !schedule.begin_if_due(RefreshTask::Network),
+            "it has just failed"
+        );
         time::advance(Duration::from_secs(1)).await;
-        assert!(schedule.begin(RefreshTask::Network));
-        schedule.end("r", RefreshTask::Network, Ok(false));
-        schedule.again(RefreshTask::Network);
-        assert!(schedule.begin(RefreshTask::Network));
+        assert!(schedule.begin_if_due(RefreshTask::Network));
+        schedule.record_result("r", RefreshTask::Network, Ok(false));
+        schedule.make_due(RefreshTask::Network);
+        assert!(schedule.begin_if_due(RefreshTask::Network));
     }
 
     #[tokio::test(start_paused = true)]
@@ -156,10 +162,10 @@ mod tests {
         let mut idle = Vec::new();
         for minute in 0..15 {
             let now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
-            if schedule.begin(RefreshTask::Templates) {
-                cache.listed(["left".to_owned()], now);
-                idle.extend(cache.idle(now));
-                schedule.end("r", RefreshTask::Templates, Ok(false));
+            if schedule.begin_if_due(RefreshTask::Templates) {
+                cache.apply_listing(["left".to_owned()], now);
+                idle.extend(cache.idle_templates(now));
+                schedule.record_result("r", RefreshTask::Templates, Ok(false));
             }
             time::advance(Duration::from_mins(1)).await;
         }

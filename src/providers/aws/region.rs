@@ -41,7 +41,7 @@ impl RegionHandle {
     }
 
     /// Adds or changes a cluster.
-    pub(crate) async fn attend(&self, member: RegionCluster) {
+    pub(crate) async fn register_cluster(&self, member: RegionCluster) {
         // Clusters of a stopped task are restarted.
         let message = RegionMessage::Attend(Box::new(member));
         drop(self.messages.send(message).await);
@@ -54,7 +54,7 @@ impl RegionHandle {
     }
 
     /// Removes a cluster.
-    pub(crate) fn leave(&self, cluster: ClusterName, session: u64) {
+    pub(crate) fn remove_cluster(&self, cluster: ClusterName, session: u64) {
         drop(
             self.messages
                 .try_send(RegionMessage::Leave(cluster, session)),
@@ -81,7 +81,7 @@ impl Regions {
     }
 
     /// Sets the clusters that are configured on this host, running or not.
-    pub(crate) fn configure(&self, clusters: BTreeSet<ClusterName>) {
+    pub(crate) fn set_configured(&self, clusters: BTreeSet<ClusterName>) {
         let mut configured = self.configured.lock();
         if let Ok(configured) = configured.as_deref_mut() {
             *configured = clusters;
@@ -89,8 +89,8 @@ impl Regions {
     }
 
     /// Returns the task of a cluster's account and region.
-    pub(crate) async fn of(&self, cluster: &Cluster) -> RegionHandle {
-        let key = AccountKey::of(cluster);
+    pub(crate) async fn handle_for(&self, cluster: &Cluster) -> RegionHandle {
+        let key = AccountKey::from_cluster(cluster);
         let mut known = self.known.lock().await;
         if let Some(handle) = known.get(&key).filter(|handle| handle.is_well()) {
             return handle.clone();
@@ -109,17 +109,17 @@ impl Regions {
             subnets: Locked::default(),
         });
         let (messages, inbox) = mpsc::channel(QUEUE);
-        tokio::spawn(RegionTask::new(shared.clone()).keep(inbox));
+        tokio::spawn(RegionTask::new(shared.clone()).run(inbox));
         let handle = RegionHandle { messages, shared };
         known.insert(key, handle.clone());
         handle
     }
 
     /// Triggers reads that are due. A lost or repeated trigger is harmless.
-    pub(crate) async fn tick(&self) {
+    pub(crate) async fn trigger_reads(&self) {
         for handle in self.known.lock().await.values() {
             let messages = handle.messages.clone();
-            let wait = Duration::from_millis(clock::seed() % JITTER_MS);
+            let wait = Duration::from_millis(clock::random_seed() % JITTER_MS);
             tokio::spawn(async move {
                 sleep(wait).await;
                 drop(messages.try_send(RegionMessage::Tick));
@@ -154,7 +154,7 @@ mod tests {
     async fn a_keeper_that_has_ended_is_followed_by_another() {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
         let cluster = Arc::new(idle_calls::cluster(0));
-        let handle = keepers.of(&cluster).await;
+        let handle = keepers.handle_for(&cluster).await;
         let first = Ec2::new(cluster.clone(), idle_calls::api(), handle);
         assert!(first.is_well());
         // As after a panic.
@@ -195,7 +195,7 @@ mod tests {
     fn hanging() -> Connection {
         let service =
             service_fn(|_: Request<Body>| pending::<Result<Response<Body>, tower::BoxError>>());
-        Connection::over(Client::new(service, "default"))
+        Connection::from_client(Client::new(service, "default"))
     }
 
     #[tokio::test(start_paused = true)]
@@ -245,7 +245,7 @@ mod tests {
             };
             assert_eq!(all[0].0.execute(report).await, CommandResult::Done);
         }
-        keepers.tick().await;
+        keepers.trigger_reads().await;
         sleep(Duration::from_mins(1)).await;
         for (_, inbox) in &mut all {
             assert_eq!(told(inbox), 7900 * MIB);

@@ -43,7 +43,7 @@ use crate::providers::aws::instance_profiles::Profiles;
 use crate::providers::aws::instances::Lister;
 use crate::providers::aws::interruption_listener::Engines;
 use crate::providers::aws::launch_templates::Templates;
-use crate::providers::aws::launchable_class::{LaunchableClass, validated};
+use crate::providers::aws::launchable_class::{LaunchableClass, validate_user_data};
 use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 use crate::providers::aws::terminate_batcher::TerminateBatcher;
 
@@ -149,12 +149,12 @@ impl RegionTask {
     }
 
     /// Runs forever.
-    pub(crate) async fn keep(mut self, mut inbox: mpsc::Receiver<RegionMessage>) {
+    pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<RegionMessage>) {
         loop {
             let message = tokio::select! {
                 message = inbox.recv() => message,
-                result = self.homes.next() => {
-                    self.heard(result).await;
+                result = self.homes.next_result() => {
+                    self.on_cluster_info(result).await;
                     continue;
                 }
             };
@@ -164,12 +164,12 @@ impl RegionTask {
             match message {
                 RegionMessage::Attend(member) => {
                     let name = member.cluster.name.clone();
-                    self.homes.forget(&name);
+                    self.homes.cancel_read(&name);
                     if let Some(old) = self.members.insert(name.clone(), *member) {
-                        self.unheard(&old, self.members.get(&name));
+                        self.unregister_engine(&old, self.members.get(&name));
                     }
-                    self.listen();
-                    self.schedule.again(RefreshTask::Classes);
+                    self.start_listeners();
+                    self.schedule.make_due(RefreshTask::Classes);
                     // Process clusters that start together in one batch.
                     if !inbox.is_empty() {
                         continue;
@@ -180,61 +180,62 @@ impl RegionTask {
                     if member.is_some_and(|member| member.session == session)
                         && let Some(old) = self.members.remove(&name)
                     {
-                        self.unheard(&old, None);
-                        self.listen();
+                        self.unregister_engine(&old, None);
+                        self.start_listeners();
                     }
                     continue;
                 }
                 RegionMessage::Learn(instance_type, image, memory) => {
                     if self.memory.observe(&instance_type, &image, memory) {
-                        self.schedule.again(RefreshTask::Classes);
+                        self.schedule.make_due(RefreshTask::Classes);
                     }
                     continue;
                 }
                 // A listener that has panicked is replaced.
-                RegionMessage::Tick => self.listen(),
+                RegionMessage::Tick => self.start_listeners(),
             }
-            self.work().await;
+            self.run_due_reads().await;
         }
     }
 
     /// Runs due reads, launch data first.
-    async fn work(&mut self) {
+    async fn run_due_reads(&mut self) {
         if self.members.is_empty() {
             return;
         }
-        let mut is_changed = self.refresh(RefreshTask::Types, Self::types).await;
-        is_changed |= self.refresh(RefreshTask::Network, Self::network).await;
-        is_changed |= self.refresh(RefreshTask::Shifts, Self::shifts).await;
-        if self.schedule.begin(RefreshTask::Classes) || is_changed {
-            self.classes().await;
+        let mut is_changed = self.refresh(RefreshTask::Types, Self::read_types).await;
+        is_changed |= self.refresh(RefreshTask::Network, Self::read_network).await;
+        is_changed |= self.refresh(RefreshTask::Shifts, Self::read_shifts).await;
+        if self.schedule.begin_if_due(RefreshTask::Classes) || is_changed {
+            self.resolve_all_classes().await;
         }
         let spot = self
-            .refresh(RefreshTask::SpotPrices, Self::spot_prices)
+            .refresh(RefreshTask::SpotPrices, Self::read_spot_prices)
             .await;
         let list = self
-            .refresh(RefreshTask::ListPrices, Self::list_prices)
+            .refresh(RefreshTask::ListPrices, Self::read_list_prices)
             .await;
         if spot || list {
-            self.classes().await;
+            self.resolve_all_classes().await;
         }
         if self.members.values().any(|member| member.events.is_some()) {
-            self.refresh(RefreshTask::Health, Self::health).await;
+            self.refresh(RefreshTask::Health, Self::send_health_events)
+                .await;
         }
-        let scope = self.care();
+        let scope = self.current_cleanup_scope();
         // Only the leader deletes resources.
         let fences: Arc<[Fence]> = self
-            .led()
+            .led_clusters()
             .map(|member| member.connection.fence.of_this_term())
             .collect();
-        if !scope.led.is_empty() && self.schedule.begin(RefreshTask::Profiles) {
-            let removing = self.unused_profiles(&scope);
-            let outcome = fence::within(fences.clone(), removing).await;
-            self.end(RefreshTask::Profiles, done(outcome));
+        if !scope.led.is_empty() && self.schedule.begin_if_due(RefreshTask::Profiles) {
+            let removing = self.delete_unused_profiles(&scope);
+            let outcome = fence::run_fenced(fences.clone(), removing).await;
+            self.record_result(RefreshTask::Profiles, cleanup_result(outcome));
         }
-        if !scope.led.is_empty() && self.schedule.begin(RefreshTask::Templates) {
-            let outcome = fence::within(fences, self.templates(&scope)).await;
-            self.end(RefreshTask::Templates, done(outcome));
+        if !scope.led.is_empty() && self.schedule.begin_if_due(RefreshTask::Templates) {
+            let outcome = fence::run_fenced(fences, self.delete_unused_templates(&scope)).await;
+            self.record_result(RefreshTask::Templates, cleanup_result(outcome));
         }
     }
 
@@ -244,57 +245,64 @@ impl RegionTask {
         task: RefreshTask,
         read: impl AsyncFnOnce(&mut Self) -> Result<bool, AwsError>,
     ) -> bool {
-        if !self.schedule.begin(task) {
+        if !self.schedule.begin_if_due(task) {
             return false;
         }
         let outcome = read(self).await;
-        self.end(task, outcome)
+        self.record_result(task, outcome)
     }
 
-    fn end(&mut self, task: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
-        self.schedule.end(&self.region.name, task, outcome)
+    fn record_result(&mut self, task: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
+        self.schedule
+            .record_result(&self.region.name, task, outcome)
     }
 
     /// Managed clusters.
-    fn managed(&self) -> impl Iterator<Item = &RegionCluster> {
+    fn managed_clusters(&self) -> impl Iterator<Item = &RegionCluster> {
         let members = self.members.values();
         members.filter(|member| member.cluster.mode == ManagementMode::Manage)
     }
 
     /// Managed clusters that this host leads.
-    fn led(&self) -> impl Iterator<Item = &RegionCluster> {
-        self.managed()
+    fn led_clusters(&self) -> impl Iterator<Item = &RegionCluster> {
+        self.managed_clusters()
             .filter(|member| member.events.is_some() && member.connection.fence.is_open())
     }
 
     /// The cleanup scope.
-    fn care(&self) -> CleanupScope {
+    fn current_cleanup_scope(&self) -> CleanupScope {
         let configured = self.shared.configured.lock();
         let configured = configured.map(|names| names.clone());
         CleanupScope {
-            led: self.led().map(|member| member.cluster.clone()).collect(),
+            led: self
+                .led_clusters()
+                .map(|member| member.cluster.clone())
+                .collect(),
             // Without knowledge of other hosts, resources of unknown clusters are not deleted.
-            is_whole: configured.is_ok() && self.led().count() == self.managed().count(),
+            is_whole: configured.is_ok()
+                && self.led_clusters().count() == self.managed_clusters().count(),
             configured: configured.unwrap_or_default(),
         }
     }
 
-    async fn unused_profiles(&mut self, scope: &CleanupScope) -> Result<bool, AwsError> {
+    async fn delete_unused_profiles(&mut self, scope: &CleanupScope) -> Result<bool, AwsError> {
         let account = &self.shared.account;
-        let removed = self.profiles.collect(account, scope).await?;
+        let removed = self.profiles.delete_unused(account, scope).await?;
         if removed > 0 {
             tracing::info!(removed, "removed unused instance profiles");
         }
         Ok(false)
     }
 
-    async fn templates(&mut self, scope: &CleanupScope) -> Result<bool, AwsError> {
+    async fn delete_unused_templates(&mut self, scope: &CleanupScope) -> Result<bool, AwsError> {
         let led = scope.led.iter();
         let installations: BTreeSet<&str> =
             led.map(|cluster| cluster.installation.as_str()).collect();
         for installation in installations {
             let (account, templates) = (&self.shared.account, &self.shared.templates);
-            let removed = templates.collect(account, installation, scope).await?;
+            let removed = templates
+                .delete_unused(account, installation, scope)
+                .await?;
             if removed > 0 {
                 tracing::info!(removed, "removed unused launch templates");
             }
@@ -304,7 +312,7 @@ impl RegionTask {
 
     /// Resolves all node classes of all clusters with the current data and distributes the results.
     /// Cluster data is read concurrently.
-    async fn classes(&mut self) {
+    async fn resolve_all_classes(&mut self) {
         let mut all_read = true;
         self.base = Arc::new(self.region.catalog());
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
@@ -314,20 +322,21 @@ impl RegionTask {
             };
             let (cluster, account) = (member.cluster.clone(), self.shared.account.clone());
             let connection = member.connection.clone();
-            self.homes.ask(cluster, member.session, connection, account);
+            self.homes
+                .start_read(cluster, member.session, connection, account);
             let home = member.view.borrow().home.clone();
             if home.is_some() {
-                all_read &= self.resolve(&name, home).await;
+                all_read &= self.resolve_cluster(&name, home).await;
             }
         }
         // Failed reads are retried soon.
         if all_read {
-            self.end(RefreshTask::Classes, Ok(false));
+            self.record_result(RefreshTask::Classes, Ok(false));
         }
     }
 
     /// Processes the cluster data for user data.
-    async fn heard(&mut self, result: ClusterInfoResult) {
+    async fn on_cluster_info(&mut self, result: ClusterInfoResult) {
         let name = result.cluster;
         let member = self.members.get(&name);
         let Some(member) = member.filter(|member| member.session == result.session) else {
@@ -340,21 +349,21 @@ impl RegionTask {
                 Some(known.home)
             }
             Err(error) => {
-                let why = text::chain(&error);
+                let why = text::error_chain(&error);
                 tracing::warn!(cluster = %name, why, "cannot refresh cluster data for user data");
                 last.clone()
             }
         };
         // Unchanged data needs no new resolution.
         let is_changed = home.is_none() || home != last;
-        if is_changed && !self.resolve(&name, home).await {
-            self.schedule.unsure(RefreshTask::Classes);
+        if is_changed && !self.resolve_cluster(&name, home).await {
+            self.schedule.mark_incomplete(RefreshTask::Classes);
         }
     }
 
     /// Resolves the node classes of a cluster and sends the result. Returns whether all reads
     /// succeeded.
-    async fn resolve(&mut self, name: &ClusterName, home: Option<ClusterEndpoint>) -> bool {
+    async fn resolve_cluster(&mut self, name: &ClusterName, home: Option<ClusterEndpoint>) -> bool {
         let Some(member) = self.members.get(name) else {
             return true;
         };
@@ -362,11 +371,11 @@ impl RegionTask {
         let can_create = cluster.mode == ManagementMode::Manage && member.events.is_some();
         let (mut all_read, mut classes) = (true, BTreeMap::new());
         for class in &cluster.node_classes {
-            let ready = self.ready(&cluster, can_create, class, home.as_ref());
+            let ready = self.resolve_class(&cluster, can_create, class, home.as_ref());
             // Only the leader creates resources.
             let fence = can_create.then(|| connection.fence.of_this_term());
             let ready = match fence {
-                Some(fence) => fence::within([fence], ready).await,
+                Some(fence) => fence::run_fenced([fence], ready).await,
                 None => Ok(ready.await),
             };
             // The next leader resolves it again.
@@ -376,7 +385,7 @@ impl RegionTask {
             all_read &= ready.is_sure();
             classes.insert(class.name.clone(), Arc::new(ready));
         }
-        self.tell(name, ClusterView { home, classes }).await;
+        self.publish_view(name, ClusterView { home, classes }).await;
         all_read
     }
 
@@ -397,7 +406,7 @@ impl RegionTask {
     }
 
     /// Resolves a node class. Only the leader creates missing resources.
-    async fn ready(
+    async fn resolve_class(
         &mut self,
         cluster: &Cluster,
         can_create: bool,
@@ -407,32 +416,44 @@ impl RegionTask {
         let account = self.shared.account.clone();
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
-        let profile = self.profiles.of(&account, cluster, can_create, class).await;
-        let mut resolved =
-            resolve_node_class::resolve(class, &self.found, images, profile, clock::now());
-        resolved.conditions.push(validated(class, &resolved, home));
+        let profile = self
+            .profiles
+            .profile_for(&account, cluster, can_create, class)
+            .await;
+        let mut resolved = resolve_node_class::resolve_node_class(
+            class,
+            &self.found,
+            images,
+            profile,
+            clock::now(),
+        );
+        resolved
+            .conditions
+            .push(validate_user_data(class, &resolved, home));
         let mut ready = LaunchableClass {
             class: class.clone(),
             hash: node_class_hash(Some(class)),
-            supply: self.supply(&cluster.name, class, &resolved),
+            supply: self.class_supply(&cluster.name, class, &resolved),
             resolved,
         };
         if let Some(home) = home.filter(|_| can_create && !cluster.disable_dry_run) {
             let templates = &self.shared.templates;
-            let tested = self.dry_runs.of(&account, templates, cluster, home, &ready);
+            let tested = self
+                .dry_runs
+                .unmet_condition(&account, templates, cluster, home, &ready);
             if let Some(unmet) = tested.await {
                 let conditions = &mut ready.resolved.conditions;
                 conditions.retain(|known| known.kind != unmet.kind);
                 conditions.push(unmet);
-                ready.supply = self.supply(&cluster.name, class, &ready.resolved);
+                ready.supply = self.class_supply(&cluster.name, class, &ready.resolved);
             }
         }
-        ready.warn(&cluster.name);
+        ready.log_unmet(&cluster.name);
         ready
     }
 
     /// Returns the catalog of a node class as far as it is resolved.
-    fn supply(
+    fn class_supply(
         &self,
         cluster: &ClusterName,
         class: &NodeClass,
@@ -448,7 +469,7 @@ impl RegionTask {
 
     /// Sends the result to the provider, and to the engine if it has changed, because the engine
     /// plans again each time.
-    async fn tell(&mut self, name: &ClusterName, view: ClusterView) {
+    async fn publish_view(&mut self, name: &ClusterName, view: ClusterView) {
         let Some(member) = self.members.get_mut(name) else {
             return;
         };
@@ -468,9 +489,9 @@ impl RegionTask {
             Event::CatalogChanged(self.base.clone()),
             Event::ClassesChanged(supply),
         ] {
-            if !hears(events, event).await {
+            if !send_within_limit(events, event).await {
                 member.last_sent = None;
-                self.schedule.unsure(RefreshTask::Classes);
+                self.schedule.mark_incomplete(RefreshTask::Classes);
                 return;
             }
         }
@@ -479,11 +500,11 @@ impl RegionTask {
 
 /// Sends an event to an engine without waiting for a busy engine. A stopped engine receives
 /// nothing, and its cluster is removed soon.
-async fn hears(events: &mpsc::Sender<Event>, event: Event) -> bool {
+async fn send_within_limit(events: &mpsc::Sender<Event>, event: Event) -> bool {
     timeout(TELL, events.send(event)).await.is_ok()
 }
 
 /// Records the result of a cleanup behind fences. A cancelled cleanup is retried soon.
-fn done(outcome: Result<Result<bool, AwsError>, NotLeader>) -> Result<bool, AwsError> {
-    outcome.unwrap_or_else(|fenced| Err(AwsError::fenced("chore", fenced)))
+fn cleanup_result(outcome: Result<Result<bool, AwsError>, NotLeader>) -> Result<bool, AwsError> {
+    outcome.unwrap_or_else(|fenced| Err(AwsError::not_sent("chore", fenced)))
 }

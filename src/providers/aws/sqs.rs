@@ -13,17 +13,20 @@ const WAIT: i32 = 20;
 const VISIBILITY: i32 = 20;
 
 /// Returns the URL of a queue, by name or URL.
-pub(crate) async fn url(account: &AwsClients, queue: &str) -> Result<String, AwsError> {
+pub(crate) async fn queue_url(account: &AwsClients, queue: &str) -> Result<String, AwsError> {
     if queue.starts_with("https://") || queue.starts_with("http://") {
         return Ok(queue.to_owned());
     }
     let answer = account.sqs.get_queue_url().queue_name(queue).send().await;
     let url = answer.map_aws_error("GetQueueUrl")?.queue_url;
-    url.ok_or_else(|| AwsError::silent("GetQueueUrl", "the response contains no queue"))
+    url.ok_or_else(|| AwsError::without_response("GetQueueUrl", "the response contains no queue"))
 }
 
 /// Receives messages.
-pub(crate) async fn receive(account: &AwsClients, url: &str) -> Result<Vec<Message>, AwsError> {
+pub(crate) async fn receive_messages(
+    account: &AwsClients,
+    url: &str,
+) -> Result<Vec<Message>, AwsError> {
     let answer = account
         .sqs
         .receive_message()
@@ -38,7 +41,7 @@ pub(crate) async fn receive(account: &AwsClients, url: &str) -> Result<Vec<Messa
 }
 
 /// Deletes an accepted message.
-pub(crate) async fn delete(
+pub(crate) async fn delete_message(
     account: &AwsClients,
     url: &str,
     message: &Message,
@@ -50,7 +53,7 @@ pub(crate) async fn delete(
 }
 
 /// Returns a message for another host, visible immediately.
-pub(crate) async fn give_back(
+pub(crate) async fn return_message(
     account: &AwsClients,
     url: &str,
     message: &Message,

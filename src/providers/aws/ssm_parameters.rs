@@ -23,7 +23,7 @@ const NONE: &[&str] = &[
 
 /// Returns the value of a parameter. Encrypted parameters are refused, because configuration values
 /// are displayed.
-pub(crate) async fn parameter(parameter: &SsmOutput) -> Result<String, ParameterUnavailable> {
+pub(crate) async fn read_parameter(parameter: &SsmOutput) -> Result<String, ParameterUnavailable> {
     let region = match parameter.region.clone().or_else(|| {
         let arn = parameter.name.strip_prefix("arn:")?;
         arn.split(':').nth(2).map(str::to_owned)
@@ -35,8 +35,8 @@ pub(crate) async fn parameter(parameter: &SsmOutput) -> Result<String, Parameter
     let call = account.ssm.get_parameter().name(&parameter.name);
     let answer = call.send().await.map_aws_error("GetParameter");
     let answer = answer.map_err(|fault| ParameterUnavailable {
-        may_pass: !fault.is(NONE),
-        why: fault.sorted("ssm").text,
+        may_pass: !fault.has_code(NONE),
+        why: fault.to_failure("ssm").text,
     })?;
     let why = match answer.parameter() {
         None => "the response contains none",

@@ -42,9 +42,13 @@ pub(crate) struct TerminateBatcher(Arc<Mutex<Vec<WaitingEnd>>>);
 impl TerminateBatcher {
     /// Terminates an instance and returns its new state. A separate task makes the call, even if
     /// the caller is cancelled, but only while the fences of the caller are open.
-    pub(crate) async fn end(&self, account: &Arc<AwsClients>, instance: &InstanceId) -> Ended {
-        let Some(fences) = fence::carried() else {
-            return Err(AwsError::fenced("TerminateInstances", NotLeader::Unasked));
+    pub(crate) async fn terminate_instance(
+        &self,
+        account: &Arc<AwsClients>,
+        instance: &InstanceId,
+    ) -> Ended {
+        let Some(fences) = fence::task_fences() else {
+            return Err(AwsError::not_sent("TerminateInstances", NotLeader::Unasked));
         };
         let (reply, answer) = oneshot::channel();
         let first = {
@@ -62,36 +66,39 @@ impl TerminateBatcher {
                 sleep(WAIT).await;
                 let due =
                     std::mem::take(&mut *waiting.lock().unwrap_or_else(PoisonError::into_inner));
-                all_of(&account, due).await;
+                terminate_due(&account, due).await;
             });
         }
         answer.await.unwrap_or_else(|_| {
             let operation = "TerminateInstances";
-            Err(AwsError::silent(operation, "the call was cancelled"))
+            Err(AwsError::without_response(
+                operation,
+                "the call was cancelled",
+            ))
         })
     }
 }
 
-async fn all_of(account: &AwsClients, mut due: Vec<WaitingEnd>) {
+async fn terminate_due(account: &AwsClients, mut due: Vec<WaitingEnd>) {
     // Drop requests of clusters that this host no longer leads. The caller gets no result and
     // retries if it still may.
     due.retain(|waiting| fence::lets_pass(&waiting.fences));
     while !due.is_empty() {
         let later = due.split_off(due.len().min(MOST));
-        some(account, due).await;
+        terminate_batch(account, due).await;
         due = later;
     }
 }
 
 /// Makes one call. Instances without a result are terminated individually, so that one invalid
 /// instance does not affect others, except after throttling or without a response.
-async fn some(account: &AwsClients, batch: Vec<WaitingEnd>) {
+async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
     let ids: Vec<InstanceId> = batch.iter().map(|it| it.instance.clone()).collect();
     let fences: Vec<Fence> = batch
         .iter()
         .flat_map(|it| it.fences.iter().cloned())
         .collect();
-    let call = fence::within(fences, instances::terminate(account, &ids));
+    let call = fence::run_fenced(fences, instances::terminate_instances(account, &ids));
     let (states, fault) = match call.await {
         Ok(Ok(states)) => (states, None),
         // If a fence or deadline blocks one of them, make individual calls.
@@ -102,19 +109,19 @@ async fn some(account: &AwsClients, batch: Vec<WaitingEnd>) {
         Ok(Err(fault)) => (BTreeMap::new(), Some(fault)),
     };
     let whole = fault.filter(|fault| {
-        let sort = fault.sorted("ec2").sort;
+        let sort = fault.to_failure("ec2").sort;
         batch.len() == 1 || matches!(sort, ErrorClass::Throttled | ErrorClass::Fault)
     });
     let replies = batch.into_iter().map(|waiting| {
         let (known, whole) = (states.get(&waiting.instance).copied(), whole.clone());
         async move {
-            let single = single(account, &waiting.instance);
+            let single = terminate_single(account, &waiting.instance);
             let ended = match (known, whole) {
                 (Some(state), _) => Ok(state),
                 (None, Some(fault)) => Err(fault),
-                (None, None) => match fence::within(waiting.fences, single).await {
+                (None, None) => match fence::run_fenced(waiting.fences, single).await {
                     Ok(ended) => ended,
-                    Err(fenced) => Err(AwsError::fenced("TerminateInstances", fenced)),
+                    Err(fenced) => Err(AwsError::not_sent("TerminateInstances", fenced)),
                 },
             };
             // The caller may have been cancelled.
@@ -124,8 +131,8 @@ async fn some(account: &AwsClients, batch: Vec<WaitingEnd>) {
     join_all(replies).await;
 }
 
-async fn single(account: &AwsClients, id: &InstanceId) -> Ended {
-    let states = instances::terminate(account, std::slice::from_ref(id)).await?;
+async fn terminate_single(account: &AwsClients, id: &InstanceId) -> Ended {
+    let states = instances::terminate_instances(account, std::slice::from_ref(id)).await?;
     // EC2 accepted the call but returned no state of the instance.
     Ok(states
         .get(id)
@@ -149,7 +156,7 @@ mod tests {
     use crate::model::instance::InstanceState;
     use crate::outbound::fence::{self, Fence};
     use crate::providers::aws::clients::{AccountKey, AwsClients};
-    use crate::providers::aws::launch_templates::specification;
+    use crate::providers::aws::launch_templates::tag_specification;
     use crate::providers::aws::tests::moto::Aws;
 
     const HOUR: Duration = Duration::from_hours(1);
@@ -163,17 +170,17 @@ mod tests {
         fault: Option<&str>,
         expect: (usize, &[bool]),
     ) {
-        let key = AccountKey::of(&aws.cluster("here", "prod"));
-        let account = Arc::new(AwsClients::of(key, aws.config().await));
+        let key = AccountKey::from_cluster(&aws.cluster("here", "prod"));
+        let account = Arc::new(AwsClients::from_config(key, aws.config().await));
         let call = account
             .ec2
             .run_instances()
             .image_id("ami-0123456789abcdef0");
         let call = call.instance_type(InstanceType::from("m5.large"));
         let tags = [(TAG_INSTALLATION.to_owned(), "here".to_owned())].into();
-        let call = call.tag_specifications(specification(ResourceType::Instance, &tags));
+        let call = call.tag_specifications(tag_specification(ResourceType::Instance, &tags));
         let made = call.min_count(count).max_count(count).send();
-        let made = fence::without(made).await;
+        let made = fence::run_unfenced(made).await;
         let made = made.expect("instances").instances.unwrap_or_default();
         let ids = made.iter().filter_map(|instance| instance.instance_id());
         let mut ids: Vec<InstanceId> = ids.map(InstanceId::from).collect();
@@ -187,7 +194,9 @@ mod tests {
             }));
         }
         let ends = TerminateBatcher::default();
-        let all = ids.iter().map(|id| fence::without(ends.end(&account, id)));
+        let all = ids
+            .iter()
+            .map(|id| fence::run_unfenced(ends.terminate_instance(&account, id)));
         let ended = join_all(all).await;
         aws.ask(&json!({"do": "clear"}));
         let calls = aws.ask(&json!({"do": "calls"}));
@@ -221,25 +230,28 @@ mod tests {
         let one = [true, true, true, false];
         check(&mut aws, 3, true, None, (1 + 4, &one)).await;
         // Commands that are too old, of a different term or without a term are not sent.
-        let account = Arc::new(AwsClients::of(
-            AccountKey::of(&aws.cluster("here", "prod")),
+        let account = Arc::new(AwsClients::from_config(
+            AccountKey::from_cluster(&aws.cluster("here", "prod")),
             aws.config().await,
         ));
         let fence = Fence::default();
-        let past = fence.of_term(fence.begin("term/one.1.1"));
-        fence.begin("term/one.1.1");
+        let past = fence.of_term(fence.begin_term("term/one.1.1"));
+        fence.begin_term("term/one.1.1");
         fence.open(Moment::now(), HOUR);
-        let late = fence.of_this_term().until(Moment::now());
+        let late = fence.of_this_term().with_deadline(Moment::now());
         let id = InstanceId::from("i-0123456789abcdef0");
         aws.ask(&json!({"do": "forget"}));
         for fence in [past, late] {
-            let ended =
-                fence::within([fence], TerminateBatcher::default().end(&account, &id)).await;
+            let ended = fence::run_fenced(
+                [fence],
+                TerminateBatcher::default().terminate_instance(&account, &id),
+            )
+            .await;
             assert!(!matches!(ended, Ok(Ok(_))), "{ended:?}");
         }
         assert!(
             TerminateBatcher::default()
-                .end(&account, &id)
+                .terminate_instance(&account, &id)
                 .await
                 .is_err()
         );

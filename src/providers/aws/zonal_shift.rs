@@ -12,14 +12,17 @@ use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::{AwsError, MapAwsError};
 
 /// Returns the ids of zones with an active shift. Clusters that are not registered have none.
-pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<String>, AwsError> {
-    account.buckets.read.turn().await;
+pub(crate) async fn shifted_zones(
+    account: &AwsClients,
+    arn: &str,
+) -> Result<BTreeSet<String>, AwsError> {
+    account.buckets.read.wait_for_token().await;
     let call = account
         .shift
         .get_managed_resource()
         .resource_identifier(arn);
     let answer = match call.send().await.map_aws_error("GetManagedResource") {
-        Err(fault) if fault.is(&["ResourceNotFoundException"]) => return Ok(BTreeSet::new()),
+        Err(fault) if fault.has_code(&["ResourceNotFoundException"]) => return Ok(BTreeSet::new()),
         answer => answer?,
     };
     let now = clock::now();

@@ -63,7 +63,7 @@ pub(crate) async fn check(subject: &Subject<'_>) {
             subject,
             provider: (subject.open)(HERE, CLUSTER),
             // Makes names unique, because a persistent cloud may be checked several times.
-            run: format!("{name}-{:x}", clock::seed()),
+            run: format!("{name}-{:x}", clock::random_seed()),
         };
         println!("{name}");
         check(&bench).await;
@@ -97,7 +97,7 @@ impl Bench<'_> {
             reason: letters("why not = a/b_c.d:e@f+g-h "),
             command_id: "1".to_owned(),
         };
-        let mut tags = claim.tags();
+        let mut tags = claim.to_tags();
         tags.insert("Kostenstelle für äöü".to_owned(), letters("ß漢字кг"));
         tags.insert("empty".to_owned(), String::new());
         Launch {
@@ -115,7 +115,7 @@ impl Bench<'_> {
 
     async fn launch(&self, launch: &Launch) -> CommandResult {
         let launch = Box::new(launch.clone());
-        fence::without(self.provider.execute(Command::Launch(launch))).await
+        fence::run_unfenced(self.provider.execute(Command::Launch(launch))).await
     }
 
     async fn launched(&self, launch: &Launch) -> Instance {
@@ -134,7 +134,7 @@ impl Bench<'_> {
             claim: "for-the-log".into(),
             instance: instance.clone(),
         };
-        fence::without(provider.execute(command)).await
+        fence::run_unfenced(provider.execute(command)).await
     }
 
     /// Terminates an instance for cleanup.
@@ -157,7 +157,7 @@ impl Bench<'_> {
         what: &str,
         wanted: impl Fn(Option<&Instance>) -> bool,
     ) -> Option<Instance> {
-        let began = clock::monotonic();
+        let began = clock::monotonic_now();
         loop {
             let all = self.list().await;
             let found = all.into_iter().find(|it| it.id == *id);
@@ -361,7 +361,7 @@ async fn what_is_no_matter_is_invalid(bench: &Bench<'_>) {
         node: "n".into(),
         uid: "u".to_owned(),
     };
-    let answer = fence::without(bench.provider.execute(command)).await;
+    let answer = fence::run_unfenced(bench.provider.execute(command)).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
     let answer = bench.launch(&bench.wish("a", &[])).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");

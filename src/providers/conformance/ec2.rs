@@ -21,7 +21,7 @@ use crate::model::template_hash::{node_class_hash, record_in};
 use crate::outbound::fence;
 use crate::providers::Provider;
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
-use crate::providers::aws::launch_templates::specification;
+use crate::providers::aws::launch_templates::tag_specification;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls::api;
@@ -43,12 +43,12 @@ async fn ec2_conforms() {
     };
     aws.ask(&json!({"do": "outage", "type": "m5.large", "zone": "us-west-2c"}));
     let cluster = Arc::new(aws.cluster("conformance", "prod"));
-    let account = AwsClients::of(AccountKey::of(&cluster), aws.config().await);
-    let keepers = Regions::of_accounts(Accounts::with(account));
-    let region_handle = keepers.of(&cluster).await;
+    let account = AwsClients::from_config(AccountKey::from_cluster(&cluster), aws.config().await);
+    let keepers = Regions::of_accounts(Accounts::from_clients(account));
+    let region_handle = keepers.handle_for(&cluster).await;
     let (events, mut inbox) = mpsc::channel(64);
     let prod: Arc<dyn Provider> = Arc::new(Ec2::new(cluster.clone(), api(), region_handle.clone()));
-    prod.attend(cluster.clone(), Some(events)).await;
+    prod.register_cluster(cluster.clone(), Some(events)).await;
     // The first event has no results yet, the second has the results of AWS.
     for _ in 0..2 {
         while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
@@ -82,7 +82,7 @@ async fn karpenters(account: &AwsClients, image: &str, eks: &str, pool: &str) ->
         (TAG_EKS.to_owned(), eks.to_owned()),
         (TAG_POOL.to_owned(), pool.to_owned()),
     ]);
-    let tags = specification(ResourceType::Instance, &labels);
+    let tags = tag_specification(ResourceType::Instance, &labels);
     let run = account
         .ec2
         .run_instances()
@@ -92,7 +92,7 @@ async fn karpenters(account: &AwsClients, image: &str, eks: &str, pool: &str) ->
     let run = run
         .instance_type(InstanceType::M5Large)
         .tag_specifications(tags);
-    let made = fence::without(run.send()).await.expect("an instance");
+    let made = fence::run_unfenced(run.send()).await.expect("an instance");
     let id = made
         .instances()
         .first()
@@ -114,7 +114,7 @@ async fn adopt(
         instance: instance.clone(),
         offering: key("m5.large", "a"),
     };
-    fence::without(provider.execute(Command::Adopt(Box::new(adoption)))).await
+    fence::run_unfenced(provider.execute(Command::Adopt(Box::new(adoption)))).await
 }
 
 #[tokio::test]
@@ -125,8 +125,8 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
         return;
     };
     let cluster = Arc::new(aws.cluster("adoption", "prod"));
-    let key_of_account = AccountKey::of(&cluster);
-    let direct = AwsClients::of(key_of_account.clone(), aws.config().await);
+    let key_of_account = AccountKey::from_cluster(&cluster);
+    let direct = AwsClients::from_config(key_of_account.clone(), aws.config().await);
     let image = direct.ec2.describe_images().send().await.expect("images");
     let image = image.images().first().and_then(|image| image.image_id());
     let image = image.expect("an image").to_owned();
@@ -135,9 +135,9 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let theirs = karpenters(&direct, &image, &eks, "general").await;
     let of_other = karpenters(&direct, &image, "another", "general").await;
     let of_pool = karpenters(&direct, &image, &eks, "special").await;
-    let account = AwsClients::of(key_of_account, aws.config().await);
-    let keepers = Regions::of_accounts(Accounts::with(account));
-    let region_handle = keepers.of(&cluster).await;
+    let account = AwsClients::from_config(key_of_account, aws.config().await);
+    let keepers = Regions::of_accounts(Accounts::from_clients(account));
+    let region_handle = keepers.handle_for(&cluster).await;
     let prod = Ec2::new(cluster.clone(), api(), region_handle);
     let unknown = "i-0123456789abcdef0".into();
     for (claim, instance, expect) in [

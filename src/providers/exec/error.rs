@@ -27,11 +27,11 @@ pub(crate) enum ProtocolError {
     NoRequestedOffering,
     #[error("not a response to this call")]
     OtherCall,
-    #[error("{:?} is not a valid instance id", text::bounded(.0))]
+    #[error("{:?} is not a valid instance id", text::bounded_line(.0))]
     InstanceId(String),
-    #[error("{:?} is not a valid node name", text::bounded(.0))]
+    #[error("{:?} is not a valid node name", text::bounded_line(.0))]
     NodeName(String),
-    #[error("the provider id {:?} does not belong to {instance}", text::bounded(.provider_id))]
+    #[error("the provider id {:?} does not belong to {instance}", text::bounded_line(.provider_id))]
     ProviderId {
         provider_id: String,
         instance: InstanceId,

@@ -41,9 +41,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// The next line. `None` at the end; a line without a terminator is dropped. Cancel safe.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<ProgramLine>> {
+    pub(crate) async fn next_line(&mut self) -> io::Result<Option<ProgramLine>> {
         loop {
-            if let Some(line) = self.held_line() {
+            if let Some(line) = self.buffered_line() {
                 return Ok(Some(line));
             }
             if self.buffer.len() > self.max_bytes {
@@ -57,7 +57,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    fn held_line(&mut self) -> Option<ProgramLine> {
+    fn buffered_line(&mut self) -> Option<ProgramLine> {
         loop {
             let new = &self.buffer[self.searched..];
             let Some(end) = new.iter().position(|byte| *byte == b'\n') else {
@@ -84,13 +84,17 @@ mod tests {
     async fn check(text: &[u8], expect: &[Option<&[u8]>]) {
         let mut lines = Lines::new(text, 4);
         for expect in expect {
-            let line = lines.next().await.expect("a slice reads");
+            let line = lines.next_line().await.expect("a slice reads");
             let expect = expect.map_or(ProgramLine::TooLong, |line| {
                 ProgramLine::Whole(line.to_vec())
             });
             assert_eq!(line, Some(expect), "{text:?}");
         }
-        assert_eq!(lines.next().await.expect("a slice reads"), None, "{text:?}");
+        assert_eq!(
+            lines.next_line().await.expect("a slice reads"),
+            None,
+            "{text:?}"
+        );
     }
 
     #[tokio::test]
@@ -104,7 +108,7 @@ mod tests {
         let mut lines = Lines::new(&long[..], 4);
         let mut cut = 0;
         let rest = loop {
-            match lines.next().await.expect("a slice reads") {
+            match lines.next_line().await.expect("a slice reads") {
                 Some(ProgramLine::TooLong) => cut += 1,
                 rest => break rest,
             }

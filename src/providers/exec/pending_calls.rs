@@ -45,10 +45,10 @@ pub(crate) struct PendingCalls<'a> {
 }
 
 /// A failure with an unknown outcome.
-pub(crate) fn unknown(why: &str) -> CommandResult {
+pub(crate) fn unknown_outcome(why: &str) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Unknown,
-        text: text::bounded(why),
+        text: text::bounded_line(why),
     }
 }
 
@@ -74,7 +74,7 @@ impl<'a> PendingCalls<'a> {
     }
 
     /// Queues a call for writing.
-    pub(crate) fn put(&mut self, pending: PendingCall, now: Instant) {
+    pub(crate) fn queue_call(&mut self, pending: PendingCall, now: Instant) {
         if pending.reply.is_closed() {
             return;
         }
@@ -82,10 +82,10 @@ impl<'a> PendingCalls<'a> {
         let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
         let id = self.next;
         self.next += 1;
-        match protocol::line(id, remaining, self.scope, &pending.call) {
+        match protocol::request_line(id, remaining, self.scope, &pending.call) {
             Ok(line) => self.unwritten = line,
             Err(error) => {
-                drop(pending.reply.send(unknown(&error.to_string())));
+                drop(pending.reply.send(unknown_outcome(&error.to_string())));
                 return;
             }
         }
@@ -106,7 +106,7 @@ impl<'a> PendingCalls<'a> {
     }
 
     /// Records written bytes.
-    pub(crate) fn wrote(&mut self, bytes: usize) {
+    pub(crate) fn on_written(&mut self, bytes: usize) {
         self.unwritten.drain(..bytes.min(self.unwritten.len()));
     }
 
@@ -116,11 +116,11 @@ impl<'a> PendingCalls<'a> {
     }
 
     /// Fails calls past their deadline. Returns an error if the program does not respond.
-    pub(crate) fn expire(&mut self, now: Instant) -> Result<(), ProgramError> {
+    pub(crate) fn expire_late(&mut self, now: Instant) -> Result<(), ProgramError> {
         let late = self.waiting.extract_if(.., |_, call| call.deadline <= now);
         for (_, call) in late {
             let text = format!("no response within {:?}", self.limits.call_timeout);
-            drop(call.reply.send(unknown(&text)));
+            drop(call.reply.send(unknown_outcome(&text)));
             self.unanswered += 1;
         }
         if self.unanswered > 0 && !self.unwritten.is_empty() {
@@ -133,39 +133,39 @@ impl<'a> PendingCalls<'a> {
     }
 
     /// Processes a line of the program.
-    pub(crate) fn take(&mut self, line: &ProgramLine) -> Result<(), ProgramError> {
+    pub(crate) fn on_line(&mut self, line: &ProgramLine) -> Result<(), ProgramError> {
         let line = match line {
             ProgramLine::Whole(line) => line,
             ProgramLine::TooLong => {
                 let longest = self.limits.max_line_bytes;
-                return self.pass_over(&format!("longer than {longest} bytes"));
+                return self.on_invalid_line(&format!("longer than {longest} bytes"));
             }
         };
-        let call = match protocol::answered(line) {
-            Err(error) => return self.pass_over(&error.to_string()),
+        let call = match protocol::response_id(line) {
+            Err(error) => return self.on_invalid_line(&error.to_string()),
             Ok(id) => match self.waiting.remove(&id) {
-                None => return self.pass_over(&format!("no pending call {id}")),
+                None => return self.on_invalid_line(&format!("no pending call {id}")),
                 Some(call) => call,
             },
         };
-        match protocol::answer(line, &call.expect, self.scope) {
+        match protocol::parse_response(line, &call.expect, self.scope) {
             Ok((answer, others)) => {
                 drop(call.reply.send(answer));
                 (self.unanswered, self.invalid_lines) = (0, 0);
                 if matches!(call.expect, Expect::List) {
-                    self.log_discarded_calls(others);
+                    self.log_foreign_instances(others);
                 }
                 Ok(())
             }
             Err(error) => {
                 let text = format!("invalid response of the program: {error}");
-                drop(call.reply.send(unknown(&text)));
-                self.pass_over(&error.to_string())
+                drop(call.reply.send(unknown_outcome(&text)));
+                self.on_invalid_line(&error.to_string())
             }
         }
     }
 
-    fn log_discarded_calls(&mut self, others: usize) {
+    fn log_foreign_instances(&mut self, others: usize) {
         let cluster = &self.scope.cluster;
         if others > 0 && self.foreign_instances == 0 {
             tracing::warn!(%cluster, others, "ignoring foreign instances listed by exec program");
@@ -173,12 +173,12 @@ impl<'a> PendingCalls<'a> {
         self.foreign_instances = others;
     }
 
-    fn pass_over(&mut self, why: &str) -> Result<(), ProgramError> {
+    fn on_invalid_line(&mut self, why: &str) -> Result<(), ProgramError> {
         let cluster = &self.scope.cluster;
         report_metrics::program_rambled(cluster);
         self.invalid_lines += 1;
         if self.invalid_lines == 1 {
-            let why = text::bounded(why);
+            let why = text::bounded_line(why);
             tracing::warn!(%cluster, why, "exec program wrote an invalid line");
         }
         match self.invalid_lines >= self.limits.max_invalid_lines {
@@ -188,9 +188,9 @@ impl<'a> PendingCalls<'a> {
     }
 
     /// Fails all calls in flight.
-    pub(crate) fn close(self, why: &str) {
+    pub(crate) fn fail_all(self, why: &str) {
         for call in self.waiting.into_values() {
-            drop(call.reply.send(unknown(why)));
+            drop(call.reply.send(unknown_outcome(why)));
         }
     }
 }

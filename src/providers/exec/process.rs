@@ -52,7 +52,7 @@ impl Drop for Errors {
     clippy::disallowed_methods,
     reason = "the user's program reads its own environment variables"
 )]
-fn environment(exec: &Exec) -> Vec<(String, std::ffi::OsString)> {
+fn program_environment(exec: &Exec) -> Vec<(String, std::ffi::OsString)> {
     let named = exec.environment.iter().map(String::as_str);
     let names = ALWAYS.into_iter().chain(named);
     names
@@ -72,7 +72,7 @@ impl Child {
         let mut process = Command::new(program)
             .args(arguments)
             .env_clear()
-            .envs(environment(exec))
+            .envs(program_environment(exec))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -83,7 +83,7 @@ impl Child {
                 program: program.clone(),
                 error,
             })?;
-        let group = ProcessGroup::of(&process);
+        let group = ProcessGroup::of_process(&process);
         let pipes = (
             process.stdin.take(),
             process.stdout.take(),
@@ -96,7 +96,7 @@ impl Child {
             stdin,
             lines: Lines::new(stdout, max_line_bytes),
             process,
-            errors: Errors(tokio::spawn(tell(
+            errors: Errors(tokio::spawn(log_stderr(
                 cluster.clone(),
                 Lines::new(stderr, ERROR_BYTES),
             ))),
@@ -106,7 +106,7 @@ impl Child {
 
     /// Stops it: closes its stdin, waits for this time, then kills it with its child processes.
     /// Returns its exit status if it exited by itself.
-    pub(crate) async fn end(self, leave: Duration) -> Option<String> {
+    pub(crate) async fn stop(self, leave: Duration) -> Option<String> {
         let Self {
             stdin,
             lines,
@@ -127,18 +127,18 @@ impl Child {
 }
 
 /// Logs the stderr of a program, rate limited.
-async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
+async fn log_stderr(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
     let mut windows = interval(WINDOW);
     let mut count = 0;
     loop {
         tokio::select! {
-            line = lines.next() => match line {
+            line = lines.next_line() => match line {
                 Ok(Some(line)) => {
                     count += 1;
                     if count <= ERROR_LINES {
                         let says = match line {
                             ProgramLine::Whole(line) => {
-                                text::bounded(&String::from_utf8_lossy(&line))
+                                text::bounded_line(&String::from_utf8_lossy(&line))
                             }
                             ProgramLine::TooLong => "(line too long)".to_owned(),
                         };

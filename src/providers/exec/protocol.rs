@@ -90,7 +90,7 @@ impl LaunchCall {
 }
 
 /// Serializes a call as a line.
-pub(crate) fn line(
+pub(crate) fn request_line(
     id: u64,
     deadline_ms: u64,
     scope: &ClusterScope,
@@ -134,13 +134,13 @@ enum Greeting {
 }
 
 /// The call id of a response line.
-pub(crate) fn answered(line: &[u8]) -> Result<u64, ProtocolError> {
+pub(crate) fn response_id(line: &[u8]) -> Result<u64, ProtocolError> {
     let head: Head = serde_json::from_slice(line)?;
     Ok(head.id)
 }
 
 /// Parses the hello response.
-pub(crate) fn hello(line: &[u8]) -> Result<Hello, ProtocolError> {
+pub(crate) fn parse_hello(line: &[u8]) -> Result<Hello, ProtocolError> {
     let body: ResponseBody<Greeting> = serde_json::from_slice(line)?;
     match body.answer {
         Greeting::Hello(hello) if hello.protocol == PROTOCOL => Ok(hello),
@@ -158,7 +158,7 @@ pub(crate) enum Expect {
 }
 
 /// Parses a response. Also returns the number of foreign instances that were dropped.
-pub(crate) fn answer(
+pub(crate) fn parse_response(
     line: &[u8],
     expect: &Expect,
     scope: &ClusterScope,
@@ -167,7 +167,7 @@ pub(crate) fn answer(
     let answer = match (expect, CommandResult::try_from(body.answer)?) {
         (_, CommandResult::Failed { kind, text }) => CommandResult::Failed {
             kind,
-            text: text::bounded(&text),
+            text: text::bounded_line(&text),
         },
         (Expect::Launch(claim, offerings), CommandResult::Launched(instance)) => {
             check_id(&instance.id)?;
@@ -185,7 +185,7 @@ pub(crate) fn answer(
         (Expect::Terminate, CommandResult::Terminating(state)) => CommandResult::Terminating(state),
         (Expect::List, CommandResult::Instances(mut instances)) => {
             let listed = instances.len();
-            instances.retain(|instance| scope.has(instance));
+            instances.retain(|instance| scope.owns_instance(instance));
             for instance in &instances {
                 check_id(&instance.id)?;
                 check_node(instance)?;
@@ -200,7 +200,7 @@ pub(crate) fn answer(
 
 impl ClusterScope {
     /// Returns whether an instance is of this installation and cluster.
-    fn has(&self, instance: &Instance) -> bool {
+    fn owns_instance(&self, instance: &Instance) -> bool {
         let wanted = [
             (TAG_INSTALLATION, self.installation.as_str()),
             (TAG_CLUSTER, self.cluster.as_str()),

@@ -12,7 +12,7 @@ use crate::host::{clock, text};
 use crate::model::cluster::Exec;
 use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::ProgramLine;
-use crate::providers::exec::pending_calls::{PendingCall, PendingCalls, unknown};
+use crate::providers::exec::pending_calls::{PendingCall, PendingCalls, unknown_outcome};
 use crate::providers::exec::process::Child;
 use crate::providers::exec::protocol::{ClusterScope, Hello, PROTOCOL, ProviderCall};
 use crate::providers::exec::{ProgramLimits, protocol};
@@ -47,31 +47,31 @@ pub(crate) struct ProcessSupervisor {
 
 impl ProcessSupervisor {
     /// Runs until all callers are dropped.
-    pub(crate) async fn keep(mut self) {
+    pub(crate) async fn supervise(mut self) {
         // Checking a configuration starts no program.
         self.first = self.calls.recv().await;
         let mut failures = 0;
         while self.first.is_some() || !self.calls.is_closed() {
-            let started = clock::monotonic();
-            let RunEnd::Fault(why) = self.run().await else {
+            let started = clock::monotonic_now();
+            let RunEnd::Fault(why) = self.run_program().await else {
                 return;
             };
             if started.elapsed() >= self.limits.min_successful_run {
                 failures = 0;
             }
-            let wait = self.wait(failures);
+            let wait = self.restart_delay(failures);
             failures += 1;
-            let (cluster, why) = (&self.scope.cluster, text::bounded(&why));
+            let (cluster, why) = (&self.scope.cluster, text::bounded_line(&why));
             report_metrics::program_ended(cluster);
             tracing::warn!(%cluster, why, again_in = ?wait, "exec program exited");
-            if !self.refuse(wait, &why).await {
+            if !self.fail_calls(wait, &why).await {
                 return;
             }
         }
     }
 
     /// Delay until the next start: exponential backoff with jitter.
-    fn wait(&mut self, failures: u32) -> Duration {
+    fn restart_delay(&mut self, failures: u32) -> Duration {
         let (initial, maximum) = self.limits.restart_delays;
         let wait = initial
             .saturating_mul(1 << failures.min(DOUBLINGS))
@@ -80,8 +80,8 @@ impl ProcessSupervisor {
     }
 
     /// Fails calls during the delay. Returns false if all callers are dropped.
-    async fn refuse(&mut self, wait: Duration, why: &str) -> bool {
-        let result = unknown(&format!("the program is not running: {why}"));
+    async fn fail_calls(&mut self, wait: Duration, why: &str) -> bool {
+        let result = unknown_outcome(&format!("the program is not running: {why}"));
         if let Some(first) = self.first.take() {
             drop(first.reply.send(result.clone()));
         }
@@ -99,41 +99,45 @@ impl ProcessSupervisor {
     }
 
     /// One run of the program, from start to end.
-    async fn run(&mut self) -> RunEnd {
+    async fn run_program(&mut self) -> RunEnd {
         let (cluster, max_line_bytes) = (&self.scope.cluster, self.limits.max_line_bytes);
         let mut child = match Child::start(&self.exec, cluster, max_line_bytes) {
             Ok(child) => child,
             Err(error) => return error.into(),
         };
-        let greeted = timeout(self.limits.hello_timeout, greet(&mut child, &self.scope)).await;
+        let greeted = timeout(
+            self.limits.hello_timeout,
+            exchange_hello(&mut child, &self.scope),
+        )
+        .await;
         let mut pending = PendingCalls::new(&self.scope, &self.limits);
         let end = match greeted {
             Ok(Ok(hello)) => {
-                let name = text::bounded(&hello.name);
+                let name = text::bounded_line(&hello.name);
                 tracing::info!(%cluster, name, "started exec program");
                 if let Some(first) = self.first.take() {
-                    pending.put(first, clock::monotonic());
+                    pending.queue_call(first, clock::monotonic_now());
                 }
-                carry(&mut pending, &mut self.calls, &mut child).await
+                transfer_lines(&mut pending, &mut self.calls, &mut child).await
             }
             Ok(Err(error)) => error.into(),
             Err(_) => ProgramError::HelloTimeout(self.limits.hello_timeout).into(),
         };
-        let status = child.end(self.limits.exit_timeout).await;
+        let status = child.stop(self.limits.exit_timeout).await;
         let end = match (end, status) {
             (RunEnd::Fault(why), Some(status)) => RunEnd::Fault(format!("{why} ({status})")),
             (end, _) => end,
         };
         match &end {
-            RunEnd::Fault(why) => pending.close(&format!("the program exited: {why}")),
-            RunEnd::Unwanted => pending.close("the program is no longer needed"),
+            RunEnd::Fault(why) => pending.fail_all(&format!("the program exited: {why}")),
+            RunEnd::Unwanted => pending.fail_all("the program is no longer needed"),
         }
         end
     }
 }
 
 /// Transfers lines until the program exits or must stop.
-async fn carry(
+async fn transfer_lines(
     pending: &mut PendingCalls<'_>,
     calls: &mut mpsc::Receiver<PendingCall>,
     child: &mut Child,
@@ -142,23 +146,23 @@ async fn carry(
         let due = pending.first_due();
         let step = tokio::select! {
             biased;
-            () = async { sleep_until(due.unwrap_or_else(clock::monotonic)).await },
-                if due.is_some() => pending.expire(clock::monotonic()),
-            line = child.lines.next() => match line {
-                Ok(Some(line)) => pending.take(&line),
+            () = async { sleep_until(due.unwrap_or_else(clock::monotonic_now)).await },
+                if due.is_some() => pending.expire_late(clock::monotonic_now()),
+            line = child.lines.next_line() => match line {
+                Ok(Some(line)) => pending.on_line(&line),
                 Ok(None) => Err(ProgramError::Closed),
                 Err(error) => Err(ProgramError::Read(error)),
             },
             wrote = child.stdin.write(&pending.unwritten), if !pending.unwritten.is_empty() => match wrote {
                 Ok(bytes) => {
-                    pending.wrote(bytes);
+                    pending.on_written(bytes);
                     Ok(())
                 }
                 Err(error) => Err(ProgramError::Write(error)),
             },
             call = calls.recv(), if pending.is_free() => match call {
                 Some(call) => {
-                    pending.put(call, clock::monotonic());
+                    pending.queue_call(call, clock::monotonic_now());
                     Ok(())
                 }
                 None => return RunEnd::Unwanted,
@@ -172,16 +176,16 @@ async fn carry(
 }
 
 /// Exchanges the hello.
-async fn greet(child: &mut Child, scope: &ClusterScope) -> Result<Hello, ProgramError> {
+async fn exchange_hello(child: &mut Child, scope: &ClusterScope) -> Result<Hello, ProgramError> {
     let call = ProviderCall::Hello {
         protocols: [PROTOCOL],
     };
-    let line = protocol::line(0, 0, scope, &call)?;
+    let line = protocol::request_line(0, 0, scope, &call)?;
     // If its stdin is closed, its stdout shows the error.
     drop(child.stdin.write_all(&line).await);
-    match child.lines.next().await {
+    match child.lines.next_line().await {
         Ok(Some(ProgramLine::Whole(line))) => {
-            protocol::hello(&line).map_err(ProgramError::InvalidHello)
+            protocol::parse_hello(&line).map_err(ProgramError::InvalidHello)
         }
         Ok(Some(ProgramLine::TooLong)) => Err(ProgramError::HelloTooLong),
         Ok(None) => Err(ProgramError::ClosedBeforeHello),

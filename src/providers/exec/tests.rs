@@ -54,7 +54,7 @@ fn cluster() -> Cluster {
 }
 
 fn program(exec: &Exec) -> ExecProvider {
-    ExecProvider::limited(exec, &cluster(), limits())
+    ExecProvider::with_limits(exec, &cluster(), limits())
 }
 
 fn wish(class: Option<&str>) -> Launch {
@@ -76,7 +76,7 @@ fn wish(class: Option<&str>) -> Launch {
         command_id: "1".to_owned(),
     };
     Launch {
-        tags: claim.tags(),
+        tags: claim.to_tags(),
         devices: Default::default(),
         overlaid: false,
         relaxed: false,
@@ -126,8 +126,8 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
         // Shorter than the call timeout, as in production.
         limits.hello_timeout = Duration::from_secs(1);
     }
-    let program = ExecProvider::limited(&exec, &cluster(), limits);
-    let began = clock::monotonic();
+    let program = ExecProvider::with_limits(&exec, &cluster(), limits);
+    let began = clock::monotonic_now();
     let calls = (0..3).map(|_| program.execute(command.clone()));
     let answers = join_all(calls).await;
     let took = began.elapsed();
@@ -142,7 +142,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
     }
     assert!(found, "{words:?} in {answers:#?}");
     if recovers {
-        let began = clock::monotonic();
+        let began = clock::monotonic_now();
         while !matches!(
             program.execute(Command::ListInstances).await,
             CommandResult::Instances(_)
@@ -266,7 +266,7 @@ async fn no_more_calls_wait_than_said() {
     let program = program(&reference(dir.path(), &["--fault", "hang"]));
     // The program is started first, because calls that wait for the start fail with it.
     drop(program.execute(Command::ListInstances).await);
-    let began = clock::monotonic();
+    let began = clock::monotonic_now();
     let answers = join_all((0..500).map(|_| program.execute(Command::ListInstances))).await;
     assert!(began.elapsed() < Duration::from_secs(30));
     let throttled = answers
@@ -345,9 +345,9 @@ fn no_line_makes_the_daemon_panic() {
         let mut line = good.as_bytes().to_vec();
         line[at] = to;
         for line in [&line[..], &line[..cut], &noise] {
-            drop((protocol::answered(line), protocol::hello(line)));
+            drop((protocol::response_id(line), protocol::parse_hello(line)));
             for expect in &expects {
-                drop(protocol::answer(line, expect, &scope));
+                drop(protocol::parse_response(line, expect, &scope));
             }
         }
     });
@@ -369,7 +369,7 @@ fn the_node_of_an_instance_is_one_that_can_be_made() {
         installation: "here".to_owned(),
         cluster: "prod".into(),
     };
-    let answer = protocol::answer(listing("null").as_bytes(), &Expect::List, &scope);
+    let answer = protocol::parse_response(listing("null").as_bytes(), &Expect::List, &scope);
     assert!(answer.is_ok(), "an instance without a node: {answer:?}");
     for (name, id, is_valid) in [
         ("vm-1.lab", "cloud:///vm-1", true),
@@ -382,7 +382,8 @@ fn the_node_of_an_instance_is_one_that_can_be_made() {
         ("vm-1", "vm-1", false),
     ] {
         let node = format!(r#"{{"name":"{name}","provider_id":"{id}"}}"#);
-        let node = match protocol::answer(listing(&node).as_bytes(), &Expect::List, &scope) {
+        let node = match protocol::parse_response(listing(&node).as_bytes(), &Expect::List, &scope)
+        {
             Ok((CommandResult::Instances(instances), 0)) => instances[0].node.clone(),
             _ => None,
         };
@@ -411,7 +412,7 @@ fn shown(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
         reason: "pods".to_owned(),
         command_id: "41".to_owned(),
     };
-    let mut tags = claim.tags();
+    let mut tags = claim.to_tags();
     tags.insert("team".to_owned(), "shop".to_owned());
     let offerings = [
         ("eu-1", CapacityType::Spot),
@@ -451,7 +452,7 @@ fn shown(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
     ];
     let lines = (0..).zip(calls).map(|(id, (call, expect))| {
         let remaining = if id == 0 { 0 } else { 60_000 };
-        let line = protocol::line(id, remaining, scope, &call);
+        let line = protocol::request_line(id, remaining, scope, &call);
         (line.expect("a line"), expect)
     });
     lines.collect()
@@ -492,12 +493,12 @@ fn the_documentation_shows_what_is_said() {
             continue;
         }
         assert_eq!(
-            protocol::answered(block.as_bytes()).ok(),
+            protocol::response_id(block.as_bytes()).ok(),
             id.map(|id| id as u64)
         );
         let refused = match expect {
-            None => protocol::hello(block.as_bytes()).map(drop),
-            Some(expect) => protocol::answer(block.as_bytes(), expect, &scope).map(drop),
+            None => protocol::parse_hello(block.as_bytes()).map(drop),
+            Some(expect) => protocol::parse_response(block.as_bytes(), expect, &scope).map(drop),
         }
         .err();
         assert!(refused.is_none(), "{block}: {refused:?}");

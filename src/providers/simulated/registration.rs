@@ -26,7 +26,7 @@ const TOLD: u32 = 3;
 const ATTEMPTS: u32 = 360;
 
 /// The Node of an instance, with the name of the instance. kwok simulates its kubelet.
-pub(crate) fn node(
+pub(crate) fn node_object(
     instance: &Instance,
     shape: Option<&InstanceType>,
     labels: &Labels,
@@ -57,11 +57,11 @@ pub(crate) fn node(
         },
         "spec": {
             "providerID": format!("aws:///{}/{}", offering.zone, instance.id),
-            "taints": taints.iter().map(commands::taint).collect::<Vec<_>>(),
+            "taints": taints.iter().map(commands::taint_to_json).collect::<Vec<_>>(),
         },
         "status": {
-            "capacity": shape.map(|shape| commands::quantities(&shape.capacity)),
-            "allocatable": shape.map(|shape| commands::quantities(&shape.allocatable)),
+            "capacity": shape.map(|shape| commands::quantities_to_json(&shape.capacity)),
+            "allocatable": shape.map(|shape| commands::quantities_to_json(&shape.allocatable)),
         },
     })
 }
@@ -78,12 +78,12 @@ pub(crate) async fn register_with_retries(client: Client, node: Value, instance:
     let api: Api<Node> = Api::all(client);
     let mut wait = WAIT.0;
     for attempt in 0..ATTEMPTS {
-        let error = match timeout(CALL, register(&api, &node)).await {
+        let error = match timeout(CALL, register_node(&api, &node)).await {
             Ok(Ok(())) => {
                 tracing::debug!(%instance, "registered node of simulated instance");
                 return;
             }
-            Ok(Err(error)) => text::chain(&error),
+            Ok(Err(error)) => text::error_chain(&error),
             Err(_) => "no response".to_owned(),
         };
         if attempt == TOLD {
@@ -99,7 +99,7 @@ pub(crate) async fn register_with_retries(client: Client, node: Value, instance:
 
 /// If the Node exists, a kubelet keeps labels and taints and updates the status. Source:
 /// Kubernetes, kubelet_node_status.go.
-async fn register(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
+async fn register_node(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
     match api.create(&PostParams::default(), node).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
         created => return created.map(drop),
@@ -123,7 +123,7 @@ async fn register(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
 mod tests {
     use jiff::Timestamp;
 
-    use super::node;
+    use super::node_object;
     use crate::catalog::Catalog;
     use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
     use crate::model::labels::{Labels, TAINT_UNREGISTERED};
@@ -148,7 +148,7 @@ mod tests {
             facts: None,
         };
         let taint = Taint::new(TAINT_UNREGISTERED, Effect::NoExecute);
-        let node = node(&instance, Some(shape), &Labels::default(), &[taint]);
+        let node = node_object(&instance, Some(shape), &Labels::default(), &[taint]);
         assert_eq!(node["spec"]["providerID"], "aws:///us-east-1a/i-1");
         assert_eq!(node["spec"]["taints"][0]["key"], TAINT_UNREGISTERED);
         let labels = &node["metadata"]["labels"];

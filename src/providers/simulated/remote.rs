@@ -40,7 +40,7 @@ struct RemoteError(FailureKind, String);
 
 impl RemoteError {
     /// A failure whose outcome in the cloud is not known.
-    fn unknown(why: &impl Display) -> Self {
+    fn unknown_outcome(why: &impl Display) -> Self {
         Self(FailureKind::Unknown, why.to_string())
     }
 }
@@ -62,44 +62,45 @@ impl Remote {
         }
     }
 
-    fn of(&self) -> ListBody {
+    fn list_body(&self) -> ListBody {
         ListBody {
             installation: self.installation.clone(),
             cluster: self.cluster.to_string(),
         }
     }
 
-    async fn ask(&self, path: &str, body: &impl Serialize) -> CommandResult {
+    async fn send_call(&self, path: &str, body: &impl Serialize) -> CommandResult {
         let answer = timeout(CALL, self.post(path, body)).await;
         let RemoteError(kind, why) = match answer {
             Ok(Ok(answer)) => return answer,
             Ok(Err(fault)) => fault,
-            Err(_) => RemoteError::unknown(&"no response"),
+            Err(_) => RemoteError::unknown_outcome(&"no response"),
         };
         let address = &self.address;
-        let text = text::bounded(&format!(
+        let text = text::bounded_line(&format!(
             "cannot call the simulated cloud at {address}: {why}"
         ));
         CommandResult::Failed { kind, text }
     }
 
     async fn post(&self, path: &str, body: &impl Serialize) -> Result<CommandResult, RemoteError> {
-        let body = serde_json::to_vec(body).map_err(|error| RemoteError::unknown(&error))?;
+        let body =
+            serde_json::to_vec(body).map_err(|error| RemoteError::unknown_outcome(&error))?;
         let request = Request::post(format!("http://{}{path}", self.address))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| RemoteError::unknown(&error))?;
+            .map_err(|error| RemoteError::unknown_outcome(&error))?;
         let answer = self
             .client
             .request(request)
             .await
-            .map_err(|error| RemoteError::unknown(&text::chain(&error)))?;
+            .map_err(|error| RemoteError::unknown_outcome(&text::error_chain(&error)))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES);
         let body = body
             .collect()
             .await
-            .map_err(|error| RemoteError::unknown(&error))?
+            .map_err(|error| RemoteError::unknown_outcome(&error))?
             .to_bytes();
         if !status.is_success() {
             let why = format!("{status}: {}", String::from_utf8_lossy(&body));
@@ -112,8 +113,8 @@ impl Remote {
             return Err(RemoteError(kind, why));
         }
         let answer: AnswerBody =
-            serde_json::from_slice(&body).map_err(|error| RemoteError::unknown(&error))?;
-        CommandResult::try_from(answer).map_err(|error| RemoteError::unknown(&error))
+            serde_json::from_slice(&body).map_err(|error| RemoteError::unknown_outcome(&error))?;
+        CommandResult::try_from(answer).map_err(|error| RemoteError::unknown_outcome(&error))
     }
 }
 
@@ -122,19 +123,19 @@ impl Provider for Remote {
         async move {
             match command {
                 Command::Launch(launch) => {
-                    self.ask("/v1/launch", &LaunchBody::new(*launch, &self.home))
+                    self.send_call("/v1/launch", &LaunchBody::new(*launch, &self.home))
                         .await
                 }
                 Command::Terminate { instance, .. } => {
-                    let (instance, scope) = (instance.0, self.of());
+                    let (instance, scope) = (instance.0, self.list_body());
                     let body = TerminateBody { instance, scope };
-                    self.ask("/v1/terminate", &body).await
+                    self.send_call("/v1/terminate", &body).await
                 }
                 Command::Adopt(adoption) => {
-                    self.ask("/v1/adopt", &AdoptBody::new(*adoption, &self.home))
+                    self.send_call("/v1/adopt", &AdoptBody::new(*adoption, &self.home))
                         .await
                 }
-                Command::ListInstances => self.ask("/v1/list", &self.of()).await,
+                Command::ListInstances => self.send_call("/v1/list", &self.list_body()).await,
                 other => not_ours(&other),
             }
         }

@@ -50,7 +50,7 @@ pub(crate) enum ServeError {
 enum HomeError {
     #[error("cannot use {}: no response", .0.display())]
     NoResponse(PathBuf),
-    #[error("{}", text::chain(.0))]
+    #[error("{}", text::error_chain(.0))]
     Connect(ConnectError),
 }
 
@@ -108,27 +108,27 @@ pub(crate) async fn serve(
     }
 }
 
-fn failed(kind: FailureKind, why: &impl Display) -> Json<AnswerBody> {
+fn failed_response(kind: FailureKind, why: &impl Display) -> Json<AnswerBody> {
     Json(
         CommandResult::Failed {
             kind,
-            text: text::bounded(&why.to_string()),
+            text: text::bounded_line(&why.to_string()),
         }
         .into(),
     )
 }
 
 async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> Json<AnswerBody> {
-    let home = body.home.kubeconfig();
-    let launch = match body.launch() {
+    let home = body.home.to_kubeconfig();
+    let launch = match body.into_launch() {
         Ok(launch) => launch,
-        Err(error) => return failed(FailureKind::Invalid, &error),
+        Err(error) => return failed_response(FailureKind::Invalid, &error),
     };
     let claim = launch.claim.id.clone();
     let cluster = launch.claim.cluster.clone();
-    let answer = match served.home(&home).await {
+    let answer = match served.client_for(&home).await {
         Ok(home) => served.cloud.launch(Box::new(launch), home).await,
-        Err(error) => return failed(FailureKind::Invalid, &error),
+        Err(error) => return failed_response(FailureKind::Invalid, &error),
     };
     if let CommandResult::Launched(instance) = &answer {
         let (id, offering) = (&instance.id, &instance.offering);
@@ -138,7 +138,7 @@ async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> J
 }
 
 impl Served {
-    async fn home(&self, kubeconfig: &Kubeconfig) -> Result<Client, HomeError> {
+    async fn client_for(&self, kubeconfig: &Kubeconfig) -> Result<Client, HomeError> {
         let changed = fs::metadata(&kubeconfig.path)
             .and_then(|file| file.modified())
             .ok();
@@ -171,30 +171,30 @@ async fn terminate(
 }
 
 async fn adopt(State(served): State<Served>, Json(body): Json<AdoptBody>) -> Json<AnswerBody> {
-    let home = body.home.kubeconfig();
-    let adoption = match body.adoption() {
+    let home = body.home.to_kubeconfig();
+    let adoption = match body.into_adoption() {
         Ok(adoption) => adoption,
-        Err(error) => return failed(FailureKind::Invalid, &error),
+        Err(error) => return failed_response(FailureKind::Invalid, &error),
     };
     let (instance, offering) = (&adoption.instance, &adoption.offering);
     tracing::info!(%instance, %offering, "adopt");
-    Json(match served.home(&home).await {
+    Json(match served.client_for(&home).await {
         Ok(home) => served.cloud.adopt(Box::new(adoption), home).await.into(),
-        Err(error) => return failed(FailureKind::Invalid, &error),
+        Err(error) => return failed_response(FailureKind::Invalid, &error),
     })
 }
 
 async fn list(State(served): State<Served>, Json(body): Json<ListBody>) -> Json<AnswerBody> {
-    listed(&served, Some((body.installation, body.cluster.into()))).await
+    list_response(&served, Some((body.installation, body.cluster.into()))).await
 }
 
 async fn instances(State(served): State<Served>) -> Json<AnswerBody> {
-    listed(&served, None).await
+    list_response(&served, None).await
 }
 
-async fn listed(served: &Served, scope: Option<(String, ClusterName)>) -> Json<AnswerBody> {
+async fn list_response(served: &Served, scope: Option<(String, ClusterName)>) -> Json<AnswerBody> {
     match served.cloud.list(scope).await {
         Some(instances) => Json(CommandResult::Instances(instances).into()),
-        None => failed(FailureKind::Unknown, &"the simulated cloud stopped"),
+        None => failed_response(FailureKind::Unknown, &"the simulated cloud stopped"),
     }
 }

@@ -50,7 +50,7 @@ pub(crate) enum PrepareError {
 
 impl PrepareError {
     /// The source of the credentials or of the endpoint has not responded yet.
-    pub(crate) fn late(cluster: &Cluster) -> Self {
+    pub(crate) fn connect_timeout(cluster: &Cluster) -> Self {
         let name = cluster.name.clone();
         match &cluster.kubeconfig {
             Some(kubeconfig) => {
@@ -140,7 +140,7 @@ pub(crate) enum ConfigRefusal {
     Invalid { first_error: String },
     #[error("the new configuration has no cluster [no-cluster]")]
     NoCluster,
-    #[error("{} [{}]", text::chain(.0), .0.code())]
+    #[error("{} [{}]", text::error_chain(.0), .0.code())]
     Prepare(PrepareError),
 }
 
@@ -149,6 +149,6 @@ pub(crate) enum ConfigRefusal {
 pub(crate) enum ReloadError {
     #[error("the previous configuration stays in effect: {0}")]
     Refused(ConfigRefusal),
-    #[error("the configuration is only partly in effect: {}", text::chain(.0))]
+    #[error("the configuration is only partly in effect: {}", text::error_chain(.0))]
     Partial(ApplyError),
 }

@@ -15,7 +15,10 @@ impl ClusterSet {
     /// their instances elsewhere, and their nodes exceed `max_disrupted_per_reload` of the current
     /// configuration. No engine would manage these nodes. To remove a cluster on purpose, set `mode
     /// = "observe"` for it first, which terminates nothing.
-    pub(crate) async fn too_much(&self, wanted: &[Arc<Cluster>]) -> Option<PrepareError> {
+    pub(crate) async fn check_abandoned_nodes(
+        &self,
+        wanted: &[Arc<Cluster>],
+    ) -> Option<PrepareError> {
         let wanted: BTreeMap<&ClusterName, &Cluster> = wanted
             .iter()
             .map(|cluster| (&cluster.name, &**cluster))
@@ -26,7 +29,7 @@ impl ClusterSet {
             let claims = running
                 .post
                 .front
-                .ask(|engine, _| engine.state().ledger.claims.len());
+                .query_engine(|engine, _| engine.state().ledger.claims.len());
             // If another host is the leader, its count applies.
             let nodes = claims.await.unwrap_or(0);
             (name, nodes, &*running.cluster)
@@ -38,10 +41,12 @@ impl ClusterSet {
         let total = counts.iter().map(|(_, nodes, _)| nodes).sum();
         let abandoned = counts.iter().filter(|(_, _, old)| {
             let new = wanted.get(&old.name);
-            !new.is_some_and(|new| new.mode != ManagementMode::Manage || is_of_the_same(old, new))
+            !new.is_some_and(|new| {
+                new.mode != ManagementMode::Manage || selects_same_instances(old, new)
+            })
         });
         let nodes: usize = abandoned.clone().map(|(_, nodes, _)| nodes).sum();
-        if nodes <= limit.of(total) {
+        if nodes <= limit.nodes_of(total) {
             return None;
         }
         let names: Vec<&str> = abandoned.map(|(name, ..)| name.as_str()).collect();
@@ -55,8 +60,8 @@ impl ClusterSet {
 
 /// Returns whether two configurations of a cluster select the same instances, by the installation
 /// tag and their location.
-fn is_of_the_same(one: &Cluster, other: &Cluster) -> bool {
+fn selects_same_instances(one: &Cluster, other: &Cluster) -> bool {
     one.installation == other.installation
-        && CapacityScope::of(one) == CapacityScope::of(other)
+        && CapacityScope::from_cluster(one) == CapacityScope::from_cluster(other)
         && one.exec.is_some() == other.exec.is_some()
 }

@@ -34,7 +34,11 @@ fn cluster(name: &str, kubeconfig: &Path) -> Arc<Cluster> {
 /// Returns when the engine of a cluster responds.
 async fn answers(of: &ClusterHandle) {
     let answered = async {
-        while of.ask(|engine, _| engine.is_ready()).await.is_none() {
+        while of
+            .query_engine(|engine, _| engine.is_ready())
+            .await
+            .is_none()
+        {
             sleep(Duration::from_millis(10)).await;
         }
     };
@@ -53,22 +57,31 @@ async fn an_engine_that_panics_is_begun_anew_and_no_other_notices() {
     let (prepared, broken) = drivers.prepare_each(both, ALL).await;
     let applied = drivers.apply(prepared, broken, FleetLimits::default());
     applied.await.expect("they are driven");
-    let two = drivers.shown().remove(1);
-    let asked = drivers.shown().remove(0);
+    let two = drivers.cluster_handles().remove(1);
+    let asked = drivers.cluster_handles().remove(0);
     // Closures run on the engine's own thread.
     answers(&asked).await;
-    let answer = asked.ask(|_, _| -> bool { panic!("of a test") }).await;
+    let answer = asked
+        .query_engine(|_, _| -> bool { panic!("of a test") })
+        .await;
     assert_eq!(answer, None);
-    let ended = drivers.ended().await;
+    let ended = drivers.wait_for_failure().await;
     assert_eq!(ended.as_str(), "one");
-    drivers.lost(&ended).await;
+    drivers.on_engine_failed(&ended).await;
     assert!(drivers.is_broken(&ended));
-    let said = drivers.shown().remove(0).led_by().expect("why");
+    let said = drivers
+        .cluster_handles()
+        .remove(0)
+        .follower_reason()
+        .expect("why");
     assert!(said.contains("[engine-ended]"), "{said}");
-    drivers.mend().await.expect("it is driven again");
+    drivers.retry_failed().await.expect("it is driven again");
     assert!(drivers.is_whole());
-    answers(&drivers.shown()[0]).await;
-    assert!(Arc::ptr_eq(&two, &drivers.shown()[1]), "it has gone on");
+    answers(&drivers.cluster_handles()[0]).await;
+    assert!(
+        Arc::ptr_eq(&two, &drivers.cluster_handles()[1]),
+        "it has gone on"
+    );
     answers(&two).await;
     drivers.stop().await;
 }

@@ -20,7 +20,7 @@ const ANSWER_MAX: usize = 16 << 20;
 /// Why a request failed.
 #[derive(Debug, Error)]
 pub(crate) enum ControlError {
-    #[error("cannot open the socket {}: {}", .0.display(), help(.1))]
+    #[error("cannot open the socket {}: {}", .0.display(), open_help(.1))]
     Open(PathBuf, #[source] io::Error),
     #[error("cannot communicate with the daemon")]
     Talk(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -29,7 +29,7 @@ pub(crate) enum ControlError {
 }
 
 /// The fix.
-fn help(error: &io::Error) -> &'static str {
+fn open_help(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => "run as root, or as the user of the daemon",
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
@@ -40,17 +40,17 @@ fn help(error: &io::Error) -> &'static str {
 }
 
 /// Sends a request without a body. Returns the status and the body of the response.
-pub(crate) async fn ask(
+pub(crate) async fn send_without_body(
     socket: &Path,
     method: Method,
     path: &'static str,
     patience: Duration,
 ) -> Result<(StatusCode, Bytes), ControlError> {
-    send(socket, method, path, Bytes::new(), patience).await
+    send_request(socket, method, path, Bytes::new(), patience).await
 }
 
 /// Sends a request with a JSON body.
-pub(crate) async fn send(
+pub(crate) async fn send_request(
     socket: &Path,
     method: Method,
     path: &'static str,
@@ -60,7 +60,7 @@ pub(crate) async fn send(
     let exchange = async {
         let stream = UnixStream::connect(socket).await;
         let stream = stream.map_err(|error| ControlError::Open(socket.to_owned(), error))?;
-        let response = talk(stream, method, path, body).await;
+        let response = exchange_request(stream, method, path, body).await;
         response.map_err(ControlError::Talk)
     };
     timeout(patience, exchange)
@@ -68,7 +68,7 @@ pub(crate) async fn send(
         .map_err(|_| ControlError::Late(patience))?
 }
 
-async fn talk(
+async fn exchange_request(
     stream: UnixStream,
     method: Method,
     path: &'static str,

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::engine::views::inventory::{
     Amount, Columns, Inventory, NodeRow, PendingPodOutcome, SeenPod,
 };
-use crate::host::text::bounded;
+use crate::host::text::bounded_line;
 use crate::model::claim::ClaimPhase;
 use crate::plan::render_rejections;
 use crate::runtime::activity_log::ActivityEntry;
-use crate::scheduling::rejection::part;
+use crate::scheduling::rejection::bounded_text;
 use crate::state::snapshot::NodeRef;
 
 /// Maximum number of requested labels and resources. A screen has no room for more.
@@ -33,7 +33,7 @@ pub(crate) struct InventoryRequest {
 
 impl InventoryRequest {
     /// The query to the engine. `None` if the request exceeds the limits.
-    pub(crate) fn wanted(&self) -> Option<Columns> {
+    pub(crate) fn query_columns(&self) -> Option<Columns> {
         let many = self.labels.len().max(self.resources.len()) > COLUMNS_MAX;
         (!many).then(|| Columns {
             labels: self.labels.clone(),
@@ -129,7 +129,7 @@ fn node_dto(node: NodeRow) -> NodeDto {
     let state = state_of(&node);
     let labels = node.labels.into_iter();
     NodeDto {
-        name: bounded(&node.name),
+        name: bounded_line(&node.name),
         pool: bounded_option(node.pool),
         instance_type: bounded_option(node.instance_type),
         zone: bounded_option(node.zone),
@@ -143,13 +143,13 @@ fn node_dto(node: NodeRow) -> NodeDto {
         state,
         why: node.kept.map(|(reason, verdict)| {
             let text = format!("blocked ({}): {verdict}", reason.as_str());
-            bounded(&text)
+            bounded_line(&text)
         }),
     }
 }
 
 fn bounded_option(text: Option<String>) -> Option<String> {
-    text.map(|text| bounded(&text))
+    text.map(|text| bounded_line(&text))
 }
 
 /// State of a node that is ready.
@@ -188,17 +188,17 @@ fn pod_dto(pod: SeenPod) -> ToldPod {
             let mut words: Vec<String> = all
                 .iter()
                 .take(REASONS)
-                .map(render_rejections::line)
+                .map(render_rejections::rejection_line)
                 .collect();
             let more = all.len().saturating_sub(REASONS);
             words.extend((more > 0).then(|| format!("and {more} more")));
             words.join("; ")
         }
         PendingPodOutcome::Host(NodeRef::Node(node)) => {
-            format!("fits node {}", part(node))
+            format!("fits node {}", bounded_text(node))
         }
         PendingPodOutcome::Host(NodeRef::Claim(id)) => {
-            format!("waiting for new node, claim {}", part(id))
+            format!("waiting for new node, claim {}", bounded_text(id))
         }
         PendingPodOutcome::Turn => "waiting to be planned".to_owned(),
         PendingPodOutcome::Others => {
@@ -206,10 +206,10 @@ fn pod_dto(pod: SeenPod) -> ToldPod {
         }
     };
     ToldPod {
-        name: bounded(&pod.key.to_string()),
+        name: bounded_line(&pod.key.to_string()),
         since: pod.since,
         is_unplaced: matches!(pod.hope, PendingPodOutcome::None(_)),
-        why: bounded(&why),
+        why: bounded_line(&why),
     }
 }
 

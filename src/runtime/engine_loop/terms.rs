@@ -54,12 +54,12 @@ impl Slow {
         self.calls.lock().expect("no panic").0 += 1;
         let mut turn = self.turn.subscribe();
         drop(turn.wait_for(|may_send| *may_send).await);
-        if let Err(fenced) = fence::pass(true) {
+        if let Err(fenced) = fence::check_task(true) {
             let (kind, text) = (FailureKind::Unknown, fenced.to_string());
             return CommandResult::Failed { kind, text };
         }
-        let fences = fence::carried().unwrap_or_default();
-        let term = fences.first().and_then(|fence| fence.term());
+        let fences = fence::task_fences().unwrap_or_default();
+        let term = fences.first().and_then(|fence| fence.required_term());
         self.calls.lock().expect("no panic").1.push(term);
         CommandResult::LaunchRefused(Vec::<OfferingRefusal>::new())
     }
@@ -80,7 +80,7 @@ impl Provider for Slow {
 
 /// An API server without a Lease and without listings. The tests send the events themselves.
 fn api() -> Connection {
-    Connection::over(Client::new(
+    Connection::from_client(Client::new(
         service_fn(|request: Request<Body>| async move {
             if !request.uri().path().contains("/leases/") {
                 return std::future::pending().await;
@@ -132,9 +132,11 @@ impl Stage {
     /// Begins a term, and starts an engine for it that is in sync.
     async fn lead(&self) -> (u64, EngineThread) {
         let fence = &self.parts.connection.fence;
-        let term = fence.begin("term/one.1.1");
+        let term = fence.begin_term("term/one.1.1");
         fence.open(Moment::now(), HOUR);
-        let fleet_client = FleetHandle::start().join(&self.parts.cluster.name).await;
+        let fleet_client = FleetHandle::start()
+            .join_cluster(&self.parts.cluster.name)
+            .await;
         let engine =
             EngineThread::start(self.parts.clone(), term, fleet_client, self.front.clone());
         let engine = engine.expect("a thread");
@@ -147,9 +149,9 @@ impl Stage {
                 })],
                 _ => Vec::new(),
             };
-            assert!(engine.tell(Event::Reset(kind, objects)).await);
+            assert!(engine.send_event(Event::Reset(kind, objects)).await);
         }
-        assert!(engine.tell(Event::BuffersChanged(Vec::new())).await);
+        assert!(engine.send_event(Event::BuffersChanged(Vec::new())).await);
         (term, engine)
     }
 
@@ -159,7 +161,7 @@ impl Stage {
         let (begun, begins) = threads::channel();
         let handle = self.front.clone();
         tokio::spawn(async move {
-            let blocking = handle.ask(move |_: &Engine, _| {
+            let blocking = handle.query_engine(move |_: &Engine, _| {
                 begun.send(()).expect("somebody waits");
                 blocked.recv().unwrap_or_default();
             });

@@ -47,7 +47,7 @@ impl LeaseTable {
 
 impl LeaseBalancer {
     /// Notifies of changes.
-    pub(super) fn news(&self) -> watch::Receiver<LeaseTable> {
+    pub(super) fn subscribe_changes(&self) -> watch::Receiver<LeaseTable> {
         self.0.subscribe()
     }
 
@@ -55,7 +55,7 @@ impl LeaseBalancer {
     pub(crate) fn configure(&self, together: bool, clusters: &[ClusterName]) {
         self.0.send_modify(|table| {
             table.together = together;
-            table.changed = Some(clock::monotonic());
+            table.changed = Some(clock::monotonic_now());
             table.places.retain(|name, _| clusters.contains(name));
             table.unwell.retain(|name, _| clusters.contains(name));
             for name in clusters {
@@ -68,12 +68,12 @@ impl LeaseBalancer {
     }
 
     /// Updates the state of one Lease. Returns whether this host may hold it.
-    pub(super) fn take(&self, cluster: &ClusterName, status: LeaseStatus) -> bool {
+    pub(super) fn update_status(&self, cluster: &ClusterName, status: LeaseStatus) -> bool {
         self.0
             .send_if_modified(|table| match table.places.get_mut(cluster) {
                 Some(current) if *current != status => {
                     *current = status;
-                    table.changed = Some(clock::monotonic());
+                    table.changed = Some(clock::monotonic_now());
                     true
                 }
                 _ => false,
@@ -99,7 +99,7 @@ impl LeaseBalancer {
                 table.unwell.remove(cluster);
             } else {
                 let since = table.unwell.entry(cluster.clone());
-                since.or_insert_with(clock::monotonic);
+                since.or_insert_with(clock::monotonic_now);
             }
             false
         });
@@ -126,7 +126,7 @@ impl LeaseBalancer {
             let times = table.returned.map_or(0, |(times, _)| times);
             // Returns for the same cause count once.
             let times = times + u32::from(!table.is_shy());
-            table.returned = Some((times, clock::monotonic()));
+            table.returned = Some((times, clock::monotonic_now()));
             false
         });
     }

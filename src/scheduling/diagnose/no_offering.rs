@@ -6,9 +6,9 @@ use crate::model::requirement::Requirements;
 use crate::scheduling::RejectionCode;
 use crate::scheduling::diagnose::Rejection;
 use crate::scheduling::packing::launch_options::Ledger;
-use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary, part};
+use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary, bounded_text};
 use crate::scheduling::supply::limits::{Limit, LimitScope};
-use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, sells};
+use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
 /// How many zones and capacity types a rejection lists for types that are not sold as required, and
@@ -20,7 +20,7 @@ const SOLD_TYPES: usize = 16;
 const RESERVATIONS_TOLD: usize = 3;
 
 /// Returns the offerings of these types that match the labels and are unavailable, if any.
-pub(crate) fn held_down<'s>(
+pub(crate) fn unavailable_detail<'s>(
     holds: &UnavailableOfferings,
     template: &NodeTemplate<'_>,
     shapes: impl Iterator<Item = &'s TypeOption<'s>>,
@@ -28,8 +28,11 @@ pub(crate) fn held_down<'s>(
 ) -> Option<UnavailableSummary> {
     let mut held: Vec<_> = shapes
         .flat_map(|shape| {
-            let held = shape.held.iter().filter(|offer| sells(labels, offer));
-            held.map(|offer| shape.key(offer))
+            let held = shape
+                .held
+                .iter()
+                .filter(|offer| offering_matches(labels, offer));
+            held.map(|offer| shape.offering_key(offer))
         })
         .collect();
     held.sort_unstable();
@@ -39,7 +42,9 @@ pub(crate) fn held_down<'s>(
         first: held.first()?.clone(),
         until: held
             .iter()
-            .filter_map(|offering| holds.ends(pool_and_class.0, pool_and_class.1, offering))
+            .filter_map(|offering| {
+                holds.next_request_at(pool_and_class.0, pool_and_class.1, offering)
+            })
             .min(),
         unregistered: held
             .iter()
@@ -48,20 +53,20 @@ pub(crate) fn held_down<'s>(
 }
 
 /// Returns the rejection if types fit but have no matching offering: unavailable or missing.
-pub(crate) fn unsold(
+pub(crate) fn offering_rejection(
     holds: &UnavailableOfferings,
     template: &NodeTemplate<'_>,
     fitting: &[(usize, bool)],
     labels: &Requirements,
 ) -> Rejection {
     let shapes = fitting.iter().map(|(shape, _)| &template.shapes[*shape]);
-    if let Some(held) = held_down(holds, template, shapes.clone(), labels) {
+    if let Some(held) = unavailable_detail(holds, template, shapes.clone(), labels) {
         let miss = RejectionDetail::Held(held);
         return (RejectionCode::OfferingsUnavailable, miss);
     }
     let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
         let wanted = labels.get(key).or_else(|| template.side.get(key))?;
-        Some(part(format_args!("{key} {wanted}")))
+        Some(bounded_text(format_args!("{key} {wanted}")))
     });
     let mut sold: Vec<_> = shapes
         .take(SOLD_TYPES)
@@ -86,18 +91,22 @@ pub(crate) fn unsold(
 
 /// Returns the limit that rejects the type with the smallest demand, otherwise the reservations
 /// that are used up.
-pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledger) -> Rejection {
+pub(crate) fn limit_rejection(
+    template: &NodeTemplate<'_>,
+    sold: &[usize],
+    ledger: &Ledger,
+) -> Rejection {
     let Some((index, least, left, shape)) = sold
         .iter()
         .filter_map(|shape| {
             let limited = &template.shapes[*shape].limited;
-            let (index, left) = ledger.shortage(limited)?;
+            let (index, left) = ledger.first_shortage(limited)?;
             Some((index, limited[index], left, *shape))
         })
         .min()
     else {
         let text = "the limits of the pool leave no capacity";
-        return (RejectionCode::Limit, RejectionDetail::told(text));
+        return (RejectionCode::Limit, RejectionDetail::from_message(text));
     };
     let Limit {
         scope,
@@ -107,15 +116,18 @@ pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Le
         ..
     } = template.limits[index];
     if let Some(closed) = closed {
-        return (RejectionCode::Limit, RejectionDetail::told(closed));
+        return (RejectionCode::Limit, RejectionDetail::from_message(closed));
     }
     let whose = match scope {
         LimitScope::Pool => "",
         LimitScope::Cluster => " of the cluster",
         LimitScope::Fleet => " of the fleet",
         LimitScope::Reservation => {
-            let text = used_up(template, sold);
-            return (RejectionCode::Reservation, RejectionDetail::told(&text));
+            let text = exhausted_reservations(template, sold);
+            return (
+                RejectionCode::Reservation,
+                RejectionDetail::from_message(&text),
+            );
         }
     };
     let miss = match resource {
@@ -133,7 +145,7 @@ pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Le
 }
 
 /// Describes the reservations of these types, which are used up.
-fn used_up(template: &NodeTemplate<'_>, sold: &[usize]) -> String {
+fn exhausted_reservations(template: &NodeTemplate<'_>, sold: &[usize]) -> String {
     let mut places: Vec<usize> = sold
         .iter()
         .filter_map(|shape| template.shapes[*shape].reservation)

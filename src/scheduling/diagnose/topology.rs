@@ -8,7 +8,7 @@ use crate::scheduling::packing::initial_topology::add_cells;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::rejection::{
-    DomainDetail, PLACES_TOLD, RejectionDetail, RuleKind, TopologyRuleDetail, part,
+    DomainDetail, PLACES_TOLD, RejectionDetail, RuleKind, TopologyRuleDetail, bounded_text,
 };
 use crate::scheduling::topology::topology_state::{Match, NOWHERE, TopologyState};
 use crate::scheduling::topology::{DomainCounter, TopologyCheck};
@@ -33,14 +33,14 @@ impl<'p> TopologyDiagnosis<'p> {
         Self {
             problem: ground.problem,
             cells: ground.cells,
-            anywhere: board.sites.add(false, &[], |_| Match::Yes),
+            anywhere: board.sites.add_location(false, &[], |_| Match::Yes),
             board,
             sites,
         }
     }
 
     /// Returns why the topology rules reject a pod in these domains, or `None` if it has no rules.
-    pub(crate) fn miss(&mut self, kind: usize, cells: &[usize]) -> Option<RejectionDetail> {
+    pub(crate) fn rejection_in(&mut self, kind: usize, cells: &[usize]) -> Option<RejectionDetail> {
         let checks = &self.board.topology.checks[kind];
         if checks.is_empty() {
             return None;
@@ -49,16 +49,18 @@ impl<'p> TopologyDiagnosis<'p> {
         let mut rules: Vec<TopologyRuleDetail> = Vec::new();
         for check in checks {
             let holds: Vec<bool> = match cells {
-                [] => vec![self.cells.keys.is_empty() && self.holds(check, self.anywhere)],
+                [] => {
+                    vec![self.cells.keys.is_empty() && self.holds_on_new_node(check, self.anywhere)]
+                }
                 cells => cells
                     .iter()
-                    .map(|cell| self.holds(check, self.sites[*cell]))
+                    .map(|cell| self.holds_on_new_node(check, self.sites[*cell]))
                     .collect(),
             };
             for (open, holds) in open.iter_mut().zip(&holds) {
                 *open &= holds;
             }
-            let rule = self.rule(check, cells, &holds);
+            let rule = self.rule_detail(check, cells, &holds);
             if !rules.contains(&rule) {
                 rules.push(rule);
             }
@@ -78,7 +80,7 @@ impl<'p> TopologyDiagnosis<'p> {
 
     /// Returns the domains in which a new node might satisfy the rules of a kind once all locations
     /// are known. `None` in the result stands for a node without relevant labels.
-    pub(crate) fn may(&self, kind: usize) -> Vec<Option<usize>> {
+    pub(crate) fn possible_domains(&self, kind: usize) -> Vec<Option<usize>> {
         let mut cells: Vec<Option<usize>> = if self.cells.keys.is_empty() {
             vec![None]
         } else {
@@ -100,7 +102,7 @@ impl<'p> TopologyDiagnosis<'p> {
     }
 
     /// Returns whether a check would hold on a new node at a location.
-    fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
+    fn holds_on_new_node(&mut self, check: &TopologyCheck, site: usize) -> bool {
         match self.on_new_node(check, site) {
             Some(holds) => holds,
             None => self.board.holds(check, site),
@@ -120,20 +122,26 @@ impl<'p> TopologyDiagnosis<'p> {
             }
             // A domain without nodes is the emptiest one.
             TopologyCheck::Even { tally, .. } => {
-                let has_domain = self.board.sites.at(topology.key_of(*tally), site) != NOWHERE;
-                (has_domain && !self.board.has_place(*tally, site)).then_some(true)
+                let has_domain =
+                    self.board.sites.domain_of(topology.key_of(*tally), site) != NOWHERE;
+                (has_domain && !self.board.has_domain(*tally, site)).then_some(true)
             }
             TopologyCheck::Near { tallies, first, .. }
                 if tallies.iter().any(|tally| topology.key_of(*tally) == HOST) =>
             {
-                Some(*first && tallies.iter().all(|tally| self.board.total(*tally) == 0))
+                Some(*first && tallies.iter().all(|tally| self.board.total_of(*tally) == 0))
             }
             _ => None,
         }
     }
 
     /// Describes a check that holds in some of these domains.
-    fn rule(&self, check: &TopologyCheck, cells: &[usize], holds: &[bool]) -> TopologyRuleDetail {
+    fn rule_detail(
+        &self,
+        check: &TopologyCheck,
+        cells: &[usize],
+        holds: &[bool],
+    ) -> TopologyRuleDetail {
         let topology = self.board.topology;
         let (kind, tallies) = match check {
             TopologyCheck::Near { tallies, .. } => (RuleKind::Affinity, &tallies[..]),
@@ -173,21 +181,24 @@ impl<'p> TopologyDiagnosis<'p> {
             reachable.insert(Vec::new());
             open.extend(holds[0].then(Vec::new));
         }
-        let pods = tallies.iter().map(|tally| self.board.total(*tally)).max();
+        let pods = tallies
+            .iter()
+            .map(|tally| self.board.total_of(*tally))
+            .max();
         TopologyRuleDetail {
             kind,
-            keys: keys.iter().map(part).collect(),
+            keys: keys.iter().map(bounded_text).collect(),
             reachable: reachable.len(),
             open: open.len(),
             pods: pods.unwrap_or(0),
-            places: self.told(kind, tallies, &|name| {
+            places: self.informative_domains(kind, tallies, &|name| {
                 reachable.iter().flatten().any(|value| *value == Some(name))
             }),
         }
     }
 
     /// Returns the most informative domains of a rule.
-    fn told(
+    fn informative_domains(
         &self,
         kind: RuleKind,
         tallies: &[usize],
@@ -199,7 +210,7 @@ impl<'p> TopologyDiagnosis<'p> {
         else {
             return Vec::new();
         };
-        let mut places = self.board.places(*tally);
+        let mut places = self.board.named_domains(*tally);
         match kind {
             RuleKind::Spread(_) => {
                 places.retain(|domain| domain.2);
@@ -213,7 +224,7 @@ impl<'p> TopologyDiagnosis<'p> {
         places
             .into_iter()
             .map(|(name, pods, _)| DomainDetail {
-                name: part(name),
+                name: bounded_text(name),
                 pods,
                 is_reachable: reach(name),
             })

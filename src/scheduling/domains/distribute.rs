@@ -49,7 +49,7 @@ pub(crate) fn distribute(
             let kind = demand.kind;
             while *left > 0 && steps < STEPS_MAX {
                 steps += demand.cells.len() as u64;
-                let Some(at) = best(demand, board, site_of) else {
+                let Some(at) = best_domain(demand, board, site_of) else {
                     break;
                 };
                 // Pods without constraints between them need not be placed one by one.
@@ -57,10 +57,10 @@ pub(crate) fn distribute(
                 let pods = u32::try_from(count).unwrap_or(u32::MAX);
                 let cell = demand.cells[at].0;
                 // There will be a node.
-                board.open(site_of[cell]);
-                board.bind(kind, site_of[cell], pods);
+                board.open_domains(site_of[cell]);
+                board.bind_pods(kind, site_of[cell], pods);
                 for (tally, each) in demand.daemon_overheads.get(at).into_iter().flatten() {
-                    board.count(*tally, site_of[cell], each.saturating_mul(pods));
+                    board.count_pods(*tally, site_of[cell], each.saturating_mul(pods));
                 }
                 *left -= u64::from(pods);
                 moved = true;
@@ -88,15 +88,19 @@ fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
 
 /// Returns the domain for the next pod: the one with the fewest pods of its spread, then the one
 /// that the fewest other pods could use, then the cheapest.
-fn best(demand: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) -> Option<usize> {
+fn best_domain(
+    demand: &DomainDemand,
+    board: &mut TopologyState<'_>,
+    site_of: &[usize],
+) -> Option<usize> {
     let mut best: Option<((u64, usize, f64), usize)> = None;
     for (at, (cell, price, choice)) in demand.cells.iter().enumerate() {
         let site = site_of[*cell];
         // Rules by host do not apply to a domain without hosts.
-        if !allows(board, demand.kind, site) {
+        if !allows_in_domain(board, demand.kind, site) {
             continue;
         }
-        let rank = (crowd(board, demand.kind, site), *choice, *price);
+        let rank = (spread_count(board, demand.kind, site), *choice, *price);
         if best.as_ref().is_none_or(|(least, _)| {
             let order = (rank.0, rank.1).cmp(&(least.0, least.1));
             order.then(rank.2.total_cmp(&least.2)).is_lt()
@@ -108,7 +112,7 @@ fn best(demand: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize])
 }
 
 /// Returns whether every rule holds whose domain is not the host.
-fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
+fn allows_in_domain(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
     let topology = board.topology;
     topology.checks[kind].iter().all(|check| match check {
         TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
@@ -133,21 +137,21 @@ fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
 }
 
 fn is_per_host(topology: &Topology, tally: usize) -> bool {
-    topology.tallies[tally].key() == HOST
+    topology.tallies[tally].topology_key() == HOST
 }
 
 /// Returns the number of pods in the domain that share a spread with the pod.
-fn crowd(board: &TopologyState<'_>, kind: usize, site: usize) -> u64 {
+fn spread_count(board: &TopologyState<'_>, kind: usize, site: usize) -> u64 {
     let topology = board.topology;
     let mut crowd = 0;
     for check in &topology.checks[kind] {
         if let TopologyCheck::Even { tally, .. } = check {
-            crowd += u64::from(board.there(*tally, site));
+            crowd += u64::from(board.max_count_at(*tally, site));
         }
     }
     for tally in &topology.adds[kind] {
         if let DomainCounter::Spread { .. } = topology.tallies[*tally] {
-            crowd += u64::from(board.there(*tally, site));
+            crowd += u64::from(board.max_count_at(*tally, site));
         }
     }
     crowd

@@ -8,7 +8,7 @@ use crate::scheduling::packing::fill_bin::{
 };
 use crate::scheduling::packing::fill_cache::{AGAIN_MAX, Fill, FillCache};
 use crate::scheduling::packing::launch_options::Ledger;
-use crate::scheduling::packing::pod_cost::{fronts, scarce, worth_of};
+use crate::scheduling::packing::pod_cost::{scarcest_counter, types_to_evaluate, worth_of};
 use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 
 /// Step limit of one packing, some nanoseconds each. One step evaluates an item group for one host.
@@ -54,7 +54,12 @@ struct TypeCandidate {
 
 impl PackingInput<'_> {
     /// Packs everything within a number of steps, choosing the better strategy for each node.
-    fn draft(&self, ways: &[FillStrategy], ledger: &Ledger, fills: &mut FillCache) -> Packing {
+    fn draft_packing(
+        &self,
+        ways: &[FillStrategy],
+        ledger: &Ledger,
+        fills: &mut FillCache,
+    ) -> Packing {
         let mut draft = Packing {
             claims: Vec::new(),
             left: self.stock.to_vec(),
@@ -79,10 +84,10 @@ impl PackingInput<'_> {
                 _ => packing.pack_all(ways, &mut draft, &mut FillCache::default()),
             }
         }
-        self.merge(&mut draft);
-        self.refit(&mut draft);
-        self.grow(&mut draft);
-        self.check(&draft);
+        self.merge_claims(&mut draft);
+        self.refit_types(&mut draft);
+        self.grow_claims(&mut draft);
+        self.check_packing(&draft);
         draft
     }
 }
@@ -114,9 +119,9 @@ const PRICES: u8 = 16;
 
 impl<'p, 'o> PackingRun<'p, 'o> {
     fn new(order: &'p PackingInput<'o>, dealt: &[usize], ledger: &Ledger) -> Self {
-        let fronts = fronts(order, dealt, ledger);
+        let fronts = types_to_evaluate(order, dealt, ledger);
         let mut worth = vec![0.0; order.stock.len()];
-        let scarce = scarce(order, dealt);
+        let scarce = scarcest_counter(order, dealt);
         let mut known: BTreeMap<(usize, &[i64], u64), f64> = BTreeMap::new();
         for lot in dealt {
             let item = &order.lots[*lot];
@@ -148,12 +153,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let mut lanes: Vec<(usize, f64)> = lanes.into_iter().collect();
         lanes.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
         for chunk in lanes.chunks(LANES_MAX) {
-            let candidates = chunk.iter().flat_map(|(lane, _)| self.candidates(*lane));
-            self.pack(candidates.collect(), ways, draft, fills);
+            let candidates = chunk.iter().flat_map(|(lane, _)| self.candidates_of(*lane));
+            self.pack_candidates(candidates.collect(), ways, draft, fills);
         }
     }
 
-    fn candidates(&self, lane: usize) -> Vec<TypeCandidate> {
+    fn candidates_of(&self, lane: usize) -> Vec<TypeCandidate> {
         let masks = &self.order.rows[lane].masks;
         self.fronts[&lane]
             .iter()
@@ -161,7 +166,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                 lane,
                 shape: *shape,
                 price: self.order.template.shapes[*shape]
-                    .price(masks[*shape])
+                    .lowest_price(masks[*shape])
                     .unwrap_or(0.0),
                 score: f64::INFINITY,
                 seen: usize::MAX,
@@ -171,7 +176,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Returns an upper bound of the score of a candidate.
-    fn bound(&self, candidate: &TypeCandidate, most: &ValueBound) -> f64 {
+    fn score_bound(&self, candidate: &TypeCandidate, most: &ValueBound) -> f64 {
         let Some(net) = &self.order.template.shapes[candidate.shape].net else {
             return 0.0;
         };
@@ -191,7 +196,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Computes the value bound of pending pods.
-    fn most(&self, left: &[u64], waiting: &FillQueues) -> ValueBound {
+    fn value_bound(&self, left: &[u64], waiting: &FillQueues) -> ValueBound {
         let lots = self.order.lots;
         let mut worth_by_counter = vec![0.0; self.order.counters];
         let mut total = 0.0;
@@ -242,7 +247,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Commits the candidate with the highest score until none has value.
-    fn pack(
+    fn pack_candidates(
         &self,
         mut candidates: Vec<TypeCandidate>,
         ways: &[FillStrategy],
@@ -251,9 +256,9 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     ) {
         let mut commits = 0;
         fills.set_state(&draft.left);
-        let twins = self.twins(draft.left.len());
-        let mut queues = self.queues(twins.lots.clone(), &draft.left, &twins);
-        let mut most = self.most(&draft.left, &queues);
+        let twins = self.group_identical(draft.left.len());
+        let mut queues = self.fill_queues(twins.lots.clone(), &draft.left, &twins);
+        let mut most = self.value_bound(&draft.left, &queues);
         loop {
             let mut best: Option<&mut TypeCandidate> = None;
             for candidate in &mut candidates {
@@ -268,26 +273,27 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                 return;
             };
             if best.seen == commits {
-                self.commit(best, &twins, draft);
+                self.commit_candidate(best, &twins, draft);
                 commits += 1;
                 fills.set_state(&draft.left);
-                queues = self.queues(queues.order, &draft.left, &twins);
-                most = self.most(&draft.left, &queues);
-            } else if let Some(bound) = Some(self.bound(best, &most)).filter(|it| *it < best.score)
+                queues = self.fill_queues(queues.order, &draft.left, &twins);
+                most = self.value_bound(&draft.left, &queues);
+            } else if let Some(bound) =
+                Some(self.score_bound(best, &most)).filter(|it| *it < best.score)
             {
                 best.score = bound;
             } else if draft.steps > STEPS_MAX {
                 draft.cut_short = true;
                 return;
             } else {
-                self.weigh(best, ways, &queues, draft, fills);
+                self.evaluate_candidate(best, ways, &queues, draft, fills);
                 best.seen = commits;
             }
         }
     }
 
     /// Computes the best packing of a candidate.
-    fn weigh(
+    fn evaluate_candidate(
         &self,
         candidate: &mut TypeCandidate,
         ways: &[FillStrategy],
@@ -297,14 +303,14 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     ) {
         candidate.score = 0.0;
         let shape = &self.order.template.shapes[candidate.shape];
-        if draft.ledger.copies(&shape.limited) == 0 {
+        if draft.ledger.allowed_copies(&shape.limited) == 0 {
             return;
         }
         let mask = self.order.rows[candidate.lane].masks[candidate.shape];
         for way in ways {
             let fill = fills.get_or_fill(*way, candidate.lane, candidate.shape, || {
-                let good = shape.cheapest(mask);
-                let Some(mut bin) = self.order.bin(candidate.shape, mask, good) else {
+                let good = shape.cheapest_offerings(mask);
+                let Some(mut bin) = self.order.empty_bin(candidate.shape, mask, good) else {
                     return Fill::default();
                 };
                 let pending = PendingItems {
@@ -313,7 +319,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                     worth: &self.worth,
                 };
                 let mut steps = 0;
-                let parts = self.order.with_terms(candidate.shape, |rules| {
+                let parts = self.order.with_rules(candidate.shape, |rules| {
                     bin.fill(*way, rules, &pending, &mut steps)
                 });
                 Fill { parts, steps }
@@ -325,7 +331,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                 candidate.parts.clone_from(&fill.parts);
             }
         }
-        fills.count(draft.steps);
+        fills.stop_if_large(draft.steps);
     }
 
     fn worth_of(&self, parts: &[ItemCount]) -> f64 {
@@ -338,9 +344,9 @@ impl<'p, 'o> PackingRun<'p, 'o> {
 
     /// Adds as many identical nodes as there are pods for. Groups that differ only in per-host
     /// constraints replace each other.
-    fn commit(&self, candidate: &TypeCandidate, twins: &Sorted, draft: &mut Packing) {
+    fn commit_candidate(&self, candidate: &TypeCandidate, twins: &Sorted, draft: &mut Packing) {
         let limited = self.order.limit_usage(candidate.shape);
-        let mut most = draft.ledger.copies(limited);
+        let mut most = draft.ledger.allowed_copies(limited);
         assert!(most > 0, "what was weighed can be had");
         let first = self.worth_of(&candidate.parts);
         let mut parts = candidate.parts.clone();
@@ -363,7 +369,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                 parts,
             };
             draft.claims.extend((0..copies).map(|_| claim.clone()));
-            parts = self.like(candidate, twins, draft);
+            parts = self.repeat_with_others(candidate, twins, draft);
             if most == 0 || parts.is_empty() || self.worth_of(&parts) < first * LIKENESS {
                 return;
             }
@@ -371,7 +377,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Repeats a packing with other pods.
-    fn like(
+    fn repeat_with_others(
         &self,
         candidate: &TypeCandidate,
         twins: &Sorted,
@@ -379,13 +385,13 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     ) -> Vec<ItemCount> {
         let order = self.order;
         let mask = order.rows[candidate.lane].masks[candidate.shape];
-        let good = order.template.shapes[candidate.shape].cheapest(mask);
-        let Some(mut bin) = order.bin(candidate.shape, mask, good) else {
+        let good = order.template.shapes[candidate.shape].cheapest_offerings(mask);
+        let Some(mut bin) = order.empty_bin(candidate.shape, mask, good) else {
             return Vec::new();
         };
         let mut parts = Vec::with_capacity(candidate.parts.len());
         let mut steps = 0;
-        order.with_terms(candidate.shape, |rules| {
+        order.with_rules(candidate.shape, |rules| {
             let mut wanted: Vec<(usize, u64)> = Vec::new();
             for (lot, count) in &candidate.parts {
                 // Identical groups may not be adjacent.
@@ -403,9 +409,9 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                         continue;
                     }
                     steps += 1;
-                    let taken = bin.room(rules, *lot).min(draft.left[*lot]).min(count);
+                    let taken = bin.room_for(rules, *lot).min(draft.left[*lot]).min(count);
                     if taken > 0 {
-                        bin.add(rules, *lot, taken);
+                        bin.add_items(rules, *lot, taken);
                         parts.push((*lot, taken));
                         count -= taken;
                     }
@@ -418,7 +424,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Groups item groups by row and demand.
-    fn twins(&self, lots: usize) -> Sorted {
+    fn group_identical(&self, lots: usize) -> Sorted {
         let mut known: BTreeMap<(usize, &[i64]), usize> = BTreeMap::new();
         let mut twins = Sorted {
             of: vec![usize::MAX; lots],
@@ -462,7 +468,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Returns queues of pending items.
-    fn queues(&self, mut order: Vec<IdenticalGroups>, left: &[u64], twins: &Sorted) -> FillQueues {
+    fn fill_queues(
+        &self,
+        mut order: Vec<IdenticalGroups>,
+        left: &[u64],
+        twins: &Sorted,
+    ) -> FillQueues {
         order.retain_mut(|lots| {
             lots.retain(|lot| left[*lot] > 0);
             !lots.is_empty()
@@ -495,7 +506,7 @@ struct Sorted {
 
 /// Returns the packing with the fewest unscheduled pods and, among about equal costs, the fewest
 /// nodes. It never costs more than the first-fit packing.
-pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
+pub(crate) fn best_packing(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
     let high_cost = FEW_NODES * order.node_overhead_price;
     let tries: [(&[FillStrategy], f64); 4] = [
         (
@@ -516,7 +527,7 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
             node_cost,
             ..*order
         };
-        let draft = order.draft(ways, ledger, &mut fills);
+        let draft = order.draft_packing(ways, ledger, &mut fills);
         let last = draft.steps > AGAIN_MAX || draft.claims.is_empty();
         if drafts.is_empty() || !draft.cut_short {
             drafts.push(draft);
@@ -532,14 +543,14 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
         .min()
         .unwrap_or(0);
     let mut cost_max = f64::INFINITY;
-    let greedy = (drafts.len() == tries.len()).then(|| order.greedy(ledger));
+    let greedy = (drafts.len() == tries.len()).then(|| order.first_fit_packing(ledger));
     if let Some(first_fit) = greedy
         .flatten()
         .filter(|it| it.unscheduled_items() <= least)
     {
         (least, cost_max) = (first_fit.unscheduled_items(), first_fit.cost(price));
         let mut merged = first_fit.clone();
-        order.merge(&mut merged);
+        order.merge_claims(&mut merged);
         // Sums in a different order may differ in the last digit.
         drafts.push(match merged.cost(price) <= cost_max {
             true => merged,

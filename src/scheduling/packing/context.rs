@@ -110,7 +110,7 @@ impl<'p> PackingContext<'p, '_> {
     /// Returns the kind of a class without preferences.
     pub(crate) fn hard_kind(&self, class: usize) -> usize {
         let problem = self.problem;
-        problem.without_wishes(problem.classes[class].kind)
+        problem.without_preferences(problem.classes[class].kind)
     }
 
     /// Returns the number of alternative requirements of a kind.

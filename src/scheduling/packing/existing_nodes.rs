@@ -4,13 +4,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::requirement::{Requirement, Requirements};
-use crate::model::taint::{Taint, repelling};
+use crate::model::taint::{Taint, first_repelling};
 use crate::scheduling::packing::fill_bin::{
     Bin, BinRules, FillQueues, FillStrategy, ItemGroup, PendingItems,
 };
 use crate::scheduling::problem::daemon_constraints::HostPort;
-use crate::scheduling::problem::resource_vector::{fits, most, take, times};
-use crate::scheduling::problem::{Problem, clash};
+use crate::scheduling::problem::resource_vector::{
+    copies_that_fit, fits, max_per_resource, subtract_demand,
+};
+use crate::scheduling::problem::{Problem, have_port_conflict};
 use crate::scheduling::topology::node_counters::NodeConstraints;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::state::snapshot::ExistingNode;
@@ -89,24 +91,24 @@ pub(crate) struct ExistingNodes<'r> {
 impl<'r> ExistingNodes<'r> {
     /// Fills existing nodes in order. If pods remain, other strategies are tried. Placements are
     /// counted in the topology state.
-    pub(crate) fn place(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
-        let mut best = self.by_pod(board);
+    pub(crate) fn place_pods(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
+        let mut best = self.place_by_pod(board);
         if self.kinds.iter().all(|kind| {
             let ports = self.problem.wants_of(*kind).ports;
             board.topology.is_free(*kind) && ports.is_empty()
         }) {
-            best = self.improved(best);
+            best = self.improve_placement(best);
         }
-        self.check(&best.turns);
+        self.check_capacity(&best.turns);
         best
     }
 
     /// Returns the free resources after these placements.
-    pub(crate) fn rest(&self, turns: &[PlacementStep]) -> FreeResources {
+    pub(crate) fn free_after(&self, turns: &[PlacementStep]) -> FreeResources {
         let mut free = self.free.clone();
         for turn in turns.iter().filter(|turn| turn.site < self.rooms.len()) {
             if let Some(free) = &mut free[turn.site] {
-                take(free, &self.problem.classes[turn.class].demand, turn.pods);
+                subtract_demand(free, &self.problem.classes[turn.class].demand, turn.pods);
             }
         }
         free
@@ -129,7 +131,7 @@ impl<'r> ExistingNodes<'r> {
             cut_short: false,
         };
         placed.left[class] = *left;
-        let moved = self.one_turn(class, 1, free, &mut placed, board, steps);
+        let moved = self.place_on_each(class, 1, free, &mut placed, board, steps);
         (*left, *turns) = (placed.left[class], placed.turns);
         moved
     }
@@ -152,15 +154,15 @@ impl<'r> ExistingNodes<'r> {
         let kinds = problem
             .classes
             .iter()
-            .map(|class| problem.without_wishes(class.kind));
+            .map(|class| problem.without_preferences(class.kind));
         let free: FreeResources = rooms
             .iter()
-            .map(|room| room.open.then(|| problem.axes.rest(&room.free)))
+            .map(|room| room.open.then(|| problem.axes.remainder_of(&room.free)))
             .collect();
         Self {
             problem,
             rooms,
-            most: most(free.iter().flatten()),
+            most: max_per_resource(free.iter().flatten()),
             free,
             profile,
             profiles: known.len(),
@@ -171,14 +173,14 @@ impl<'r> ExistingNodes<'r> {
 
     /// Returns whether a node matches pods, except resources and topology. `PreferNoSchedule` does
     /// not reject them, because kube-scheduler binds them there rather than leave them pending.
-    fn may(&mut self, wants: usize, room: usize) -> bool {
+    fn may_host(&mut self, wants: usize, room: usize) -> bool {
         let at = wants * self.profiles + self.profile[room];
         if let Some(known) = self.may[at] {
             return known;
         }
         let (wanted, host) = (&self.problem.wants[wants], &self.rooms[room]);
-        let may = repelling(&host.taints, wanted.tolerations).is_none()
-            && !clash(wanted.ports, &host.host_ports)
+        let may = first_repelling(&host.taints, wanted.tolerations).is_none()
+            && !have_port_conflict(wanted.ports, &host.host_ports)
             && is_surely(&host.labels, &wanted.alternatives);
         self.may[at] = Some(may);
         may
@@ -186,11 +188,11 @@ impl<'r> ExistingNodes<'r> {
 
     /// Places each class on the first nodes that fit, spread pods first. Pods that wait for others
     /// are retried.
-    fn by_pod(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
+    fn place_by_pod(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut free = self.free.clone();
         let mut placed = ExistingPlacement {
             turns: Vec::new(),
-            left: self.problem.counts(),
+            left: self.problem.pods_per_class(),
             cut_short: false,
         };
         let mut order: Vec<usize> = (0..self.problem.classes.len()).collect();
@@ -205,7 +207,7 @@ impl<'r> ExistingNodes<'r> {
                 let most = if bound { u64::MAX } else { 1 };
                 while placed.left[*class] > 0 {
                     let moved =
-                        self.one_turn(*class, most, &mut free, &mut placed, board, &mut steps);
+                        self.place_on_each(*class, most, &mut free, &mut placed, board, &mut steps);
                     again |= moved && !bound;
                     if !moved || bound || steps > STEPS_MAX {
                         break;
@@ -218,7 +220,7 @@ impl<'r> ExistingNodes<'r> {
     }
 
     /// Places at most a number of pods of a class on each node. Returns whether any was placed.
-    fn one_turn(
+    fn place_on_each(
         &mut self,
         class: usize,
         most: u64,
@@ -246,7 +248,7 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             };
             let known = self.may[wants * self.profiles + self.profile[room]];
-            if known == Some(false) || !fits(free, demand) || !self.may(wants, room) {
+            if known == Some(false) || !fits(free, demand) || !self.may_host(wants, room) {
                 continue;
             }
             if ports {
@@ -260,11 +262,13 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             }
             let most = if ports { 1 } else { most };
-            let count = times(free, demand).min(placed.left[class]).min(most);
+            let count = copies_that_fit(free, demand)
+                .min(placed.left[class])
+                .min(most);
             if !free_kind {
-                board.bind(kind, room, u32::try_from(count).unwrap_or(u32::MAX));
+                board.bind_pods(kind, room, u32::try_from(count).unwrap_or(u32::MAX));
             }
-            take(free, demand, count);
+            subtract_demand(free, demand, count);
             placed.left[class] -= count;
             moved = true;
             placed.turns.push(PlacementStep {
@@ -277,8 +281,8 @@ impl<'r> ExistingNodes<'r> {
     }
 
     /// Returns the best of several strategies for pods without topology rules.
-    fn improved(&mut self, mut best: ExistingPlacement) -> ExistingPlacement {
-        let worth = self.worth();
+    fn improve_placement(&mut self, mut best: ExistingPlacement) -> ExistingPlacement {
+        let worth = self.pod_values();
         let effort = (self.rooms.len() * self.problem.classes.len()) as u64;
         let tries = [
             (FillStrategy::Worth, true),
@@ -290,7 +294,7 @@ impl<'r> ExistingNodes<'r> {
             if best.worth_left(&worth) <= 0.0 || effort > TRIES_MAX {
                 break;
             }
-            let other = self.by_room(way, largest_first, &worth);
+            let other = self.place_by_node(way, largest_first, &worth);
             if other.worth_left(&worth) < best.worth_left(&worth) {
                 best = other;
             }
@@ -299,7 +303,7 @@ impl<'r> ExistingNodes<'r> {
     }
 
     /// Fills each node with the best combination of pods.
-    fn by_room(
+    fn place_by_node(
         &mut self,
         way: FillStrategy,
         largest_first: bool,
@@ -308,7 +312,7 @@ impl<'r> ExistingNodes<'r> {
         let problem = self.problem;
         let shares = NodeConstraints::default();
         let lots = self.item_groups(&shares);
-        let mut left = problem.counts();
+        let mut left = problem.pods_per_class();
         let mut turns = Vec::new();
         let mut order: Vec<usize> = (0..self.rooms.len()).collect();
         if largest_first {
@@ -326,7 +330,7 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             };
             let wants = 0..problem.wants.len();
-            let may: Vec<bool> = wants.map(|wants| self.may(wants, room)).collect();
+            let may: Vec<bool> = wants.map(|wants| self.may_host(wants, room)).collect();
             let rules = BinRules {
                 lots: &lots,
                 mask: &|kind| u64::from(may[problem.kinds[kind].wants]),
@@ -383,7 +387,7 @@ impl<'r> ExistingNodes<'r> {
     }
 
     /// Value of a pod on existing nodes: its largest share of the total free resources.
-    fn worth(&self) -> Vec<f64> {
+    fn pod_values(&self) -> Vec<f64> {
         let classes = &self.problem.classes;
         let axes = classes.first().map_or(0, |class| class.demand.len());
         let mut whole = vec![0.0; axes];
@@ -407,17 +411,17 @@ impl<'r> ExistingNodes<'r> {
     }
 
     /// Checks that no node takes more than it has.
-    fn check(&self, turns: &[PlacementStep]) {
+    fn check_capacity(&self, turns: &[PlacementStep]) {
         let mut free = self.free.clone();
         for turn in turns {
             let demand = &self.problem.classes[turn.class].demand;
             let host = &self.rooms[turn.site].host;
             let free = free[turn.site].as_mut();
-            let most = free.as_ref().map(|free| times(free, demand));
+            let most = free.as_ref().map(|free| copies_that_fit(free, demand));
             let fits = most.is_some_and(|most| most >= turn.pods);
             assert!(fits, "{host} takes no more than it has");
             if let Some(free) = free {
-                take(free, demand, turn.pods);
+                subtract_demand(free, demand, turn.pods);
             }
         }
     }
@@ -455,6 +459,6 @@ fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
     }
     outcomes.iter().all(|labels| {
         let mut alternatives = alternatives.iter();
-        alternatives.any(|wanted| labels.compatible(wanted, false).is_ok())
+        alternatives.any(|wanted| labels.check_compatible(wanted, false).is_ok())
     })
 }

@@ -1,6 +1,6 @@
 //! Strategies to fill one node with pending pods.
 
-use crate::scheduling::problem::resource_vector::{fits, take, times};
+use crate::scheduling::problem::resource_vector::{copies_that_fit, fits, subtract_demand};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::node_counters::NodeConstraints;
 
@@ -52,7 +52,7 @@ pub(crate) struct FillQueues {
 
 impl FillQueues {
     /// Creates queues with this order.
-    pub(crate) fn of(lots: impl Iterator<Item = usize>) -> Self {
+    pub(crate) fn from_lots(lots: impl Iterator<Item = usize>) -> Self {
         Self {
             order: lots.map(|lot| vec![lot]).collect(),
             queues: Vec::new(),
@@ -112,34 +112,34 @@ const SHARE: u64 = 8;
 
 impl Bin {
     /// Returns how many items of a group fit.
-    pub(crate) fn room(&self, rules: &BinRules<'_>, lot: usize) -> u64 {
+    pub(crate) fn room_for(&self, rules: &BinRules<'_>, lot: usize) -> u64 {
         let group = &rules.lots[lot];
-        match times(&self.free, group.demand) {
+        match copies_that_fit(&self.free, group.demand) {
             0 => 0,
-            most if self.admits(rules, group.row) => self.takes(group, most),
+            most if self.admits_row(rules, group.row) => self.allowed_items(group, most),
             _ => 0,
         }
     }
 
     /// Returns how many items per-host constraints allow, up to `most`.
-    fn takes(&self, group: &ItemGroup<'_>, most: u64) -> u64 {
-        let count = group.shares.room(&self.counts, most);
+    fn allowed_items(&self, group: &ItemGroup<'_>, most: u64) -> u64 {
+        let count = group.shares.remaining_pods(&self.counts, most);
         let begins = count >= group.together || group.shares.is_met(&self.counts);
         if begins { count } else { 0 }
     }
 
     /// Returns whether a row is compatible, independent of resources.
-    fn admits(&self, rules: &BinRules<'_>, row: usize) -> bool {
+    fn admits_row(&self, rules: &BinRules<'_>, row: usize) -> bool {
         self.mask & (rules.mask)(row) & self.good != 0
             && !((rules.is_picky)(row) && self.picky.iter().any(|other| (rules.apart)(row, *other)))
     }
 
     /// Adds pods. They must have room.
-    pub(crate) fn add(&mut self, rules: &BinRules<'_>, lot: usize, count: u64) {
+    pub(crate) fn add_items(&mut self, rules: &BinRules<'_>, lot: usize, count: u64) {
         let group = &rules.lots[lot];
-        take(&mut self.free, group.demand, count);
+        subtract_demand(&mut self.free, group.demand, count);
         self.mask &= (rules.mask)(group.row);
-        group.shares.add(&mut self.counts, count);
+        group.shares.add_pods(&mut self.counts, count);
         if (rules.is_picky)(group.row) && !self.picky.contains(&group.row) {
             self.picky.push(group.row);
         }
@@ -153,7 +153,7 @@ impl Bin {
         pending: &PendingItems<'_>,
         steps: &mut u64,
     ) -> Vec<ItemCount> {
-        united(match way {
+        merge_counts(match way {
             FillStrategy::Largest => self.fill_largest(rules, pending, steps),
             FillStrategy::Worth => self.fill_worth(rules, pending, steps),
         })
@@ -174,8 +174,8 @@ impl Bin {
             let mut wait = false;
             for twins in order {
                 let first = &lots[twins[0]];
-                let mut copies = times(&self.free, first.demand);
-                if copies == 0 || !self.admits(rules, first.row) {
+                let mut copies = copies_that_fit(&self.free, first.demand);
+                if copies == 0 || !self.admits_row(rules, first.row) {
                     continue;
                 }
                 for &lot in twins {
@@ -184,11 +184,13 @@ impl Bin {
                         wait |= !needy;
                         continue;
                     }
-                    let count = self.takes(&lots[lot], copies).min(pending.stock[lot]);
+                    let count = self
+                        .allowed_items(&lots[lot], copies)
+                        .min(pending.stock[lot]);
                     if count > 0 {
-                        self.add(rules, lot, count);
+                        self.add_items(rules, lot, count);
                         parts.push((lot, count));
-                        copies = times(&self.free, first.demand);
+                        copies = copies_that_fit(&self.free, first.demand);
                     }
                 }
             }
@@ -217,10 +219,10 @@ impl Bin {
             let mut best: Option<(f64, usize, usize)> = None;
             *steps += 1 + heads.len() as u64;
             for (at, head) in heads.iter_mut().enumerate() {
-                let Some(lot) = self.next_of(rules, pending, at, head) else {
+                let Some(lot) = self.next_fitting(rules, pending, at, head) else {
                     continue;
                 };
-                let worth = pending.worth[lot] * self.share(&lots[lot]);
+                let worth = pending.worth[lot] * self.estimated_copies(&lots[lot]);
                 if best.is_none_or(|(most, ..)| worth > most) {
                     best = Some((worth, at, lot));
                 }
@@ -228,12 +230,12 @@ impl Bin {
             let Some((_, at, lot)) = best else {
                 return parts;
             };
-            let copies = times(&self.free, lots[lot].demand);
-            let room = self.takes(&lots[lot], copies);
+            let copies = copies_that_fit(&self.free, lots[lot].demand);
+            let room = self.allowed_items(&lots[lot], copies);
             let left = pending.stock[lot] - heads[at].taken;
             let chunk = (copies / SHARE).max(lots[lot].together);
             let count = room.min(left).min(chunk);
-            self.add(rules, lot, count);
+            self.add_items(rules, lot, count);
             parts.push((lot, count));
             heads[at].taken += count;
         }
@@ -241,7 +243,7 @@ impl Bin {
 
     /// Returns the next fitting group of a queue. Groups that do not fit are skipped permanently,
     /// because free capacity only shrinks. Groups that require other pods wait.
-    fn next_of(
+    fn next_fitting(
         &self,
         rules: &BinRules<'_>,
         pending: &PendingItems<'_>,
@@ -252,15 +254,15 @@ impl Bin {
         while let Some(twins) = queue.get(head.twins) {
             let twins = &pending.waiting.order[*twins];
             let first = &lots[twins[0]];
-            if fits(&self.free, first.demand) && self.admits(rules, first.row) {
+            if fits(&self.free, first.demand) && self.admits_row(rules, first.row) {
                 while let Some(&lot) = twins.get(head.lot) {
                     let shares = lots[lot].shares;
                     let left = pending.stock[lot] > head.taken;
                     let most = match lots[lot].together {
                         0 | 1 => 1,
-                        _ => times(&self.free, first.demand),
+                        _ => copies_that_fit(&self.free, first.demand),
                     };
-                    if left && self.takes(&lots[lot], most) > 0 {
+                    if left && self.allowed_items(&lots[lot], most) > 0 {
                         return Some(lot);
                     }
                     // Too many to begin here are passed over, too.
@@ -280,7 +282,7 @@ impl Bin {
         clippy::cast_precision_loss,
         reason = "an estimate; what fits is decided with integers"
     )]
-    fn share(&self, lot: &ItemGroup<'_>) -> f64 {
+    fn estimated_copies(&self, lot: &ItemGroup<'_>) -> f64 {
         // `min` ignores NaN: zero free and zero requested.
         self.free
             .iter()
@@ -291,7 +293,7 @@ impl Bin {
 }
 
 /// Merges entries of the same group.
-pub(crate) fn united(mut parts: Vec<ItemCount>) -> Vec<ItemCount> {
+pub(crate) fn merge_counts(mut parts: Vec<ItemCount>) -> Vec<ItemCount> {
     parts.sort_unstable();
     parts.dedup_by(|later, first| {
         let same = later.0 == first.0;
@@ -302,7 +304,7 @@ pub(crate) fn united(mut parts: Vec<ItemCount>) -> Vec<ItemCount> {
 }
 
 /// Returns the distinct rows of these pods.
-pub(crate) fn rows_in(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<usize> {
+pub(crate) fn row_ids_in(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<usize> {
     let mut rows: Vec<usize> = parts.iter().map(|(lot, _)| lots[*lot].row).collect();
     rows.sort_unstable();
     rows.dedup();
@@ -315,6 +317,6 @@ pub(crate) fn offerings_of<'r>(
     rows: &'r [CompatibleOfferings],
     parts: &[ItemCount],
 ) -> Vec<&'r CompatibleOfferings> {
-    let row_ids = rows_in(lots, parts).into_iter();
+    let row_ids = row_ids_in(lots, parts).into_iter();
     row_ids.map(|row| &rows[row]).collect()
 }

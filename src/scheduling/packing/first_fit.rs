@@ -8,10 +8,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use crate::scheduling::packing::fill_bin::{ItemCount, united};
+use crate::scheduling::packing::fill_bin::{ItemCount, merge_counts};
 use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::{Packing, PackingInput};
-use crate::scheduling::problem::resource_vector::times;
+use crate::scheduling::problem::resource_vector::copies_that_fit;
 
 /// Step limit of one packing, some nanoseconds each. One step evaluates a type for one claim.
 /// Beyond it there is no result; with more pods, other packings are much cheaper anyway.
@@ -29,7 +29,7 @@ struct OpenNode {
 
 impl PackingInput<'_> {
     /// Returns the first-fit packing, or `None` if it takes too many steps.
-    pub(crate) fn greedy(&self, ledger: &Ledger) -> Option<Packing> {
+    pub(crate) fn first_fit_packing(&self, ledger: &Ledger) -> Option<Packing> {
         let mut lots: Vec<usize> = (0..self.stock.len())
             .filter(|lot| self.stock[*lot] > 0)
             .collect();
@@ -56,7 +56,7 @@ impl PackingInput<'_> {
             let mut willing = order.clone();
             while left[lot] > 0 && steps < STEPS_MAX {
                 let Some((pods, at)) = willing.pop_first() else {
-                    let Some(claim) = self.opened(lot, ledger) else {
+                    let Some(claim) = self.open_claim(lot, ledger) else {
                         break;
                     };
                     steps += self.template.shapes.len() as u64;
@@ -69,7 +69,7 @@ impl PackingInput<'_> {
                 steps += open[at].shapes.len() as u64;
                 // If there is no other claim, all go there.
                 let most = if willing.is_empty() { left[lot] } else { 1 };
-                let taken = self.take(&mut open[at], lot, most);
+                let taken = self.take_items(&mut open[at], lot, most);
                 if taken > 0 {
                     order.remove(&(pods, at));
                     order.insert((pods + taken, at));
@@ -89,15 +89,15 @@ impl PackingInput<'_> {
             steps,
         };
         self.close_claims(&mut draft, open);
-        self.check(&draft);
+        self.check_packing(&draft);
         Some(draft)
     }
 
     /// Makes each claim the cheapest of its types.
     fn close_claims(&self, draft: &mut Packing, open: Vec<OpenNode>) {
         for claim in open {
-            let parts = united(claim.parts);
-            match self.priced(parts.clone(), &draft.ledger) {
+            let parts = merge_counts(claim.parts);
+            match self.priced_claim(parts.clone(), &draft.ledger) {
                 Some(claim) => {
                     draft.ledger.reserve(self.limit_usage(claim.shape), 1);
                     draft.claims.push(claim);
@@ -110,7 +110,7 @@ impl PackingInput<'_> {
     }
 
     /// Adds a claim for one item if any type fits.
-    fn opened(&self, lot: usize, ledger: &Ledger) -> Option<OpenNode> {
+    fn open_claim(&self, lot: usize, ledger: &Ledger) -> Option<OpenNode> {
         let offers = self.rows[self.lots[lot].row].masks.iter().copied();
         let mut claim = OpenNode {
             sum: vec![0; self.lots[lot].demand.len()],
@@ -118,18 +118,23 @@ impl PackingInput<'_> {
             rows: Vec::new(),
             shapes: offers
                 .enumerate()
-                .filter(|(shape, _)| ledger.copies(self.limit_usage(*shape)) > 0)
+                .filter(|(shape, _)| ledger.allowed_copies(self.limit_usage(*shape)) > 0)
                 .collect(),
             parts: Vec::new(),
         };
-        (self.take(&mut claim, lot, 1) == 1).then_some(claim)
+        (self.take_items(&mut claim, lot, 1) == 1).then_some(claim)
     }
 
     /// Adds up to a number of items to a claim, as many as fit on some type. Returns their number.
-    fn take(&self, claim: &mut OpenNode, lot: usize, most: u64) -> u64 {
+    fn take_items(&self, claim: &mut OpenNode, lot: usize, most: u64) -> u64 {
         let group = &self.lots[lot];
-        let most = group.shares.room(&claim.counts, most);
-        if most == 0 || claim.rows.iter().any(|row| self.apart(group.row, *row)) {
+        let most = group.shares.remaining_pods(&claim.counts, most);
+        if most == 0
+            || claim
+                .rows
+                .iter()
+                .any(|row| self.rows_conflict(group.row, *row))
+        {
             return 0;
         }
         let masks = &self.rows[group.row].masks;
@@ -153,7 +158,7 @@ impl PackingInput<'_> {
                 .map(|shape| {
                     let free = self.net_resources(shape.0).iter().zip(&claim.sum);
                     let free: Vec<i64> = free.map(|(net, sum)| net - sum).collect();
-                    times(&free, group.demand)
+                    copies_that_fit(&free, group.demand)
                 })
                 .max()
                 .unwrap_or(1)
@@ -169,7 +174,7 @@ impl PackingInput<'_> {
         for (sum, amount) in claim.sum.iter_mut().zip(group.demand) {
             *sum = sum.saturating_add(amount.saturating_mul(pods));
         }
-        group.shares.add(&mut claim.counts, taken);
+        group.shares.add_pods(&mut claim.counts, taken);
         if !claim.rows.contains(&group.row) {
             claim.rows.push(group.row);
         }

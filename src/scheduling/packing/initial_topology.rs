@@ -7,17 +7,17 @@ use std::sync::Arc;
 use crate::model::affinity::PodTerm;
 use crate::model::id::NodeName;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::model::taint::{Taint, repelling};
+use crate::model::taint::{Taint, first_repelling};
 use crate::scheduling::domains::DomainSet;
 use crate::scheduling::packing::context::{
     FilterMatches, ItemOfferings, OpenedNode, PackingContext,
 };
-use crate::scheduling::packing::fill_bin::{ItemGroup, offerings_of, rows_in};
+use crate::scheduling::packing::fill_bin::{ItemGroup, offerings_of, row_ids_in};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::daemon_constraints::{DaemonOnType, Presence};
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::supply::compatible::LabelMatch;
-use crate::scheduling::supply::daemon_overhead::pick;
+use crate::scheduling::supply::daemon_overhead::select_keys;
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::node_counters::DaemonCounts;
 use crate::scheduling::topology::topology_state::{Locations, Match, TopologyState};
@@ -28,14 +28,17 @@ use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 const PLACES_MAX: usize = 64;
 
 /// Returns the groups and keys of anti-affinity terms of bound and planned pods.
-pub(crate) fn standing(problem: &Problem<'_>, snapshot: &Snapshot<'_>) -> Vec<(usize, usize)> {
+pub(crate) fn standing_terms(
+    problem: &Problem<'_>,
+    snapshot: &Snapshot<'_>,
+) -> Vec<(usize, usize)> {
     let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
     let promised = snapshot.promised.values().flatten();
     let terms = residents
         .chain(promised.map(|pod| &pod.anti_affinity[..]))
         .flatten();
-    let found = terms.filter_map(|term| problem.groups.place_of(term));
-    let found = found.chain(problem.agents.terms());
+    let found = terms.filter_map(|term| problem.groups.group_and_key(term));
+    let found = found.chain(problem.agents.anti_affinity_terms());
     let mut terms_in_use: Vec<(usize, usize)> = found
         .filter(|(group, _)| problem.members.iter().any(|member| member[*group]))
         .collect();
@@ -45,7 +48,7 @@ pub(crate) fn standing(problem: &Problem<'_>, snapshot: &Snapshot<'_>) -> Vec<(u
 }
 
 /// Builds the topology state of these nodes, in order, with their pods.
-pub(crate) fn board<'t>(
+pub(crate) fn initial_state<'t>(
     problem: &Problem<'_>,
     topology: &'t Topology,
     rooms: &[&ExistingNode],
@@ -57,8 +60,8 @@ pub(crate) fn board<'t>(
     }
     let mut passed: BTreeMap<(usize, &Requirements, &[Taint]), Match> = BTreeMap::new();
     for room in rooms {
-        let places = places(problem, &mut board.sites, &room.labels);
-        let unsettled = unsettled(problem, &room.labels);
+        let places = label_domains(problem, &mut board.sites, &room.labels);
+        let unsettled = undecided_labels(problem, &room.labels);
         let matches: Vec<Match> = topology
             .filters
             .iter()
@@ -70,32 +73,32 @@ pub(crate) fn board<'t>(
                 let key = (at, &*room.labels, &room.taints[..]);
                 *passed
                     .entry(key)
-                    .or_insert_with(|| passes(problem, filter, room))
+                    .or_insert_with(|| node_passes(problem, filter, room))
             })
             .collect();
-        let site = board.sites.add(true, &places, |at| matches[at]);
+        let site = board.sites.add_location(true, &places, |at| matches[at]);
         for (key, values) in unsettled {
             let mut places = Vec::with_capacity(values.len());
             for value in values {
-                let place = board.sites.place(key, &value);
+                let place = board.sites.intern_domain(key, &value);
                 let mut decided = (**room).clone();
                 let requirement = Requirement::is_in([value]);
                 Arc::make_mut(&mut decided.labels).add(&problem.groups.keys[key], requirement);
                 board.open_maybe(key, place, |at| {
                     matches[at] != Match::No
-                        && passes(problem, &topology.filters[at], &decided) != Match::No
+                        && node_passes(problem, &topology.filters[at], &decided) != Match::No
                 });
                 places.push(place);
             }
-            board.sites.unsettle(key, site, places);
+            board.sites.set_undecided(key, site, places);
         }
-        board.open(site);
+        board.open_domains(site);
     }
     count_residents(problem, rooms, snapshot, &mut board);
     board
 }
 
-fn places(
+fn label_domains(
     problem: &Problem<'_>,
     sites: &mut Locations,
     labels: &Requirements,
@@ -107,14 +110,14 @@ fn places(
         let values = labels.get(name).and_then(Requirement::values);
         let value = values.filter(|values| values.len() == 1);
         if let Some(value) = value.and_then(|values| values.first()) {
-            places.push((key, sites.place(key, value)));
+            places.push((key, sites.intern_domain(key, value)));
         }
     }
     places
 }
 
 /// Returns the possible values of the undecided labels of an in-flight node.
-fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<String>)> {
+fn undecided_labels(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<String>)> {
     let keys = problem.groups.keys.iter().enumerate();
     let keys = keys.filter(|(key, _)| *key != HOST);
     let mut undecided = Vec::new();
@@ -128,22 +131,22 @@ fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<St
 }
 
 /// Returns the nodes whose domain is undecided.
-pub(crate) fn still_to_come<'r>(
+pub(crate) fn undecided_nodes<'r>(
     problem: &Problem<'_>,
     rooms: &[&'r ExistingNode],
 ) -> Vec<&'r NodeRef> {
     let rooms = rooms
         .iter()
-        .filter(|room| !unsettled(problem, &room.labels).is_empty());
+        .filter(|room| !undecided_labels(problem, &room.labels).is_empty());
     rooms.map(|room| &room.host).collect()
 }
 
 /// Returns whether a node passes a filter. The result is `Maybe` for an in-flight node if only some
 /// of its possible label values match.
-fn passes(problem: &Problem<'_>, filter: &NodeFilter, room: &ExistingNode) -> Match {
+fn node_passes(problem: &Problem<'_>, filter: &NodeFilter, room: &ExistingNode) -> Match {
     if filter.taints.is_some_and(|wants| {
         let tolerations = problem.wants[wants].tolerations;
-        repelling(&room.taints, tolerations).is_some()
+        first_repelling(&room.taints, tolerations).is_some()
     }) {
         return Match::No;
     }
@@ -152,12 +155,12 @@ fn passes(problem: &Problem<'_>, filter: &NodeFilter, room: &ExistingNode) -> Ma
     };
     let alternatives = problem.wants[wants].alternatives.iter();
     let alternatives =
-        alternatives.filter(|alternative| room.labels.compatible(alternative, false).is_ok());
+        alternatives.filter(|alternative| room.labels.check_compatible(alternative, false).is_ok());
     let pass = alternatives.map(|alternative| {
         let has_all = alternative.iter().all(|(key, wanted)| {
             let values = room.labels.get(key).and_then(Requirement::values);
             let several = values.filter(|values| values.len() > 1);
-            several.is_none_or(|values| values.iter().all(|value| wanted.has(value)))
+            several.is_none_or(|values| values.iter().all(|value| wanted.allows_value(value)))
         });
         if has_all { Match::Yes } else { Match::Maybe }
     });
@@ -180,9 +183,9 @@ fn count_residents(
         let member_of =
             problem
                 .groups
-                .of(resident.namespace, resident.labels, &snapshot.namespaces);
+                .membership_of(resident.namespace, resident.labels, &snapshot.namespaces);
         let terms = resident.anti_affinity;
-        let tallies = counted(
+        let tallies = counters_of(
             problem,
             board.topology,
             &member_of,
@@ -195,14 +198,14 @@ fn count_residents(
         for (node, pods) in &resident.nodes {
             if let Some(site) = site_of.get(node) {
                 for tally in &tallies {
-                    board.count(*tally, *site, *pods);
+                    board.count_pods(*tally, *site, *pods);
                 }
             }
         }
     }
     for (site, room) in rooms.iter().enumerate() {
         for (set, is_sure) in &room.daemons {
-            let Some(agent) = problem.agents.find(set) else {
+            let Some(agent) = problem.agents.index_of(set) else {
                 continue;
             };
             let is_sure = *is_sure
@@ -218,17 +221,17 @@ fn count_residents(
             let member_of =
                 problem
                     .groups
-                    .of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
+                    .membership_of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
             let (terms, deleting) = (&pod.anti_affinity, pod.deleting.is_some());
-            for tally in counted(problem, board.topology, &member_of, terms, deleting) {
-                board.count(tally, site, 1);
+            for tally in counters_of(problem, board.topology, &member_of, terms, deleting) {
+                board.count_pods(tally, site, 1);
             }
         }
     }
 }
 
 /// Returns the counters for pods of these groups with these terms.
-fn counted(
+fn counters_of(
     problem: &Problem<'_>,
     topology: &Topology,
     member_of: &[bool],
@@ -237,7 +240,7 @@ fn counted(
 ) -> Vec<usize> {
     let owners = terms
         .iter()
-        .filter_map(|term| problem.groups.place_of(term));
+        .filter_map(|term| problem.groups.group_and_key(term));
     let owners: Vec<(usize, usize)> = owners.collect();
     let counters = topology.tallies.iter().enumerate();
     let counted = counters.filter(|(_, tally)| match tally {
@@ -258,7 +261,7 @@ pub(crate) fn add_cells(
     let mut added = Vec::with_capacity(cells.all.len());
     for values in &cells.all {
         let places = places_of(problem, cells, values, &mut board.sites);
-        added.push(board.sites.add(false, &places, |_| Match::Yes));
+        added.push(board.sites.add_location(false, &places, |_| Match::Yes));
     }
     added
 }
@@ -274,7 +277,7 @@ pub(crate) fn places_of(
     for (name, value) in cells.keys.iter().zip(values) {
         let key = problem.groups.keys.iter().position(|key| key == name);
         if let (Some(key), Some(value)) = (key, value) {
-            places.push((key, sites.place(key, value)));
+            places.push((key, sites.intern_domain(key, value)));
         }
     }
     places
@@ -300,7 +303,9 @@ pub(crate) fn add_claim(
     let passes = (0..board.topology.filters.len())
         .map(|filter| claim_passes(context, filter, items, opened, cell));
     let passes: Vec<Match> = passes.collect();
-    board.sites.add(true, &places, |filter| passes[filter])
+    board
+        .sites
+        .add_location(true, &places, |filter| passes[filter])
 }
 
 /// Counts the DaemonSet pods of the node of a claim in its certain or possible domains.
@@ -336,14 +341,14 @@ pub(crate) fn daemons_of(
         return Vec::new();
     }
     let offerings = offerings_of(items.lots, items.rows, &opened.claim.parts);
-    let labels = template.labels(&offerings);
+    let labels = template.labels_to_set(&offerings);
     let agents = &context.problem.agents;
     overhead
         .iter()
         .filter_map(|constrained| {
             Some((
                 constrained.agent,
-                agents.on(constrained, |key| match labels.get(key) {
+                agents.runs_on(constrained, |key| match labels.get(key) {
                     Some(value) => Some(Some(&value[..])),
                     None => template.is_undefined(key).then_some(None),
                 })?,
@@ -392,7 +397,7 @@ pub(crate) fn sure_daemons<'g>(
 fn least_daemons(context: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
     let mut least: Option<BTreeMap<usize, u32>> = None;
     for (at, template) in context.templates.iter().enumerate() {
-        let sold = context.cells.masks(at, cell).unwrap_or_default();
+        let sold = context.cells.offering_masks(at, cell).unwrap_or_default();
         let sold = template.shapes.iter().zip(sold);
         for (shape, _) in sold.filter(|(_, mask)| **mask != 0) {
             let agents = shape.overhead.agents.iter();
@@ -427,7 +432,7 @@ pub(crate) fn claim_passes(
     let template = &context.templates[opened.template];
     if filter.taints.is_some_and(|wants| {
         let tolerations = problem.wants[wants].tolerations;
-        repelling(&template.pool.taints, tolerations).is_some()
+        first_repelling(&template.pool.taints, tolerations).is_some()
     }) {
         return Match::No;
     }
@@ -440,15 +445,15 @@ pub(crate) fn claim_passes(
         return Match::Yes;
     }
     let alternatives = &problem.wants[wants].alternatives;
-    let suited = context.passing[at].get_or_init(|| passing(context, wants));
-    let determined = said(context, items, opened);
+    let suited = context.passing[at].get_or_init(|| types_passing(context, wants));
+    let determined = determined_labels(context, items, opened);
     let candidates: Vec<(&Requirements, &Vec<LabelMatch>, Match)> = alternatives
         .iter()
         .zip(&suited[opened.template])
         .filter(|(wanted, _)| cell.is_none_or(|cell| context.cells.satisfies(cell, wanted)))
         .filter_map(|(wanted, suited)| {
             let suited = suited.as_ref()?;
-            let pass = chosen(context, template, &determined, wanted);
+            let pass = pool_labels_match(context, template, &determined, wanted);
             Some((wanted, suited, pass))
         })
         .filter(|(.., pass)| *pass != Match::No)
@@ -457,8 +462,8 @@ pub(crate) fn claim_passes(
     for (shape, mask) in launched_as(context, items, opened, cell) {
         let (mut sure, mut may) = (0, 0);
         for (_, suited, chosen) in &candidates {
-            let yes = suited[shape].those(Match::Yes, mask);
-            may |= yes | suited[shape].those(Match::Maybe, mask);
+            let yes = suited[shape].offerings_with(Match::Yes, mask);
+            may |= yes | suited[shape].offerings_with(Match::Maybe, mask);
             sure |= if *chosen == Match::Yes { yes } else { 0 };
         }
         any |= may != 0;
@@ -480,24 +485,26 @@ pub(crate) fn claim_passes(
 }
 
 /// Returns labels that the pods of a claim determine.
-fn said<'r>(
+fn determined_labels<'r>(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'r>,
     opened: &OpenedNode,
 ) -> BTreeMap<&'r str, &'r str> {
     let template = &context.templates[opened.template];
-    let row_ids = rows_in(items.lots, &opened.claim.parts).into_iter();
+    let row_ids = row_ids_in(items.lots, &opened.claim.parts).into_iter();
     let open = row_ids.flat_map(|row| &items.rows[row].open);
     let only = open.filter_map(|(key, requirement)| {
         let values = requirement.values().filter(|values| values.len() == 1)?;
         let value = values.first().filter(|_| !requirement.allows_absence())?;
-        template.chooses(key).then_some((&key[..], &value[..]))
+        template
+            .is_pool_choice(key)
+            .then_some((&key[..], &value[..]))
     });
     only.collect()
 }
 
 /// Returns whether labels chosen by the pool match requirements, given some determined labels.
-fn chosen(
+fn pool_labels_match(
     context: &PackingContext<'_, '_>,
     template: &NodeTemplate<'_>,
     determined: &BTreeMap<&str, &str>,
@@ -505,14 +512,14 @@ fn chosen(
 ) -> Match {
     let keys = wanted
         .iter()
-        .filter(|(key, _)| template.chooses(key) && !context.cells.has_key(key));
+        .filter(|(key, _)| template.is_pool_choice(key) && !context.cells.has_key(key));
     let pass = keys.map(|(key, wanted)| {
         let values = template.side.get(key).and_then(Requirement::values);
         let mut values = values.into_iter().flatten();
         match determined.get(key) {
-            Some(value) => Match::surely(wanted.has(value)),
-            None if values.clone().all(|value| wanted.has(value)) => Match::Yes,
-            None if values.any(|value| wanted.has(value)) => Match::Maybe,
+            Some(value) => Match::surely(wanted.allows_value(value)),
+            None if values.clone().all(|value| wanted.allows_value(value)) => Match::Yes,
+            None if values.any(|value| wanted.allows_value(value)) => Match::Maybe,
             None => Match::No,
         }
     });
@@ -526,23 +533,23 @@ pub(crate) fn launched_as<'g>(
     opened: &'g OpenedNode,
     cell: Option<usize>,
 ) -> impl Iterator<Item = (usize, u64)> + 'g {
-    let row_ids = rows_in(items.lots, &opened.claim.parts);
+    let row_ids = row_ids_in(items.lots, &opened.claim.parts);
     let shapes = &context.templates[opened.template].shapes;
     let planned = &shapes[opened.claim.shape];
-    let in_cell = cell.and_then(|cell| context.cells.masks(opened.template, cell));
+    let in_cell = cell.and_then(|cell| context.cells.offering_masks(opened.template, cell));
     (0..shapes.len()).filter_map(move |at| {
         let shape = &shapes[at];
-        let all = in_cell.map_or(shape.all(), |masks| masks[at]);
+        let all = in_cell.map_or(shape.all_offerings(), |masks| masks[at]);
         let rows = row_ids.iter().map(|row| &items.rows[*row]);
         let mask = rows.fold(all, |all, row| all & row.masks[at]);
-        let may = mask != 0 && (shape.is_like(planned) || at == opened.claim.shape);
+        let may = mask != 0 && (shape.is_interchangeable(planned) || at == opened.claim.shape);
         may.then_some((at, mask))
     })
 }
 
 /// Returns the types of each pool that match each alternative. `None` if the pool does not match.
 /// Domain labels and labels that the pool chooses are ignored.
-fn passing(context: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
+fn types_passing(context: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
     context
         .templates
         .iter()
@@ -550,12 +557,12 @@ fn passing(context: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
             let alternatives = context.problem.wants[wants].alternatives.iter();
             alternatives
                 .map(|alternative| {
-                    template.side.compatible(alternative, true).ok()?;
-                    let wanted = pick(alternative, |key| {
-                        !context.cells.has_key(key) && !template.chooses(key)
+                    template.side.check_compatible(alternative, true).ok()?;
+                    let wanted = select_keys(alternative, |key| {
+                        !context.cells.has_key(key) && !template.is_pool_choice(key)
                     });
                     let shapes = template.shapes.iter();
-                    let matches = shapes.map(|shape| template.passes(shape, &wanted));
+                    let matches = shapes.map(|shape| template.label_match(shape, &wanted));
                     Some(matches.collect())
                 })
                 .collect()

@@ -3,9 +3,9 @@
 use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
 use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup};
-use crate::scheduling::problem::resource_vector::{fits, take, times};
+use crate::scheduling::problem::resource_vector::{copies_that_fit, fits, subtract_demand};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
-use crate::scheduling::supply::limits::{Limit, LimitScope, shared};
+use crate::scheduling::supply::limits::{Limit, LimitScope, shared_limits};
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::state::snapshot::{Snapshot, Usage};
@@ -21,7 +21,7 @@ impl Ledger {
         Self {
             left: limits
                 .map(|limit| {
-                    let taken = limit.taken(&used.capacity, used.nodes);
+                    let taken = limit.usage_of(&used.capacity, used.nodes);
                     limit.share.saturating_sub(taken)
                 })
                 .collect(),
@@ -29,27 +29,27 @@ impl Ledger {
     }
 
     /// Returns the ledger without limits.
-    pub(crate) fn unlimited(&self) -> Self {
+    pub(crate) fn without_limits(&self) -> Self {
         Self {
             left: vec![i64::MAX; self.left.len()],
         }
     }
 
     /// Returns the remainder of a limit; negative if exceeded.
-    pub(crate) fn left(&self, limit: usize) -> i64 {
+    pub(crate) fn remaining_of(&self, limit: usize) -> i64 {
         self.left[limit]
     }
 
     /// Returns how many nodes of this capacity are allowed; zero if a limit is exceeded.
-    pub(crate) fn copies(&self, limited: &[i64]) -> u64 {
+    pub(crate) fn allowed_copies(&self, limited: &[i64]) -> u64 {
         if self.left.iter().any(|left| *left < 0) {
             return 0;
         }
-        times(&self.left, limited)
+        copies_that_fit(&self.left, limited)
     }
 
     /// Returns the first limit that rejects this capacity, and its remainder.
-    pub(crate) fn shortage(&self, limited: &[i64]) -> Option<(usize, i64)> {
+    pub(crate) fn first_shortage(&self, limited: &[i64]) -> Option<(usize, i64)> {
         let pairs = self.left.iter().zip(limited).enumerate();
         let mut short = pairs.filter(|(_, (left, wanted))| *wanted > *left || **left < 0);
         short.next().map(|(at, (left, _))| (at, *left))
@@ -57,8 +57,11 @@ impl Ledger {
 
     /// Subtracts nodes, which must be allowed.
     pub(crate) fn reserve(&mut self, limited: &[i64], count: u64) {
-        assert!(count <= self.copies(limited), "limits are never exceeded");
-        take(&mut self.left, limited, count);
+        assert!(
+            count <= self.allowed_copies(limited),
+            "limits are never exceeded"
+        );
+        subtract_demand(&mut self.left, limited, count);
     }
 
     /// Releases one node.
@@ -94,12 +97,12 @@ impl Ledgers {
                     Ledger::new(of_pool, used.unwrap_or(&Usage::default()))
                 })
                 .collect(),
-            shared: Ledger::new(shared(snapshot), &total),
+            shared: Ledger::new(shared_limits(snapshot), &total),
         }
     }
 
     /// Returns the remaining limits of one template.
-    pub(crate) fn of(&self, template: usize) -> Ledger {
+    pub(crate) fn ledger_for(&self, template: usize) -> Ledger {
         let of_pool = self.by_pool[template].left.iter();
         Ledger {
             left: of_pool.chain(&self.shared.left).copied().collect(),
@@ -107,21 +110,21 @@ impl Ledgers {
     }
 
     /// Updates the remaining limits after changes by one template.
-    pub(crate) fn put(&mut self, template: usize, mut ledger: Ledger) {
+    pub(crate) fn set_ledger(&mut self, template: usize, mut ledger: Ledger) {
         self.shared.left = ledger.left.split_off(self.by_pool[template].left.len());
         self.by_pool[template] = ledger;
     }
 
     /// Releases one node of a template.
     pub(crate) fn release(&mut self, template: usize, limited: &[i64]) {
-        let mut ledger = self.of(template);
+        let mut ledger = self.ledger_for(template);
         ledger.release(limited);
-        self.put(template, ledger);
+        self.set_ledger(template, ledger);
     }
 }
 
 /// Returns the total requests of a claim.
-pub(crate) fn sum(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<i64> {
+pub(crate) fn total_requests(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<i64> {
     let mut sum = Vec::new();
     for (lot, count) in parts {
         let demand = lots[*lot].demand;
@@ -141,7 +144,7 @@ fn mask_of(rows: &[&CompatibleOfferings], shape: usize) -> u64 {
 }
 
 /// Returns the offerings of a type that suit all these rows, if their sum fits.
-pub(crate) fn fitting(
+pub(crate) fn fitting_offerings(
     template: &NodeTemplate<'_>,
     shape: usize,
     rows: &[&CompatibleOfferings],
@@ -150,7 +153,7 @@ pub(crate) fn fitting(
     let mask = mask_of(rows, shape);
     let option = &template.shapes[shape];
     // Without rows there are no requirements, and all offerings match.
-    let sold = option.price(mask).is_some();
+    let sold = option.lowest_price(mask).is_some();
     if sold && option.net.as_deref().is_some_and(|net| fits(net, sum)) {
         mask
     } else {
@@ -173,7 +176,7 @@ impl Scratch {
         self.masks.resize(self.masks.len().max(types), (0, 0));
     }
 
-    fn mask(&mut self, at: usize, make: impl FnOnce() -> u64) -> u64 {
+    fn mask_for(&mut self, at: usize, make: impl FnOnce() -> u64) -> u64 {
         let known = &mut self.masks[at];
         if known.0 != self.claim {
             *known = (self.claim, make());
@@ -214,7 +217,7 @@ impl<'q> LaunchQuery<'q> {
         let kinds = 1 + usize::from(!self.template.reservations.is_empty());
         for at in self.template.by_least_for(self.sum) {
             let shape = &self.template.shapes[*at];
-            let least = shape.price(u64::MAX);
+            let least = shape.lowest_price(u64::MAX);
             // All following types cost at least as much.
             let mut known = best[..kinds].iter();
             if known.all(|best| best.is_some_and(|(_, price)| Some(price) < least)) {
@@ -224,12 +227,12 @@ impl<'q> LaunchQuery<'q> {
             if !shape.net.as_deref().is_some_and(|net| fits(net, self.sum)) {
                 continue;
             }
-            let Some(price) = shape.price(mask_of(self.rows, *at)) else {
+            let Some(price) = shape.lowest_price(mask_of(self.rows, *at)) else {
                 continue;
             };
             let best = &mut best[usize::from(shape.reservation.is_some())];
             let better = best.is_none_or(|(known, least)| (price, *at) < (least, known));
-            if better && ledger.copies(&shape.limited) > 0 {
+            if better && ledger.allowed_copies(&shape.limited) > 0 {
                 *best = Some((*at, price));
             }
         }
@@ -253,8 +256,8 @@ impl<'q> LaunchQuery<'q> {
                 && self.is_launchable(*at, ledger)
                 && self.is_varied(*at, ledger)
         });
-        let priced =
-            others.filter_map(|at| Some((at, shapes[at].price(self.fitting_offerings(at))?)));
+        let priced = others
+            .filter_map(|at| Some((at, shapes[at].lowest_price(self.fitting_offerings(at))?)));
         priced.min_by(|one, other| one.1.total_cmp(&other.1).then(one.0.cmp(&other.0)))
     }
 
@@ -266,7 +269,7 @@ impl<'q> LaunchQuery<'q> {
             shapes[*at].overhead.agents == shapes[planned].overhead.agents
                 && self.is_launchable(*at, ledger)
         });
-        self.variety.has(self.template, alike)
+        self.variety.are_satisfied_by(self.template, alike)
     }
 
     /// Returns whether an unreserved type fits the pods and the limits.
@@ -274,7 +277,7 @@ impl<'q> LaunchQuery<'q> {
         let shape = &self.template.shapes[at];
         shape.reservation.is_none()
             && self.fitting_offerings(at) != 0
-            && ledger.copies(&shape.limited) > 0
+            && ledger.allowed_copies(&shape.limited) > 0
     }
 
     /// Returns the offerings to consider by price. Cheaper ones than the planned type do not match,
@@ -298,7 +301,7 @@ impl<'q> LaunchQuery<'q> {
     }
 
     fn fitting_offerings(&self, at: usize) -> u64 {
-        fitting(self.template, at, self.rows, self.sum)
+        fitting_offerings(self.template, at, self.rows, self.sum)
     }
 
     /// Returns all offerings of a claim planned as `planned`, cheapest first, and their types.
@@ -329,17 +332,17 @@ impl<'q> LaunchQuery<'q> {
         let offers = self.offers_from(price);
         // Types required for `min_values` come first, at any price.
         let mut kept: Vec<usize> = Vec::new();
-        let mut seen = variety.start();
+        let mut seen = variety.no_values();
         for (place, (at, bit)) in offers.iter().enumerate() {
             if variety.is_enough(&seen) {
                 break;
             }
-            let mask = scratch.mask(*at, || self.fitting_offerings(*at));
+            let mask = scratch.mask_for(*at, || self.fitting_offerings(*at));
             let limited = &template.shapes[*at].capacity;
             if mask >> bit & 1 == 1
-                && template.shapes[*at].is_like(shape)
-                && variety.see(template, *at, &mut seen)
-                && grow(&mut reserved, limited, ledger)
+                && template.shapes[*at].is_interchangeable(shape)
+                && variety.add_values(template, *at, &mut seen)
+                && reserve_growth(&mut reserved, limited, ledger)
             {
                 kept.push(place);
             }
@@ -351,12 +354,12 @@ impl<'q> LaunchQuery<'q> {
             if kept.len() >= most || price > price_max {
                 break;
             }
-            let mask = scratch.mask(*at, || self.fitting_offerings(*at));
+            let mask = scratch.mask_for(*at, || self.fitting_offerings(*at));
             let limited = &template.shapes[*at].capacity;
             if mask >> bit & 1 == 0
-                || !template.shapes[*at].is_like(shape)
+                || !template.shapes[*at].is_interchangeable(shape)
                 || kept[..varied].contains(&place)
-                || !grow(&mut reserved, limited, ledger)
+                || !reserve_growth(&mut reserved, limited, ledger)
             {
                 continue;
             }
@@ -386,11 +389,11 @@ fn price_of(template: &NodeTemplate<'_>, shape: usize, offer: usize) -> f64 {
 fn priced_key(template: &NodeTemplate<'_>, shape: usize, offer: usize) -> (OfferingKey, Price) {
     let shape = &template.shapes[shape];
     let offer = shape.offers[offer];
-    (shape.key(offer), offer.price)
+    (shape.offering_key(offer), offer.price)
 }
 
 /// Raises the reserved usage to this capacity if the ledger allows it.
-fn grow(reserved: &mut [i64], limited: &[i64], ledger: &mut Ledger) -> bool {
+fn reserve_growth(reserved: &mut [i64], limited: &[i64], ledger: &mut Ledger) -> bool {
     let growth: Vec<i64> = reserved
         .iter()
         .zip(limited)
@@ -400,7 +403,7 @@ fn grow(reserved: &mut [i64], limited: &[i64], ledger: &mut Ledger) -> bool {
     if pairs.any(|(growth, left)| growth > left && *growth > 0) {
         return false;
     }
-    take(&mut ledger.left, &growth, 1);
+    subtract_demand(&mut ledger.left, &growth, 1);
     for (reserved, growth) in reserved.iter_mut().zip(&growth) {
         *reserved = reserved.saturating_add(*growth);
     }

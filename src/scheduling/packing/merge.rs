@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::scheduling::packing::fill_bin::{ItemCount, united};
-use crate::scheduling::packing::launch_options::sum;
+use crate::scheduling::packing::fill_bin::{ItemCount, merge_counts};
+use crate::scheduling::packing::launch_options::total_requests;
 use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 
 /// Maximum number of claims to merge into one, cheapest first. Fuller nodes gain nothing.
@@ -18,7 +18,7 @@ const MERGES_MAX: usize = 64;
 impl PackingInput<'_> {
     /// Merges claims if that is cheaper: first many of the cheapest, then pairs of repeated
     /// packings.
-    pub(crate) fn merge(&self, draft: &mut Packing) {
+    pub(crate) fn merge_claims(&self, draft: &mut Packing) {
         let mut gone = BTreeSet::new();
         self.merge_small(draft, &mut gone);
         self.merge_pairs(draft, &mut gone);
@@ -28,14 +28,14 @@ impl PackingInput<'_> {
     }
 
     /// Returns whether a claim has a price that could be saved.
-    fn costs(&self, claim: &PackedNode) -> bool {
+    fn has_price(&self, claim: &PackedNode) -> bool {
         self.template.shapes[claim.shape].reservation.is_none()
     }
 
     /// Returns claims with a price, cheapest first.
     fn by_price(&self, draft: &Packing, gone: &BTreeSet<usize>) -> Vec<usize> {
         let mut order: Vec<usize> = (0..draft.claims.len())
-            .filter(|at| !gone.contains(at) && self.costs(&draft.claims[*at]))
+            .filter(|at| !gone.contains(at) && self.has_price(&draft.claims[*at]))
             .collect();
         order.sort_by(|one, other| {
             draft.claims[*one]
@@ -52,13 +52,13 @@ impl PackingInput<'_> {
             let which = &order[..order.len().min(SMALL_MAX)];
             let mut several = (2..=which.len()).rev();
             let Some((count, merged)) =
-                several.find_map(|count| Some((count, self.merged(draft, &which[..count])?)))
+                several.find_map(|count| Some((count, self.merged_claim(draft, &which[..count])?)))
             else {
                 break;
             };
             let (index, price) = (draft.claims.len(), merged.price);
-            let costs = self.costs(&merged);
-            self.replace(draft, &order[..count], merged, gone);
+            let costs = self.has_price(&merged);
+            self.replace_claims(draft, &order[..count], merged, gone);
             order.drain(..count);
             if costs {
                 let place = order.partition_point(|at| draft.claims[*at].price <= price);
@@ -94,8 +94,8 @@ impl PackingInput<'_> {
         for _ in 0..MERGES_MAX {
             for other in paired..kinds.len() {
                 let savings = (0..=other).filter_map(|one| {
-                    let which = pair(&kinds, one, other)?;
-                    let merged = self.merged(draft, &which)?;
+                    let which = claim_pair(&kinds, one, other)?;
+                    let merged = self.merged_claim(draft, &which)?;
                     let saved =
                         which.iter().map(|at| draft.claims[*at].price).sum::<f64>() - merged.price;
                     Some((saved, one, other))
@@ -104,7 +104,7 @@ impl PackingInput<'_> {
             }
             paired = kinds.len();
             // Among equal savings, the pair with the smallest claims.
-            pairs.retain(|(_, one, other)| pair(&kinds, *one, *other).is_some());
+            pairs.retain(|(_, one, other)| claim_pair(&kinds, *one, *other).is_some());
             let most = pairs
                 .iter()
                 .copied()
@@ -113,10 +113,10 @@ impl PackingInput<'_> {
                 break;
             };
             let first = draft.claims.len();
-            while let Some(which) = pair(&kinds, one, other)
-                && let Some(merged) = self.merged(draft, &which)
+            while let Some(which) = claim_pair(&kinds, one, other)
+                && let Some(merged) = self.merged_claim(draft, &which)
             {
-                self.replace(draft, &which, merged, gone);
+                self.replace_claims(draft, &which, merged, gone);
                 kinds[one].pop();
                 kinds[other].pop();
             }
@@ -126,25 +126,27 @@ impl PackingInput<'_> {
     }
 
     /// Returns these claims merged, if cheaper and valid.
-    fn merged(&self, draft: &Packing, which: &[usize]) -> Option<PackedNode> {
+    fn merged_claim(&self, draft: &Packing, which: &[usize]) -> Option<PackedNode> {
         let claims = which.iter().map(|at| &draft.claims[*at]);
         let parts = claims.clone().flat_map(|claim| &claim.parts).copied();
         let parts: Vec<ItemCount> = parts.collect();
         let cost: f64 = claims.clone().map(|it| it.price + self.node_cost).sum();
         // Most merges need a type of the same total price, whatever its pods require.
-        let fitting = self.template.by_least_for(&sum(self.lots, &parts));
+        let fitting = self
+            .template
+            .by_least_for(&total_requests(self.lots, &parts));
         let first = &self.template.shapes[*fitting.first()?];
-        if first.price(u64::MAX)? + self.node_cost >= cost {
+        if first.lowest_price(u64::MAX)? + self.node_cost >= cost {
             return None;
         }
         let mut ledger = draft.ledger.clone();
         claims.for_each(|claim| ledger.release(self.limit_usage(claim.shape)));
-        let merged = self.priced(united(parts), &ledger)?;
-        (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
+        let merged = self.priced_claim(merge_counts(parts), &ledger)?;
+        (merged.price + self.node_cost < cost && self.fits_one_host(&merged)).then_some(merged)
     }
 
     /// Replaces several claims by one.
-    fn replace(
+    fn replace_claims(
         &self,
         draft: &mut Packing,
         which: &[usize],
@@ -162,7 +164,7 @@ impl PackingInput<'_> {
 }
 
 /// Returns a remaining claim of each of two kinds.
-fn pair(kinds: &[Vec<usize>], one: usize, other: usize) -> Option<[usize; 2]> {
+fn claim_pair(kinds: &[Vec<usize>], one: usize, other: usize) -> Option<[usize; 2]> {
     let (last, candidates) = (kinds[other].last()?, kinds[one].iter().rev());
     let first = candidates.copied().find(|at| at != last)?;
     Some([first, *last])

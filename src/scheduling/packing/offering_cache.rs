@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::scheduling::packing::context::PackingContext;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
-use crate::scheduling::problem::resource_vector::{fits, times};
+use crate::scheduling::problem::resource_vector::{copies_that_fit, fits};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 
 /// What pods require of the offerings of a node.
@@ -50,7 +50,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     }
 
     /// Returns the domains with compatible offerings of any pool.
-    pub(crate) fn reach(&mut self, wants: usize, relaxed: bool) -> Vec<usize> {
+    pub(crate) fn domains_with_offerings(&mut self, wants: usize, relaxed: bool) -> Vec<usize> {
         if let Some(known) = self.reach.get(&(wants, relaxed)) {
             return known.clone();
         }
@@ -61,7 +61,8 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
                 relaxed,
                 cell: Some(cell),
             };
-            if (0..self.context.templates.len()).any(|template| self.sells(template, query)) {
+            if (0..self.context.templates.len()).any(|template| self.has_offering(template, query))
+            {
                 cells.push(cell);
             }
         }
@@ -70,13 +71,13 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     }
 
     /// Returns whether a pool has compatible offerings for any alternative.
-    pub(crate) fn sells(&mut self, template: usize, query: OfferingQuery) -> bool {
+    pub(crate) fn has_offering(&mut self, template: usize, query: OfferingQuery) -> bool {
         let mut alternatives = 0..self.context.problem.wants[query.wants].alternatives.len();
-        alternatives.any(|alternative| self.row(template, alternative, query).is_some())
+        alternatives.any(|alternative| self.row_for(template, alternative, query).is_some())
     }
 
     /// Returns the row of an alternative in a pool, or `None` without compatible offerings.
-    pub(crate) fn row(
+    pub(crate) fn row_for(
         &mut self,
         template: usize,
         alternative: usize,
@@ -87,7 +88,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
             return *known;
         }
         let row = self.make_row(template, alternative, query);
-        let row = row.map(|row| self.add(row));
+        let row = row.map(|row| self.add_row(row));
         self.row_of.insert(key, row);
         row
     }
@@ -100,23 +101,23 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         alternative: usize,
         query: OfferingQuery,
     ) -> Option<usize> {
-        let row = self.row(template, alternative, query)?;
+        let row = self.row_for(template, alternative, query)?;
         let hosts = self.context.hosts;
-        if !hosts.is_choosy(kind) {
+        if !hosts.depends_on_type(kind) {
             return Some(row);
         }
         let mut offerings = self.rows[row].clone();
         for (shape, mask) in offerings.masks.iter_mut().enumerate() {
-            if !hosts.is_roomy(kind, template, shape) {
+            if !hosts.is_feasible(kind, template, shape) {
                 *mask = 0;
             }
         }
         let any = offerings.masks.iter().any(|mask| *mask != 0);
-        any.then(|| self.add(offerings))
+        any.then(|| self.add_row(offerings))
     }
 
     /// Returns the index of a row, and adds it if necessary.
-    pub(crate) fn add(&mut self, row: CompatibleOfferings) -> usize {
+    pub(crate) fn add_row(&mut self, row: CompatibleOfferings) -> usize {
         let rows = &mut self.rows;
         *self.known_rows.entry(row).or_insert_with_key(|row| {
             rows.push(row.clone());
@@ -134,15 +135,18 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         let requirements = &problem.wants[query.wants];
         let wanted = requirements.alternatives.get(alternative)?;
         let node_template = &self.context.templates[template];
-        if query.cell.is_some_and(|cell| !cells.sells(template, cell)) {
+        if query
+            .cell
+            .is_some_and(|cell| !cells.has_offering(template, cell))
+        {
             return None;
         }
         let labels = node_template
-            .admit(requirements, wanted, query.relaxed)
+            .admitted_labels(requirements, wanted, query.relaxed)
             .ok()?;
-        let row = node_template.row(requirements, &problem.agents, &labels);
+        let row = node_template.compatible_offerings(requirements, &problem.agents, &labels);
         match query.cell {
-            Some(cell) => cells.narrow(template, cell, &row, &labels),
+            Some(cell) => cells.restrict_to_domain(template, cell, &row, &labels),
             None => row.masks.iter().any(|mask| *mask != 0).then_some(row),
         }
     }
@@ -156,7 +160,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     }
 
     /// Returns the lowest price of a node for such a pod, or `None`.
-    pub(crate) fn price(
+    pub(crate) fn lowest_price(
         &mut self,
         query: OfferingQuery,
         demand: &'p [i64],
@@ -166,14 +170,16 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
             return *known;
         }
         let price = (0..self.context.templates.len())
-            .filter_map(|template| self.least(template, query, demand, 1, &ledgers.of(template)))
+            .filter_map(|template| {
+                self.lowest_cost_per_pod(template, query, demand, 1, &ledgers.ledger_for(template))
+            })
             .min_by(f64::total_cmp);
         self.prices.insert((query, demand), price);
         price
     }
 
     /// Returns the lowest cost per pod for a number of such pods in one pool, or `None`.
-    pub(crate) fn least(
+    pub(crate) fn lowest_cost_per_pod(
         &mut self,
         template: usize,
         query: OfferingQuery,
@@ -184,7 +190,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         let mut least: [Option<f64>; 2] = [None, None];
         let node_template = &self.context.templates[template];
         for alternative in 0..self.context.problem.wants[query.wants].alternatives.len() {
-            let Some(row) = self.row(template, alternative, query) else {
+            let Some(row) = self.row_for(template, alternative, query) else {
                 continue;
             };
             if !fits(&node_template.most, demand) {
@@ -198,7 +204,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 if least[0].is_some_and(|price| {
                     shape
-                        .price(u64::MAX)
+                        .lowest_price(u64::MAX)
                         .map(|price| price / pods.max(1) as f64)
                         >= Some(price)
                 }) {
@@ -207,11 +213,11 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
                 let Some(net) = shape.net.as_deref().filter(|net| fits(net, demand)) else {
                     continue;
                 };
-                let Some(price) = shape.price(masks[*at]) else {
+                let Some(price) = shape.lowest_price(masks[*at]) else {
                     continue;
                 };
-                let together = times(net, demand).min(pods);
-                let copies = ledger.copies(&shape.limited);
+                let together = copies_that_fit(net, demand).min(pods);
+                let copies = ledger.allowed_copies(&shape.limited);
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 let each = price / together.max(1) as f64;
                 // Reservations are almost free for some pods and no measure for others.

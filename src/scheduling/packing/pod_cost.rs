@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger};
-use crate::scheduling::problem::resource_vector::{COMMON, fits, times};
+use crate::scheduling::problem::resource_vector::{COMMON, copies_that_fit, fits};
 
 /// Number of evaluated types with a similar ratio of memory to cpu.
 const FRONT_MAX: f64 = 24.0;
 
 /// Returns the counter that requires the most hosts because its pods share none, and how many share
 /// one.
-pub(crate) fn scarce(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize, u64)> {
+pub(crate) fn scarcest_counter(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize, u64)> {
     let mut needed: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
     for lot in dealt {
         let shares = order.lots[*lot].shares;
@@ -33,7 +33,7 @@ pub(crate) fn scarce(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize
 }
 
 /// Returns the types to evaluate for each row. Every item group that fits a type fits one of them.
-pub(crate) fn fronts(
+pub(crate) fn types_to_evaluate(
     order: &PackingInput<'_>,
     dealt: &[usize],
     ledger: &Ledger,
@@ -43,9 +43,9 @@ pub(crate) fn fronts(
     for lot in dealt {
         let group = &order.lots[*lot];
         let known = whole.entry(group.row);
-        let known = known.or_insert_with(|| front(order, group.row, ledger));
+        let known = known.or_insert_with(|| cost_front(order, group.row, ledger));
         let selected = fronts.entry(group.row);
-        let selected = selected.or_insert_with(|| thinned(order, known));
+        let selected = selected.or_insert_with(|| thin_out(order, known));
         // A similar type that was left out may have more of a resource.
         if !selected.iter().any(|at| has_room(order, *at, group)) {
             selected.extend(known.iter().find(|at| has_room(order, **at, group)));
@@ -67,19 +67,19 @@ fn has_room(order: &PackingInput<'_>, shape: usize, group: &ItemGroup<'_>) -> bo
     let net = order.template.shapes[shape].net.as_deref();
     net.is_some_and(|net| match group.together {
         0 | 1 => fits(net, group.demand),
-        together => times(net, group.demand) >= together,
+        together => copies_that_fit(net, group.demand) >= together,
     })
 }
 
 /// Returns the types of a row that are cheaper than all larger ones, or use less of the limits, by
 /// price.
-fn front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
+fn cost_front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
     let shapes = &order.template.shapes;
     let mut priced: Vec<(f64, usize)> = Vec::new();
     for (at, mask) in order.rows[lane].masks.iter().enumerate() {
-        if let Some(price) = shapes[at].price(*mask)
+        if let Some(price) = shapes[at].lowest_price(*mask)
             && shapes[at].net.is_some()
-            && ledger.copies(&shapes[at].limited) > 0
+            && ledger.allowed_copies(&shapes[at].limited) > 0
             && is_varied(order, lane, at, ledger)
         {
             priced.push((price, at));
@@ -110,17 +110,17 @@ fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledge
     let types = (0..shapes.len()).filter(|other| {
         let net = order.net_resources(*other);
         masks[*other] != 0
-            && shapes[*other].is_like(&shapes[shape])
+            && shapes[*other].is_interchangeable(&shapes[shape])
             && net.iter().zip(planned).all(|(net, planned)| net >= planned)
             && net.len() == planned.len()
-            && ledger.copies(order.limit_usage(*other)) > 0
+            && ledger.allowed_copies(order.limit_usage(*other)) > 0
     });
-    order.variety.has(order.template, types)
+    order.variety.are_satisfied_by(order.template, types)
 }
 
 /// Selects from these types, sorted by price, few similar ones per ratio of memory to cpu and of
 /// rare resources. Claims are moved to the best of all types after packing.
-fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
+fn thin_out(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
     let mut alike: BTreeMap<(i64, &[i64]), Vec<usize>> = BTreeMap::new();
     // Reservations are cheap at any size, and may be used up.
     let (mut kept, bought): (Vec<usize>, Vec<usize>) = shapes
@@ -182,8 +182,8 @@ pub(crate) fn worth_of(
             if shape.reservation.is_some() != reserved {
                 return None;
             }
-            let count = times(shape.net.as_deref()?, demand).min(most);
-            let price = shape.price(order.rows[row].masks[*at])?;
+            let count = copies_that_fit(shape.net.as_deref()?, demand).min(most);
+            let price = shape.lowest_price(order.rows[row].masks[*at])?;
             #[expect(clippy::cast_precision_loss, reason = "an estimate")]
             let share = (price + order.node_cost) / count as f64;
             (count > 0).then_some(share.max(LEAST))

@@ -86,20 +86,24 @@ impl<'a> ConstrainedDaemons<'a> {
         rules: &[PodConstraints],
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Self {
-        let selected: BTreeSet<usize> = rules.iter().flat_map(PodConstraints::groups).collect();
+        let selected: BTreeSet<usize> = rules
+            .iter()
+            .flat_map(PodConstraints::selected_groups)
+            .collect();
         let mut all: Vec<ConstrainedDaemon<'a>> = snapshot
             .daemon_sets
             .iter()
             .filter_map(|set| {
                 let pod = &set.template;
-                let membership = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
+                let membership =
+                    groups.membership_of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
                 let away: Vec<(usize, usize)> = pod
                     .anti_affinity
                     .iter()
-                    .filter_map(|term| groups.place_of(term))
+                    .filter_map(|term| groups.group_and_key(term))
                     .filter(|(group, _)| signatures.iter().any(|signature| signature[*group]))
                     .collect();
-                let asks = asks(pod, &snapshot.cluster.pools);
+                let asks = pool_label_requirements(pod, &snapshot.cluster.pools);
                 let matters = selected.iter().any(|group| membership[*group])
                     || !away.is_empty()
                     || asks.iter().any(|labels| !labels.is_empty()) && clashes(&pod.host_ports);
@@ -108,7 +112,7 @@ impl<'a> ConstrainedDaemons<'a> {
                     membership,
                     away,
                     asks,
-                    far: far(pod, snapshot, groups, signatures),
+                    far: distant_anti_affinity(pod, snapshot, groups, signatures),
                 })
             })
             .collect();
@@ -122,7 +126,7 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 
     /// Returns the index of a DaemonSet.
-    pub(crate) fn find(&self, set: &ObjectKey) -> Option<usize> {
+    pub(crate) fn index_of(&self, set: &ObjectKey) -> Option<usize> {
         let found = self.0.binary_search_by(|daemon| daemon.set.key.cmp(set));
         found.ok()
     }
@@ -143,7 +147,7 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 
     /// Returns the groups and keys of anti-affinity terms of DaemonSets.
-    pub(crate) fn terms(&self) -> impl Iterator<Item = (usize, usize)> {
+    pub(crate) fn anti_affinity_terms(&self) -> impl Iterator<Item = (usize, usize)> {
         self.0.iter().flat_map(|daemon| daemon.away.iter().copied())
     }
 
@@ -166,24 +170,24 @@ impl<'a> ConstrainedDaemons<'a> {
 
     /// Returns whether a possible DaemonSet pod runs on a node, or `None` if it does not. `label`
     /// returns what is known about a label of the node.
-    pub(crate) fn on<'l>(
+    pub(crate) fn runs_on<'l>(
         &self,
         constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<Option<&'l str>>,
     ) -> Option<bool> {
         if self.is_off(constrained, |(key, requirement)| {
-            label(key).is_some_and(|value| !requirement.suits(value))
+            label(key).is_some_and(|value| !requirement.allows_label(value))
         }) {
             return None;
         }
-        let mut labelled = self.asks(constrained.agent, constrained.labelled);
+        let mut labelled = self.required_labels(constrained.agent, constrained.labelled);
         Some(
             constrained.sure == Presence::Yes
                 || constrained.sure == Presence::Labelled
                     && labelled.any(|labels| {
                         let mut labels = labels.iter();
                         labels.all(|(key, requirement)| {
-                            label(key).is_some_and(|value| requirement.suits(value))
+                            label(key).is_some_and(|value| requirement.allows_label(value))
                         })
                     }),
         )
@@ -209,39 +213,43 @@ impl<'a> ConstrainedDaemons<'a> {
         constrained: &DaemonOnType,
         off: impl Fn(&(String, Requirement)) -> bool,
     ) -> bool {
-        let mut ways = self.asks(constrained.agent, constrained.ways);
+        let mut ways = self.required_labels(constrained.agent, constrained.ways);
         !self.0[constrained.agent].asks.is_empty() && ways.all(|labels| labels.iter().any(&off))
     }
 
     /// Returns the requirements of a DaemonSet on labels of pools, for these alternatives.
-    fn asks(&self, agent: usize, ways: u64) -> impl Iterator<Item = &[(String, Requirement)]> {
+    fn required_labels(
+        &self,
+        agent: usize,
+        ways: u64,
+    ) -> impl Iterator<Item = &[(String, Requirement)]> {
         let all = self.0[agent].asks.iter().enumerate();
         all.filter(move |(index, _)| ways >> index & 1 == 1)
             .map(|(_, labels)| &labels[..])
     }
 
     /// Returns the alternatives of a DaemonSet that no pool label excludes.
-    pub(crate) fn unasked(&self, agent: usize) -> u64 {
+    pub(crate) fn unrestricted_alternatives(&self, agent: usize) -> u64 {
         let all = self.0[agent].asks.iter().enumerate();
         let unasked = all.filter(|(_, labels)| labels.is_empty());
         unasked.fold(0, |all, (index, _)| all | 1 << index)
     }
 
     /// Returns the host ports of a DaemonSet.
-    pub(crate) fn ports(&self, agent: usize) -> &BTreeSet<HostPort> {
+    pub(crate) fn host_ports(&self, agent: usize) -> &BTreeSet<HostPort> {
         &self.0[agent].set.template.host_ports
     }
 
     /// Returns node labels that keep off DaemonSets in conflict by anti-affinity or host ports: all
     /// together, or one by one.
-    pub(crate) fn evading(
+    pub(crate) fn evading_requirements(
         &self,
         company: &DaemonRequirements,
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Vec<Requirements> {
         let mut evading: Vec<Requirements> = (0..self.len())
             .filter(|agent| {
-                company.away.iter().any(|term| term.0 == *agent) || clashes(self.ports(*agent))
+                company.away.iter().any(|term| term.0 == *agent) || clashes(self.host_ports(*agent))
             })
             .filter_map(|agent| {
                 let asks = self.0[agent].asks.iter();
@@ -255,14 +263,14 @@ impl<'a> ConstrainedDaemons<'a> {
         evading.truncate(EVADED_MAX);
         if evading.len() > 1 {
             let others = evading.iter().skip(1);
-            let all = others.fold(evading[0].clone(), |all, labels| all.with(labels));
+            let all = others.fold(evading[0].clone(), |all, labels| all.merged_with(labels));
             evading.insert(0, all);
         }
         evading
     }
 
     /// Returns the requirements of pods on DaemonSet pods: none in conflict by anti-affinity.
-    pub(crate) fn company(
+    pub(crate) fn conflicting_daemons(
         &self,
         rules: &PodConstraints,
         membership: &[bool],
@@ -286,7 +294,7 @@ impl<'a> ConstrainedDaemons<'a> {
 
     /// Returns the requirements of pods whose affinity DaemonSet pods satisfy, or `None` if no
     /// DaemonSet matches.
-    pub(crate) fn beside(
+    pub(crate) fn required_daemons(
         &self,
         rules: &PodConstraints,
         company: &DaemonRequirements,
@@ -308,7 +316,7 @@ impl<'a> ConstrainedDaemons<'a> {
 
 /// Returns the keys of anti-affinity of a DaemonSet against pending, bound or future pods or
 /// DaemonSet pods.
-fn far<'a>(
+fn distant_anti_affinity<'a>(
     pod: &'a Pod,
     snapshot: &Snapshot<'_>,
     groups: &PodGroups,
@@ -328,10 +336,10 @@ fn far<'a>(
     let bound = bound.map(|group| (group.namespace, group.labels));
     let memberships: Vec<Vec<bool>> = others
         .chain(bound)
-        .map(|(namespace, labels)| groups.of(namespace, labels, &snapshot.namespaces))
+        .map(|(namespace, labels)| groups.membership_of(namespace, labels, &snapshot.namespaces))
         .collect();
     far.retain(|term| {
-        let place = groups.place_of(term);
+        let place = groups.group_and_key(term);
         let mut all = memberships.iter().chain(signatures);
         place.is_none_or(|(group, _)| all.any(|members| members[group]))
     });
@@ -340,7 +348,7 @@ fn far<'a>(
 
 /// Returns whether pools decide a label requirement of a DaemonSet: values other than the required
 /// ones exist. A new node never has the name of an existing node.
-fn is_said(key: &str, requirement: &Requirement) -> bool {
+fn is_set_by_pools(key: &str, requirement: &Requirement) -> bool {
     let is_settled = key == NODE_NAME && requirement.allows_absence();
     !is_settled && !is_well_known(key) && requirement.negated().is_some()
 }
@@ -348,12 +356,12 @@ fn is_said(key: &str, requirement: &Requirement) -> bool {
 /// Returns the labels that a DaemonSet requires and that pools set, by alternative, or nothing if
 /// there are too many. Labels of configured pools come first, because pods can require different
 /// values.
-fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
+fn pool_label_requirements(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     let selector = Requirements::from_labels(&pod.node_selector);
     let mut alternatives: Vec<Requirements> = pod
         .node_affinity
         .iter()
-        .map(|node_affinity| selector.with(node_affinity))
+        .map(|node_affinity| selector.merged_with(node_affinity))
         .collect();
     if alternatives.is_empty() {
         alternatives.push(selector);
@@ -366,7 +374,7 @@ fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
         .map(|alternative: &Requirements| -> Vec<(String, Requirement)> {
             let mut labels: Vec<(String, Requirement)> = alternative
                 .iter()
-                .filter(|(key, requirement)| is_said(key, requirement))
+                .filter(|(key, requirement)| is_set_by_pools(key, requirement))
                 .map(|(key, requirement)| (key.to_owned(), requirement.clone()))
                 .collect();
             labels.sort_by_key(|(key, _)| {
@@ -382,7 +390,7 @@ fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
 impl DaemonRequirements {
     /// Returns the DaemonSet that rejects pods on a node with these certain DaemonSet pods. `label`
     /// returns whether the node has a label, if known.
-    pub(crate) fn bars(
+    pub(crate) fn blocking_daemon(
         &self,
         overhead: &[DaemonOnType],
         label: impl Fn(&str) -> Option<bool>,
@@ -397,7 +405,7 @@ impl DaemonRequirements {
     }
 
     /// Returns whether the DaemonSet pods of a node satisfy the requirements.
-    pub(crate) fn is_kept(
+    pub(crate) fn is_satisfied(
         &self,
         overhead: &[DaemonOnType],
         label: impl Fn(&str) -> Option<bool>,

@@ -33,7 +33,7 @@ impl<'a> DefaultConstraints<'a> {
 
     /// Returns the ordinal of the default spread of a pod, or `None` if it has its own or no
     /// selector matches. Source: kube-scheduler, PodTopologySpread, `buildDefaultConstraints`.
-    pub(crate) fn of(&mut self, pod: &'a Pod, labels: usize) -> Option<usize> {
+    pub(crate) fn ordinal_for(&mut self, pod: &'a Pod, labels: usize) -> Option<usize> {
         if self.configured.is_empty() || !pod.spread.is_empty() {
             return None;
         }
@@ -41,8 +41,10 @@ impl<'a> DefaultConstraints<'a> {
         if let Some(known) = self.deduced.get(&key) {
             return *known;
         }
-        let selector = self.selectors.of(&pod.key.namespace, &pod.labels, key.1);
-        let ordinal = selector.map(|selector| self.ordinal(selector));
+        let selector =
+            self.selectors
+                .default_spread_selector(&pod.key.namespace, &pod.labels, key.1);
+        let ordinal = selector.map(|selector| self.ordinal_of(selector));
         self.deduced.insert(key, ordinal);
         ordinal
     }
@@ -52,7 +54,7 @@ impl<'a> DefaultConstraints<'a> {
         &self.all[ordinal]
     }
 
-    fn ordinal(&mut self, selector: Selector) -> usize {
+    fn ordinal_of(&mut self, selector: Selector) -> usize {
         if let Some(known) = self.by_selector.get(&selector) {
             return *known;
         }

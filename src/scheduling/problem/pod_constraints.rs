@@ -65,7 +65,9 @@ impl PodConstraints {
             .chain(preferred)
             .filter(|terms| !terms.is_empty())
         {
-            let keys = terms.iter().map(|term| groups.key(&term.topology_key));
+            let keys = terms
+                .iter()
+                .map(|term| groups.key_ordinal(&term.topology_key));
             let mut keys: Vec<usize> = keys.collect();
             keys.sort_unstable();
             keys.dedup();
@@ -87,7 +89,7 @@ impl PodConstraints {
         for (term, is_hard) in required.chain(preferred.iter().map(|term| (*term, false))) {
             self.away.push(AntiAffinityTerm {
                 group: groups.of_terms(&[term]),
-                key: groups.key(&term.topology_key),
+                key: groups.key_ordinal(&term.topology_key),
                 is_hard,
             });
         }
@@ -106,7 +108,7 @@ impl PodConstraints {
             self.even.push(SpreadConstraint {
                 group: groups.of_selector(non_empty, namespace),
                 is_vacant: selector.is_some() && non_empty.is_none(),
-                key: groups.key(&spread.topology_key),
+                key: groups.key_ordinal(&spread.topology_key),
                 skew: spread.max_skew,
                 least: spread.min_domains,
                 affinity: spread.honors_affinity,
@@ -116,7 +118,7 @@ impl PodConstraints {
     }
 
     /// Returns the groups it selects.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn selected_groups(&self) -> impl Iterator<Item = usize> {
         let near = self.near.iter().map(|term| term.group);
         let away = self.away.iter().map(|term| term.group);
         near.chain(away)
@@ -134,7 +136,7 @@ impl PodConstraints {
 struct PodMatcher(Vec<PodTerm>);
 
 impl PodMatcher {
-    fn of<'t>(terms: impl IntoIterator<Item = &'t PodTerm>) -> Self {
+    fn from_terms<'t>(terms: impl IntoIterator<Item = &'t PodTerm>) -> Self {
         let mut terms: Vec<PodTerm> = terms
             .into_iter()
             .map(|term| PodTerm {
@@ -148,7 +150,7 @@ impl PodMatcher {
     }
 
     /// Returns a label that all selected pods have, with its possible values.
-    fn anchor(&self) -> Option<(&str, &BTreeSet<String>)> {
+    fn common_label(&self) -> Option<(&str, &BTreeSet<String>)> {
         let selector = self.0.first()?.selector.as_ref()?;
         let mut expressions = selector.expressions().iter();
         expressions.find_map(|(key, requirement)| {
@@ -190,7 +192,7 @@ impl Default for PodGroups {
 
 impl PodGroups {
     /// Returns the ordinal of a topology key.
-    pub(crate) fn key(&mut self, key: &str) -> usize {
+    pub(crate) fn key_ordinal(&mut self, key: &str) -> usize {
         let index = self.keys.iter().position(|known| known == key);
         index.unwrap_or_else(|| {
             self.keys.push(key.to_owned());
@@ -200,12 +202,12 @@ impl PodGroups {
 
     /// Returns the group of pods that all these terms match.
     pub(crate) fn of_terms(&mut self, terms: &[&PodTerm]) -> usize {
-        self.intern(PodMatcher::of(terms.iter().copied()))
+        self.intern(PodMatcher::from_terms(terms.iter().copied()))
     }
 
     /// Returns the group of pods of a namespace that a selector matches.
     fn of_selector(&mut self, selector: Option<&Selector>, namespace: &str) -> usize {
-        self.intern(PodMatcher::of([&PodTerm {
+        self.intern(PodMatcher::from_terms([&PodTerm {
             selector: selector.cloned(),
             namespaces: BTreeSet::from([namespace.to_owned()]),
             ..PodTerm::default()
@@ -218,7 +220,7 @@ impl PodGroups {
         }
         self.known.insert(audience.clone(), self.all.len());
         let group = self.all.len();
-        match audience.anchor() {
+        match audience.common_label() {
             Some((key, values)) => {
                 let of_key = self.by_label.entry(key.to_owned()).or_default();
                 for value in values {
@@ -232,18 +234,18 @@ impl PodGroups {
     }
 
     /// Returns the group of a term of a bound pod, if it exists.
-    fn find(&self, term: &PodTerm) -> Option<usize> {
-        self.known.get(&PodMatcher::of([term])).copied()
+    fn group_of(&self, term: &PodTerm) -> Option<usize> {
+        self.known.get(&PodMatcher::from_terms([term])).copied()
     }
 
     /// Returns the group and key of a term, if they exist.
-    pub(crate) fn place_of(&self, term: &PodTerm) -> Option<(usize, usize)> {
+    pub(crate) fn group_and_key(&self, term: &PodTerm) -> Option<(usize, usize)> {
         let key = self.keys.iter().position(|key| *key == term.topology_key)?;
-        Some((self.find(term)?, key))
+        Some((self.group_of(term)?, key))
     }
 
     /// Returns the group membership of pods with these labels in a namespace.
-    pub(crate) fn of(
+    pub(crate) fn membership_of(
         &self,
         namespace: &str,
         labels: &Labels,

@@ -18,7 +18,7 @@ pub(crate) struct ResourceIndex(Vec<String>);
 
 impl ResourceIndex {
     /// Collects the requested names after the common ones.
-    pub(crate) fn of<'a>(names: impl Iterator<Item = (&'a String, &'a i64)>) -> Self {
+    pub(crate) fn from_names<'a>(names: impl Iterator<Item = (&'a String, &'a i64)>) -> Self {
         let first: [&str; COMMON] = ["cpu", "memory", "ephemeral-storage", "pods"];
         let mut extended = BTreeSet::new();
         for (name, amount) in names {
@@ -37,20 +37,20 @@ impl ResourceIndex {
 
     /// Returns the supply, or `None` if a quantity is negative, so nothing fits. Attachable volumes
     /// without a known limit are unlimited.
-    pub(crate) fn supply(&self, resources: &Resources) -> Option<Vec<i64>> {
+    pub(crate) fn supply_of(&self, resources: &Resources) -> Option<Vec<i64>> {
         let is_valid = resources.iter().all(|(_, amount)| amount >= 0);
-        is_valid.then(|| self.amounts(resources).collect())
+        is_valid.then(|| self.amounts_of(resources).collect())
     }
 
     /// Returns the remainder of each resource, including negative ones: kube-scheduler only checks
     /// resources that a pod requests.
-    pub(crate) fn rest(&self, resources: &Resources) -> Vec<i64> {
-        self.amounts(resources)
+    pub(crate) fn remainder_of(&self, resources: &Resources) -> Vec<i64> {
+        self.amounts_of(resources)
             .map(|amount| amount.max(0))
             .collect()
     }
 
-    fn amounts(&self, resources: &Resources) -> impl Iterator<Item = i64> {
+    fn amounts_of(&self, resources: &Resources) -> impl Iterator<Item = i64> {
         self.0.iter().map(|name| {
             let unknown = name.starts_with(ATTACHABLE) && !resources.extended.contains_key(name);
             if unknown {
@@ -62,7 +62,7 @@ impl ResourceIndex {
     }
 
     /// Returns the demand. Negative quantities count as zero.
-    pub(crate) fn demand(
+    pub(crate) fn demand_of(
         &self,
         resources: &Resources,
         mounts: Option<&VolumeRequirements>,
@@ -78,7 +78,7 @@ impl ResourceIndex {
     }
 
     /// Returns the name of a resource.
-    pub(crate) fn name(&self, axis: usize) -> &str {
+    pub(crate) fn resource_name(&self, axis: usize) -> &str {
         &self.0[axis]
     }
 }
@@ -89,7 +89,7 @@ pub(crate) fn fits(free: &[i64], demand: &[i64]) -> bool {
 }
 
 /// Returns the maximum of each resource. A demand above it fits nowhere.
-pub(crate) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> {
+pub(crate) fn max_per_resource<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> {
     let mut maximum = all.next().cloned().unwrap_or_default();
     for amounts in all {
         for (maximum, amount) in maximum.iter_mut().zip(amounts) {
@@ -100,18 +100,20 @@ pub(crate) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> 
 }
 
 /// Returns the running maximum of each resource.
-pub(crate) fn most_so_far<'a>(all: impl Iterator<Item = Option<&'a Vec<i64>>>) -> Vec<Vec<i64>> {
+pub(crate) fn running_max_per_resource<'a>(
+    all: impl Iterator<Item = Option<&'a Vec<i64>>>,
+) -> Vec<Vec<i64>> {
     let mut last = Vec::new();
     all.map(|amounts| {
         let both = [&last].into_iter().chain(amounts);
-        last = most(both.filter(|amounts| !amounts.is_empty()));
+        last = max_per_resource(both.filter(|amounts| !amounts.is_empty()));
         last.clone()
     })
     .collect()
 }
 
 /// Returns how many times a demand fits.
-pub(crate) fn times(free: &[i64], demand: &[i64]) -> u64 {
+pub(crate) fn copies_that_fit(free: &[i64], demand: &[i64]) -> u64 {
     if !fits(free, demand) {
         return 0;
     }
@@ -126,7 +128,7 @@ pub(crate) fn times(free: &[i64], demand: &[i64]) -> u64 {
 }
 
 /// Subtracts `count` demands, which must fit.
-pub(crate) fn take(free: &mut [i64], demand: &[i64], count: u64) {
+pub(crate) fn subtract_demand(free: &mut [i64], demand: &[i64], count: u64) {
     for (free, demand) in free.iter_mut().zip(demand) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         *free = free.saturating_sub(demand.saturating_mul(count));
@@ -135,16 +137,16 @@ pub(crate) fn take(free: &mut [i64], demand: &[i64], count: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{fits, most, most_so_far, times};
+    use super::{copies_that_fit, fits, max_per_resource, running_max_per_resource};
 
     #[test]
     fn the_most_is_of_each_resource_by_itself() {
         let all = [vec![1, 9, 3], vec![4, 2, 3]];
-        assert_eq!(most(all.iter()), [4, 9, 3]);
+        assert_eq!(max_per_resource(all.iter()), [4, 9, 3]);
         let none: [Vec<i64>; 0] = [];
-        assert!(most(none.iter()).is_empty());
+        assert!(max_per_resource(none.iter()).is_empty());
         let some = [None, Some(&all[0]), None, Some(&all[1])];
-        let so_far = most_so_far(some.into_iter());
+        let so_far = running_max_per_resource(some.into_iter());
         assert_eq!(
             so_far,
             [vec![], vec![1, 9, 3], vec![1, 9, 3], vec![4, 9, 3]]
@@ -161,7 +163,11 @@ mod tests {
             ([i64::MAX, 1, 1], [1, 1, 1], 1),
         ];
         for (free, demand, expect) in cases {
-            assert_eq!(times(&free, &demand), expect, "{demand:?} in {free:?}");
+            assert_eq!(
+                copies_that_fit(&free, &demand),
+                expect,
+                "{demand:?} in {free:?}"
+            );
             assert_eq!(fits(&free, &demand), expect > 0, "{demand:?} in {free:?}");
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct LabelMatch {
 
 impl LabelMatch {
     /// Returns the offerings with this result.
-    pub(crate) fn those(self, pass: Match, mask: u64) -> u64 {
+    pub(crate) fn offerings_with(self, pass: Match, mask: u64) -> u64 {
         match (pass == self.pass, pass) {
             (true, Match::No) => mask,
             (true, _) => mask & self.offers,

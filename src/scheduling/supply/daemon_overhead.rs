@@ -10,9 +10,9 @@ use crate::model::pod::DaemonSet;
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement, Requirements};
-use crate::model::taint::repelling;
+use crate::model::taint::first_repelling;
 use crate::scheduling::problem::daemon_constraints::{DaemonOnType, HostPort, Presence};
-use crate::scheduling::problem::{Problem, alternatives};
+use crate::scheduling::problem::{Problem, label_alternatives};
 
 /// A daemon as a pool's nodes would carry it.
 struct Daemon<'a> {
@@ -74,23 +74,29 @@ impl<'a> PoolDaemons<'a> {
                 .into_iter()
                 .filter_map(|set| {
                     let pod = &set.template;
-                    let all = alternatives(&pod.node_selector, &pod.node_affinity, &[]);
+                    let all = label_alternatives(&pod.node_selector, &pod.node_affinity, &[]);
                     let alternatives: Vec<(usize, Requirements)> = all
                         .iter()
                         .enumerate()
-                        .filter(|(_, labels)| started.compatible(labels, true).is_ok())
-                        .map(|(index, labels)| (index, pick(labels, |key| !of_pool(key))))
+                        .filter(|(_, labels)| started.check_compatible(labels, true).is_ok())
+                        .map(|(index, labels)| {
+                            (index, select_keys(labels, |key| !is_pool_label(key)))
+                        })
                         .collect();
-                    let fits = repelling(&pool.taints, &pod.tolerations).is_none();
+                    let fits = first_repelling(&pool.taints, &pod.tolerations).is_none();
                     let by_offering = alternatives.iter().any(|(_, labels)| {
                         let mut keys = labels.iter().map(|(key, _)| key);
                         keys.any(|key| OF_OFFERINGS.contains(&key))
                     });
                     (fits && !alternatives.is_empty()).then(|| Daemon {
-                        agent: agents
-                            .find(&set.key)
-                            .map(|agent| (agent, agents.is_certain(agent), agents.unasked(agent))),
-                        requests: floored(&pod.requests),
+                        agent: agents.index_of(&set.key).map(|agent| {
+                            (
+                                agent,
+                                agents.is_certain(agent),
+                                agents.unrestricted_alternatives(agent),
+                            )
+                        }),
+                        requests: without_negatives(&pod.requests),
                         ports: &pod.host_ports,
                         alternatives,
                         by_offering,
@@ -106,7 +112,8 @@ impl<'a> PoolDaemons<'a> {
         let all = self.daemons.iter().enumerate();
         all.filter(|(_, daemon)| {
             let mut alternatives = daemon.alternatives.iter();
-            alternatives.any(|(_, labels)| node_type.requirements.intersects(labels).is_ok())
+            alternatives
+                .any(|(_, labels)| node_type.requirements.check_intersection(labels).is_ok())
         })
         .map(|(index, daemon)| (index, !daemon.by_offering))
         .collect()
@@ -123,14 +130,14 @@ impl<'a> PoolDaemons<'a> {
             .iter()
             .filter(|(index, settled)| {
                 let mut all = self.daemons[*index].alternatives.iter();
-                *settled || all.any(|(_, labels)| suits(labels, node_type, offering))
+                *settled || all.any(|(_, labels)| may_match(labels, node_type, offering))
             })
             .copied()
             .collect()
     }
 
     /// Returns the overhead of these DaemonSets on a type with these offerings.
-    pub(crate) fn overhead(
+    pub(crate) fn overhead_on(
         &self,
         selection: &DaemonSelection,
         node_type: &InstanceType,
@@ -146,13 +153,13 @@ impl<'a> PoolDaemons<'a> {
             }
             overhead
                 .agents
-                .extend(self.constrained(daemon, node_type, offers));
+                .extend(self.constrained_daemon(daemon, node_type, offers));
         }
         overhead
     }
 
     /// Returns a constrained DaemonSet on such a node.
-    fn constrained(
+    fn constrained_daemon(
         &self,
         daemon: &Daemon<'_>,
         node_type: &InstanceType,
@@ -163,13 +170,17 @@ impl<'a> PoolDaemons<'a> {
         for (index, labels) in &daemon.alternatives {
             let bit = u32::try_from(*index).ok();
             let bit = bit.and_then(|bit| 1u64.checked_shl(bit)).unwrap_or(0);
-            if offers.is_empty() || offers.iter().any(|offer| suits(labels, node_type, offer)) {
+            if offers.is_empty()
+                || offers
+                    .iter()
+                    .any(|offer| may_match(labels, node_type, offer))
+            {
                 ways |= bit;
             }
             if is_certain
                 && offers
                     .iter()
-                    .all(|offer| self.is_surely(labels, node_type, offer) != Presence::No)
+                    .all(|offer| self.presence_on(labels, node_type, offer) != Presence::No)
             {
                 labelled |= bit;
             }
@@ -178,7 +189,7 @@ impl<'a> PoolDaemons<'a> {
             .iter()
             .map(|offer| {
                 let all = daemon.alternatives.iter();
-                all.map(|(_, labels)| self.is_surely(labels, node_type, offer))
+                all.map(|(_, labels)| self.presence_on(labels, node_type, offer))
                     .max()
                     .unwrap_or(Presence::No)
             })
@@ -198,7 +209,7 @@ impl<'a> PoolDaemons<'a> {
     }
 
     /// Returns whether every node of a type with this offering has the required labels.
-    fn is_surely(
+    fn presence_on(
         &self,
         wanted: &Requirements,
         node_type: &InstanceType,
@@ -206,10 +217,10 @@ impl<'a> PoolDaemons<'a> {
     ) -> Presence {
         let all = wanted.iter().map(|(key, wanted)| {
             if OF_OFFERINGS.contains(&key) {
-                return Presence::surely(wanted.suits(offer.label(key)));
+                return Presence::surely(wanted.allows_label(offer.label_value(key)));
             }
             if matches!(key, REGISTERED | INITIALIZED) {
-                return Presence::surely(wanted.has("true"));
+                return Presence::surely(wanted.allows_value("true"));
             }
             let merged = match (self.side.get(key), node_type.requirements.get(key)) {
                 (Some(side), Some(requirement)) => side.intersection(requirement),
@@ -222,11 +233,13 @@ impl<'a> PoolDaemons<'a> {
                 Operator::DoesNotExist => Presence::surely(wanted.allows_absence()),
                 _ if merged
                     .values()
-                    .is_some_and(|all| all.iter().all(|value| wanted.has(value))) =>
+                    .is_some_and(|all| all.iter().all(|value| wanted.allows_value(value))) =>
                 {
                     Presence::Yes
                 }
-                _ if is_said(key, node_type) && wanted.negated().is_some() => Presence::Labelled,
+                _ if is_set_by_pool(key, node_type) && wanted.negated().is_some() => {
+                    Presence::Labelled
+                }
                 _ => Presence::No,
             }
         });
@@ -235,24 +248,24 @@ impl<'a> PoolDaemons<'a> {
 }
 
 /// Returns whether a type with this offering may satisfy the requirements of a DaemonSet.
-fn suits(wanted: &Requirements, node_type: &InstanceType, offering: &Offering) -> bool {
+fn may_match(wanted: &Requirements, node_type: &InstanceType, offering: &Offering) -> bool {
     wanted.iter().all(|(key, requirement)| {
-        !OF_OFFERINGS.contains(&key) || requirement.suits(offering.label(key))
-    }) && node_type.requirements.intersects(wanted).is_ok()
+        !OF_OFFERINGS.contains(&key) || requirement.allows_label(offering.label_value(key))
+    }) && node_type.requirements.check_intersection(wanted).is_ok()
 }
 
 /// Returns whether the pool decides a label.
-fn is_said(key: &str, node_type: &InstanceType) -> bool {
+fn is_set_by_pool(key: &str, node_type: &InstanceType) -> bool {
     !is_well_known(key) && node_type.requirements.get(key).is_none()
 }
 
 /// Returns whether a pool sets a label independent of the type.
-pub(crate) fn of_pool(key: &str) -> bool {
+pub(crate) fn is_pool_label(key: &str) -> bool {
     matches!(key, POOL | NODE_CLASS)
 }
 
 /// Returns the requirements with selected keys.
-pub(crate) fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
+pub(crate) fn select_keys(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
     labels
         .iter()
         .filter(|(key, _)| wanted(key))
@@ -261,7 +274,7 @@ pub(crate) fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requ
 }
 
 /// Returns the resources with negative quantities set to zero.
-pub(crate) fn floored(resources: &Resources) -> Resources {
+pub(crate) fn without_negatives(resources: &Resources) -> Resources {
     let extended = resources.extended.iter();
     Resources {
         cpu_milli: resources.cpu_milli.max(0),

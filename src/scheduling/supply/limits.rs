@@ -40,7 +40,7 @@ pub(crate) struct Limit<'a> {
 impl Limit<'_> {
     /// Returns how much these nodes use. For reservations, the remainder is already known, and
     /// nodes outside of them use nothing.
-    pub(crate) fn taken(&self, capacity: &Resources, nodes: usize) -> i64 {
+    pub(crate) fn usage_of(&self, capacity: &Resources, nodes: usize) -> i64 {
         match (self.scope, self.resource) {
             (LimitScope::Reservation, _) => 0,
             (_, Some(name)) => capacity.get(name),
@@ -55,14 +55,14 @@ impl Limit<'_> {
 }
 
 /// Returns the limits of a pool, then the shared limits of its cluster.
-pub(crate) fn limits<'a>(pool: &'a Pool, snapshot: &Snapshot<'a>) -> Vec<Limit<'a>> {
-    let pool_limits = listed(&pool.limits, LimitScope::Pool);
-    pool_limits.chain(shared(snapshot)).collect()
+pub(crate) fn limits_of<'a>(pool: &'a Pool, snapshot: &Snapshot<'a>) -> Vec<Limit<'a>> {
+    let pool_limits = scoped_limits(&pool.limits, LimitScope::Pool);
+    pool_limits.chain(shared_limits(snapshot)).collect()
 }
 
 /// Returns the limits of all pools together, reservations last.
-pub(crate) fn shared<'a>(snapshot: &Snapshot<'a>) -> impl Iterator<Item = Limit<'a>> {
-    let fleet = snapshot.fleet.into_iter().flat_map(of_fleet);
+pub(crate) fn shared_limits<'a>(snapshot: &Snapshot<'a>) -> impl Iterator<Item = Limit<'a>> {
+    let fleet = snapshot.fleet.into_iter().flat_map(fleet_limits);
     let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
     let reservations = reservations.map(|reservation| Limit {
         scope: LimitScope::Reservation,
@@ -71,14 +71,14 @@ pub(crate) fn shared<'a>(snapshot: &Snapshot<'a>) -> impl Iterator<Item = Limit<
         share: i64::from(reservation.left),
         closed: None,
     });
-    listed(&snapshot.cluster.limits, LimitScope::Cluster)
+    scoped_limits(&snapshot.cluster.limits, LimitScope::Cluster)
         .chain(fleet)
         .chain(reservations)
 }
 
-fn of_fleet(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {
+fn fleet_limits(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {
     let shares = view.share.capacity.iter();
-    listed(&view.limits, LimitScope::Fleet).map(move |limit| Limit {
+    scoped_limits(&view.limits, LimitScope::Fleet).map(move |limit| Limit {
         share: match (&view.closed, limit.resource) {
             (Some(_), _) => i64::MIN,
             (None, Some(name)) => {
@@ -92,7 +92,7 @@ fn of_fleet(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {
     })
 }
 
-fn listed(limits: &Limits, scope: LimitScope) -> impl Iterator<Item = Limit<'_>> {
+fn scoped_limits(limits: &Limits, scope: LimitScope) -> impl Iterator<Item = Limit<'_>> {
     let capacity = limits.capacity.iter();
     capacity
         .map(|(name, limit)| (Some(name.as_str()), *limit))

@@ -22,7 +22,7 @@ pub(crate) struct ValuesSeen<'v> {
 
 impl<'v> MinValues<'v> {
     /// Returns the `min_values` of a pool; empty if the policy ignores them.
-    pub(crate) fn of(template: &'v NodeTemplate<'_>, policy: MinValuesPolicy) -> Self {
+    pub(crate) fn from_template(template: &'v NodeTemplate<'_>, policy: MinValuesPolicy) -> Self {
         let strict = policy == MinValuesPolicy::Strict;
         let wanted = template
             .side
@@ -42,7 +42,7 @@ impl<'v> MinValues<'v> {
     }
 
     /// Creates an empty set.
-    pub(crate) fn start(&self) -> ValuesSeen<'v> {
+    pub(crate) fn no_values(&self) -> ValuesSeen<'v> {
         ValuesSeen {
             values: vec![BTreeSet::new(); self.wanted.len()],
         }
@@ -50,7 +50,7 @@ impl<'v> MinValues<'v> {
 
     /// Adds all values of a type, for any offering. Returns whether a required value is new.
     /// Source: spec/scheduling.md §2.6, §5 item 42.
-    pub(crate) fn see(
+    pub(crate) fn add_values(
         &self,
         template: &'v NodeTemplate<'_>,
         shape: usize,
@@ -76,7 +76,7 @@ impl<'v> MinValues<'v> {
     }
 
     /// Returns whether these types satisfy the minimums.
-    pub(crate) fn has(
+    pub(crate) fn are_satisfied_by(
         &self,
         template: &'v NodeTemplate<'_>,
         types: impl Iterator<Item = usize>,
@@ -84,9 +84,9 @@ impl<'v> MinValues<'v> {
         if self.is_empty() {
             return true;
         }
-        let mut seen = self.start();
+        let mut seen = self.no_values();
         for shape in types {
-            if self.see(template, shape, &mut seen) && self.is_enough(&seen) {
+            if self.add_values(template, shape, &mut seen) && self.is_enough(&seen) {
                 return true;
             }
         }
@@ -99,9 +99,9 @@ impl<'v> MinValues<'v> {
         template: &'v NodeTemplate<'_>,
         types: impl Iterator<Item = usize>,
     ) -> Option<(&'v str, usize, usize)> {
-        let mut seen = self.start();
+        let mut seen = self.no_values();
         for shape in types {
-            self.see(template, shape, &mut seen);
+            self.add_values(template, shape, &mut seen);
         }
         let mut all = self.wanted.iter().zip(&seen.values);
         let short = all.find(|((_, least), seen)| seen.len() < *least);
@@ -111,9 +111,9 @@ impl<'v> MinValues<'v> {
 
 /// Raises the limit usage of every type to that of the types required for `min_values`: the
 /// cheapest that are at least as large.
-pub(crate) fn widen(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
+pub(crate) fn raise_limit_usage(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
     let current = &*template;
-    let variety = MinValues::of(current, policy);
+    let variety = MinValues::from_template(current, policy);
     if variety.is_empty() || current.limits.is_empty() {
         return;
     }
@@ -121,7 +121,7 @@ pub(crate) fn widen(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
         .map(|index| {
             let least = current.shapes[index].net.as_deref().unwrap_or_default();
             let mut limited = current.shapes[index].capacity.clone();
-            let mut seen = variety.start();
+            let mut seen = variety.no_values();
             for other in &current.by_least {
                 let shape = &current.shapes[*other];
                 let net = shape.net.as_deref().unwrap_or_default();
@@ -131,7 +131,7 @@ pub(crate) fn widen(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
                 }
                 if as_large
                     && shape.reservation.is_none()
-                    && variety.see(current, *other, &mut seen)
+                    && variety.add_values(current, *other, &mut seen)
                 {
                     for (amount, more) in limited.iter_mut().zip(&shape.capacity) {
                         *amount = (*amount).max(*more);

@@ -14,15 +14,17 @@ use crate::model::labels::{
 use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
-use crate::model::taint::{Effect, untolerated};
+use crate::model::taint::{Effect, first_untolerated};
 use crate::scheduling::problem::daemon_constraints::{ConstrainedDaemons, DaemonOnType};
-use crate::scheduling::problem::resource_vector::{fits, most, most_so_far};
-use crate::scheduling::problem::{NodeRequirements, Problem, clash};
+use crate::scheduling::problem::resource_vector::{
+    fits, max_per_resource, running_max_per_resource,
+};
+use crate::scheduling::problem::{NodeRequirements, Problem, have_port_conflict};
 use crate::scheduling::supply::compatible::{CompatibleOfferings, Incompatibility, LabelMatch};
 use crate::scheduling::supply::daemon_overhead::{
-    DaemonOverhead, DaemonSelection, PoolDaemons, of_pool, pick,
+    DaemonOverhead, DaemonSelection, PoolDaemons, is_pool_label, select_keys,
 };
-use crate::scheduling::supply::limits::{Limit, RESERVATIONS_MAX, limits};
+use crate::scheduling::supply::limits::{Limit, RESERVATIONS_MAX, limits_of};
 use crate::scheduling::topology::topology_state::Match;
 use crate::state::snapshot::Snapshot;
 use crate::state::unavailable_offerings::UnavailableOfferings;
@@ -100,22 +102,26 @@ impl<'a> NodeTemplate<'a> {
             side.add(NODE_CLASS, Requirement::is_in([class.as_str()]));
         }
         let catalog = snapshot.catalog_of(&pool.name);
-        let fault = snapshot.overlaid.fault(pool.name.as_str());
-        locate(&mut side, catalog.zone_ids());
-        let type_labels = of_types(&side);
+        let fault = snapshot.overlaid.launch_fault(pool.name.as_str());
+        restrict_zones(&mut side, catalog.zone_ids());
+        let type_labels = type_requirements(&side);
         let daemons = PoolDaemons::new(pool, &side, problem, &snapshot.daemon_sets);
         let reservations = snapshot.reservations.values().cloned();
         let reservations: Vec<Reservation> = reservations.take(RESERVATIONS_MAX).collect();
-        let limits = limits(pool, snapshot);
+        let limits = limits_of(pool, snapshot);
         let shapes: Vec<TypeOption<'a>> = catalog
             .types()
             .filter(|instance_type| {
-                fault.is_none() && instance_type.requirements.intersects(&type_labels).is_ok()
+                fault.is_none()
+                    && instance_type
+                        .requirements
+                        .check_intersection(&type_labels)
+                        .is_ok()
             })
             .flat_map(|instance_type| {
                 let taken: Vec<i64> = limits
                     .iter()
-                    .map(|limit| limit.taken(&instance_type.capacity, 1).max(0))
+                    .map(|limit| limit.usage_of(&instance_type.capacity, 1).max(0))
                     .collect();
                 let shape = TypeOption {
                     instance_type,
@@ -127,18 +133,18 @@ impl<'a> NodeTemplate<'a> {
                     capacity: taken.clone(),
                     limited: taken,
                 };
-                let mut all = shape.stocked(&daemons, snapshot, &reservations, now);
+                let mut all = shape.split_by_supply(&daemons, snapshot, &reservations, now);
                 for shape in &mut all {
                     let mut net = instance_type.allocatable.clone();
                     net.subtract(&shape.overhead.requests);
-                    shape.net = problem.axes.supply(&net);
+                    shape.net = problem.axes.supply_of(&net);
                 }
                 all
             })
             .collect();
         // Most types define the same labels as the previous one.
-        let chunks = shapes.chunk_by(|one, other| one.keys().eq(other.keys()));
-        let keys = chunks.flat_map(|alike| alike[0].keys());
+        let chunks = shapes.chunk_by(|one, other| one.label_keys().eq(other.label_keys()));
+        let keys = chunks.flat_map(|alike| alike[0].label_keys());
         let mut by_least: Vec<usize> = (0..shapes.len()).collect();
         by_least.retain(|shape| !shapes[*shape].offers.is_empty());
         by_least.sort_by_key(|shape| shapes[*shape].offers[0].price);
@@ -150,9 +156,9 @@ impl<'a> NodeTemplate<'a> {
             limits,
             side,
             by_price: by_price(&shapes),
-            most_by_least: most_so_far(nets),
+            most_by_least: running_max_per_resource(nets),
             by_least,
-            most: most(shapes.iter().filter_map(|shape| shape.net.as_ref())),
+            most: max_per_resource(shapes.iter().filter_map(|shape| shape.net.as_ref())),
             keys: keys.collect(),
             reservations,
             shapes,
@@ -170,7 +176,7 @@ impl<'a> NodeTemplate<'a> {
 
     /// Returns the required labels of a node for these pods, or the incompatibility. `relaxed`
     /// treats `PreferNoSchedule` as a preference. Source: spec/scheduling.md §2.5, §2.7, §2.8.
-    pub(crate) fn admit(
+    pub(crate) fn admitted_labels(
         &self,
         wants: &NodeRequirements<'_>,
         alternative: &Requirements,
@@ -181,28 +187,28 @@ impl<'a> NodeTemplate<'a> {
             .taints
             .iter()
             .filter(|taint| !(relaxed && taint.effect == Effect::PreferNoSchedule));
-        if let Some(taint) = untolerated(taints, wants.tolerations) {
+        if let Some(taint) = first_untolerated(taints, wants.tolerations) {
             return Err(Incompatibility::Taint(taint.clone()));
         }
         self.side
-            .compatible(alternative, true)
+            .check_compatible(alternative, true)
             .map_err(Incompatibility::Label)?;
-        let mut labels = pick(&self.side, |key| alternative.get(key).is_some());
+        let mut labels = select_keys(&self.side, |key| alternative.get(key).is_some());
         labels.add_all(alternative);
-        locate(&mut labels, self.zone_ids);
+        restrict_zones(&mut labels, self.zone_ids);
         Ok(labels)
     }
 
     /// Returns the offerings that are compatible with pods that require these labels.
-    pub(crate) fn row(
+    pub(crate) fn compatible_offerings(
         &self,
         wants: &NodeRequirements<'_>,
         agents: &ConstrainedDaemons<'_>,
         labels: &Requirements,
     ) -> CompatibleOfferings {
-        let type_labels = of_types(labels);
-        let defined = pick(&type_labels, |key| self.keys.contains(key));
-        let asks = Asks::of(labels);
+        let type_labels = type_requirements(labels);
+        let defined = select_keys(&type_labels, |key| self.keys.contains(key));
+        let asks = Asks::from_labels(labels);
         let masks: Vec<u64> = self
             .shapes
             .iter()
@@ -210,7 +216,7 @@ impl<'a> NodeTemplate<'a> {
                 match self.has_company(shape, wants, agents, labels)
                     && self.has_ports(shape, wants, agents, labels)
                 {
-                    true => shape.mask(&defined, &asks),
+                    true => shape.matching_offerings(&defined, &asks),
                     false => 0,
                 }
             })
@@ -224,21 +230,21 @@ impl<'a> NodeTemplate<'a> {
     }
 
     /// Returns labels that pool and pods leave open and that must be set: the first allowed value.
-    pub(crate) fn labels(&self, rows: &[&CompatibleOfferings]) -> Labels {
-        let mut open = pick(&self.side, |key| {
-            let open = !is_well_known(key) && !self.keys.contains(key) && !of_pool(key);
-            open || of_launch(key)
+    pub(crate) fn labels_to_set(&self, rows: &[&CompatibleOfferings]) -> Labels {
+        let mut open = select_keys(&self.side, |key| {
+            let open = !is_well_known(key) && !self.keys.contains(key) && !is_pool_label(key);
+            open || is_launch_label(key)
         });
         for (key, requirement) in rows.iter().flat_map(|row| &row.open) {
-            if !is_well_known(key) || of_launch(key) {
+            if !is_well_known(key) || is_launch_label(key) {
                 open.add(key, requirement.clone());
             }
         }
         open.iter()
             .filter_map(|(key, requirement)| {
-                let value = match of_launch(key) {
-                    true => self.launched(key, requirement),
-                    false => requirement.any(),
+                let value = match is_launch_label(key) {
+                    true => self.launch_label(key, requirement),
+                    false => requirement.any_value(),
                 };
                 Some((key.to_owned(), value?))
             })
@@ -247,17 +253,21 @@ impl<'a> NodeTemplate<'a> {
 
     /// Returns the value of a label that the launch determines: the last value that types and
     /// requirements allow. For tenancies, this is the one without extra cost.
-    fn launched(&self, key: &str, wanted: &Requirement) -> Option<String> {
+    fn launch_label(&self, key: &str, wanted: &Requirement) -> Option<String> {
         let mut of_types = self
             .shapes
             .iter()
             .filter_map(|shape| shape.instance_type.requirements.get(key));
         let values = of_types.find_map(Requirement::values)?;
-        values.iter().rev().find(|value| wanted.has(value)).cloned()
+        values
+            .iter()
+            .rev()
+            .find(|value| wanted.allows_value(value))
+            .cloned()
     }
 
     /// Returns the DaemonSet of a type that conflicts with pods by anti-affinity.
-    pub(crate) fn bar(
+    pub(crate) fn blocking_daemon(
         &self,
         shape: &TypeOption<'_>,
         wants: &NodeRequirements<'_>,
@@ -269,7 +279,9 @@ impl<'a> NodeTemplate<'a> {
             .filter(|overhead| !agents.is_kept_off(overhead, |key| labels.get(key)))
             .copied()
             .collect();
-        wants.company.bars(&overhead, |key| self.label(shape, key))
+        wants
+            .company
+            .blocking_daemon(&overhead, |key| self.has_label(shape, key))
     }
 
     /// Returns whether no DaemonSet of a type uses a host port of these pods on nodes with these
@@ -282,10 +294,10 @@ impl<'a> NodeTemplate<'a> {
         labels: &Requirements,
     ) -> bool {
         let overhead = &shape.overhead;
-        !clash(wants.ports, &overhead.ports)
-            || !clash(wants.ports, &overhead.settled_ports)
+        !have_port_conflict(wants.ports, &overhead.ports)
+            || !have_port_conflict(wants.ports, &overhead.settled_ports)
                 && !overhead.agents.iter().any(|constrained| {
-                    clash(wants.ports, agents.ports(constrained.agent))
+                    have_port_conflict(wants.ports, agents.host_ports(constrained.agent))
                         && !agents.is_kept_off(constrained, |key| labels.get(key))
                 })
     }
@@ -297,17 +309,17 @@ impl<'a> NodeTemplate<'a> {
         agents: &ConstrainedDaemons<'_>,
         labels: &Requirements,
     ) -> bool {
-        self.bar(shape, wants, agents, labels).is_none()
+        self.blocking_daemon(shape, wants, agents, labels).is_none()
             && wants
                 .company
-                .is_kept(&shape.overhead.agents, |key| self.label(shape, key))
+                .is_satisfied(&shape.overhead.agents, |key| self.has_label(shape, key))
     }
 
     /// Returns whether only the pool sets a label, including which of several values.
-    pub(crate) fn chooses(&self, key: &str) -> bool {
+    pub(crate) fn is_pool_choice(&self, key: &str) -> bool {
         let values = self.side.get(key).and_then(Requirement::values);
         let several = values.is_some_and(|values| values.len() > 1);
-        several && !is_well_known(key) && !self.keys.contains(key) && !of_pool(key)
+        several && !is_well_known(key) && !self.keys.contains(key) && !is_pool_label(key)
     }
 
     /// Returns whether neither the pool nor any of its types defines a pool label.
@@ -316,12 +328,12 @@ impl<'a> NodeTemplate<'a> {
     }
 
     /// Returns whether nodes of a type have a label, if known.
-    fn label(&self, shape: &TypeOption<'_>, key: &str) -> Option<bool> {
+    fn has_label(&self, shape: &TypeOption<'_>, key: &str) -> Option<bool> {
         if OF_RESERVATIONS.contains(&key) {
             return Some(shape.reservation.is_some());
         }
         let requirement = shape.instance_type.requirements.get(key);
-        if requirement.and_then(Requirement::values).is_some() || !of_type(key) {
+        if requirement.and_then(Requirement::values).is_some() || !is_type_label(key) {
             return Some(true);
         }
         match (requirement, self.side.get(key)) {
@@ -332,10 +344,10 @@ impl<'a> NodeTemplate<'a> {
     }
 
     /// Returns whether nodes of a type satisfy label requirements, as far as known.
-    pub(crate) fn passes(&self, shape: &TypeOption<'_>, wanted: &Requirements) -> LabelMatch {
-        let asks = Asks::of(wanted);
+    pub(crate) fn label_match(&self, shape: &TypeOption<'_>, wanted: &Requirements) -> LabelMatch {
+        let asks = Asks::from_labels(wanted);
         let mut pass = Match::Yes;
-        for (key, wanted) in wanted.iter().filter(|(key, _)| of_type(key)) {
+        for (key, wanted) in wanted.iter().filter(|(key, _)| is_type_label(key)) {
             let of_type = shape.instance_type.requirements.get(key);
             let merged = match (self.side.get(key), of_type) {
                 (Some(side), Some(requirement)) => side.intersection(requirement),
@@ -345,7 +357,7 @@ impl<'a> NodeTemplate<'a> {
             let all = merged.values().filter(|values| !values.is_empty());
             pass = pass.min(match (merged.operator(), all) {
                 (Operator::DoesNotExist, _) => Match::surely(wanted.allows_absence()),
-                (_, Some(all)) if all.iter().all(|value| wanted.has(value)) => Match::Yes,
+                (_, Some(all)) if all.iter().all(|value| wanted.allows_value(value)) => Match::Yes,
                 _ => match merged.has_intersection(wanted) {
                     true => Match::Maybe,
                     false => Match::No,
@@ -354,7 +366,7 @@ impl<'a> NodeTemplate<'a> {
         }
         LabelMatch {
             pass,
-            offers: shape.sold(&asks),
+            offers: shape.allowed_offerings(&asks),
         }
     }
 
@@ -378,14 +390,14 @@ impl<'a> NodeTemplate<'a> {
 impl<'a> TypeOption<'a> {
     /// Returns the options of a type with matching offerings: without reservation, then per
     /// reservation, separated by DaemonSets.
-    fn stocked(
+    fn split_by_supply(
         self,
         daemons: &PoolDaemons<'_>,
         snapshot: &Snapshot<'a>,
         reservations: &[Reservation],
         now: Timestamp,
     ) -> Vec<Self> {
-        let asks = Asks::of(daemons.side);
+        let asks = Asks::from_labels(daemons.side);
         let instance_type = self.instance_type;
         let selection = daemons.of_type(instance_type);
         let varies = selection.iter().any(|(_, settled)| !settled);
@@ -394,7 +406,7 @@ impl<'a> TypeOption<'a> {
         for offering in instance_type
             .offerings
             .iter()
-            .filter(|offering| offering.available && asks.sells(offering))
+            .filter(|offering| offering.available && asks.allows(offering))
         {
             let mut place = None;
             if let Some(reservation) = &offering.reservation {
@@ -415,9 +427,12 @@ impl<'a> TypeOption<'a> {
             sorted.insert((None, None), Vec::new());
         }
         let first = self.capacity.len() - reservations.len();
-        let class = daemons.side.get(NODE_CLASS).and_then(Requirement::any);
+        let class = daemons
+            .side
+            .get(NODE_CLASS)
+            .and_then(Requirement::any_value);
         let class = class.map(NodeClassName);
-        let pool = daemons.side.get(POOL).and_then(Requirement::any);
+        let pool = daemons.side.get(POOL).and_then(Requirement::any_value);
         let pool = pool.map(PoolName);
         let mut sorted: Vec<_> = sorted.into_iter().collect();
         sorted.sort_by_key(|((place, _), _)| place.map(|index| reservations[index].rank()));
@@ -427,19 +442,19 @@ impl<'a> TypeOption<'a> {
                 let selection = of_offering.as_ref().unwrap_or(&selection);
                 let mut option = self.clone();
                 option.reservation = place;
-                option.overhead = daemons.overhead(selection, instance_type, &offers);
+                option.overhead = daemons.overhead_on(selection, instance_type, &offers);
                 if let Some(place) = place {
                     option.capacity[first + place] = 1;
                     option.limited.clone_from(&option.capacity);
                 }
-                option.stock(offers, pool.as_ref(), class.as_ref(), snapshot.holds, now);
+                option.set_offerings(offers, pool.as_ref(), class.as_ref(), snapshot.holds, now);
                 option
             })
             .collect()
     }
 
     /// Adds the available ones of these offerings.
-    fn stock(
+    fn set_offerings(
         &mut self,
         mut wanted: Vec<&'a Offering>,
         pool: Option<&PoolName>,
@@ -453,7 +468,7 @@ impl<'a> TypeOption<'a> {
             // Usually none is, and a plan checks every offering.
             .partition(|offering| {
                 !holds.is_empty()
-                    && (holds.is_held(class, &self.key(offering), now)
+                    && (holds.is_held(class, &self.offering_key(offering), now)
                         || pool.is_some_and(|pool| holds.is_untried(pool, &offering.zone)))
             });
         (self.held, self.offers) = (held, offers);
@@ -461,30 +476,30 @@ impl<'a> TypeOption<'a> {
     }
 
     /// Returns the key of one of its offerings.
-    pub(crate) fn key(&self, offering: &Offering) -> OfferingKey {
+    pub(crate) fn offering_key(&self, offering: &Offering) -> OfferingKey {
         offering.key(&self.instance_type.name)
     }
 
     /// Returns whether its labels can satisfy the requirements; `of_types` is the result of
-    /// [`of_types`].
-    pub(crate) fn suits(&self, of_types: &Requirements) -> Result<(), Incompatible> {
-        self.instance_type.requirements.intersects(of_types)
+    /// [`type_requirements`].
+    pub(crate) fn matches_labels(&self, of_types: &Requirements) -> Result<(), Incompatible> {
+        self.instance_type.requirements.check_intersection(of_types)
     }
 
     /// Returns the labels that its type defines.
-    fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+    fn label_keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.instance_type.requirements.iter().map(|(key, _)| key)
     }
 
-    fn mask(&self, of_types: &Requirements, asks: &Asks<'_>) -> u64 {
-        match self.suits(of_types) {
-            Ok(()) => self.sold(asks),
+    fn matching_offerings(&self, of_types: &Requirements, asks: &Asks<'_>) -> u64 {
+        match self.matches_labels(of_types) {
+            Ok(()) => self.allowed_offerings(asks),
             Err(_) => 0,
         }
     }
 
     /// All its offers.
-    pub(crate) fn all(&self) -> u64 {
+    pub(crate) fn all_offerings(&self) -> u64 {
         let unused = OFFERS_MAX.saturating_sub(self.offers.len());
         let unused = u32::try_from(unused).ok();
         unused
@@ -493,29 +508,29 @@ impl<'a> TypeOption<'a> {
     }
 
     /// Returns the matching offerings.
-    fn sold(&self, asks: &Asks<'_>) -> u64 {
+    fn allowed_offerings(&self, asks: &Asks<'_>) -> u64 {
         self.offers
             .iter()
             .enumerate()
-            .map(|(bit, offering)| u64::from(asks.sells(offering)) << bit)
+            .map(|(bit, offering)| u64::from(asks.allows(offering)) << bit)
             .fold(0, |all, bit| all | bit)
     }
 
     /// Returns whether a claim planned as one option may be launched as the other: neither is
     /// reserved, and both have the same DaemonSets.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_interchangeable(&self, other: &Self) -> bool {
         let bought = self.reservation.is_none() && other.reservation.is_none();
         bought && self.overhead.agents == other.overhead.agents
     }
 
     /// Returns the lowest price of these offerings.
-    pub(crate) fn price(&self, mask: u64) -> Option<f64> {
+    pub(crate) fn lowest_price(&self, mask: u64) -> Option<f64> {
         let offer = self.offers.get(mask.trailing_zeros() as usize)?;
         Some(offer.price.usd_per_h())
     }
 
     /// Returns the cheapest of these offerings.
-    pub(crate) fn cheapest(&self, mask: u64) -> u64 {
+    pub(crate) fn cheapest_offerings(&self, mask: u64) -> u64 {
         let Some(first) = self.offers.get(mask.trailing_zeros() as usize) else {
             return 0;
         };
@@ -548,7 +563,7 @@ struct Asks<'l> {
 }
 
 impl<'l> Asks<'l> {
-    fn of(labels: &'l Requirements) -> Self {
+    fn from_labels(labels: &'l Requirements) -> Self {
         let reservation = OF_RESERVATIONS.into_iter();
         let reservation = reservation.filter_map(|key| Some((key, labels.get(key)?)));
         Self {
@@ -558,44 +573,46 @@ impl<'l> Asks<'l> {
         }
     }
 
-    fn sells(&self, offering: &Offering) -> bool {
+    fn allows(&self, offering: &Offering) -> bool {
         let kind = offering.capacity_type.as_str();
         let mut by_reservation = self.reservation.iter();
         self.zone
-            .is_none_or(|wanted| wanted.has(offering.zone.as_str()))
-            && self.capacity_type.is_none_or(|wanted| wanted.has(kind))
-            && by_reservation.all(|(key, wanted)| wanted.suits(offering.label(key)))
+            .is_none_or(|wanted| wanted.allows_value(offering.zone.as_str()))
+            && self
+                .capacity_type
+                .is_none_or(|wanted| wanted.allows_value(kind))
+            && by_reservation.all(|(key, wanted)| wanted.allows_label(offering.label_value(key)))
     }
 }
 
 /// Returns whether an offering satisfies label requirements.
-pub(crate) fn sells(labels: &Requirements, offering: &Offering) -> bool {
-    Asks::of(labels).sells(offering)
+pub(crate) fn offering_matches(labels: &Requirements, offering: &Offering) -> bool {
+    Asks::from_labels(labels).allows(offering)
 }
 
 /// Treats zone name and zone ID as equivalent.
-fn locate(labels: &mut Requirements, zone_ids: &BTreeMap<Zone, String>) {
+fn restrict_zones(labels: &mut Requirements, zone_ids: &BTreeMap<Zone, String>) {
     let Some(wanted) = labels.get(ZONE_ID).filter(|_| !zone_ids.is_empty()) else {
         return;
     };
-    let zones = zone_ids.iter().filter(|(_, id)| wanted.has(id));
+    let zones = zone_ids.iter().filter(|(_, id)| wanted.allows_value(id));
     let zones = Requirement::is_in(zones.map(|(zone, _)| zone.as_str()));
     labels.add(ZONE, zones);
 }
 
 /// Returns whether the offering decides a label.
-fn of_offering(key: &str) -> bool {
+fn is_offering_label(key: &str) -> bool {
     OF_OFFERINGS.contains(&key)
 }
 
 /// Returns whether the launch decides a label.
-fn of_launch(key: &str) -> bool {
+fn is_launch_label(key: &str) -> bool {
     OF_LAUNCHES.contains(&key)
 }
 
 /// Returns whether the type decides a label, not the pool or the offering.
-fn of_type(key: &str) -> bool {
-    !of_pool(key) && !of_offering(key)
+fn is_type_label(key: &str) -> bool {
+    !is_pool_label(key) && !is_offering_label(key)
 }
 
 fn is_decided(requirement: &Requirement) -> bool {
@@ -607,6 +624,6 @@ fn is_decided(requirement: &Requirement) -> bool {
 }
 
 /// Returns the requirements that types decide, not the pool or the offering.
-pub(crate) fn of_types(labels: &Requirements) -> Requirements {
-    pick(labels, of_type)
+pub(crate) fn type_requirements(labels: &Requirements) -> Requirements {
+    select_keys(labels, is_type_label)
 }

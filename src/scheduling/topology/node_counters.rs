@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scheduling::problem::daemon_constraints::HostPort;
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::problem::{Problem, meet};
+use crate::scheduling::problem::{Problem, is_port_conflict};
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::topology::{DomainCounter, Topology, TopologyCheck};
 
@@ -26,7 +26,7 @@ impl NodeConstraints {
     }
 
     /// Returns how many more pods a host with these counts accepts, up to `most`.
-    pub(crate) fn room(&self, counts: &[u32], max_pods: u64) -> u64 {
+    pub(crate) fn remaining_pods(&self, counts: &[u32], max_pods: u64) -> u64 {
         let mut room = max_pods;
         for (counter, max) in &self.limits {
             let count = counts[*counter];
@@ -49,7 +49,7 @@ impl NodeConstraints {
     }
 
     /// Returns whether pods require others of their own kind, of which none exist.
-    pub(crate) fn begins(&self) -> bool {
+    pub(crate) fn is_self_affine(&self) -> bool {
         !self.needs.is_empty() && self.needs.iter().all(|(_, first)| *first)
     }
 
@@ -59,7 +59,7 @@ impl NodeConstraints {
     }
 
     /// Adds pods to the counts.
-    pub(crate) fn add(&self, counts: &mut [u32], pods: u64) {
+    pub(crate) fn add_pods(&self, counts: &mut [u32], pods: u64) {
         for counter in &self.adds {
             let pods = u32::try_from(pods).unwrap_or(u32::MAX);
             counts[*counter] = counts[*counter].saturating_add(pods);
@@ -103,7 +103,7 @@ impl<'c> DaemonSkew<'c> {
             .map(|tally| {
                 let counts = all.clone().map(|counts| counts.get(&tally).copied());
                 let new = counts.map(Option::unwrap_or_default).min().unwrap_or(0);
-                match board.extent(tally) {
+                match board.count_and_min(tally) {
                     (0, _) => (tally, new),
                     (_, least) => (tally, new.min(u32::try_from(least).unwrap_or(u32::MAX))),
                 }
@@ -117,21 +117,21 @@ impl<'c> DaemonSkew<'c> {
 
     /// Returns by how many a host with these DaemonSet pods exceeds the emptiest one before it has
     /// any pods.
-    fn of(&self, overhead: &BTreeMap<usize, u32>, tally: usize) -> u32 {
+    fn skew_of(&self, overhead: &BTreeMap<usize, u32>, tally: usize) -> u32 {
         let least = self.least.get(&tally).copied().unwrap_or(0);
         let count = overhead.get(&tally).copied().unwrap_or(0);
         count.saturating_sub(least)
     }
 
     /// Returns the remaining skew after DaemonSet pods on any host with capacity for a pod.
-    fn rest(&self, tally: usize, max_skew: u32) -> u32 {
+    fn remaining_skew(&self, tally: usize, max_skew: u32) -> u32 {
         let ahead = self.daemon_overheads.iter().flatten();
-        let ahead = ahead.map(|overhead| self.of(overhead, tally));
+        let ahead = ahead.map(|overhead| self.skew_of(overhead, tally));
         max_skew - ahead.filter(|skew| *skew <= max_skew).max().unwrap_or(0)
     }
 
     /// Returns the types whose DaemonSet pods do not exceed the skew.
-    fn roomy(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
+    fn feasible_types(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
         let even = checks.iter().filter_map(|check| match check {
             TopologyCheck::Even {
                 tally, skew, adds, ..
@@ -145,7 +145,7 @@ impl<'c> DaemonSkew<'c> {
         let templates = self.daemon_overheads.iter().map(|template| {
             let fits = template.iter().map(|overhead| {
                 let mut even = even.iter();
-                even.all(|(tally, max_skew)| self.of(overhead, *tally) <= *max_skew)
+                even.all(|(tally, max_skew)| self.skew_of(overhead, *tally) <= *max_skew)
             });
             fits.collect()
         });
@@ -155,13 +155,13 @@ impl<'c> DaemonSkew<'c> {
 
 impl NodeConstraintTable {
     /// Returns whether pods of a kind may be spread over hosts of a type.
-    pub(crate) fn is_roomy(&self, kind: usize, template: usize, shape: usize) -> bool {
+    pub(crate) fn is_feasible(&self, kind: usize, template: usize, shape: usize) -> bool {
         let roomy = self.roomy[kind].as_ref();
         roomy.is_none_or(|roomy| roomy[template][shape])
     }
 
-    /// Returns whether [`is_roomy`](Self::is_roomy) depends on the type.
-    pub(crate) fn is_choosy(&self, kind: usize) -> bool {
+    /// Returns whether [`is_feasible`](Self::is_roomy) depends on the type.
+    pub(crate) fn depends_on_type(&self, kind: usize) -> bool {
         self.roomy[kind].is_some()
     }
 
@@ -176,19 +176,19 @@ impl NodeConstraintTable {
         let ahead = DaemonSkew::new(daemon_overheads, board);
         let mut counters: BTreeMap<usize, usize> = BTreeMap::new();
         for (at, tally) in topology.tallies.iter().enumerate() {
-            if tally.key() == HOST {
+            if tally.topology_key() == HOST {
                 let next = counters.len();
                 counters.insert(at, next);
             }
         }
-        let skews = skews(topology);
+        let skews = smallest_skews(topology);
         let mut shares: Vec<NodeConstraints> = (0..problem.kinds.len())
             .map(|kind| {
                 let mut constraints = NodeConstraints::default();
                 // Pods with a domain are bound together with spread pods.
                 let early = topology.is_early(kind) || topology.is_pinned(kind);
                 for check in &topology.checks[kind] {
-                    constraints.take_up(check, &counters, board, &ahead);
+                    constraints.add_check(check, &counters, board, &ahead);
                 }
                 for tally in &topology.adds[kind] {
                     let spread = matches!(topology.tallies[*tally], DomainCounter::Spread { .. });
@@ -196,7 +196,7 @@ impl NodeConstraintTable {
                         constraints.adds.push(*counter);
                         // Early pods may be bound in any order, so none may block a later one.
                         if let Some(skew) = skews.get(tally) {
-                            let max_count = ahead.rest(*tally, skew.saturating_sub(1));
+                            let max_count = ahead.remaining_skew(*tally, skew.saturating_sub(1));
                             constraints.limits.push((*counter, max_count));
                         }
                     }
@@ -217,7 +217,9 @@ impl NodeConstraintTable {
         for (kind, constraints) in shares.iter_mut().enumerate() {
             for port in problem.wants_of(kind).ports {
                 constraints.adds.push(ports[port]);
-                let others = ports.iter().filter(|(other, _)| meet(port, other));
+                let others = ports
+                    .iter()
+                    .filter(|(other, _)| is_port_conflict(port, other));
                 constraints
                     .limits
                     .extend(others.map(|(_, counter)| (*counter, 0)));
@@ -230,14 +232,14 @@ impl NodeConstraintTable {
             roomy: topology
                 .checks
                 .iter()
-                .map(|check| ahead.roomy(check))
+                .map(|check| ahead.feasible_types(check))
                 .collect(),
         }
     }
 }
 
 impl NodeConstraints {
-    fn take_up(
+    fn add_check(
         &mut self,
         check: &TopologyCheck,
         counters: &BTreeMap<usize, usize>,
@@ -253,14 +255,14 @@ impl NodeConstraints {
                 tally, skew, adds, ..
             } => {
                 // A new host has no such pods, so the minimum is zero.
-                let max_count = ahead.rest(*tally, skew.saturating_sub(*adds));
+                let max_count = ahead.remaining_skew(*tally, skew.saturating_sub(*adds));
                 self.limits
                     .extend(counters.get(tally).map(|counter| (*counter, max_count)));
             }
             // The DaemonSet pod that satisfies it runs before any pod.
             TopologyCheck::Near { beside: true, .. } => {}
             TopologyCheck::Near { tallies, first, .. } => {
-                let begins = *first && tallies.iter().all(|tally| board.total(*tally) == 0);
+                let begins = *first && tallies.iter().all(|tally| board.total_of(*tally) == 0);
                 let of_host = tallies.iter().filter_map(|tally| counters.get(tally));
                 self.needs.extend(of_host.map(|counter| (*counter, begins)));
             }
@@ -269,7 +271,7 @@ impl NodeConstraints {
 }
 
 /// Returns the smallest skew by counter.
-fn skews(topology: &Topology) -> BTreeMap<usize, u32> {
+fn smallest_skews(topology: &Topology) -> BTreeMap<usize, u32> {
     let mut skews: BTreeMap<usize, u32> = BTreeMap::new();
     for check in topology.checks.iter().flatten() {
         if let TopologyCheck::Even { tally, skew, .. } = check {

@@ -55,13 +55,13 @@ impl Locations {
     }
 
     /// Marks the domain of a location as undecided between these.
-    pub(crate) fn unsettle(&mut self, key: usize, site: usize, places: Vec<u32>) {
+    pub(crate) fn set_undecided(&mut self, key: usize, site: usize, places: Vec<u32>) {
         self.places[key][site] = UNSETTLED;
         self.unsettled.insert((key, site), places);
     }
 
     /// Returns the possible domains of a location; empty if it has none.
-    fn all_at(&self, key: usize, site: usize) -> &[u32] {
+    fn possible_domains(&self, key: usize, site: usize) -> &[u32] {
         let place = &self.places[key][site];
         match *place {
             NOWHERE => &[],
@@ -71,7 +71,7 @@ impl Locations {
     }
 
     /// Returns the domain of a value of a key.
-    pub(crate) fn place(&mut self, key: usize, value: &str) -> u32 {
+    pub(crate) fn intern_domain(&mut self, key: usize, value: &str) -> u32 {
         if let Some(known) = self.values[key].get(value) {
             return *known;
         }
@@ -82,7 +82,7 @@ impl Locations {
     }
 
     /// Adds a location with domains for all keys except the host, whose domain is new for a host.
-    pub(crate) fn add(
+    pub(crate) fn add_location(
         &mut self,
         is_host: bool,
         places: &[(usize, u32)],
@@ -106,17 +106,21 @@ impl Locations {
     }
 
     /// Returns the domain of a location by a key.
-    pub(crate) fn at(&self, key: usize, site: usize) -> u32 {
+    pub(crate) fn domain_of(&self, key: usize, site: usize) -> u32 {
         self.places[key][site]
     }
 
     /// Returns whether a location may pass a filter.
-    pub(crate) fn passes(&self, filter: usize, site: usize) -> bool {
+    pub(crate) fn may_pass(&self, filter: usize, site: usize) -> bool {
         self.passes[filter][site] != Match::No
     }
 
     fn counts_for(&self, filter: &NodeFilter, ordinal: usize, site: usize) -> Match {
-        if filter.keys.iter().all(|key| self.at(*key, site) != NOWHERE) {
+        if filter
+            .keys
+            .iter()
+            .all(|key| self.domain_of(*key, site) != NOWHERE)
+        {
             self.passes[ordinal][site]
         } else {
             Match::No
@@ -146,7 +150,7 @@ struct DomainCounts {
 }
 
 impl DomainCounts {
-    fn reach(&mut self, place: u32) -> usize {
+    fn ensure_domain(&mut self, place: u32) -> usize {
         let place = place as usize;
         if self.exists.len() <= place {
             self.exists.resize(place + 1, false);
@@ -157,8 +161,8 @@ impl DomainCounts {
         place
     }
 
-    fn open(&mut self, place: u32, is_certain: bool) {
-        let place = self.reach(place);
+    fn open_domain(&mut self, place: u32, is_certain: bool) {
+        let place = self.ensure_domain(place);
         if is_certain && !self.certain[place] {
             self.certain[place] = true;
             self.places += 1;
@@ -169,8 +173,8 @@ impl DomainCounts {
         }
     }
 
-    fn add(&mut self, place: u32, count: u32) {
-        let index = self.reach(place);
+    fn add_pods(&mut self, place: u32, count: u32) {
+        let index = self.ensure_domain(place);
         let before = self.by_place[index];
         self.by_place[index] = before.saturating_add(count);
         self.total += u64::from(count);
@@ -180,40 +184,40 @@ impl DomainCounts {
     }
 
     /// Returns the maximum count.
-    fn at_most(&self, place: u32) -> u32 {
+    fn max_in(&self, place: u32) -> u32 {
         let maybe = self.maybe.get(place as usize).copied().unwrap_or(0);
-        self.of(place).saturating_add(maybe)
+        self.count_in(place).saturating_add(maybe)
     }
 
-    fn of(&self, place: u32) -> u32 {
+    fn count_in(&self, place: u32) -> u32 {
         self.by_place.get(place as usize).copied().unwrap_or(0)
     }
 
     /// Returns the minimum of all other domains if all undecided pods are there.
-    fn least_beside(&mut self, place: u32) -> u32 {
+    fn min_of_others(&mut self, place: u32) -> u32 {
         if self.adrift == 0 {
-            return self.least();
+            return self.min_count();
         }
         let counts = self.by_place.iter().zip(&self.exists).enumerate();
         let others = counts.filter(|(index, (_, exists))| **exists && *index != place as usize);
         let least = others.map(|(_, (count, _))| *count).min();
-        least.unwrap_or(u32::MAX).min(self.at_most(place))
+        least.unwrap_or(u32::MAX).min(self.max_in(place))
     }
 
     /// Returns an upper bound of the minimum after adding a pod to this domain: only certain
     /// domains count, with all possible pods. Zero if there may be too few domains.
-    fn least_at_most(&self, place: u32, least: u32) -> u32 {
+    fn max_of_min(&self, place: u32, least: u32) -> u32 {
         let domains = self.exists.iter().filter(|exists| **exists).count();
         if domains < least as usize {
             return 0;
         }
         let certain = self.certain.iter().zip(0u32..);
         let others = certain.filter(|(certain, index)| **certain && *index != place);
-        let least = others.map(|(_, index)| self.at_most(index)).min();
-        least.unwrap_or(u32::MAX).min(self.of(place))
+        let least = others.map(|(_, index)| self.max_in(index)).min();
+        least.unwrap_or(u32::MAX).min(self.count_in(place))
     }
 
-    fn least(&mut self) -> u32 {
+    fn min_count(&mut self) -> u32 {
         if self.at_least == 0 {
             let counts = self.by_place.iter().zip(&self.exists);
             let counts = counts
@@ -250,20 +254,20 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Makes the domains of a location count for its spreads.
-    pub(crate) fn open(&mut self, site: usize) {
-        self.open_places(site, true);
+    pub(crate) fn open_domains(&mut self, site: usize) {
+        self.open_domains_as(site, true);
     }
 
-    fn open_places(&mut self, site: usize, is_certain: bool) {
+    fn open_domains_as(&mut self, site: usize, is_certain: bool) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             let DomainCounter::Spread { key, filter, .. } = tally else {
                 continue;
             };
-            let place = self.sites.at(*key, site);
+            let place = self.sites.domain_of(*key, site);
             let node_filter = &self.topology.filters[*filter];
             let pass = self.sites.counts_for(node_filter, *filter, site);
             if place < UNSETTLED && pass != Match::No {
-                count.open(place, is_certain && pass == Match::Yes);
+                count.open_domain(place, is_certain && pass == Match::Yes);
             }
         }
     }
@@ -276,13 +280,13 @@ impl<'t> TopologyState<'t> {
         let has_all = match counter {
             DomainCounter::Spread { filter, .. } => {
                 let mut keys = self.topology.filters[*filter].keys.iter();
-                keys.all(|key| *key == HOST || self.sites.at(*key, site) != NOWHERE)
+                keys.all(|key| *key == HOST || self.sites.domain_of(*key, site) != NOWHERE)
             }
             _ => true,
         };
-        let place = self.sites.at(counter.key(), site);
+        let place = self.sites.domain_of(counter.topology_key(), site);
         if place < UNSETTLED && has_all {
-            self.counts[tally].open(place, false);
+            self.counts[tally].open_domain(place, false);
         }
     }
 
@@ -294,7 +298,7 @@ impl<'t> TopologyState<'t> {
         if !self.takes_unsettled
             && checks.iter().any(|check| match check {
                 TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => {
-                    self.sites.at(topology.key_of(*tally), site) == UNSETTLED
+                    self.sites.domain_of(topology.key_of(*tally), site) == UNSETTLED
                 }
                 TopologyCheck::Near { .. } => false,
             })
@@ -309,18 +313,18 @@ impl<'t> TopologyState<'t> {
         match check {
             TopologyCheck::Free { tally } => {
                 let count = &self.counts[*tally];
-                let mut places = self.all_at(*tally, site).iter();
-                places.all(|place| count.at_most(*place) == 0)
+                let mut places = self.domains_at(*tally, site).iter();
+                places.all(|place| count.max_in(*place) == 0)
             }
             TopologyCheck::Near { tallies, first, .. } => {
                 let mut counts = tallies.iter().map(|tally| &self.counts[*tally]);
                 tallies
                     .iter()
-                    .all(|tally| !self.all_at(*tally, site).is_empty())
+                    .all(|tally| !self.domains_at(*tally, site).is_empty())
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
-                        let mut places = self.all_at(*tally, site).iter();
-                        places.all(|place| count.of(*place) > 0)
+                        let mut places = self.domains_at(*tally, site).iter();
+                        places.all(|place| count.count_in(*place) > 0)
                     }) || (*first && counts.all(|count| count.total == 0 && count.adrift == 0)))
             }
             TopologyCheck::Even {
@@ -329,17 +333,19 @@ impl<'t> TopologyState<'t> {
                 least,
                 adds,
             } => {
-                let places = self.sites.all_at(self.topology.key_of(*tally), site);
+                let places = self
+                    .sites
+                    .possible_domains(self.topology.key_of(*tally), site);
                 let count = &mut self.counts[*tally];
                 let too_few = count.places < *least;
                 let mut fits = places.iter().map(|place| {
                     let minimum = if too_few {
                         0
                     } else {
-                        count.least_beside(*place)
+                        count.min_of_others(*place)
                     };
                     let maximum = minimum.saturating_add(*skew);
-                    count.at_most(*place).saturating_add(*adds) <= maximum
+                    count.max_in(*place).saturating_add(*adds) <= maximum
                 });
                 !places.is_empty() && fits.all(|fits| fits)
             }
@@ -350,18 +356,18 @@ impl<'t> TopologyState<'t> {
     pub(crate) fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
         match check {
             TopologyCheck::Free { tally } => {
-                let (count, places) = (&self.counts[*tally], self.all_at(*tally, site));
-                places.is_empty() || places.iter().any(|place| count.of(*place) == 0)
+                let (count, places) = (&self.counts[*tally], self.domains_at(*tally, site));
+                places.is_empty() || places.iter().any(|place| count.count_in(*place) == 0)
             }
             TopologyCheck::Near { tallies, first, .. } => {
                 tallies
                     .iter()
-                    .all(|tally| !self.all_at(*tally, site).is_empty())
+                    .all(|tally| !self.domains_at(*tally, site).is_empty())
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
-                        let mut places = self.all_at(*tally, site).iter();
-                        places.any(|place| count.at_most(*place) > 0)
-                    }) || (*first && tallies.iter().all(|tally| self.total(*tally) == 0)))
+                        let mut places = self.domains_at(*tally, site).iter();
+                        places.any(|place| count.max_in(*place) > 0)
+                    }) || (*first && tallies.iter().all(|tally| self.total_of(*tally) == 0)))
             }
             TopologyCheck::Even {
                 tally,
@@ -370,41 +376,42 @@ impl<'t> TopologyState<'t> {
                 adds,
             } => {
                 let count = &self.counts[*tally];
-                let mut places = self.all_at(*tally, site).iter();
+                let mut places = self.domains_at(*tally, site).iter();
                 places.any(|place| {
-                    let minimum = count.least_at_most(*place, *least);
+                    let minimum = count.max_of_min(*place, *least);
                     let maximum = minimum.saturating_add(*skew);
-                    count.of(*place).saturating_add(*adds) <= maximum
+                    count.count_in(*place).saturating_add(*adds) <= maximum
                 })
             }
         }
     }
 
     /// Returns the possible domains of a location for a counter; empty if it has none.
-    fn all_at(&self, tally: usize, site: usize) -> &[u32] {
-        self.sites.all_at(self.topology.key_of(tally), site)
+    fn domains_at(&self, tally: usize, site: usize) -> &[u32] {
+        self.sites
+            .possible_domains(self.topology.key_of(tally), site)
     }
 
     /// Counts pods of a kind at a location.
-    pub(crate) fn bind(&mut self, kind: usize, site: usize, pods: u32) {
+    pub(crate) fn bind_pods(&mut self, kind: usize, site: usize, pods: u32) {
         for tally in &self.topology.adds[kind] {
-            self.count(*tally, site, pods);
+            self.count_pods(*tally, site, pods);
         }
     }
 
     /// Counts pods in one counter at a location.
-    pub(crate) fn count(&mut self, tally: usize, site: usize, pods: u32) {
-        self.tell(tally, site, pods, true);
+    pub(crate) fn count_pods(&mut self, tally: usize, site: usize, pods: u32) {
+        self.add_to_counter(tally, site, pods, true);
     }
 
     /// Counts a certain or possible DaemonSet pod in one counter at a location.
     pub(crate) fn count_daemon(&mut self, tally: usize, site: usize, is_sure: bool) {
-        self.tell(tally, site, 1, is_sure);
+        self.add_to_counter(tally, site, 1, is_sure);
     }
 
-    fn tell(&mut self, tally: usize, site: usize, pods: u32, is_sure: bool) {
+    fn add_to_counter(&mut self, tally: usize, site: usize, pods: u32, is_sure: bool) {
         let counter = &self.topology.tallies[tally];
-        let place = self.sites.at(counter.key(), site);
+        let place = self.sites.domain_of(counter.topology_key(), site);
         if place == NOWHERE {
             return;
         }
@@ -419,14 +426,14 @@ impl<'t> TopologyState<'t> {
         match pass {
             Match::No => return,
             Match::Yes if place != UNSETTLED && is_sure => {
-                count.add(place, pods);
+                count.add_pods(place, pods);
                 return;
             }
             _ => {}
         }
         count.adrift = count.adrift.saturating_add(pods);
-        for place in self.sites.all_at(counter.key(), site) {
-            let index = count.reach(*place);
+        for place in self.sites.possible_domains(counter.topology_key(), site) {
+            let index = count.ensure_domain(*place);
             count.maybe[index] = count.maybe[index].saturating_add(pods);
         }
     }
@@ -442,48 +449,48 @@ impl<'t> TopologyState<'t> {
                 && *counter_key == key
                 && passes(*filter)
             {
-                count.open(place, false);
+                count.open_domain(place, false);
             }
         }
     }
 
     /// Returns the maximum count in the domain of a location.
-    pub(crate) fn there(&self, tally: usize, site: usize) -> u32 {
-        match self.sites.at(self.topology.key_of(tally), site) {
+    pub(crate) fn max_count_at(&self, tally: usize, site: usize) -> u32 {
+        match self.sites.domain_of(self.topology.key_of(tally), site) {
             NOWHERE | UNSETTLED => 0,
-            place => self.counts[tally].at_most(place),
+            place => self.counts[tally].max_in(place),
         }
     }
 
     /// Returns whether the domain of a location already counts.
-    pub(crate) fn has_place(&self, tally: usize, site: usize) -> bool {
-        let place = self.sites.at(self.topology.key_of(tally), site);
+    pub(crate) fn has_domain(&self, tally: usize, site: usize) -> bool {
+        let place = self.sites.domain_of(self.topology.key_of(tally), site);
         let exists = self.counts[tally].exists.get(place as usize);
         exists.is_some_and(|exists| *exists)
     }
 
     /// Returns the domains of a counter, except hosts, by name, with the count and whether they
     /// count for the spread.
-    pub(crate) fn places(&self, tally: usize) -> Vec<(&str, u32, bool)> {
+    pub(crate) fn named_domains(&self, tally: usize) -> Vec<(&str, u32, bool)> {
         let count = &self.counts[tally];
         let values = self.sites.values[self.topology.key_of(tally)].iter();
         values
             .map(|(name, domain)| {
                 let exists = count.exists.get(*domain as usize).copied();
-                (&name[..], count.of(*domain), exists.unwrap_or(false))
+                (&name[..], count.count_in(*domain), exists.unwrap_or(false))
             })
             .collect()
     }
 
     /// Returns the number of domains of a counter, and the minimum count.
-    pub(crate) fn extent(&mut self, tally: usize) -> (u64, u64) {
+    pub(crate) fn count_and_min(&mut self, tally: usize) -> (u64, u64) {
         let count = &mut self.counts[tally];
         let places = count.exists.iter().filter(|exists| **exists).count();
-        (places as u64, u64::from(count.least()))
+        (places as u64, u64::from(count.min_count()))
     }
 
     /// Returns the total count.
-    pub(crate) fn total(&self, tally: usize) -> u64 {
+    pub(crate) fn total_of(&self, tally: usize) -> u64 {
         self.counts[tally].total
     }
 }

@@ -26,12 +26,12 @@ impl CapacityPools {
     }
 
     /// Remaining instances. `None` means no limit.
-    pub fn left(&self, key: &OfferingKey) -> Option<u32> {
+    pub fn left_of(&self, key: &OfferingKey) -> Option<u32> {
         self.left.get(key).copied()
     }
 
     /// Sets the remaining instances.
-    pub fn set(&mut self, key: OfferingKey, left: Option<u32>) {
+    pub fn set_left(&mut self, key: OfferingKey, left: Option<u32>) {
         self.lent.remove(&key);
         match left {
             Some(left) => {
@@ -44,7 +44,7 @@ impl CapacityPools {
     }
 
     /// An instance was launched.
-    pub fn take(&mut self, key: &OfferingKey) {
+    pub fn record_launch(&mut self, key: &OfferingKey) {
         if let Some(left) = self.left.get_mut(key) {
             *left = left.saturating_sub(1);
             *self.lent.entry(key.clone()).or_insert(0) += 1;
@@ -53,7 +53,7 @@ impl CapacityPools {
 
     /// An instance has ended. Only instances launched since the last change of the limit are added
     /// to it again.
-    pub fn give_back(&mut self, key: &OfferingKey) {
+    pub fn record_end(&mut self, key: &OfferingKey) {
         let (Some(left), Some(lent)) = (self.left.get_mut(key), self.lent.get_mut(key)) else {
             return;
         };
@@ -65,15 +65,15 @@ impl CapacityPools {
 
     /// Returns the cheapest of the offerings that are at least half as deep as the deepest.
     pub fn price_capacity_optimized(&self, offers: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
-        let deepest = offers.iter().map(|(key, _)| self.depth(key)).max()?;
+        let deepest = offers.iter().map(|(key, _)| self.depth_of(key)).max()?;
         let mut deep = offers.to_vec();
-        deep.retain(|(key, _)| self.depth(key) * 2 >= deepest);
+        deep.retain(|(key, _)| self.depth_of(key) * 2 >= deepest);
         lowest_price(&deep)
     }
 
     /// Remaining instances, up to the maximum depth that counts.
-    fn depth(&self, key: &OfferingKey) -> u32 {
-        self.left(key).unwrap_or(DEEP).min(DEEP)
+    fn depth_of(&self, key: &OfferingKey) -> u32 {
+        self.left_of(key).unwrap_or(DEEP).min(DEEP)
     }
 }
 

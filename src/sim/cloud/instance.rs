@@ -8,7 +8,7 @@ use crate::model::instance::{Instance, InstanceState};
 use crate::model::labels::Labels;
 use crate::model::taint::Taint;
 use crate::sim::cloud::TERMINATED_VISIBLE;
-use crate::sim::event_queue::later;
+use crate::sim::event_queue::time_after;
 
 /// An instance with its history.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl SimInstance {
     }
 
     /// The instance as it is listed. `None` if it is not listed.
-    pub fn seen(&self, now: Timestamp) -> Option<Instance> {
+    pub fn listed_at(&self, now: Timestamp) -> Option<Instance> {
         if self.vanishes.is_some_and(|at| at <= now) {
             return None;
         }
@@ -65,26 +65,26 @@ impl SimInstance {
     }
 
     /// Changes the state. Listings show the new state from `seen` on.
-    pub fn turn(&mut self, state: InstanceState, now: Timestamp, seen: Timestamp) {
+    pub fn change_state(&mut self, state: InstanceState, now: Timestamp, seen: Timestamp) {
         self.instance.state = state;
         if !state.is_live() {
             self.ended.get_or_insert(now);
         }
         if state == InstanceState::Terminated {
-            self.vanishes = Some(later(now, TERMINATED_VISIBLE));
+            self.vanishes = Some(time_after(now, TERMINATED_VISIBLE));
         }
         let seen = self.shown.last().map_or(seen, |(last, _)| seen.max(*last));
         self.shown.push((seen, state));
     }
 
     /// Adds tags.
-    pub fn tag(&mut self, tags: &Labels) {
+    pub fn add_tags(&mut self, tags: &Labels) {
         let tags = tags.iter().map(|(key, value)| (key.clone(), value.clone()));
         Arc::make_mut(&mut self.instance.tags).extend(tags);
     }
 
     /// Billed time up to `now`.
-    pub fn billed(&self, now: Timestamp) -> SignedDuration {
+    pub fn billed_time(&self, now: Timestamp) -> SignedDuration {
         self.ended
             .unwrap_or(now)
             .min(now)

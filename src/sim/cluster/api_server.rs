@@ -8,7 +8,7 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
-use crate::sim::cloud::failed;
+use crate::sim::cloud::failed_result;
 use crate::sim::cluster::kubelet::NEVER_CAME_MS;
 use crate::sim::cluster::{ClusterTimer, SimCluster};
 
@@ -17,7 +17,7 @@ const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption 
 
 impl SimCluster {
     /// Executes a command for the API server. `None` for all other commands.
-    pub fn carry_out(&mut self, command: &Command, now: Timestamp) -> Option<CommandResult> {
+    pub fn execute_command(&mut self, command: &Command, now: Timestamp) -> Option<CommandResult> {
         let answer = match command {
             Command::CreateNode(node) => self.create_node(node, now),
             Command::Bind { pod, uid, node } => self.bind_to(pod, uid, node, now),
@@ -42,13 +42,13 @@ impl SimCluster {
             Command::Probe { kind, objects } => CommandResult::Probed {
                 alive: objects
                     .iter()
-                    .filter(|(key, uid)| self.store().exists(*kind, key, uid))
+                    .filter(|(key, uid)| self.store().has_object(*kind, key, uid))
                     .count(),
             },
             Command::ReadLease => CommandResult::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
             // The simulated cluster has no such objects.
-            Command::PatchBuffer(patch) => gone("CapacityBuffer", &patch.key.name),
+            Command::PatchBuffer(patch) => gone_result("CapacityBuffer", &patch.key.name),
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }
@@ -67,7 +67,7 @@ impl SimCluster {
     }
 
     /// An external actor removes the taint of a disrupted node.
-    pub fn untaint(&mut self, name: &NodeName, now: Timestamp) {
+    pub fn remove_taint(&mut self, name: &NodeName, now: Timestamp) {
         self.store.change_node(name, now, |node| {
             node.taints.retain(|taint| taint.key != TAINT_DISRUPTED);
         });
@@ -76,7 +76,7 @@ impl SimCluster {
 
     fn create_node(&mut self, new_node: &NewNode, now: Timestamp) -> CommandResult {
         if self.store.nodes().contains_key(&new_node.name) {
-            return conflict("a node of this name exists already");
+            return conflict_result("a node of this name exists already");
         }
         let node = Node {
             name: new_node.name.clone(),
@@ -110,12 +110,12 @@ impl SimCluster {
         now: Timestamp,
     ) -> CommandResult {
         let Some(pod) = self.store.pods().get(key) else {
-            return gone("pod", &key.name);
+            return gone_result("pod", &key.name);
         };
         if pod.uid != uid || pod.node.is_some() || pod.deleting.is_some() || pod.is_terminal() {
-            return conflict("the pod is another, bound or on its way out");
+            return conflict_result("the pod is another, bound or on its way out");
         }
-        self.placed(key, uid, node, now);
+        self.on_pod_bound(key, uid, node, now);
         self.trigger_scheduler(now);
         CommandResult::Done
     }
@@ -128,8 +128,8 @@ impl SimCluster {
         now: Timestamp,
     ) -> CommandResult {
         match self.store.pods().get(key) {
-            None => return gone("pod", &key.name),
-            Some(pod) if pod.uid != uid => return gone("pod of that UID", &key.name),
+            None => return gone_result("pod", &key.name),
+            Some(pod) if pod.uid != uid => return gone_result("pod of that UID", &key.name),
             Some(_) => {}
         }
         if seconds == 0 {
@@ -142,15 +142,15 @@ impl SimCluster {
 
     fn patch_node(&mut self, patch: &NodePatch, now: Timestamp) -> CommandResult {
         match self.store.nodes().get(&patch.node) {
-            None => return gone("node", patch.node.as_str()),
+            None => return gone_result("node", patch.node.as_str()),
             Some(node) if node.version != patch.version => {
-                return conflict("the object has been modified");
+                return conflict_result("the object has been modified");
             }
             Some(_) => {}
         }
         self.store.change_node(&patch.node, now, |node| {
-            merge(&mut node.labels, &patch.labels);
-            merge(&mut node.annotations, &patch.annotations);
+            merge_changes(&mut node.labels, &patch.labels);
+            merge_changes(&mut node.annotations, &patch.annotations);
             if let Some(taints) = &patch.taints {
                 node.taints.clone_from(taints);
             }
@@ -163,14 +163,14 @@ impl SimCluster {
         });
         let node = self.store.nodes().get(&patch.node);
         if node.is_some_and(|node| node.deleting.is_some() && node.finalizers.is_empty()) {
-            self.node_goes(&patch.node, now);
+            self.remove_node_now(&patch.node, now);
         }
         self.node_changed(now);
         CommandResult::Done
     }
 
     /// A user approves a held change by its ID, as `outrigger reload --accept` does.
-    pub fn accept(&mut self, id: &str) {
+    pub fn approve_held(&mut self, id: &str) {
         let lease = self.lease.get_or_insert_default();
         lease.version.push('+');
         let known = lease.annotations.get(ACCEPTED).map(String::as_str);
@@ -181,11 +181,11 @@ impl SimCluster {
     fn patch_lease(&mut self, patch: &LeasePatch) -> CommandResult {
         let version = self.lease.as_ref().map(|lease| &lease.version);
         if version != patch.version.as_ref() {
-            return conflict("the Lease has been modified");
+            return conflict_result("the Lease has been modified");
         }
         let mut lease = self.lease.take().unwrap_or_default();
         lease.version.push('+');
-        merge(&mut lease.annotations, &patch.annotations);
+        merge_changes(&mut lease.annotations, &patch.annotations);
         self.lease = Some(lease);
         CommandResult::Lease(self.lease.clone())
     }
@@ -200,7 +200,7 @@ impl SimCluster {
     ) -> CommandResult {
         let pod = self.store.pods().get(key);
         if pod.is_some_and(|pod| pod.uid == uid && pod.nominated_node.as_ref() != from) {
-            return conflict("the test operation failed");
+            return conflict_result("the test operation failed");
         }
         let is_changed = self.store.change_pod(key, uid, now, |pod| {
             if pod.node.is_none() {
@@ -210,15 +210,15 @@ impl SimCluster {
         if is_changed {
             CommandResult::Done
         } else {
-            conflict("there is no such pod any more")
+            conflict_result("there is no such pod any more")
         }
     }
 
     fn delete_node(&mut self, name: &NodeName, uid: &str, now: Timestamp) -> CommandResult {
         match self.store.nodes().get(name) {
-            None => return gone("node", name.as_str()),
+            None => return gone_result("node", name.as_str()),
             Some(node) if node.uid != uid => {
-                return conflict("the UID in the precondition differs");
+                return conflict_result("the UID in the precondition differs");
             }
             Some(_) => {}
         }
@@ -230,7 +230,7 @@ impl SimCluster {
     pub fn remove_node(&mut self, name: &NodeName, now: Timestamp) {
         let node = self.store.nodes().get(name);
         if node.is_some_and(|node| node.finalizers.is_empty()) {
-            self.node_goes(name, now);
+            self.remove_node_now(name, now);
             return;
         }
         self.store.change_node(name, now, |node| {
@@ -238,7 +238,7 @@ impl SimCluster {
         });
     }
 
-    fn node_goes(&mut self, name: &NodeName, now: Timestamp) {
+    fn remove_node_now(&mut self, name: &NodeName, now: Timestamp) {
         self.store.remove_node(name);
         // The pod garbage collector runs every 20 s and then waits for another 20 s.
         self.set_timer(now, 20_000, 40_000, ClusterTimer::Collect(name.clone()));
@@ -246,15 +246,15 @@ impl SimCluster {
 
     fn evict(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> CommandResult {
         let Some(pod) = self.store.pods().get(key) else {
-            return gone("pod", &key.name);
+            return gone_result("pod", &key.name);
         };
         if pod.uid != uid {
-            return conflict("the UID in the precondition differs");
+            return conflict_result("the UID in the precondition differs");
         }
         let is_unprotected =
             pod.deleting.is_some() || pod.is_terminal() || pod.phase == PodPhase::Pending;
         let owner = self.owner_index(pod);
-        let allowance = owner.and_then(|owner| self.allowance(owner));
+        let allowance = owner.and_then(|owner| self.allowed_disruptions(owner));
         if !is_unprotected && allowance.is_some_and(|allowed| allowed <= 0) {
             return CommandResult::EvictRefused(BUDGET.to_owned());
         }
@@ -266,7 +266,7 @@ impl SimCluster {
     }
 }
 
-fn merge(labels: &mut Labels, changes: &[(String, Option<String>)]) {
+fn merge_changes(labels: &mut Labels, changes: &[(String, Option<String>)]) {
     for (key, value) in changes {
         match value {
             Some(value) => labels.insert(key.clone(), value.clone()),
@@ -275,10 +275,10 @@ fn merge(labels: &mut Labels, changes: &[(String, Option<String>)]) {
     }
 }
 
-fn gone(kind: &str, name: &str) -> CommandResult {
-    failed(FailureKind::Gone, &format!("{kind} {name:?} not found"))
+fn gone_result(kind: &str, name: &str) -> CommandResult {
+    failed_result(FailureKind::Gone, &format!("{kind} {name:?} not found"))
 }
 
-fn conflict(text: &str) -> CommandResult {
-    failed(FailureKind::Conflict, text)
+fn conflict_result(text: &str) -> CommandResult {
+    failed_result(FailureKind::Conflict, text)
 }

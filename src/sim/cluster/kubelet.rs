@@ -92,7 +92,7 @@ impl SimCluster {
             allocatable: boot.shape.allocatable.clone(),
             ..Node::default()
         };
-        self.come(node, now);
+        self.join_node(node, now);
         let kubelet = SimKubelet {
             instance: instance.id.clone(),
             launched: instance.launched,
@@ -113,7 +113,7 @@ impl SimCluster {
     }
 
     /// A kubelet registers its node. If the Node exists, its labels and taints are kept.
-    fn come(&mut self, node: Node, now: Timestamp) {
+    fn join_node(&mut self, node: Node, now: Timestamp) {
         let name = node.name.clone();
         let exists = self.store.change_node(&name, now, |store| {
             store.has_kubelet = true;
@@ -167,7 +167,7 @@ impl SimCluster {
     }
 
     /// The kubelet of a node, including deleted nodes.
-    pub fn kubelet(&self, node: &str) -> Option<&SimKubelet> {
+    pub fn kubelet_of(&self, node: &str) -> Option<&SimKubelet> {
         self.kubelets.get(node)
     }
 
@@ -215,7 +215,7 @@ impl SimCluster {
         self.node_changed(now);
     }
 
-    pub(super) fn start_is_over(&mut self, name: &NodeName, now: Timestamp) {
+    pub(super) fn remove_startup_taints(&mut self, name: &NodeName, now: Timestamp) {
         let Some(kubelet) = self.kubelets.get(name).filter(|kubelet| kubelet.alive) else {
             return;
         };
@@ -252,7 +252,7 @@ impl SimCluster {
             self.schedule_reconcile(owner, now);
         }
         if let WorkloadKind::Job { run_for } = self.owned[owner].workload.owns {
-            self.timers.after(
+            self.timers.add_after(
                 now,
                 run_for,
                 ClusterTimer::Finish(key.clone(), uid.to_owned()),
@@ -261,7 +261,7 @@ impl SimCluster {
     }
 
     /// The machine of an instance has ended: its kubelet stops reporting.
-    pub fn machine_ended(&mut self, instance: &InstanceId, now: Timestamp) {
+    pub fn on_machine_ended(&mut self, instance: &InstanceId, now: Timestamp) {
         let mut kubelets = self.kubelets.iter_mut();
         let found = kubelets.find(|(_, kubelet)| kubelet.instance == *instance);
         let Some((name, kubelet)) = found else { return };

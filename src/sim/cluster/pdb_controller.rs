@@ -23,7 +23,7 @@ struct PdbCounts {
 
 impl PdbCounts {
     /// Number of pods that may be disrupted now.
-    fn allowed(&self) -> i64 {
+    fn allowed_disruptions(&self) -> i64 {
         (self.healthy - self.least).max(0)
     }
 }
@@ -31,7 +31,7 @@ impl PdbCounts {
 impl SimCluster {
     pub(super) fn refresh_budgets(&mut self) {
         for owner in std::mem::take(&mut self.unbalanced) {
-            let Some((count, owned)) = self.count(owner).zip(self.owned.get(owner)) else {
+            let Some((count, owned)) = self.pdb_counts(owner).zip(self.owned.get(owner)) else {
                 continue;
             };
             let labels = [("app".to_owned(), owned.workload.name.clone())].into();
@@ -43,10 +43,10 @@ impl SimCluster {
             };
             self.store.put_pdb(Pdb {
                 key: owned.workload.key(),
-                selector: Some(Selector::of_labels(&labels)),
+                selector: Some(Selector::from_labels(&labels)),
                 min_available,
                 max_unavailable,
-                disruptions_allowed: count.allowed(),
+                disruptions_allowed: count.allowed_disruptions(),
                 expected_pods: count.desired,
                 current_healthy: count.healthy,
                 desired_healthy: count.least,
@@ -57,7 +57,7 @@ impl SimCluster {
 
     /// Returns each owner with a budget and running pods on a node. The values are its name, the
     /// number of pods it would lose with the node, and the number of disruptions allowed.
-    pub fn displaced(&self, node: &str) -> Vec<(&str, i64, i64)> {
+    pub fn displaced_pods(&self, node: &str) -> Vec<(&str, i64, i64)> {
         let mut lost_pods: BTreeMap<usize, i64> = BTreeMap::new();
         for pod in self
             .store
@@ -72,17 +72,17 @@ impl SimCluster {
             .into_iter()
             .filter_map(|(owner, lost)| {
                 let name = self.owned.get(owner)?.workload.name.as_str();
-                Some((name, lost, self.allowance(owner)?))
+                Some((name, lost, self.allowed_disruptions(owner)?))
             })
             .collect()
     }
 
     /// Number of pods of a workload that may be disrupted now. `None` if it has no budget.
-    pub(super) fn allowance(&self, owner: usize) -> Option<i64> {
-        Some(self.count(owner)?.allowed())
+    pub(super) fn allowed_disruptions(&self, owner: usize) -> Option<i64> {
+        Some(self.pdb_counts(owner)?.allowed_disruptions())
     }
 
-    fn count(&self, owner: usize) -> Option<PdbCounts> {
+    fn pdb_counts(&self, owner: usize) -> Option<PdbCounts> {
         let owned = self.owned.get(owner)?;
         let budget = owned.workload.budget?;
         let healthy = self
@@ -95,8 +95,8 @@ impl SimCluster {
         let min_healthy = match budget {
             SimPdb::MinAvailable(pods) => i64::from(pods),
             SimPdb::MaxUnavailable(pods) => desired - i64::from(pods),
-            SimPdb::MinAvailableShare(percent) => percentage(desired, percent),
-            SimPdb::MaxUnavailableShare(percent) => desired - percentage(desired, percent),
+            SimPdb::MinAvailableShare(percent) => percentage_of(desired, percent),
+            SimPdb::MaxUnavailableShare(percent) => desired - percentage_of(desired, percent),
         };
         Some(PdbCounts {
             budget,
@@ -108,6 +108,6 @@ impl SimCluster {
 }
 
 /// This percentage of a number of pods, rounded up.
-fn percentage(pods: i64, percent: u32) -> i64 {
+fn percentage_of(pods: i64, percent: u32) -> i64 {
     (pods * i64::from(percent) + 99) / 100
 }

@@ -11,7 +11,7 @@ use crate::sim::cluster::workload_controllers::is_healthy;
 
 impl SimCluster {
     /// Marks all pods of a workload as outdated.
-    pub(super) fn roll(&mut self, owner: usize, now: Timestamp) {
+    pub(super) fn start_rollout(&mut self, owner: usize, now: Timestamp) {
         let Some(owned) = self.owned.get_mut(owner) else {
             return;
         };
@@ -23,7 +23,7 @@ impl SimCluster {
     /// During a rollout, up to a quarter more pods than wanted may exist, and up to a quarter may
     /// be unready. These are the defaults of `maxSurge` (rounded up) and `maxUnavailable` (rounded
     /// down).
-    pub(super) fn roll_on(&mut self, owner: usize, wanted: usize, now: Timestamp) {
+    pub(super) fn continue_rollout(&mut self, owner: usize, wanted: usize, now: Timestamp) {
         let owned = &self.owned[owner];
         let active = self.store.active_pods_of(&owned.workload.name);
         let (mut outdated, current): (Vec<&Pod>, Vec<&Pod>) =

@@ -11,7 +11,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::sim::cluster::scheduler_filters::{
-    admits, discouragements, is_within_skew, labels_suit,
+    check_fit, check_skew, labels_match, untolerated_preferences,
 };
 use crate::sim::cluster::{ClusterTimer, SimCluster, Waiter};
 use crate::sim::timeline::TimelineFact;
@@ -30,14 +30,19 @@ impl SimCluster {
     }
 
     /// Tries every pending pod once, by priority and age.
-    pub(super) fn schedule(&mut self, now: Timestamp) {
+    pub(super) fn schedule_pods(&mut self, now: Timestamp) {
         self.scheduling = false;
         let mut bound: BTreeMap<NodeName, Vec<Waiter>> = BTreeMap::new();
         let mut hopeless = BTreeSet::new();
         let mut newly_pending = 0;
-        let mut promised = self.promised();
+        let mut promised = self.promised_resources();
         for (rank, (key, uid)) in std::mem::take(&mut self.waiting) {
-            let Some(pod) = self.store.pods().get(&key).filter(|pod| awaits(pod, &uid)) else {
+            let Some(pod) = self
+                .store
+                .pods()
+                .get(&key)
+                .filter(|pod| is_pending(pod, &uid))
+            else {
                 continue;
             };
             let Some(owner) = self.owner_index(pod) else {
@@ -50,7 +55,7 @@ impl SimCluster {
             let choice = if hopeless.contains(&owner) && pod.nominated_node.is_none() {
                 None
             } else {
-                self.choose(owner, pod, &promised)
+                self.choose_node(owner, pod, &promised)
             };
             if let Some(node) = choice {
                 let requests = pod.requests.clone();
@@ -81,13 +86,13 @@ impl SimCluster {
         if newly_pending > 0 {
             self.facts.push(TimelineFact::Waiting {
                 pods: newly_pending,
-                pending: self.pending(),
+                pending: self.pending_pods(),
             });
         }
     }
 
     /// Number of pending pods, without daemons.
-    pub fn pending(&self) -> usize {
+    pub fn pending_pods(&self) -> usize {
         self.waiting
             .values()
             .filter(|(key, _)| !self.targets.contains_key(key))
@@ -96,10 +101,14 @@ impl SimCluster {
 
     /// Pending nominated pods, by node. For pods of the same or lower priority, their resources
     /// count as used. Source: Kubernetes documentation, nominated node names.
-    fn promised(&self) -> Promised {
+    fn promised_resources(&self) -> Promised {
         let mut promised = Promised::new();
         for (key, uid) in self.waiting.values() {
-            let pod = self.store.pods().get(key).filter(|pod| awaits(pod, uid));
+            let pod = self
+                .store
+                .pods()
+                .get(key)
+                .filter(|pod| is_pending(pod, uid));
             if let Some(pod) = pod
                 && let Some(node) = &pod.nominated_node
             {
@@ -111,12 +120,14 @@ impl SimCluster {
         promised
     }
 
-    fn choose(&self, owner: usize, pod: &Pod, promised: &Promised) -> Option<NodeName> {
+    fn choose_node(&self, owner: usize, pod: &Pod, promised: &Promised) -> Option<NodeName> {
         let workload = &self.owned.get(owner)?.workload;
         if let Some(target) = self.targets.get(&pod.key) {
             let node = self.store.nodes().get(target)?;
-            let used = &self.store.load(target.as_str())?.used;
-            return admits(workload, node, used).is_ok().then(|| target.clone());
+            let used = &self.store.load_of(target.as_str())?.used;
+            return check_fit(workload, node, used)
+                .is_ok()
+                .then(|| target.clone());
         }
         let zones = self.zones_of(workload);
         let nodes = self.store.nodes();
@@ -124,13 +135,13 @@ impl SimCluster {
         let mut best: Option<((usize, i64), &NodeName)> = None;
         let first = nominated.and_then(|name| nodes.get(name));
         for node in first.into_iter().chain(nodes.values()) {
-            let Some(load) = self.store.load(node.name.as_str()) else {
+            let Some(load) = self.store.load_of(node.name.as_str()) else {
                 continue;
             };
             let used = with_promised(&load.used, promised.get(&node.name), pod);
-            let result = admits(workload, node, &used);
+            let result = check_fit(workload, node, &used);
             if result
-                .and_then(|()| is_within_skew(workload, node, &zones))
+                .and_then(|()| check_skew(workload, node, &zones))
                 .is_err()
             {
                 continue;
@@ -139,7 +150,7 @@ impl SimCluster {
                 return nominated.cloned();
             }
             let score = (
-                discouragements(workload, node),
+                untolerated_preferences(workload, node),
                 -left_over(workload, node, &load.used),
             );
             // Nodes are sorted by name, so the first of equal nodes is selected.
@@ -160,7 +171,7 @@ impl SimCluster {
         let nodes = self.store.nodes();
         for node in nodes.values() {
             let zone = node.labels.get(ZONE);
-            if let Some(zone) = zone.filter(|_| labels_suit(workload, &node.labels)) {
+            if let Some(zone) = zone.filter(|_| labels_match(workload, &node.labels)) {
                 zones.entry(zone.as_str()).or_insert(0);
             }
         }
@@ -175,7 +186,7 @@ impl SimCluster {
         zones
     }
 
-    pub(super) fn bind(&mut self, node: &NodeName, pods: Vec<Waiter>, now: Timestamp) {
+    pub(super) fn bind_pods(&mut self, node: &NodeName, pods: Vec<Waiter>, now: Timestamp) {
         let exists = self.store.nodes().contains_key(node);
         let mut count = 0;
         for Waiter { rank, key, uid } in pods {
@@ -185,7 +196,7 @@ impl SimCluster {
                 continue;
             };
             let (requests, daemon) = (pod.requests.clone(), pod.is_daemon());
-            let wanted = awaits(pod, &uid);
+            let wanted = is_pending(pod, &uid);
             self.store.release(node, &requests);
             if !wanted {
                 continue;
@@ -194,7 +205,7 @@ impl SimCluster {
                 self.waiting.insert(rank, (key, uid));
                 continue;
             }
-            self.placed(&key, &uid, node, now);
+            self.on_pod_bound(&key, &uid, node, now);
             count += usize::from(!daemon);
         }
         if count > 0 {
@@ -207,7 +218,13 @@ impl SimCluster {
     }
 
     /// Records that a pod was bound to a node.
-    pub(super) fn placed(&mut self, key: &PodKey, uid: &str, node: &NodeName, now: Timestamp) {
+    pub(super) fn on_pod_bound(
+        &mut self,
+        key: &PodKey,
+        uid: &str,
+        node: &NodeName,
+        now: Timestamp,
+    ) {
         let mut waited = None;
         self.store.change_pod(key, uid, now, |pod| {
             pod.node = Some(node.clone());
@@ -241,7 +258,7 @@ impl SimCluster {
     }
 }
 
-fn awaits(pod: &Pod, uid: &str) -> bool {
+fn is_pending(pod: &Pod, uid: &str) -> bool {
     pod.uid == uid && pod.node.is_none() && pod.is_active()
 }
 

@@ -27,49 +27,49 @@ pub enum FilterFailure {
 }
 
 /// Checks that a node accepts a pod of the workload, with these resources used.
-pub fn admits(workload: &Workload, node: &Node, used: &Resources) -> Result<(), FilterFailure> {
+pub fn check_fit(workload: &Workload, node: &Node, used: &Resources) -> Result<(), FilterFailure> {
     // Cheap checks are first. The scheduler does not depend on which check fails.
     if !has_room(&workload.requests, &node.allocatable, used) {
         return Err(FilterFailure::Room);
     }
-    admits_when_empty(workload, node)
+    check_fit_when_empty(workload, node)
 }
 
 /// Checks that a node would accept a pod of the workload if it were empty.
-pub fn admits_when_empty(workload: &Workload, node: &Node) -> Result<(), FilterFailure> {
+pub fn check_fit_when_empty(workload: &Workload, node: &Node) -> Result<(), FilterFailure> {
     let tolerations = &workload.tolerations;
-    if node.unschedulable && !bears(tolerations, &cordon()) {
+    if node.unschedulable && !tolerates_taint(tolerations, &cordon_taint()) {
         return Err(FilterFailure::Cordoned);
     }
     let mut taints = node.taints.iter();
-    if taints.any(|taint| repels(taint) && !bears(tolerations, taint)) {
+    if taints.any(|taint| repels_pods(taint) && !tolerates_taint(tolerations, taint)) {
         return Err(FilterFailure::Taint);
     }
-    if !labels_suit(workload, &node.labels) {
+    if !labels_match(workload, &node.labels) {
         return Err(FilterFailure::Labels);
     }
     Ok(())
 }
 
-fn cordon() -> Taint {
+fn cordon_taint() -> Taint {
     Taint::new("node.kubernetes.io/unschedulable", Effect::NoSchedule)
 }
 
-fn repels(taint: &Taint) -> bool {
+fn repels_pods(taint: &Taint) -> bool {
     matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute)
 }
 
 /// Number of `PreferNoSchedule` taints that a pod of the workload does not tolerate.
-pub fn discouragements(workload: &Workload, node: &Node) -> usize {
+pub fn untolerated_preferences(workload: &Workload, node: &Node) -> usize {
     node.taints
         .iter()
         .filter(|taint| taint.effect == Effect::PreferNoSchedule)
-        .filter(|taint| !bears(&workload.tolerations, taint))
+        .filter(|taint| !tolerates_taint(&workload.tolerations, taint))
         .count()
 }
 
 /// Returns true if one of the tolerations matches the taint.
-pub fn bears(tolerations: &[Toleration], taint: &Taint) -> bool {
+pub fn tolerates_taint(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|toleration| {
         let effect = toleration
             .effect
@@ -78,33 +78,37 @@ pub fn bears(tolerations: &[Toleration], taint: &Taint) -> bool {
         let value = match toleration.operator {
             TolerationOperator::Exists => toleration.key.is_empty() || key,
             TolerationOperator::Equal => key && toleration.value == taint.value,
-            TolerationOperator::Lt => key && compared(taint, toleration) == Some(Ordering::Less),
-            TolerationOperator::Gt => key && compared(taint, toleration) == Some(Ordering::Greater),
+            TolerationOperator::Lt => {
+                key && compare_values(taint, toleration) == Some(Ordering::Less)
+            }
+            TolerationOperator::Gt => {
+                key && compare_values(taint, toleration) == Some(Ordering::Greater)
+            }
         };
         effect && value
     })
 }
 
-fn compared(taint: &Taint, toleration: &Toleration) -> Option<Ordering> {
-    Some(integer(&taint.value)?.cmp(&integer(&toleration.value)?))
+fn compare_values(taint: &Taint, toleration: &Toleration) -> Option<Ordering> {
+    Some(parse_integer(&taint.value)?.cmp(&parse_integer(&toleration.value)?))
 }
 
-fn integer(text: &str) -> Option<i64> {
+fn parse_integer(text: &str) -> Option<i64> {
     let number: i64 = text.parse().ok()?;
     // kube-scheduler does not read "05" or "+5" as integers.
     (number.to_string() == text).then_some(number)
 }
 
 /// Returns true if the labels match the selector and affinity of the workload.
-pub fn labels_suit(workload: &Workload, labels: &Labels) -> bool {
+pub fn labels_match(workload: &Workload, labels: &Labels) -> bool {
     let (mut selector, mut wants) = (workload.node_selector.iter(), workload.wants.iter());
     selector.all(|(key, value)| labels.get(key) == Some(value))
-        && wants.all(|want| suits(want, labels.get(&want.key)))
+        && wants.all(|want| matches_term(want, labels.get(&want.key)))
 }
 
 /// Returns true if another pod of the workload keeps the zone of the node within the maximum skew.
 /// `zones` has the number of pods in each zone with a matching node.
-pub fn is_within_skew(
+pub fn check_skew(
     workload: &Workload,
     node: &Node,
     zones: &BTreeMap<&str, u32>,
@@ -120,7 +124,7 @@ pub fn is_within_skew(
     }
 }
 
-fn suits(want: &Want, label: Option<&String>) -> bool {
+fn matches_term(want: &Want, label: Option<&String>) -> bool {
     match want.operator {
         Operator::In => label.is_some_and(|label| want.values.contains(label)),
         Operator::NotIn => label.is_none_or(|label| !want.values.contains(label)),
@@ -167,7 +171,7 @@ pub fn has_room(requests: &Resources, allocatable: &Resources, used: &Resources)
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{FilterFailure, is_within_skew};
+    use super::{FilterFailure, check_skew};
     use crate::model::labels::{Labels, ZONE};
     use crate::model::node::Node;
     use crate::sim::workload::{Workload, WorkloadKind};
@@ -192,7 +196,7 @@ mod tests {
                 labels: Labels::from_iter(zone.clone()),
                 ..Node::default()
             };
-            let got = is_within_skew(&workload, &node, &zones);
+            let got = check_skew(&workload, &node, &zones);
             assert_eq!(got, expect, "{max_skew:?} {zone:?}");
         }
     }

@@ -71,7 +71,7 @@ impl Store {
     }
 
     /// Load of a node.
-    pub fn load(&self, node: &str) -> Option<&Load> {
+    pub fn load_of(&self, node: &str) -> Option<&Load> {
         self.loads.get(node)
     }
 
@@ -82,13 +82,14 @@ impl Store {
     }
 
     /// The keys of an owner's pods.
-    pub fn owned(&self, owner: &str) -> impl Iterator<Item = &PodKey> {
+    pub fn keys_owned_by(&self, owner: &str) -> impl Iterator<Item = &PodKey> {
         self.by_owner.get(owner).into_iter().flatten()
     }
 
     /// The pods of an owner.
     pub fn pods_of(&self, owner: &str) -> impl Iterator<Item = &Pod> {
-        self.owned(owner).filter_map(|key| self.pods.get(key))
+        self.keys_owned_by(owner)
+            .filter_map(|key| self.pods.get(key))
     }
 
     /// The pods of an owner that neither have ended nor are being deleted.
@@ -117,7 +118,7 @@ impl Store {
         self.push_applied(WatchedObject::Pod(Box::new(pod.clone())));
         let old = self.pods.remove(&pod.key);
         if let Some(old) = &old {
-            self.unload(old, now);
+            self.subtract_load(old, now);
         }
         if let (None, Some(owner)) = (&old, &pod.owner) {
             self.by_owner
@@ -142,7 +143,7 @@ impl Store {
         self.changes.push(Event::Applied(object));
     }
 
-    fn unload(&mut self, pod: &Pod, now: Timestamp) {
+    fn subtract_load(&mut self, pod: &Pod, now: Timestamp) {
         let Some(load) = pod.node.as_ref().and_then(|node| self.loads.get_mut(node)) else {
             return;
         };
@@ -175,7 +176,7 @@ impl Store {
     pub fn remove_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Option<Pod> {
         self.pod(key, uid)?;
         let pod = self.pods.remove(key)?;
-        self.unload(&pod, now);
+        self.subtract_load(&pod, now);
         if let Some(owned) = pod
             .owner
             .as_ref()
@@ -252,7 +253,7 @@ impl Store {
     }
 
     /// Attaches a volume with this name.
-    pub fn attach(&mut self, name: &str, attached: Attached) {
+    pub fn attach_volume(&mut self, name: &str, attached: Attached) {
         let volume = Volume {
             name: attached.volume.clone(),
             ..Volume::default()
@@ -265,7 +266,7 @@ impl Store {
     }
 
     /// Detaches a volume, unless it is stuck.
-    pub fn detach(&mut self, name: &str) {
+    pub fn detach_volume(&mut self, name: &str) {
         if self
             .attached
             .get(name)
@@ -308,7 +309,7 @@ impl Store {
     }
 
     /// A full listing of a kind.
-    pub fn list(&self, kind: ObjectKind) -> Vec<WatchedObject> {
+    pub fn list_kind(&self, kind: ObjectKind) -> Vec<WatchedObject> {
         match kind {
             ObjectKind::Pod => watched_objects(&self.pods, |pod| WatchedObject::Pod(Box::new(pod))),
             ObjectKind::Node => {
@@ -327,7 +328,7 @@ impl Store {
 
     /// Returns true if the object exists with this UID, or with any UID if none is given. Kinds
     /// without UIDs in the simulation are compared by key only.
-    pub fn exists(&self, kind: ObjectKind, key: &ObjectKey, uid: &str) -> bool {
+    pub fn has_object(&self, kind: ObjectKind, key: &ObjectKey, uid: &str) -> bool {
         let existing_uid = match kind {
             ObjectKind::Pod => self.pods.get(key).map(|pod| &pod.uid),
             ObjectKind::Node => self.nodes.get(key.name.as_str()).map(|node| &node.uid),

@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::pod::{DaemonSet, Pod, PodPhase};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
-use crate::sim::cluster::scheduler_filters::admits_when_empty;
+use crate::sim::cluster::scheduler_filters::check_fit_when_empty;
 use crate::sim::cluster::{ClusterTimer, SimCluster};
-use crate::sim::event_queue::later;
+use crate::sim::event_queue::time_after;
 use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::{Workload, WorkloadKind};
 
@@ -40,13 +40,13 @@ const DAEMON_TOLERATIONS: [(&str, Effect); 6] = [
 ];
 
 impl SimCluster {
-    pub(super) fn adopt(&mut self, workload: &Workload) {
+    pub(super) fn adopt_workload(&mut self, workload: &Workload) {
         let index = self.owned.len();
         let mut workload = workload.clone();
         if workload.owns == WorkloadKind::DaemonSet {
             self.store.put_daemon_set(DaemonSet {
                 key: workload.key(),
-                template: workload.template(),
+                template: workload.pod_template(),
             });
             workload
                 .tolerations
@@ -59,12 +59,12 @@ impl SimCluster {
         }
         for step in &workload.steps {
             self.timers
-                .at(step.at, ClusterTimer::Scale(index, step.replicas));
+                .add_at(step.at, ClusterTimer::Scale(index, step.replicas));
         }
         for at in &workload.rollouts {
-            self.timers.at(*at, ClusterTimer::Roll(index));
+            self.timers.add_at(*at, ClusterTimer::Roll(index));
         }
-        let template = workload.template();
+        let template = workload.pod_template();
         self.owners.insert(workload.name.clone(), index);
         self.owned.push(SimWorkload {
             workload,
@@ -94,11 +94,11 @@ impl SimCluster {
     /// Changes the number of replicas. For a job, adds this number of runs.
     pub fn scale(&mut self, workload: &str, replicas: u32, now: Timestamp) {
         if let Some(index) = self.owners.get(workload).copied() {
-            self.rescale(index, replicas, now);
+            self.set_replicas(index, replicas, now);
         }
     }
 
-    pub(super) fn rescale(&mut self, owner: usize, replicas: u32, now: Timestamp) {
+    pub(super) fn set_replicas(&mut self, owner: usize, replicas: u32, now: Timestamp) {
         let Some(owned) = self.owned.get_mut(owner) else {
             return;
         };
@@ -121,12 +121,13 @@ impl SimCluster {
     pub(super) fn schedule_reconcile(&mut self, owner: usize, now: Timestamp) {
         self.unbalanced.insert(owner);
         // Controllers react within tens of milliseconds.
-        let wait = self.pace(20, 200);
+        let wait = self.draw_pace(20, 200);
         let Some(owned) = self.owned.get_mut(owner).filter(|owned| !owned.asked) else {
             return;
         };
         owned.asked = true;
-        self.timers.after(now, wait, ClusterTimer::Reconcile(owner));
+        self.timers
+            .add_after(now, wait, ClusterTimer::Reconcile(owner));
     }
 
     pub(super) fn schedule_daemon_reconcile(&mut self, now: Timestamp) {
@@ -145,7 +146,7 @@ impl SimCluster {
         let (desired, succeeded) = (owned.desired, owned.succeeded);
         match owned.workload.owns {
             WorkloadKind::Deployment if !owned.outdated.is_empty() => {
-                self.roll_on(owner, desired as usize, now);
+                self.continue_rollout(owner, desired as usize, now);
             }
             WorkloadKind::Deployment => self.reconcile_count(owner, desired as usize, now),
             WorkloadKind::StatefulSet => self.reconcile_ordinals(owner, desired, now),
@@ -224,7 +225,7 @@ impl SimCluster {
             .nodes()
             .values()
             .filter(|node| !served.contains(&node.name))
-            .filter(|node| admits_when_empty(workload, node).is_ok())
+            .filter(|node| check_fit_when_empty(workload, node).is_ok())
             .map(|node| node.name.clone())
             .collect();
         for node in missing {
@@ -266,7 +267,7 @@ impl SimCluster {
     }
 
     /// Makes a pod hang, so that no kubelet can terminate it.
-    pub fn hang(&mut self, uid: &str) {
+    pub fn hang_pod(&mut self, uid: &str) {
         self.hung.insert(uid.to_owned());
     }
 
@@ -276,14 +277,14 @@ impl SimCluster {
         let Some(pod) = self.store.pod(key, uid) else {
             return;
         };
-        let until = later(now, SignedDuration::from_secs(i64::from(seconds)));
+        let until = time_after(now, SignedDuration::from_secs(i64::from(seconds)));
         if let Some(end) = pod.ends_by() {
             let node = pod.node.as_ref();
             if until < end && node.is_some_and(|node| self.is_alive(node)) {
                 self.store
                     .change_pod(key, uid, now, |pod| pod.gone_by = Some(until));
                 let leave = ClusterTimer::Leave(key.clone(), uid.to_owned());
-                self.timers.at(until, leave);
+                self.timers.add_at(until, leave);
             }
             return;
         }
@@ -316,7 +317,7 @@ impl SimCluster {
 
     /// The kubelet of a pod has terminated it, unless the pod hangs. A pod with finalizers still
     /// exists.
-    pub(super) fn leave(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
+    pub(super) fn on_pod_terminated(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
         if self.hung.contains(uid) {
             return;
         }

@@ -14,12 +14,12 @@ use crate::model::labels::{
 };
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::pool::{Pool, Rate, Reason, names};
+use crate::model::pool::{Pool, Rate, Reason, applies_to_reason};
 use crate::model::quantity::Resources;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
-use crate::sim::cluster::scheduler_filters::{admits, admits_when_empty};
-use crate::sim::event_queue::later;
-use crate::sim::invariants::{Checker, GroundTruth, Invariant, taints};
+use crate::sim::cluster::scheduler_filters::{check_fit, check_fit_when_empty};
+use crate::sim::event_queue::time_after;
+use crate::sim::invariants::{Checker, GroundTruth, Invariant, adds_disrupted_taint};
 use crate::sim::workload::{SimPdb, Workload};
 
 /// Maximum time for which a node may be empty at the end, in addition to the limit of its pool.
@@ -88,9 +88,9 @@ pub struct Leaving {
 
 impl Leaving {
     /// Records an event that the daemon receives.
-    pub fn told(&mut self, event: &Event, now: Timestamp) {
+    pub fn observe_event(&mut self, event: &Event, now: Timestamp) {
         match event {
-            Event::Applied(object) => self.shown(object, now),
+            Event::Applied(object) => self.observe_object(object, now),
             Event::Reset(ObjectKind::Node, objects) => {
                 let before = std::mem::take(&mut self.told);
                 for object in objects {
@@ -100,7 +100,7 @@ impl Leaving {
                     if let Some(observed) = before.get(&node.name) {
                         self.told.insert(node.name.clone(), observed.clone());
                     }
-                    self.shown(object, now);
+                    self.observe_object(object, now);
                 }
             }
             Event::Deleted(ObjectKind::Node, key) => {
@@ -123,7 +123,7 @@ impl Leaving {
         }
     }
 
-    fn shown(&mut self, object: &WatchedObject, now: Timestamp) {
+    fn observe_object(&mut self, object: &WatchedObject, now: Timestamp) {
         if let WatchedObject::Pod(pod) = object {
             self.hidden.remove(&pod.key);
             self.pods.insert(pod.key.clone());
@@ -134,7 +134,7 @@ impl Leaving {
         let before = self.told.get(&node.name);
         let unchanged = before.filter(|observed| observed.ready == node.ready);
         let observed = ObservedNode {
-            pool: node.pool(),
+            pool: node.pool_name(),
             initialized: node.is_initialized(),
             ready: node.ready,
             since: unchanged.map_or(now, |observed| observed.since),
@@ -143,18 +143,18 @@ impl Leaving {
     }
 
     /// Records that a node was untainted. If it is tainted again, the drain starts again.
-    pub(super) fn stays(&mut self, uid: &str) {
+    pub(super) fn on_untainted(&mut self, uid: &str) {
         self.released.remove(uid);
     }
 
     /// Records that a taint was applied or failed.
-    pub(super) fn landed(&mut self, node: &NodeName) {
+    pub(super) fn on_taint_result(&mut self, node: &NodeName) {
         self.sent.remove(node);
     }
 
     /// Number of initialized nodes of a pool as observed by the daemon, and how many of them are
     /// disrupted or not ready, including this node. Nodes whose instance is gone do not count.
-    fn counted(
+    fn disrupted_of_pool(
         &self,
         leaving: &NodeName,
         pool: &PoolName,
@@ -174,8 +174,8 @@ impl Leaving {
             let on_its_way = self.sent.get(name);
             let leaves = name == leaving
                 || node.is_some_and(Node::has_disrupted_taint)
-                || on_its_way.is_some_and(|sent| now < later(*sent, FLIGHT_MAX));
-            let down = !observed.ready && later(observed.since, FRESH) < now;
+                || on_its_way.is_some_and(|sent| now < time_after(*sent, FLIGHT_MAX));
+            let down = !observed.ready && time_after(observed.since, FRESH) < now;
             total += 1;
             disrupted += usize::from(leaves || down);
         }
@@ -184,7 +184,7 @@ impl Leaving {
 
     /// The first rate of a pool that was exceeded, with the number of disruptions. A disruption may
     /// be observed some time after its record, so `RATE_LAG` is subtracted from the period.
-    fn above_rates(&self, reason: Reason, pool: &Pool, now: Timestamp) -> Option<(usize, Rate)> {
+    fn exceeded_rate(&self, reason: Reason, pool: &Pool, now: Timestamp) -> Option<(usize, Rate)> {
         let budgets = pool.disruption.budgets.iter();
         let mut rates = budgets
             .filter_map(|budget| Some((budget.rate_for(reason)?, budget.reasons.as_slice())));
@@ -194,7 +194,7 @@ impl Leaving {
                 .values()
                 .filter(|(at, of, name)| {
                     let is_recent = now.duration_since(*at) < rate.per - RATE_LAG;
-                    is_recent && names(reasons, *of) && *name == pool.name
+                    is_recent && applies_to_reason(reasons, *of) && *name == pool.name
                 })
                 .count();
             (count > rate.nodes as usize).then_some((count, rate))
@@ -228,7 +228,7 @@ pub fn is_protected(pod: &Pod, now: Timestamp) -> bool {
         let lasts = value.parse::<SignedDuration>();
         value == "true"
             || lasts.is_ok_and(|lasts| {
-                let is_over = pod.started.is_some_and(|at| later(at, lasts) <= now);
+                let is_over = pod.started.is_some_and(|at| time_after(at, lasts) <= now);
                 lasts.is_positive() && !is_over
             })
     })
@@ -248,57 +248,72 @@ fn node_of<'a>(command: &Command, scene: &'a GroundTruth) -> Option<&'a Node> {
 
 impl Checker {
     /// Checks a command that may be part of a disruption.
-    pub(super) fn leaving(&mut self, command: &Command, scene: &GroundTruth, now: Timestamp) {
+    pub(super) fn check_disruption(
+        &mut self,
+        command: &Command,
+        scene: &GroundTruth,
+        now: Timestamp,
+    ) {
         let Some(node) = node_of(command, scene) else {
             return;
         };
         self.leaving.touched.insert(node.name.clone(), now);
         match command {
-            Command::PatchNode(patch) if taints(patch) => self.closing(patch, node, scene, now),
-            Command::Evict { .. } => self.releasing(node, scene, now),
+            Command::PatchNode(patch) if adds_disrupted_taint(patch) => {
+                self.check_taint(patch, node, scene, now)
+            }
+            Command::Evict { .. } => self.check_first_eviction(node, scene, now),
             _ => {}
         }
     }
 
     /// Checks a new disrupted taint: the budgets of its pool must allow it now.
-    fn closing(&mut self, patch: &NodePatch, node: &Node, scene: &GroundTruth, now: Timestamp) {
+    fn check_taint(&mut self, patch: &NodePatch, node: &Node, scene: &GroundTruth, now: Timestamp) {
         let mut annotations = patch.annotations.iter();
         let reason = annotations.find(|(key, _)| key == DISRUPTION_REASON);
         let reason = reason_of(reason.and_then(|(_, value)| value.as_ref()));
         let is_repeated =
-            node.has_disrupted_taint() || self.external_changes.is_just_told(&node.name, now);
+            node.has_disrupted_taint() || self.external_changes.was_just_observed(&node.name, now);
         let reason = reason.filter(|reason| BUDGETED.contains(reason) && !is_repeated);
         let pool = node
-            .pool()
+            .pool_name()
             .and_then(|name| scene.config.pool(name.as_str()));
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         if let Some((reason, pool)) = reason.zip(pool).filter(|_| !has_to) {
-            self.rated(&node.provider_id, reason, pool, now);
+            self.record_disruption(&node.provider_id, reason, pool, now);
             let taint = format!("taint {} ({})", node.name, reason.as_str());
-            if let Some((count, rate)) = self.leaving.above_rates(reason, pool, now) {
+            if let Some((count, rate)) = self.leaving.exceeded_rate(reason, pool, now) {
                 let text = format!(
                     "{taint}: {count} nodes of pool {} left at {rate}",
                     pool.name
                 );
-                self.fault(Invariant::Budget, now, text);
+                self.add_violation(Invariant::Budget, now, text);
             }
-            let (total, disrupted) = self.leaving.counted(&node.name, &pool.name, scene, now);
+            let (total, disrupted) = self
+                .leaving
+                .disrupted_of_pool(&node.name, &pool.name, scene, now);
             let budgets = pool.disruption.budgets.iter();
-            let allowed = budgets.filter_map(|budget| budget.allowed(reason, total, now));
+            let allowed = budgets.filter_map(|budget| budget.allowed_nodes(reason, total, now));
             let allowed = allowed.min().unwrap_or(total);
             if disrupted > allowed {
                 let text = format!(
                     "{taint}: {disrupted} of {total} nodes of pool {}, {allowed} allowed",
                     pool.name
                 );
-                self.fault(Invariant::Budget, now, text);
+                self.add_violation(Invariant::Budget, now, text);
             }
         }
         self.leaving.sent.insert(node.name.clone(), now);
     }
 
     /// Records a disruption for rates, with the time of the first one within the period.
-    fn rated(&mut self, provider_id: &str, reason: Reason, pool: &Pool, now: Timestamp) {
+    fn record_disruption(
+        &mut self,
+        provider_id: &str,
+        reason: Reason,
+        pool: &Pool,
+        now: Timestamp,
+    ) {
         let disruption = (now, reason, pool.name.clone());
         let known = self.leaving.let_go.entry(provider_id.to_owned());
         let known = known.or_insert_with(|| disruption.clone());
@@ -308,13 +323,13 @@ impl Checker {
     }
 
     /// Checks the first eviction on a node: every pod must fit on another node.
-    fn releasing(&mut self, node: &Node, scene: &GroundTruth, now: Timestamp) {
+    fn check_first_eviction(&mut self, node: &Node, scene: &GroundTruth, now: Timestamp) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
         let machine = scene.our_machine(node);
         let is_reclaimed = machine.is_some_and(|machine| machine.reclaimed.is_some());
         // A node with hard expiry waits for capacity only for a limited time.
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
-        let waits = reason.is_some_and(Reason::waits_for_places)
+        let waits = reason.is_some_and(Reason::waits_for_placements)
             && node.has_disrupted_taint()
             && !is_reclaimed
             && !has_to;
@@ -323,18 +338,18 @@ impl Checker {
             return;
         }
         released.insert(node.uid.clone(), now);
-        let count = homeless(node, scene, &self.leaving.hidden, now);
+        let count = unplaceable_pods(node, scene, &self.leaving.hidden, now);
         if count > 0 {
             let text = format!(
                 "evict from {}: {count} of its pods have no place",
                 node.name
             );
-            self.fault(Invariant::Homeless, now, text);
+            self.add_violation(Invariant::Homeless, now, text);
         }
     }
 
     /// Checks the eviction of a pod.
-    pub(super) fn disturbing(
+    pub(super) fn check_protection(
         &mut self,
         pod: &Pod,
         node: &Node,
@@ -347,12 +362,12 @@ impl Checker {
         let forced = machine.is_some_and(|machine| self.grace_is_over(node, machine, now));
         if reason.is_some() && !forced && is_protected(pod, sent) && is_protected(pod, now) {
             let text = format!("evict {}, which must not be disrupted", pod.key);
-            self.fault(Invariant::Protected, now, text);
+            self.add_violation(Invariant::Protected, now, text);
         }
     }
 
     /// Checks for tainted nodes without progress.
-    pub fn forgotten(&mut self, scene: &GroundTruth, now: Timestamp) {
+    pub fn check_progress(&mut self, scene: &GroundTruth, now: Timestamp) {
         for node in scene.cluster.store().nodes().values() {
             let machine = scene.our_machine(node);
             let is_live = machine.is_some_and(|machine| machine.is_live());
@@ -360,16 +375,16 @@ impl Checker {
                 .tainted
                 .get(&node.name)
                 .max(self.leaving.touched.get(&node.name));
-            let idle = since.is_some_and(|at| later(*at, IDLE_MAX) < now);
+            let idle = since.is_some_and(|at| time_after(*at, IDLE_MAX) < now);
             if node.has_disrupted_taint()
                 && is_live
                 && idle
-                && !is_held(node, scene, now)
-                && !self.came_late(node, scene, now)
+                && !is_drain_held(node, scene, now)
+                && !self.has_late_pod(node, scene, now)
                 && self.leaving.forgotten.insert(node.uid.clone())
             {
                 let text = format!("nothing is done about {}, which is tainted", node.name);
-                self.fault(Invariant::Tainted, now, text);
+                self.add_violation(Invariant::Tainted, now, text);
             }
         }
     }
@@ -377,13 +392,13 @@ impl Checker {
     /// Returns true if a protected pod was created after the first eviction on its node. This is
     /// possible if an external actor removed the taint. The pod may then delay the drain without
     /// limit.
-    fn came_late(&self, node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
+    fn has_late_pod(&self, node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
         let Some(first_eviction) = self.leaving.released.get(&node.uid) else {
             return false;
         };
         let mut pods = scene.cluster.store().pods_on(node.name.as_str());
-        node.deadline().is_none_or(|at| now < at)
-            && self.external_changes.have_untainted(&node.name)
+        node.termination_deadline().is_none_or(|at| now < at)
+            && self.external_changes.has_removal(&node.name)
             && pods.any(|pod| {
                 let is_late = pod.created.is_some_and(|at| *first_eviction < at);
                 is_late && pod.holds_drain(now) && is_protected(pod, now)
@@ -392,7 +407,7 @@ impl Checker {
 }
 
 /// Returns true if a node must be removed and a protected pod on it delays the drain without limit.
-pub(super) fn is_held(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
+pub(super) fn is_drain_held(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let mut pods = scene.cluster.store().pods_on(node.name.as_str());
     let can_stay = reason_of(node.annotations.get(DISRUPTION_REASON)).is_some();
     !can_stay && pods.any(|pod| is_protected(pod, now))
@@ -406,15 +421,15 @@ struct Host<'a> {
 
 impl Host<'_> {
     /// Returns true if a pod of a workload fits.
-    fn takes(&self, workload: &Workload) -> bool {
-        admits(workload, self.node, &self.used).is_ok()
+    fn has_room_for(&self, workload: &Workload) -> bool {
+        check_fit(workload, self.node, &self.used).is_ok()
     }
 }
 
 /// Number of replacement pods that fit on no other node, for the best of a few heuristics or an
 /// exhaustive search. Pods whose budget never allows an eviction do not count. Hidden pods and pods
 /// started recently on the other nodes do not count either, because the daemon may not know them.
-fn homeless(
+fn unplaceable_pods(
     leaving: &Node,
     scene: &GroundTruth,
     hidden: &BTreeSet<PodKey>,
@@ -429,7 +444,7 @@ fn homeless(
             pod.holds_drain(now) && pod.deleting.is_none() && returns && !is_protected(pod, now)
         })
         .filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload))
-        .filter(|workload| !workload.budget.is_some_and(SimPdb::never_lets_go))
+        .filter(|workload| !workload.budget.is_some_and(SimPdb::blocks_permanently))
         .collect();
     let nodes: Vec<Node> = store
         .nodes()
@@ -449,8 +464,8 @@ fn homeless(
     for node in &nodes {
         let mut used = Resources::default();
         for pod in store.pods_on(node.name.as_str()) {
-            let is_known =
-                !hidden.contains(&pod.key) && pod.started.is_some_and(|at| later(at, FRESH) <= now);
+            let is_known = !hidden.contains(&pod.key)
+                && pod.started.is_some_and(|at| time_after(at, FRESH) <= now);
             if is_known && !pod.is_terminal() {
                 used.add(&pod.requests);
             }
@@ -467,14 +482,14 @@ fn homeless(
             };
             let nodes = hosts
                 .iter()
-                .filter(|host| order < 2 && admits_when_empty(workload, host.node).is_ok());
+                .filter(|host| order < 2 && check_fit_when_empty(workload, host.node).is_ok());
             (nodes.count(), -size)
         });
         for choice in [NodeChoice::First, NodeChoice::Fullest, NodeChoice::Alike] {
-            min_unplaced = min_unplaced.min(left_over(&reschedulable, &hosts, &used, choice));
+            min_unplaced = min_unplaced.min(unplaced_count(&reschedulable, &hosts, &used, choice));
         }
     }
-    if min_unplaced == 0 || have_places(reschedulable, hosts) {
+    if min_unplaced == 0 || can_place_all(reschedulable, hosts) {
         return 0;
     }
     min_unplaced
@@ -482,11 +497,18 @@ fn homeless(
 
 /// Returns true if all pods fit at the same time, within a limited number of steps. Pods with the
 /// fewest nodes are first. Nodes on which no pod fits are ignored.
-fn have_places(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
-    hosts.retain(|host| reschedulable.iter().any(|workload| host.takes(workload)));
+fn can_place_all(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
+    hosts.retain(|host| {
+        reschedulable
+            .iter()
+            .any(|workload| host.has_room_for(workload))
+    });
     reschedulable.sort_by_cached_key(|workload| {
         (
-            hosts.iter().filter(|host| host.takes(workload)).count(),
+            hosts
+                .iter()
+                .filter(|host| host.has_room_for(workload))
+                .count(),
             -workload.requests.cpu_milli,
             workload.name.clone(),
         )
@@ -508,7 +530,7 @@ fn all_fit(
         return true;
     };
     if others.iter().all(|other| other.name == workload.name) {
-        return left_over(reschedulable, hosts, used, NodeChoice::First) == 0;
+        return unplaced_count(reschedulable, hosts, used, NodeChoice::First) == 0;
     }
     let next = others.first();
     let next_is_alike = next.is_some_and(|next| next.name == workload.name);
@@ -517,7 +539,7 @@ fn all_fit(
             return false;
         }
         *steps -= 1;
-        if admits(workload, hosts[index].node, &used[index]).is_err() {
+        if check_fit(workload, hosts[index].node, &used[index]).is_err() {
             continue;
         }
         let before = used[index].clone();
@@ -543,7 +565,7 @@ enum NodeChoice {
 }
 
 /// Number of pods that do not fit if each is placed on the selected node.
-fn left_over(
+fn unplaced_count(
     reschedulable: &[&Workload],
     hosts: &[Host<'_>],
     used: &[Resources],
@@ -553,7 +575,7 @@ fn left_over(
     let mut unplaced = 0;
     for workload in reschedulable {
         let mut places = (0..hosts.len())
-            .filter(|index| admits(workload, hosts[*index].node, &used[*index]).is_ok());
+            .filter(|index| check_fit(workload, hosts[*index].node, &used[*index]).is_ok());
         let wanted = memory_per_cpu(workload.requests.cpu_milli, workload.requests.memory);
         let index = match choice {
             NodeChoice::First => places.next(),
@@ -584,12 +606,12 @@ fn memory_per_cpu(cpu_milli: i64, memory: i64) -> u32 {
 
 /// Message about a node that has been empty for longer than its pool allows.
 pub(super) fn empty_for_long(node: &Node, scene: &GroundTruth, now: Timestamp) -> Option<String> {
-    let pool = scene.config.pool(node.pool()?.as_str())?;
+    let pool = scene.config.pool(node.pool_name()?.as_str())?;
     let wait = pool.disruption.consolidate_after?;
-    if scene.occupying(node).count() > 0 || pool.replicas.is_some() {
+    if scene.occupying_pods(node).count() > 0 || pool.replicas.is_some() {
         return None;
     }
-    let busy = scene.cluster.store().load(node.name.as_str())?.busy?;
+    let busy = scene.cluster.store().load_of(node.name.as_str())?.busy?;
     let empty = now.duration_since(busy);
     let late = empty > wait.saturating_add(EMPTY_SLACK);
     late.then(|| format!("node {} has been empty for {empty:#}", node.name))

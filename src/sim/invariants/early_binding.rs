@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::node::Node;
-use crate::sim::event_queue::later;
+use crate::sim::event_queue::time_after;
 use crate::sim::invariants::{Checker, GroundTruth, Invariant};
 
 /// Maximum time for which pods may be bound to a node whose instance is gone and whose kubelet
@@ -17,37 +17,43 @@ const NEWS_MAX: SignedDuration = SignedDuration::from_secs(5);
 impl GroundTruth {
     /// Returns true if no pod on a node had run by `sent`, as far as the daemon could observe: the
     /// kubelet had not registered.
-    pub(super) fn has_yet_to_come(&self, node: &Node, sent: Timestamp) -> bool {
+    pub(super) fn was_awaiting_kubelet(&self, node: &Node, sent: Timestamp) -> bool {
         node.has_awaiting_kubelet()
-            && !self
-                .occupying(node)
-                .any(|pod| pod.started.is_some_and(|at| later(at, NEWS_MAX) < sent))
+            && !self.occupying_pods(node).any(|pod| {
+                pod.started
+                    .is_some_and(|at| time_after(at, NEWS_MAX) < sent)
+            })
     }
 }
 
 impl Checker {
     /// Checks that a nomination names a managed node.
-    pub(super) fn hinting(&mut self, name: &NodeName, scene: &GroundTruth, now: Timestamp) {
+    pub(super) fn check_nomination(
+        &mut self,
+        name: &NodeName,
+        scene: &GroundTruth,
+        now: Timestamp,
+    ) {
         let node = scene.cluster.store().nodes().get(name);
         if node.is_some_and(|node| scene.our_machine(node).is_none()) {
             let text = format!("hint at {name}, which is not ours");
-            self.fault(Invariant::Foreign, now, text);
+            self.add_violation(Invariant::Foreign, now, text);
         }
     }
 
     /// At the end, no pod is bound to a node that is gone.
-    pub(super) fn lost(&mut self, scene: &GroundTruth, now: Timestamp) {
+    pub(super) fn check_lost_pods(&mut self, scene: &GroundTruth, now: Timestamp) {
         let store = scene.cluster.store();
         for pod in store.pods().values().filter(|pod| !pod.is_terminal()) {
             let node = pod.node.as_ref();
             if let Some(node) = node.filter(|name| !store.nodes().contains_key(*name)) {
                 let text = format!("pod {} is bound to {node}, which is gone", pod.key);
-                self.fault(Invariant::Unbound, now, text);
+                self.add_violation(Invariant::Unbound, now, text);
             }
         }
     }
 
-    pub(super) fn creating(
+    pub(super) fn check_create_node(
         &mut self,
         name: &NodeName,
         provider_id: &str,
@@ -60,11 +66,11 @@ impl Checker {
         };
         if scene.our_machine(&node).is_none() {
             let text = format!("make {name} for an instance that is not ours");
-            self.fault(Invariant::Foreign, now, text);
+            self.add_violation(Invariant::Foreign, now, text);
         }
     }
 
-    pub(super) fn binding(
+    pub(super) fn check_bind(
         &mut self,
         key: &PodKey,
         uid: &str,
@@ -80,19 +86,19 @@ impl Checker {
         };
         if scene.our_machine(node).is_none() {
             let text = format!("bind {key} to {name}, which is not ours");
-            self.fault(Invariant::Foreign, now, text);
+            self.add_violation(Invariant::Foreign, now, text);
         }
         let mut free = node.allocatable.clone();
-        if let Some(load) = store.load(name.as_str()) {
+        if let Some(load) = store.load_of(name.as_str()) {
             free.subtract(&load.used);
         }
-        if !pod.requests.fit(&free) {
+        if !pod.requests.fit_into(&free) {
             let text = format!("bind {key} to {name}, which has no room for it");
-            self.fault(Invariant::Early, now, text);
+            self.add_violation(Invariant::Early, now, text);
         }
     }
 
-    pub(super) fn letting_go(
+    pub(super) fn check_delete_pod(
         &mut self,
         key: &PodKey,
         uid: &str,
@@ -107,26 +113,27 @@ impl Checker {
         };
         let machine = scene.our_machine(node);
         // If a disrupted node has a deadline, its pods are deleted at the deadline.
-        if node.has_disrupted_taint() && node.deadline().is_some() && machine.is_some() {
+        if node.has_disrupted_taint() && node.termination_deadline().is_some() && machine.is_some()
+        {
             return;
         }
         let is_live = machine.is_none_or(|machine| machine.is_live());
         if is_live || pod.started.is_some() || !node.is_awaited() {
             let text = format!("delete {key}, which may run on {}", node.name);
-            self.fault(Invariant::Early, now, text);
+            self.add_violation(Invariant::Early, now, text);
         }
     }
 
     /// Checks for pods that have been bound for long to nodes whose instances are gone.
-    pub fn stranded(&mut self, scene: &GroundTruth, now: Timestamp) {
+    pub fn check_stranded(&mut self, scene: &GroundTruth, now: Timestamp) {
         let nodes = scene.cluster.store().nodes().values();
         for node in nodes.filter(|node| node.is_awaited()) {
             let ended = scene.our_machine(node).and_then(|machine| machine.ended);
             let long = ended.is_some_and(|at| now.duration_since(at) > STRANDED_MAX);
-            let pods = scene.occupying(node).count();
+            let pods = scene.occupying_pods(node).count();
             if long && pods > 0 {
                 let text = format!("{pods} pods are bound to {}, which never came", node.name);
-                self.fault(Invariant::Early, now, text);
+                self.add_violation(Invariant::Early, now, text);
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::model::id::TypeName;
 use crate::model::instance::CapacityType;
 use crate::model::requirement::{Operator, Requirement};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
-use crate::sim::event_queue::later;
+use crate::sim::event_queue::time_after;
 use crate::sim::scenario::decode::{ScenarioDecoder, time_of_day};
 use crate::sim::scenario::{Outage, ReclaimCount, Scenario, Shortage, SpotReclaim};
 use crate::sim::workload::{ScaleStep, SimPdb, Want, Workload, WorkloadKind};
@@ -33,7 +33,7 @@ const DURATION_MAX: SignedDuration = SignedDuration::from_hours(31 * 24);
 /// Parses the `scenario` block.
 pub fn read_scenario(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<Scenario> {
     let body = &block.body;
-    reader.known(
+    reader.check_known_names(
         body,
         &[
             "title",
@@ -46,30 +46,32 @@ pub fn read_scenario(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<
         ],
         &[],
     );
-    let start = match reader.timestamp(body, "start") {
+    let start = match reader.read_timestamp(body, "start") {
         Some(start) => start,
         None => DEFAULT_START.parse().ok()?,
     };
     let duration = reader
-        .duration(body, "duration")
+        .read_duration(body, "duration")
         .unwrap_or(SignedDuration::from_hours(24));
     if duration.is_zero() || duration > DURATION_MAX {
-        reader.mistake_in(
+        reader.add_mistake_in(
             block,
             "the duration of a scenario must be more than 0s and at most 744h",
         );
         return None;
     }
     Some(Scenario {
-        title: reader.text(body, "title").unwrap_or_default(),
+        title: reader.read_text(body, "title").unwrap_or_default(),
         start,
-        end: later(start, duration),
-        settle: reader.duration(body, "settle").unwrap_or(DEFAULT_SETTLE),
-        calm: reader.duration(body, "calm").unwrap_or(DEFAULT_CALM),
-        boot: reader.duration(body, "boot").unwrap_or(DEFAULT_BOOT),
+        end: time_after(start, duration),
+        settle: reader
+            .read_duration(body, "settle")
+            .unwrap_or(DEFAULT_SETTLE),
+        calm: reader.read_duration(body, "calm").unwrap_or(DEFAULT_CALM),
+        boot: reader.read_duration(body, "boot").unwrap_or(DEFAULT_BOOT),
         fixed_type: TypeName(
             reader
-                .text(body, "fixed_type")
+                .read_text(body, "fixed_type")
                 .unwrap_or_else(|| DEFAULT_FIXED_TYPE.to_owned()),
         ),
         workloads: Vec::new(),
@@ -98,21 +100,23 @@ pub fn read_workload(
         "grace",
         "do_not_disrupt",
     ];
-    let name = reader.label(block, "its name")?;
+    let name = reader.only_label(block, "its name")?;
     let body = &block.body;
-    reader.known(
+    reader.check_known_names(
         body,
         &ARGUMENTS,
         &["at", "pdb", "rollout", "toleration", "require"],
     );
     let owns = read_kind(reader, block)?;
     let mut workload = Workload::new(name, owns);
-    workload.requests = reader.resources(body, "requests").unwrap_or_default();
-    workload.node_selector = reader.labels(body, "node_selector").unwrap_or_default();
-    workload.max_skew = reader.number(body, "max_skew");
+    workload.requests = reader.read_resources(body, "requests").unwrap_or_default();
+    workload.node_selector = reader
+        .read_labels(body, "node_selector")
+        .unwrap_or_default();
+    workload.max_skew = reader.read_number(body, "max_skew");
     workload.steps = read_steps(reader, block, start);
     workload.rollouts = read_rollouts(reader, block, owns, start);
-    workload.do_not_disrupt = reader.text(body, "do_not_disrupt");
+    workload.do_not_disrupt = reader.read_text(body, "do_not_disrupt");
     workload.budget = body
         .get_blocks("pdb")
         .next()
@@ -125,14 +129,14 @@ pub fn read_workload(
     for require in body.get_blocks("require") {
         read_require(reader, require, &mut workload.wants);
     }
-    if let Some(priority) = reader.number(body, "priority") {
+    if let Some(priority) = reader.read_number(body, "priority") {
         workload.priority = i32::try_from(priority).unwrap_or(i32::MAX);
     }
-    if let Some(grace) = reader.duration(body, "grace") {
+    if let Some(grace) = reader.read_duration(body, "grace") {
         workload.grace = grace;
     }
     if owns == WorkloadKind::DaemonSet && !workload.steps.is_empty() {
-        reader.mistake_in(
+        reader.add_mistake_in(
             block,
             "a daemonset has no replicas: it runs on every node it fits",
         );
@@ -140,7 +144,7 @@ pub fn read_workload(
     if workload.max_skew == Some(0)
         || owns == WorkloadKind::DaemonSet && workload.max_skew.is_some()
     {
-        reader.mistake_in(
+        reader.add_mistake_in(
             block,
             "`max_skew` is by how many pods a zone may lead: 1 or more, and not of a daemonset",
         );
@@ -149,9 +153,9 @@ pub fn read_workload(
 }
 
 fn read_kind(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<WorkloadKind> {
-    let run_for = reader.duration(&block.body, "run_for");
+    let run_for = reader.read_duration(&block.body, "run_for");
     let kind = reader
-        .text(&block.body, "kind")
+        .read_text(&block.body, "kind")
         .unwrap_or_else(|| "deployment".to_owned());
     match (kind.as_str(), run_for) {
         ("deployment", None) => Some(WorkloadKind::Deployment),
@@ -159,16 +163,16 @@ fn read_kind(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<Workload
         ("daemonset", None) => Some(WorkloadKind::DaemonSet),
         ("job", Some(run_for)) => Some(WorkloadKind::Job { run_for }),
         ("job", None) => {
-            reader.mistake_in(block, "a job must have `run_for`, such as \"20m\"");
+            reader.add_mistake_in(block, "a job must have `run_for`, such as \"20m\"");
             None
         }
         ("deployment" | "statefulset" | "daemonset", Some(_)) => {
-            reader.mistake_in(block, "only a job has `run_for`");
+            reader.add_mistake_in(block, "only a job has `run_for`");
             None
         }
         _ => {
             let text = "`kind` is \"deployment\", \"statefulset\", \"job\" or \"daemonset\"";
-            reader.mistake_in(block, text);
+            reader.add_mistake_in(block, text);
             None
         }
     }
@@ -176,29 +180,29 @@ fn read_kind(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<Workload
 
 fn read_steps(reader: &mut ScenarioDecoder<'_>, block: &Block, start: Timestamp) -> Vec<ScaleStep> {
     let mut steps = Vec::new();
-    if let Some(replicas) = reader.number(&block.body, "replicas") {
+    if let Some(replicas) = reader.read_number(&block.body, "replicas") {
         steps.push(ScaleStep {
             at: start,
             replicas,
         });
     }
     for step in block.body.get_blocks("at") {
-        reader.known(&step.body, &["replicas"], &[]);
-        let Some(label) = reader.label(step, "a time of day such as \"08:30\"") else {
+        reader.check_known_names(&step.body, &["replicas"], &[]);
+        let Some(label) = reader.only_label(step, "a time of day such as \"08:30\"") else {
             continue;
         };
         let moment = time_of_day(label, start);
-        let replicas = reader.number(&step.body, "replicas");
+        let replicas = reader.read_number(&step.body, "replicas");
         match (moment, replicas) {
             (Some(at), Some(replicas)) => steps.push(ScaleStep { at, replicas }),
             (None, _) => {
-                reader.mistake_in(
+                reader.add_mistake_in(
                     step,
                     &format!("{label:?} is not a time of day such as \"08:30\""),
                 );
             }
             (_, None) if step.body.has_attribute("replicas") => {}
-            (_, None) => reader.mistake_in(step, "`replicas` is missing"),
+            (_, None) => reader.add_mistake_in(step, "`replicas` is missing"),
         }
     }
     steps.sort_by_key(|step| step.at);
@@ -214,11 +218,11 @@ fn read_rollouts(
 ) -> Vec<Timestamp> {
     let mut rollouts = Vec::new();
     for rollout in block.body.get_blocks("rollout") {
-        reader.known(&rollout.body, &[], &[]);
-        let label = reader.label(rollout, "a time of day such as \"08:30\"");
+        reader.check_known_names(&rollout.body, &[], &[]);
+        let label = reader.only_label(rollout, "a time of day such as \"08:30\"");
         rollouts.extend(label.and_then(|label| time_of_day(label, start)));
         if owns != WorkloadKind::Deployment {
-            reader.mistake_in(rollout, "only a deployment is rolled out");
+            reader.add_mistake_in(rollout, "only a deployment is rolled out");
         }
     }
     rollouts
@@ -226,16 +230,16 @@ fn read_rollouts(
 
 fn read_budget(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<SimPdb> {
     let body = &block.body;
-    reader.known(body, &["min_available", "max_unavailable"], &[]);
-    let min_available = reader.number_or_share(body, "min_available");
-    let max_unavailable = reader.number_or_share(body, "max_unavailable");
+    reader.check_known_names(body, &["min_available", "max_unavailable"], &[]);
+    let min_available = reader.read_number_or_share(body, "min_available");
+    let max_unavailable = reader.read_number_or_share(body, "max_unavailable");
     match (min_available, max_unavailable) {
         (Some((pods, false)), None) => Some(SimPdb::MinAvailable(pods)),
         (Some((percent, true)), None) => Some(SimPdb::MinAvailableShare(percent)),
         (None, Some((pods, false))) => Some(SimPdb::MaxUnavailable(pods)),
         (None, Some((percent, true))) => Some(SimPdb::MaxUnavailableShare(percent)),
         _ => {
-            reader.mistake_in(
+            reader.add_mistake_in(
                 block,
                 "a pdb wants either `min_available` or `max_unavailable`",
             );
@@ -245,15 +249,15 @@ fn read_budget(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<SimPdb
 }
 
 fn read_toleration(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<Toleration> {
-    let key = reader.label(block, "the taint's key, \"\" for all")?;
-    reader.known(&block.body, &["value", "effect"], &[]);
-    let value = reader.text(&block.body, "value");
-    let effect = match reader.text(&block.body, "effect") {
+    let key = reader.only_label(block, "the taint's key, \"\" for all")?;
+    reader.check_known_names(&block.body, &["value", "effect"], &[]);
+    let value = reader.read_text(&block.body, "value");
+    let effect = match reader.read_text(&block.body, "effect") {
         None => None,
         Some(text) => {
             let effect = Effect::parse(&text);
             if effect.is_none() {
-                reader.mistake_in(block, &format!("`effect` is one of {:?}", Effect::NAMES));
+                reader.add_mistake_in(block, &format!("`effect` is one of {:?}", Effect::NAMES));
             }
             Some(effect?)
         }
@@ -282,11 +286,11 @@ fn read_require(reader: &mut ScenarioDecoder<'_>, block: &Block, wants: &mut Vec
         ("lt", Operator::Lt),
         ("lte", Operator::Lte),
     ];
-    let Some(key) = reader.label(block, "the label's key") else {
+    let Some(key) = reader.only_label(block, "the label's key") else {
         return;
     };
     let names = OPERATORS.map(|(name, _)| name);
-    reader.known(&block.body, &names, &[]);
+    reader.check_known_names(&block.body, &names, &[]);
     for attribute in block.body.attributes() {
         let name = attribute.key.as_str();
         let Some((_, operator)) = OPERATORS.iter().find(|(known, _)| *known == name) else {
@@ -294,11 +298,11 @@ fn read_require(reader: &mut ScenarioDecoder<'_>, block: &Block, wants: &mut Vec
         };
         let values = match operator {
             Operator::Exists | Operator::DoesNotExist => Some(Vec::new()),
-            _ => reader.texts(attribute),
+            _ => reader.read_texts(attribute),
         };
         let Some(values) = values else { continue };
         if let Err(error) = Requirement::from_operator(*operator, &values) {
-            reader.mistake_in(attribute, &error.to_string());
+            reader.add_mistake_in(attribute, &error.to_string());
         }
         wants.push(Want {
             key: key.to_owned(),
@@ -315,18 +319,20 @@ pub fn read_capacity(
     start: Timestamp,
 ) -> Option<Shortage> {
     let body = &block.body;
-    reader.known(
+    reader.check_known_names(
         body,
         &["type", "zone", "capacity_type", "left", "from", "until"],
         &[],
     );
-    let from = reader.moment(body, "from", start).unwrap_or(start);
-    let until = reader.moment(body, "until", from);
+    let from = reader
+        .read_time_of_day(body, "from", start)
+        .unwrap_or(start);
+    let until = reader.read_time_of_day(body, "until", from);
     Some(Shortage {
-        instance_type: reader.text(body, "type"),
-        zone: reader.text(body, "zone"),
+        instance_type: reader.read_text(body, "type"),
+        zone: reader.read_text(body, "zone"),
         capacity_type: read_capacity_type(reader, block, body)?,
-        left: reader.number(body, "left").unwrap_or(0),
+        left: reader.read_number(body, "left").unwrap_or(0),
         from,
         until,
     })
@@ -338,13 +344,13 @@ fn read_capacity_type(
     block: &Block,
     body: &Body,
 ) -> Option<Option<CapacityType>> {
-    let Some(text) = reader.text(body, "capacity_type") else {
+    let Some(text) = reader.read_text(body, "capacity_type") else {
         return Some(None);
     };
     let parsed = CapacityType::parse(&text);
     if parsed.is_none() {
         let text = format!("`capacity_type` is one of {:?}", CapacityType::NAMES);
-        reader.mistake_in(block, &text);
+        reader.add_mistake_in(block, &text);
     }
     parsed.map(Some)
 }
@@ -355,12 +361,12 @@ pub fn read_interruption(
     block: &Block,
     start: Timestamp,
 ) -> Option<SpotReclaim> {
-    reader.known(&block.body, &["at", "count", "within"], &[]);
-    let at = reader.moment(&block.body, "at", start);
+    reader.check_known_names(&block.body, &["at", "count", "within"], &[]);
+    let at = reader.read_time_of_day(&block.body, "at", start);
     if at.is_none() && !block.body.has_attribute("at") {
-        reader.mistake_in(block, "`at` is missing: when, such as \"13:00\"");
+        reader.add_mistake_in(block, "`at` is missing: when, such as \"13:00\"");
     }
-    let count = match reader.number_or_share(&block.body, "count") {
+    let count = match reader.read_number_or_share(&block.body, "count") {
         Some((share, true)) => ReclaimCount::Share(share),
         Some((count, false)) => ReclaimCount::Count(count),
         None => ReclaimCount::Count(1),
@@ -368,7 +374,9 @@ pub fn read_interruption(
     Some(SpotReclaim {
         at: at?,
         count,
-        within: reader.duration(&block.body, "within").unwrap_or_default(),
+        within: reader
+            .read_duration(&block.body, "within")
+            .unwrap_or_default(),
     })
 }
 
@@ -378,16 +386,16 @@ pub fn read_outage(
     block: &Block,
     start: Timestamp,
 ) -> Option<Outage> {
-    let zone = reader.label(block, "the zone")?;
-    reader.known(&block.body, &["from", "until"], &[]);
-    let from = reader.moment(&block.body, "from", start);
+    let zone = reader.only_label(block, "the zone")?;
+    reader.check_known_names(&block.body, &["from", "until"], &[]);
+    let from = reader.read_time_of_day(&block.body, "from", start);
     if from.is_none() && !block.body.has_attribute("from") {
-        reader.mistake_in(block, "`from` is missing: when, such as \"13:00\"");
+        reader.add_mistake_in(block, "`from` is missing: when, such as \"13:00\"");
     }
     let from = from?;
     Some(Outage {
         zone: zone.to_owned(),
         from,
-        until: reader.moment(&block.body, "until", from),
+        until: reader.read_time_of_day(&block.body, "until", from),
     })
 }

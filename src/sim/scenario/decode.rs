@@ -28,14 +28,14 @@ impl<'a> ScenarioDecoder<'a> {
     }
 
     /// All errors, sorted by position.
-    pub fn mistakes(mut self) -> Vec<Mistake> {
+    pub fn into_mistakes(mut self) -> Vec<Mistake> {
         self.mistakes
             .sort_by_key(|mistake| (mistake.line, mistake.column));
         self.mistakes
     }
 
     /// Adds an error at a byte offset of the source.
-    pub fn mistake(&mut self, offset: usize, text: &str) {
+    pub fn add_mistake(&mut self, offset: usize, text: &str) {
         let before = self.source.get(..offset).unwrap_or(self.source);
         let last_line = before.rsplit('\n').next().unwrap_or_default();
         self.mistakes.push(Mistake {
@@ -46,24 +46,24 @@ impl<'a> ScenarioDecoder<'a> {
     }
 
     /// Adds an error at the position of an item.
-    pub fn mistake_in(&mut self, item: &impl Span, text: &str) {
-        self.mistake(item.span().map_or(0, |span| span.start), text);
+    pub fn add_mistake_in(&mut self, item: &impl Span, text: &str) {
+        self.add_mistake(item.span().map_or(0, |span| span.start), text);
     }
 
     /// Returns the only label of a block.
-    pub fn label<'b>(&mut self, block: &'b Block, what: &str) -> Option<&'b str> {
+    pub fn only_label<'b>(&mut self, block: &'b Block, what: &str) -> Option<&'b str> {
         match block.labels.as_slice() {
             [label] => Some(label.as_str()),
             _ => {
                 let text = format!("a {} block has one label: {what}", block.ident.as_str());
-                self.mistake_in(block, &text);
+                self.add_mistake_in(block, &text);
                 None
             }
         }
     }
 
     /// Adds an error for every unknown argument and block.
-    pub fn known(&mut self, body: &Body, arguments: &[&str], blocks: &[&str]) {
+    pub fn check_known_names(&mut self, body: &Body, arguments: &[&str], blocks: &[&str]) {
         for item in body.iter() {
             let (name, known) = match item {
                 Structure::Attribute(attribute) => (attribute.key.as_str(), arguments),
@@ -74,12 +74,12 @@ impl<'a> ScenarioDecoder<'a> {
                     .iter()
                     .find(|known| strsim::damerau_levenshtein(known, name) <= 2)
                     .map_or(String::new(), |known| format!("; did you mean `{known}`?"));
-                self.mistake_in(item, &format!("`{name}` is not expected here{hint}"));
+                self.add_mistake_in(item, &format!("`{name}` is not expected here{hint}"));
             }
         }
     }
 
-    fn value<T>(
+    fn read_value<T>(
         &mut self,
         body: &Body,
         name: &str,
@@ -89,27 +89,27 @@ impl<'a> ScenarioDecoder<'a> {
         let attribute = body.get_attribute(name)?;
         let value = read(&attribute.value);
         if value.is_none() {
-            self.mistake_in(attribute, &format!("`{name}` wants {wanted}"));
+            self.add_mistake_in(attribute, &format!("`{name}` wants {wanted}"));
         }
         value
     }
 
     /// Decodes a string.
-    pub fn text(&mut self, body: &Body, name: &str) -> Option<String> {
-        self.value(body, name, "a text in quotes", text)
+    pub fn read_text(&mut self, body: &Body, name: &str) -> Option<String> {
+        self.read_value(body, name, "a text in quotes", string_value)
     }
 
     /// Decodes an integer.
-    pub fn number(&mut self, body: &Body, name: &str) -> Option<u32> {
-        self.value(body, name, "a whole number of 0 or more", |expression| {
+    pub fn read_number(&mut self, body: &Body, name: &str) -> Option<u32> {
+        self.read_value(body, name, "a whole number of 0 or more", |expression| {
             u32::try_from(expression.as_number()?.as_u64()?).ok()
         })
     }
 
     /// Decodes an integer or a percentage. The bool is true for a percentage.
-    pub fn number_or_share(&mut self, body: &Body, name: &str) -> Option<(u32, bool)> {
+    pub fn read_number_or_share(&mut self, body: &Body, name: &str) -> Option<(u32, bool)> {
         let wanted = "a whole number of 0 or more, or a share such as \"25%\"";
-        self.value(body, name, wanted, |expression| {
+        self.read_value(body, name, wanted, |expression| {
             if let Some(text) = expression.as_str() {
                 let share: u32 = text.strip_suffix('%')?.parse().ok()?;
                 return (share <= 100).then_some((share, true));
@@ -120,63 +120,68 @@ impl<'a> ScenarioDecoder<'a> {
     }
 
     /// Decodes a duration.
-    pub fn duration(&mut self, body: &Body, name: &str) -> Option<SignedDuration> {
-        self.value(
+    pub fn read_duration(&mut self, body: &Body, name: &str) -> Option<SignedDuration> {
+        self.read_value(
             body,
             name,
             "a duration such as \"90s\" or \"1h30m\"",
             |expression| {
-                let duration: SignedDuration = text(expression)?.parse().ok()?;
+                let duration: SignedDuration = string_value(expression)?.parse().ok()?;
                 (!duration.is_negative()).then_some(duration)
             },
         )
     }
 
     /// Decodes a time of day. Returns its first occurrence from `start` on.
-    pub fn moment(&mut self, body: &Body, name: &str, start: Timestamp) -> Option<Timestamp> {
-        self.value(
+    pub fn read_time_of_day(
+        &mut self,
+        body: &Body,
+        name: &str,
+        start: Timestamp,
+    ) -> Option<Timestamp> {
+        self.read_value(
             body,
             name,
             "a time of day such as \"08:30\"",
-            |expression| time_of_day(&text(expression)?, start),
+            |expression| time_of_day(&string_value(expression)?, start),
         )
     }
 
     /// Decodes a time with date.
-    pub fn timestamp(&mut self, body: &Body, name: &str) -> Option<Timestamp> {
-        self.value(
+    pub fn read_timestamp(&mut self, body: &Body, name: &str) -> Option<Timestamp> {
+        self.read_value(
             body,
             name,
             "a moment such as \"2026-03-03T00:00:00Z\"",
-            |expression| text(expression)?.parse().ok(),
+            |expression| string_value(expression)?.parse().ok(),
         )
     }
 
     /// Decodes a map of strings.
-    pub fn labels(&mut self, body: &Body, name: &str) -> Option<Labels> {
-        self.value(
+    pub fn read_labels(&mut self, body: &Body, name: &str) -> Option<Labels> {
+        self.read_value(
             body,
             name,
             "an object of texts such as { team = \"media\" }",
             |expression| {
-                pairs(expression)?
+                object_entries(expression)?
                     .into_iter()
-                    .map(|(key, value)| Some((key, text(value)?)))
+                    .map(|(key, value)| Some((key, string_value(value)?)))
                     .collect()
             },
         )
     }
 
     /// Decodes quantities by resource name.
-    pub fn resources(&mut self, body: &Body, name: &str) -> Option<Resources> {
-        self.value(
+    pub fn read_resources(&mut self, body: &Body, name: &str) -> Option<Resources> {
+        self.read_value(
             body,
             name,
             "quantities such as { cpu = \"500m\", memory = \"1Gi\" }",
             |expression| {
                 let mut resources = Resources::default();
-                for (key, value) in pairs(expression)? {
-                    resources.set(&key, &scalar(value)?).ok()?;
+                for (key, value) in object_entries(expression)? {
+                    resources.set_quantity(&key, &scalar_text(value)?).ok()?;
                 }
                 let valid = resources.iter().all(|(_, amount)| amount >= 0);
                 valid.then_some(resources)
@@ -185,36 +190,36 @@ impl<'a> ScenarioDecoder<'a> {
     }
 
     /// Decodes a list of strings. A single string is a list of one.
-    pub fn texts(&mut self, attribute: &Attribute) -> Option<Vec<String>> {
+    pub fn read_texts(&mut self, attribute: &Attribute) -> Option<Vec<String>> {
         let values = match attribute.value.as_array() {
-            Some(array) => array.iter().map(scalar).collect(),
-            None => scalar(&attribute.value).map(|value| vec![value]),
+            Some(array) => array.iter().map(scalar_text).collect(),
+            None => scalar_text(&attribute.value).map(|value| vec![value]),
         };
         if values.is_none() {
             let text = format!("`{}` wants texts in quotes", attribute.key.as_str());
-            self.mistake_in(attribute, &text);
+            self.add_mistake_in(attribute, &text);
         }
         values
     }
 }
 
-fn text(expression: &Expression) -> Option<String> {
+fn string_value(expression: &Expression) -> Option<String> {
     expression.as_str().map(str::to_owned)
 }
 
 /// A string or number, as a string.
-fn scalar(expression: &Expression) -> Option<String> {
-    text(expression).or_else(|| Some(expression.as_number()?.to_string()))
+fn scalar_text(expression: &Expression) -> Option<String> {
+    string_value(expression).or_else(|| Some(expression.as_number()?.to_string()))
 }
 
-fn pairs(expression: &Expression) -> Option<Vec<(String, &Expression)>> {
+fn object_entries(expression: &Expression) -> Option<Vec<(String, &Expression)>> {
     expression
         .as_object()?
         .iter()
         .map(|(key, value)| {
             let key = match key {
                 ObjectKey::Ident(ident) => ident.as_str().to_owned(),
-                ObjectKey::Expression(expression) => text(expression)?,
+                ObjectKey::Expression(expression) => string_value(expression)?,
             };
             Some((key, value.expr()))
         })

@@ -13,7 +13,7 @@ type Part = Range<usize>;
 
 /// Returns the source with these ranges replaced by spaces, so that all line numbers are kept. The
 /// ranges are whole blocks or groups of blocks, so they never split a character.
-pub fn without(source: &str, parts: &[Part]) -> String {
+pub fn blank_out(source: &str, parts: &[Part]) -> String {
     let mut bytes = source.as_bytes().to_vec();
     for part in parts {
         let part = bytes.get_mut(part.clone()).into_iter().flatten();
@@ -25,7 +25,7 @@ pub fn without(source: &str, parts: &[Part]) -> String {
 
 /// Returns the configurations in order. Blocks of each replace earlier blocks with the same name
 /// and labels.
-pub fn reloads<'a>(
+pub fn read_reloads<'a>(
     body: &'a Body,
     config: Vec<&'a Block>,
     source: &str,
@@ -34,18 +34,18 @@ pub fn reloads<'a>(
 ) -> Vec<(Timestamp, String)> {
     let mut changes: Vec<(Timestamp, &'a Block)> = Vec::new();
     for block in body.get_blocks("reload") {
-        let Some(label) = reader.label(block, "a time of day such as \"11:00\"") else {
+        let Some(label) = reader.only_label(block, "a time of day such as \"11:00\"") else {
             continue;
         };
         match time_of_day(label, start) {
             Some(at) => changes.push((at, block)),
             None => {
                 let text = format!("{label:?} is not a time of day such as \"11:00\"");
-                reader.mistake_in(block, &text);
+                reader.add_mistake_in(block, &text);
             }
         }
         for item in block.body.attributes() {
-            reader.mistake_in(item, "a reload has whole blocks of the configuration");
+            reader.add_mistake_in(item, "a reload has whole blocks of the configuration");
         }
     }
     changes.sort_by_key(|(at, _)| *at);
@@ -53,7 +53,11 @@ pub fn reloads<'a>(
     let mut reloads = Vec::new();
     for (at, block) in changes {
         let replacements: Vec<&Block> = block.body.blocks().collect();
-        now.retain(|block| !replacements.iter().any(|other| is_same(block, other)));
+        now.retain(|block| {
+            !replacements
+                .iter()
+                .any(|other| has_same_header(block, other))
+        });
         now.extend(replacements);
         let mut kept: Vec<Part> = now.iter().filter_map(|block| block.span()).collect();
         kept.sort_by_key(|part| part.start);
@@ -61,13 +65,13 @@ pub fn reloads<'a>(
         let starts = kept.iter().map(|part| part.start);
         let gaps = ends.zip(starts.chain([source.len()]));
         let gaps: Vec<Part> = gaps.map(|(from, to)| from..to).collect();
-        reloads.push((at, without(source, &gaps)));
+        reloads.push((at, blank_out(source, &gaps)));
     }
     reloads
 }
 
 /// Returns true if blocks have the same name and labels.
-fn is_same(one: &Block, other: &Block) -> bool {
+fn has_same_header(one: &Block, other: &Block) -> bool {
     let labels = one.labels.iter().map(BlockLabel::as_str);
     one.ident.as_str() == other.ident.as_str()
         && labels.eq(other.labels.iter().map(BlockLabel::as_str))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{GIB, MIB, SHIPPED, get, label};
 use crate::catalog::shape;
-use outrigger::catalog::capacity::{allocatable, plain};
+use outrigger::catalog::capacity::{allocatable, default_node_class};
 
 /// What the reference page of Karpenter's AWS provider says, as facts.
 const TABLE: &str = include_str!("instance-types.csv");
@@ -132,7 +132,7 @@ fn golden_rows_of_the_formulas() {
         ),
     ];
     for (name, cpu, mib, pods, extended) in rows {
-        let left = allocatable(&shape(name), &plain(), None);
+        let left = allocatable(&shape(name), &default_node_class(), None);
         let own = (left.cpu_milli, left.memory, left.pods);
         assert_eq!(own, (cpu, mib * MIB, pods), "{name}");
         assert_eq!(left.ephemeral_storage, 17 * GIB, "{name}");

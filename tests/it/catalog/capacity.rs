@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::{GIB, MIB, shape};
-use outrigger::catalog::capacity::{allocatable, capacity, kube_reserved, plain, pods};
+use outrigger::catalog::capacity::{
+    allocatable, capacity, default_node_class, kube_reserved, max_pods_per_node,
+};
 use outrigger::catalog::instance_type_info::{Gpu, InstanceTypeSpec, Neuron};
 use outrigger::model::instance::Arch;
 use outrigger::model::node_class::NodeClass;
@@ -35,7 +37,7 @@ fn of(family: AmiFamily) -> NodeClass {
 }
 
 fn changed(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
-    let mut class = plain();
+    let mut class = default_node_class();
     change(&mut class);
     class
 }
@@ -75,30 +77,37 @@ fn pods_follow_the_settings() {
     for family in FAMILIES {
         let is_windows = family.windows_build().is_some();
         let by_default = if is_windows { 110 } else { 29 };
-        assert_eq!(pods(&m5, &of(family)), by_default, "{family:?}");
+        assert_eq!(
+            max_pods_per_node(&m5, &of(family)),
+            by_default,
+            "{family:?}"
+        );
         let mut class = of(family);
         class.reserved_enis = 1;
         let reserved = if is_windows { 110 } else { 20 };
-        assert_eq!(pods(&m5, &class), reserved, "{family:?}");
+        assert_eq!(max_pods_per_node(&m5, &class), reserved, "{family:?}");
         class.reserved_enis = 9;
         let none = if is_windows { 110 } else { 0 };
-        assert_eq!(pods(&m5, &class), none, "{family:?}");
+        assert_eq!(max_pods_per_node(&m5, &class), none, "{family:?}");
         class.kubelet.max_pods = Some(7);
-        assert_eq!(pods(&m5, &class), 7, "{family:?}");
+        assert_eq!(max_pods_per_node(&m5, &class), 7, "{family:?}");
         class.kubelet.pods_per_core = Some(3);
         let per_core = if family == AmiFamily::Bottlerocket {
             7
         } else {
             6
         };
-        assert_eq!(pods(&m5, &class), per_core, "{family:?}");
+        assert_eq!(max_pods_per_node(&m5, &class), per_core, "{family:?}");
         class.kubelet.pods_per_core = Some(4);
-        assert_eq!(pods(&m5, &class), 7, "{family:?}");
+        assert_eq!(max_pods_per_node(&m5, &class), 7, "{family:?}");
         class.kubelet.pods_per_core = Some(0);
-        assert_eq!(pods(&m5, &class), 7, "{family:?}");
+        assert_eq!(max_pods_per_node(&m5, &class), 7, "{family:?}");
     }
     // Two cards, all pods on the first: far fewer than all interfaces would take (spec §10, 34).
-    assert_eq!(pods(&shape("p5.48xlarge"), &plain()), 100);
+    assert_eq!(
+        max_pods_per_node(&shape("p5.48xlarge"), &default_node_class()),
+        100
+    );
 }
 
 /// Adapters without an address take an interface of the card that pods use, and of no other (spec
@@ -176,7 +185,11 @@ fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
     ];
     for (vcpu, kept) in rows {
         let shape = InstanceTypeSpec::new("x.large", Arch::Amd64, vcpu, 1024);
-        assert_eq!(kube_reserved(&shape, &plain())["cpu"], kept, "{vcpu}");
+        assert_eq!(
+            kube_reserved(&shape, &default_node_class())["cpu"],
+            kept,
+            "{vcpu}"
+        );
     }
 }
 
@@ -325,11 +338,11 @@ fn thresholds_of_the_disk_are_in_bytes() {
 fn memory_is_rounded_in_this_order() {
     // 2,048 − 64 = 1,984, of which 148.8, so 149, go.
     assert_eq!(
-        capacity(&shape("a1.medium"), &plain(), None).memory,
+        capacity(&shape("a1.medium"), &default_node_class(), None).memory,
         1835 * MIB
     );
     assert_eq!(
-        capacity(&shape("m5.large"), &plain(), None).memory,
+        capacity(&shape("m5.large"), &default_node_class(), None).memory,
         7577 * MIB
     );
 }
@@ -436,7 +449,7 @@ fn devices_are_counted_by_manufacturer() {
         neurons: vec![neuron(2, 8), neuron(1, 2)],
         ..InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 1024)
     };
-    let own: Vec<String> = capacity(&it, &plain(), None)
+    let own: Vec<String> = capacity(&it, &default_node_class(), None)
         .extended
         .iter()
         .map(|(name, amount)| format!("{name} {amount}"))
@@ -466,7 +479,8 @@ fn addresses_are_a_resource_of_windows() {
         let own = capacity(&shape("m5.large"), &of(family), None);
         assert_eq!(own.get(name), addresses, "{family:?}");
     }
-    let pod_eni = |name| capacity(&shape(name), &plain(), None).get("vpc.amazonaws.com/pod-eni");
+    let pod_eni =
+        |name| capacity(&shape(name), &default_node_class(), None).get("vpc.amazonaws.com/pod-eni");
     assert_eq!((pod_eni("t3.large"), pod_eni("m5.large")), (0, 9));
 }
 
@@ -478,7 +492,7 @@ fn other_clusters_keep_what_they_are_told() {
     for bootstrap in bare() {
         let mut class = of(AmiFamily::Custom);
         class.bootstrap = bootstrap;
-        assert_eq!(pods(&m5, &class), 110);
+        assert_eq!(max_pods_per_node(&m5, &class), 110);
         assert_eq!(kube_reserved(&m5, &class), BTreeMap::new());
         let left = allocatable(&m5, &class, None);
         assert_eq!((left.cpu_milli, left.memory), (2000, 7477 * MIB));

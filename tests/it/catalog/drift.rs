@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use outrigger::catalog::node_class::ClassCatalog;
-use outrigger::disruption::instance_drift::{InstanceDrift, drift};
+use outrigger::disruption::instance_drift::{InstanceDrift, first_difference};
 use outrigger::model::instance::{
     CapacityType, Instance, InstanceFacts, InstanceState, OfferingKey,
 };
@@ -248,9 +248,9 @@ fn an_instance_drifts_where_its_class_makes_another() {
     for (what, change, expect) in ROWS {
         let (mut it, mut own, mut class) = (instance(), resolved(), class());
         change(&mut it, &mut own, &mut class);
-        assert_eq!(drift(&it, &own, &class, false), expect, "{what}");
+        assert_eq!(first_difference(&it, &own, &class, false), expect, "{what}");
         let first = Some(InstanceDrift::NodeClass);
-        assert_eq!(drift(&it, &own, &class, true), first, "{what}");
+        assert_eq!(first_difference(&it, &own, &class, true), first, "{what}");
     }
 }
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::catalog::capacity::plain;
+use outrigger::catalog::capacity::default_node_class;
 use outrigger::catalog::discovered_memory::DiscoveredMemory;
-use outrigger::catalog::image_selection::{image_of, select};
+use outrigger::catalog::image_selection::{image_for, select_images};
 use outrigger::catalog::instance_type_info::{InstanceTypeSpec, NetworkCard};
 use outrigger::catalog::node_class::{
     ClassCatalog, NodeClassSupply, NotReady, RegionObservations, class_catalog, is_compatible,
@@ -52,7 +52,7 @@ fn image(text: &str) -> Image {
 }
 
 fn images(texts: &[&str]) -> Vec<Image> {
-    select(texts.iter().map(|text| image(text)).collect())
+    select_images(texts.iter().map(|text| image(text)).collect())
 }
 
 /// Found, and what is used of it: ids with variants. Spec §2.3 and the cases of §12.4.
@@ -142,7 +142,7 @@ fn a_type_gets_the_first_image_that_suits_it() {
     for (found, expect) in rows {
         let all = images(found);
         let got = types.map(|name| {
-            let own = image_of(&all, &shape(name));
+            let own = image_for(&all, &shape(name));
             own.map_or("-", |own| &own.id).to_owned()
         });
         assert_eq!(got, expect, "{found:?}");
@@ -183,13 +183,13 @@ fn made(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassCatalog
 /// Nobody asked AWS: a plain class leaves the catalog as it is, and shares it.
 #[test]
 fn a_plain_class_is_the_catalog_itself() {
-    let mut class = plain();
+    let mut class = default_node_class();
     class.family = AmiFamily::Custom;
     let own = made(&class, None);
     assert!(Arc::ptr_eq(&own.catalog, &SHIPPED.1));
     assert_eq!(own.images, BTreeMap::new());
     // Of Amazon Linux 2023 all but what it does not run on is shared.
-    let own = made(&plain(), None);
+    let own = made(&default_node_class(), None);
     for it in own.catalog.types() {
         let same = std::ptr::eq(it, get(&SHIPPED.1, it.name.as_str()));
         assert_eq!(same, !it.name.as_str().starts_with("a1."), "{}", it.name);
@@ -201,7 +201,7 @@ fn a_plain_class_is_the_catalog_itself() {
 /// Zones, ids of zones and offerings are those the class has subnets in; every type stays known.
 #[test]
 fn a_class_has_the_zones_of_its_subnets() {
-    let own = made(&plain(), Some(&resolved()));
+    let own = made(&default_node_class(), Some(&resolved()));
     let it = get(&own.catalog, "m5.large");
     assert_eq!(label(it, labels::ZONE), "us-east-1a us-east-1b");
     assert_eq!(label(it, labels::ZONE_ID), "use1-az1 use1-az6");
@@ -216,7 +216,7 @@ fn a_class_has_the_zones_of_its_subnets() {
     // No zone in common: nothing is sold, and no zone is promised.
     let mut nowhere = resolved();
     nowhere.subnets = vec![subnet("z", "use1-az9")];
-    let own = made(&plain(), Some(&nowhere));
+    let own = made(&default_node_class(), Some(&nowhere));
     let it = get(&own.catalog, "m5.large");
     assert_eq!(
         (sold(it).as_str(), &*label(it, labels::ZONE)),
@@ -226,7 +226,7 @@ fn a_class_has_the_zones_of_its_subnets() {
 
 #[test]
 fn types_without_an_image_are_not_sold() {
-    let own = made(&plain(), Some(&resolved()));
+    let own = made(&default_node_class(), Some(&resolved()));
     let image = |name: &str| own.images.get(name).map(String::as_str);
     assert_eq!(image("m5.large"), Some("s"));
     assert_eq!(image("c6g.large"), Some("t"));
@@ -245,7 +245,7 @@ fn windows_has_labels_of_its_own() {
         (AmiFamily::Windows2025, "10.0.26100"),
     ];
     for (family, build) in builds {
-        let mut class = plain();
+        let mut class = default_node_class();
         class.family = family;
         for found in [None, Some(&resolved())] {
             let own = made(&class, found);
@@ -275,7 +275,7 @@ fn shifted_zones_sell_nothing() {
         memory: &DiscoveredMemory::default(),
         shifted_zones: &shifted,
     };
-    let own = class_catalog(region, base, &plain(), Some(&resolved()), with);
+    let own = class_catalog(region, base, &default_node_class(), Some(&resolved()), with);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "b:on-demand b:spot");
     assert_eq!(label(it, labels::ZONE), "us-east-1a us-east-1b");
@@ -304,7 +304,7 @@ fn reservations_are_those_of_the_class() {
         memory: &DiscoveredMemory::default(),
         shifted_zones: &shifted,
     };
-    let own = class_catalog(region, base, &plain(), Some(&all), with);
+    let own = class_catalog(region, base, &default_node_class(), Some(&all), with);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "a:on-demand a:reserved a:spot");
     assert_eq!(label(it, labels::CAPACITY_TYPE), "on-demand reserved spot");
@@ -340,7 +340,7 @@ fn placement_groups_are_labels() {
             id: "pg-1".into(),
             strategy,
         });
-        let own = made(&plain(), Some(&found));
+        let own = made(&default_node_class(), Some(&found));
         let it = get(&own.catalog, "m5.large");
         assert_eq!(label(it, labels::PLACEMENT_GROUP_ID), id, "{strategy:?}");
         assert_eq!(label(it, labels::PLACEMENT_GROUP_PARTITION), partition);
@@ -373,7 +373,7 @@ fn memory_is_learned_by_type_and_image() {
             memory,
             shifted_zones: &BTreeSet::new(),
         };
-        let own = class_catalog(region, base, &plain(), found, with);
+        let own = class_catalog(region, base, &default_node_class(), found, with);
         get(&own.catalog, name).capacity.memory / MIB
     };
     let found = resolved();
@@ -398,7 +398,7 @@ fn memory_is_learned_by_type_and_image() {
 }
 
 fn class(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
-    let mut own = plain();
+    let mut own = default_node_class();
     change(&mut own);
     own
 }
@@ -475,7 +475,7 @@ fn a_type_takes_a_layout_it_has_cards_for() {
         assert_eq!(is_compatible(&own, &class, None), takes, "{layout:?}");
         assert!(!is_compatible(&old, &class, None), "{layout:?}");
     }
-    assert!(is_compatible(&old, &plain(), None));
+    assert!(is_compatible(&old, &default_node_class(), None));
     // No adapters at all, and cards that nobody has told of.
     let one = NetworkInterface {
         card: 3,
@@ -510,10 +510,14 @@ fn a_type_is_in_groups_of_the_strategies_it_supports() {
         own.placement = supported.map(|all| all.iter().map(|own| (*own).to_owned()).collect());
         let got = strategies.map(|strategy| {
             let id = "pg-1".to_owned();
-            is_compatible(&own, &plain(), Some(&PlacementGroup { id, strategy }))
+            is_compatible(
+                &own,
+                &default_node_class(),
+                Some(&PlacementGroup { id, strategy }),
+            )
         });
         assert_eq!(got, expect, "{supported:?}");
-        assert!(is_compatible(&own, &plain(), None));
+        assert!(is_compatible(&own, &default_node_class(), None));
     }
 }
 
@@ -550,7 +554,7 @@ fn settings_need_hardware_that_has_them() {
             expect,
             "{hypervisor:?}"
         );
-        assert!(is_compatible(&own, &plain(), None));
+        assert!(is_compatible(&own, &default_node_class(), None));
     }
 }
 
@@ -564,11 +568,14 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
         shifted_zones: &BTreeSet::new(),
     };
     let supply = |found: &ResolvedNodeClass| {
-        NodeClassSupply::new(region, base, &plain(), found, none).supply
+        NodeClassSupply::new(region, base, &default_node_class(), found, none).supply
     };
     let mut found = resolved();
     found.conditions = vec![NodeClassCondition::met(ConditionKind::ImagesReady)];
-    assert_eq!(supply(&found), Ok(made(&plain(), Some(&found))));
+    assert_eq!(
+        supply(&found),
+        Ok(made(&default_node_class(), Some(&found)))
+    );
     let message = "no subnet has the tag a=b ".repeat(100);
     found.conditions.extend([
         NodeClassCondition::unmet(ConditionKind::SubnetsReady, Cause::SubnetsNotFound, message),
@@ -586,7 +593,7 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
     assert_eq!(why.chars().count(), 800);
     let empty = Region::unknown("eu-west-1");
     let base = Arc::new(empty.catalog());
-    let own = NodeClassSupply::new(&empty, &base, &plain(), &resolved(), none);
+    let own = NodeClassSupply::new(&empty, &base, &default_node_class(), &resolved(), none);
     let why = own.supply.expect_err("not ready");
     assert_eq!(why, NotReady::NoInstanceTypes);
     assert_eq!(
@@ -599,7 +606,7 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
 #[test]
 fn classes_do_not_share_what_they_cannot_use() {
     let found = resolved();
-    let al2023 = made(&plain(), Some(&found));
+    let al2023 = made(&default_node_class(), Some(&found));
     let bottlerocket = made(
         &class(|own| own.family = AmiFamily::Bottlerocket),
         Some(&found),
@@ -617,8 +624,8 @@ type Change = (fn(&mut Region), bool);
 #[test]
 fn a_catalog_changes_with_its_inputs_alone() {
     let found = resolved();
-    let one = made(&plain(), Some(&found));
-    assert_eq!(one, made(&plain(), Some(&found)));
+    let one = made(&default_node_class(), Some(&found));
+    assert_eq!(one, made(&default_node_class(), Some(&found)));
     let changes: [fn(&mut NodeClass); 7] = [
         |own| own.family = AmiFamily::Bottlerocket,
         |own| own.kubelet.max_pods = Some(5),
@@ -640,9 +647,12 @@ fn a_catalog_changes_with_its_inputs_alone() {
     let mut other = resolved();
     other.subnets.pop();
     // Instances are held against each subnet, what is sold is of zones.
-    assert_eq!(one.catalog, made(&plain(), Some(&other)).catalog);
+    assert_eq!(
+        one.catalog,
+        made(&default_node_class(), Some(&other)).catalog
+    );
     other.subnets.pop();
-    assert_ne!(one, made(&plain(), Some(&other)));
+    assert_ne!(one, made(&default_node_class(), Some(&other)));
     // What EC2 says of types and of where they sell.
     let changes: [Change; 3] = [
         (
@@ -664,7 +674,7 @@ fn a_catalog_changes_with_its_inputs_alone() {
             memory: &DiscoveredMemory::default(),
             shifted_zones: &BTreeSet::new(),
         };
-        let own = class_catalog(&region, &base, &plain(), Some(&found), none);
+        let own = class_catalog(&region, &base, &default_node_class(), Some(&found), none);
         assert_eq!(own != one, differs);
         let changed = own
             .catalog
@@ -693,7 +703,7 @@ fn local_zones_are_zones() {
         memory: &DiscoveredMemory::default(),
         shifted_zones: &BTreeSet::new(),
     };
-    let own = class_catalog(&region, &base, &plain(), Some(&found), none);
+    let own = class_catalog(&region, &base, &default_node_class(), Some(&found), none);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "-bos-1a:on-demand -bos-1a:spot");
     assert_eq!(label(it, labels::ZONE), boston);

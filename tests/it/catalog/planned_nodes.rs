@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
-use outrigger::catalog::capacity::plain;
+use outrigger::catalog::capacity::default_node_class;
 use outrigger::catalog::discovered_memory::DiscoveredMemory;
 use outrigger::catalog::instance_type_info::Gpu;
 use outrigger::catalog::node_class::{
@@ -86,7 +86,7 @@ fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
         };
         (NodeClassName::from(*name), NodeClassSupply { supply })
     };
-    state.supply(Arc::new(all.iter().map(one).collect()));
+    state.apply_class_supplies(Arc::new(all.iter().map(one).collect()));
 }
 
 fn planned(state: &State) -> Plan {
@@ -114,7 +114,7 @@ fn zones(plan: &Plan) -> String {
 /// Why no pod has a place: code and words of the first reason of the first of them.
 fn reason(plan: &Plan) -> (RejectionCode, String) {
     let own = &plan.unplaced.first().expect("one without a place").reasons[0];
-    (own.code, own.text())
+    (own.code, own.rejection_text())
 }
 
 fn image(arch: Arch) -> Image {
@@ -183,7 +183,7 @@ fn a_class_that_changes_nothing_changes_no_plan() {
 /// Pods, zones and prices of nodes are those of the class; other pools see nothing of it.
 #[test]
 fn pools_plan_with_the_catalog_of_their_class() {
-    let mut few = plain();
+    let mut few = default_node_class();
     few.kubelet.max_pods = Some(1);
     let mut state = state(vec![pool("a")], vec![], pods(10));
     assert_ne!(planned(&state).launches.len(), 10);
@@ -202,12 +202,12 @@ fn pools_plan_with_the_catalog_of_their_class() {
     let mut cluster = Cluster::clone(&state.cluster);
     cluster.pools.push(Pool::new("other"));
     cluster.pools[1].weight = 100;
-    state.configure(Arc::new(cluster));
+    state.apply_configuration(Arc::new(cluster));
     assert_ne!(planned(&state).launches.len(), 10);
     assert_eq!(state.catalog_of(&"other".into()), &*SHIPPED.1);
     assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
     // And so do other prices.
-    state.stock(ANEW.clone());
+    state.apply_catalog(ANEW.clone());
     assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
 }
 
@@ -224,7 +224,10 @@ fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
     let told = format!("node class \"a\" is not ready: {why}");
     assert_eq!(reason(&plan), (RejectionCode::NodeClass, told.clone()));
     let short = &plan.short[0];
-    assert_eq!((short.missing, short.reasons[0].text()), (2, told));
+    assert_eq!(
+        (short.missing, short.reasons[0].rejection_text()),
+        (2, told)
+    );
     // One that the provider does not know, as it takes the configuration in a moment later.
     tell(&mut state, &[]);
     let told = "node class \"a\" is not ready: nothing is known of it yet".to_owned();
@@ -236,7 +239,7 @@ fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
     // Another pool takes them.
     let mut cluster = Cluster::clone(&state.cluster);
     cluster.pools.push(pool("b"));
-    state.configure(Arc::new(cluster));
+    state.apply_configuration(Arc::new(cluster));
     tell(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
     let plan = planned(&state);
     let made: Vec<&str> = plan.launches.iter().map(|own| own.pool.as_str()).collect();
@@ -249,7 +252,7 @@ fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
 /// What is on its way from a class is still what it was when the class is not ready any more.
 #[test]
 fn a_class_keeps_what_it_had_while_it_is_not_ready() {
-    let mut few = plain();
+    let mut few = default_node_class();
     few.kubelet.max_pods = Some(2);
     let own = catalog_of(&few, None);
     let mut state = state(vec![pool("a")], vec![], pods(1));
@@ -272,7 +275,7 @@ fn the_id_of_a_zone_is_another_name_of_it() {
         (Some(Requirement::exists()), "ab"),
         (Some(Requirement::is_in(["use1-az9"])), ""),
     ];
-    let own = catalog_of(&plain(), Some(&resolved()));
+    let own = catalog_of(&default_node_class(), Some(&resolved()));
     for (wanted, expect) in rows {
         let mut pod = pods(1);
         if let WatchedObject::Pod(pod) = &mut pod[0] {
@@ -300,8 +303,8 @@ fn reservations_are_used_by_their_class_alone() {
         zone: "us-east-1a".into(),
         reservation: Reservation::new("cr-1", 2),
     }];
-    let own = catalog_of(&plain(), Some(&found));
-    let other = catalog_of(&plain(), Some(&resolved()));
+    let own = catalog_of(&default_node_class(), Some(&found));
+    let other = catalog_of(&default_node_class(), Some(&resolved()));
     for (name, reserved) in [("a", true), ("b", false), ("none", false)] {
         let only = match name {
             "none" => Pool::new(name),
@@ -348,11 +351,11 @@ fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc
 /// Whatever label types have can be asked for, alone and with another; what none has cannot.
 #[test]
 fn every_label_of_types_can_be_asked_for() {
-    let class = catalog_of(&plain(), Some(&resolved()));
+    let class = catalog_of(&default_node_class(), Some(&resolved()));
     let mut lacking = Vec::new();
     for key in OF_TYPES.into_iter().chain([ZONE_ID]) {
         let has = |it: &&InstanceType| {
-            let own = it.requirements.get(key).and_then(|own| own.any());
+            let own = it.requirements.get(key).and_then(|own| own.any_value());
             own.is_some() && it.offerings.iter().any(|own| own.available)
         };
         let Some(it) = class.types().find(has) else {
@@ -361,7 +364,7 @@ fn every_label_of_types_can_be_asked_for() {
             lacking.push(key);
             continue;
         };
-        let value = it.requirements.get(key).and_then(|own| own.any());
+        let value = it.requirements.get(key).and_then(|own| own.any_value());
         let value = value.expect("found by it");
         let asked = [(key, value.as_str()), (INSTANCE_TYPE, it.name.as_str())];
         for asked in [&asked[..1], &asked[..]] {
@@ -371,7 +374,7 @@ fn every_label_of_types_can_be_asked_for() {
                 let it = class.get(own.instance_type.as_str()).expect("a type");
                 let own = own.zone.as_str();
                 let of_type = it.requirements.get(key).expect("defined");
-                assert!(of_type.has(&value), "{own} {asked:?}");
+                assert!(of_type.allows_value(&value), "{own} {asked:?}");
             }
         }
     }
@@ -392,8 +395,8 @@ fn every_label_of_types_can_be_asked_for() {
 /// A resource, how much of it is asked for, and whether anything of the class has it.
 #[test]
 fn devices_are_asked_for_by_resource() {
-    let linux = catalog_of(&plain(), Some(&resolved()));
-    let mut windows = plain();
+    let linux = catalog_of(&default_node_class(), Some(&resolved()));
+    let mut windows = default_node_class();
     windows.family = AmiFamily::Windows2022;
     let windows = catalog_of(&windows, Some(&resolved()));
     // None ships.
@@ -417,7 +420,14 @@ fn devices_are_asked_for_by_resource() {
         memory: &DiscoveredMemory::default(),
         shifted_zones: &BTreeSet::new(),
     };
-    let amd = class_catalog(&region, &base, &plain(), Some(&resolved()), none).catalog;
+    let amd = class_catalog(
+        &region,
+        &base,
+        &default_node_class(),
+        Some(&resolved()),
+        none,
+    )
+    .catalog;
     let rows = [
         ("nvidia.com/gpu", 1, &linux, true),
         ("amd.com/gpu", 1, &amd, true),
@@ -474,7 +484,7 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
             pod.node_selector = [(INSTANCE_TYPE.to_owned(), "m5.large".to_owned())].into();
         }
         let mut state = state(vec![Pool::new("a")], overlays, pod);
-        state.stock(Arc::new(region.catalog()));
+        state.apply_catalog(Arc::new(region.catalog()));
         assert_eq!(planned(&state).launches.len(), made);
     }
 }
@@ -482,9 +492,9 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
 /// The disk of a node counts as its class says: local disks by themselves do not.
 #[test]
 fn local_disks_count_where_they_are_made_one() {
-    let mut striped = plain();
+    let mut striped = default_node_class();
     striped.raid0 = true;
-    for (class, made) in [(plain(), 0), (striped, 1)] {
+    for (class, made) in [(default_node_class(), 0), (striped, 1)] {
         let mut pod = pods(1);
         if let WatchedObject::Pod(pod) = &mut pod[0] {
             pod.requests.ephemeral_storage = 1_000_000_000_000;
@@ -499,7 +509,7 @@ fn local_disks_count_where_they_are_made_one() {
 /// else will do.
 #[test]
 fn whole_machines_are_made_where_they_are_asked_for() {
-    let class = catalog_of(&plain(), Some(&resolved()));
+    let class = catalog_of(&default_node_class(), Some(&resolved()));
     let is_metal = |own: &OfferingKey| own.instance_type.as_str().ends_with(".metal");
     let plan = types_for(&[(INSTANCE_TYPE, "m5.metal")], None, &class);
     assert!(!offerings(&plan).is_empty() && offerings(&plan).into_iter().all(is_metal));
@@ -536,7 +546,7 @@ fn disk(family: AmiFamily, name: &str, gib: i64, root_volume: bool) -> NodeClass
     NodeClass {
         family,
         block_devices: vec![own],
-        ..plain()
+        ..default_node_class()
     }
 }
 
@@ -546,15 +556,15 @@ fn disk(family: AmiFamily, name: &str, gib: i64, root_volume: bool) -> NodeClass
 type Packed = (fn() -> NodeClass, &'static [i64], i64, usize, usize);
 
 const PACKED: [Packed; 14] = [
-    (plain, &[1], 0, 1, 0),
-    (plain, &[17], 0, 1, 0),
-    (plain, &[18], 0, 0, 1),
-    (plain, &[8, 8], 0, 1, 0),
-    (plain, &[9, 9], 0, 2, 0),
-    (plain, &[10, 10, 10, 7], 0, 3, 0),
-    (plain, &[4, 30], 0, 1, 1),
-    (plain, &[4, 4], 10, 2, 0),
-    (plain, &[8], 10, 0, 1),
+    (default_node_class, &[1], 0, 1, 0),
+    (default_node_class, &[17], 0, 1, 0),
+    (default_node_class, &[18], 0, 0, 1),
+    (default_node_class, &[8, 8], 0, 1, 0),
+    (default_node_class, &[9, 9], 0, 2, 0),
+    (default_node_class, &[10, 10, 10, 7], 0, 3, 0),
+    (default_node_class, &[4, 30], 0, 1, 1),
+    (default_node_class, &[4, 4], 10, 2, 0),
+    (default_node_class, &[8], 10, 0, 1),
     (
         || disk(AmiFamily::Al2023, "/dev/xvda", 100, false),
         &[45, 44],
@@ -671,7 +681,7 @@ fn a_launch_is_told_what_only_it_decides() {
         ),
     ];
     let class = catalog_of(
-        &plain(),
+        &default_node_class(),
         Some(&grouped(PlacementGroupStrategy::Partition(3))),
     );
     for (key, required, asked, expect) in rows {
@@ -717,7 +727,7 @@ fn by_partition(plan: &Plan) -> [usize; 3] {
 #[test]
 fn pods_are_spread_over_partitions() {
     let class = catalog_of(
-        &plain(),
+        &default_node_class(),
         Some(&grouped(PlacementGroupStrategy::Partition(3))),
     );
     let all = |allowed: &[&str], change: fn(usize, &mut Pod)| {
@@ -737,7 +747,7 @@ fn pods_are_spread_over_partitions() {
     let spread = |_, pod: &mut Pod| {
         pod.labels.insert("app".to_owned(), "a".to_owned());
         pod.spread = vec![TopologySpread {
-            selector: Some(Selector::of_labels(&pod.labels)),
+            selector: Some(Selector::from_labels(&pod.labels)),
             topology_key: PLACEMENT_GROUP_PARTITION.to_owned(),
             max_skew: 1,
             min_domains: 1,
@@ -759,7 +769,7 @@ fn pods_are_spread_over_partitions() {
         PlacementGroupStrategy::Spread,
         PlacementGroupStrategy::Partition(2),
     ] {
-        let class = catalog_of(&plain(), Some(&grouped(strategy)));
+        let class = catalog_of(&default_node_class(), Some(&grouped(strategy)));
         for (id, made) in [("pg-1", 1), ("pg-2", 0)] {
             let plan = types_for(&[(PLACEMENT_GROUP_ID, id)], None, &class);
             assert_eq!(plan.launches.len(), made, "{strategy:?} {id}");
@@ -792,7 +802,7 @@ fn of_equal_reservations_the_one_that_lasts_is_used_first() {
                 .reservations
                 .sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
             let mut state = state(vec![pool("a")], vec![], pods(1));
-            let own = catalog_of(&plain(), Some(&found));
+            let own = catalog_of(&default_node_class(), Some(&found));
             tell(&mut state, &[("a", Ok(own))]);
             let plan = planned(&state);
             let used = offerings(&plan)[0].reservation.clone();

@@ -35,7 +35,7 @@ fn region() -> Region {
     let new = InstanceTypeSpec::new("z9.large", Arch::Arm64, 2, 4096);
     assert!(own.set_shapes([m5, new], &SHIPPED.0));
     let sold = |name: &str, zone: &str| (TypeName::from(name), Zone::from(zone));
-    assert!(own.set_sold([
+    assert!(own.set_zones([
         sold("m5.large", "eu-west-1a"),
         sold("m5.large", "eu-west-1b"),
         sold("z9.large", "eu-west-1a"),
@@ -91,7 +91,7 @@ fn an_empty_answer_wipes_nothing() {
     let mut own = region();
     let before = own.clone();
     assert!(!own.set_shapes([], &SHIPPED.0));
-    assert!(!own.set_sold([]));
+    assert!(!own.set_zones([]));
     assert!(!own.set_zone_ids([]));
     assert!(!own.set_list_prices(&[], &list(&[("m5.metal", 5.0)]), at(1)));
     assert!(!own.set_list_prices(&list(&[("m5.large", 5.0)]), &[], at(1)));
@@ -116,7 +116,7 @@ fn an_empty_answer_wipes_nothing() {
     let same = sold
         .iter()
         .flat_map(|(name, zones)| zones.iter().map(move |zone| (name.clone(), zone.clone())));
-    assert!(!own.set_sold(same));
+    assert!(!own.set_zones(same));
 }
 
 /// Both answers have to be there for either to count; types they lack keep their price.

@@ -8,7 +8,7 @@ use std::path::Path;
 use outrigger::config::config_diff::ConfigValues;
 use outrigger::config::diagnostic::{ProblemCode, render_all};
 use outrigger::config::function_names;
-use outrigger::config::schema::blocks::root;
+use outrigger::config::schema::blocks::root_block;
 use outrigger::config::schema::{ArgumentType, BlockType, Occurrence};
 
 use super::load_text;
@@ -81,7 +81,7 @@ fn reference() -> String {
         }
     }
     out.push_str("\n\n## Blocks\n");
-    for block in root().blocks {
+    for block in root_block().blocks {
         section(&mut out, block, "", 3);
     }
     out.push_str("\n## Diagnostic codes\n\n| code | meaning |\n|---|---|\n");
@@ -127,7 +127,7 @@ fn defaults(block: &BlockType, leave: &[&str]) -> String {
 
 #[test]
 fn written_out_defaults_change_nothing() {
-    let block = |name: &str| root().block(name).expect("a block of the schema");
+    let block = |name: &str| root_block().block(name).expect("a block of the schema");
     // These blocks have an effect even if they are empty.
     let leave = ["eks", "simulated"];
     let leave_of_class = ["connection_tracking", "placement_group"];
@@ -183,5 +183,5 @@ fn every_default_is_one_its_argument_takes() {
         }
         block.blocks.iter().for_each(|inner| check(inner));
     }
-    check(root());
+    check(root_block());
 }

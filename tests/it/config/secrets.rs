@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use outrigger::config::diagnostic::{Diagnostic, render_all, report_json};
-use outrigger::config::schema::blocks::root;
+use outrigger::config::schema::blocks::root_block;
 use outrigger::config::schema::{ArgumentType, BlockType};
 use outrigger::config::{Inputs, SourceFile, VariableInput, load};
 
@@ -87,7 +87,7 @@ fn every(path: &mut Vec<&'static BlockType>, see: &mut dyn FnMut(&[&BlockType], 
 #[test]
 fn no_argument_of_the_schema_betrays_what_is_sensitive() {
     let (mut found, mut place) = (Vec::new(), 0);
-    for block in root().blocks {
+    for block in root_block().blocks {
         every(&mut vec![*block], &mut |path, argument| {
             for value in [
                 "var.tok",

@@ -154,7 +154,7 @@ impl Shape {
         if is_large {
             requirements.add(key_of("special"), Requirement::is_in(["optional"]));
         }
-        type_labels::complete(&mut requirements, &offerings);
+        type_labels::complete_labels(&mut requirements, &offerings);
         let capacity = Resources {
             cpu_milli: self.cpu * 1000,
             memory: self.gib * GIB,
@@ -383,7 +383,7 @@ impl World {
             offering: key,
             state: InstanceState::Running,
             launched: self.now,
-            tags: claim.record.tags().into(),
+            tags: claim.record.to_tags().into(),
             node: None,
             facts: None,
         });
@@ -620,7 +620,7 @@ impl Plan {
         let reasons = self.why(pod).map(|own| own.reasons.clone());
         let reasons = reasons.unwrap_or_default();
         let told = |why: &outrigger::scheduling::PoolRejection| {
-            why.code == code && why.text().contains(words)
+            why.code == code && why.rejection_text().contains(words)
         };
         ensure(reasons.iter().any(told), || format!("{pod}: {reasons:?}"))
     }

@@ -79,7 +79,7 @@ impl Stage {
     }
 
     fn tell(&mut self, event: Event) {
-        self.engine.handle(event, self.now);
+        self.engine.handle_event(event, self.now);
     }
 
     /// Lets half a minute pass, answering everything.
@@ -226,7 +226,7 @@ const NODES: &[Case] = &[
         for text in ["four < 4", "five > 5", "six exists"] {
             let (key, own): (&str, Requirement) = read(text);
             let value = node.labels.get(key);
-            ensure(value.is_some_and(|value| own.has(value)), || {
+            ensure(value.is_some_and(|value| own.allows_value(value)), || {
                 format!("{key}: {value:?}")
             })?;
         }
@@ -389,9 +389,9 @@ fn closes(joining: &[(i64, &str)], expect: i64) -> Check {
     for (at, name) in joining {
         known.insert(*name, pod(name).key);
         let keys: Vec<_> = known.values().collect();
-        batch.observe(&keys, start + SignedDuration::from_millis(*at));
+        batch.observe_pending(&keys, start + SignedDuration::from_millis(*at));
     }
-    let due = batch.due(&Batching::default());
+    let due = batch.next_plan_at(&Batching::default());
     let got = due.map(|due| due.duration_since(start).as_millis());
     ensure(got == Some(i128::from(expect)), || {
         format!("{got:?} ms, not {expect}")

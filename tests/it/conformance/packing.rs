@@ -270,7 +270,7 @@ fn cheapest(types: &[InstanceType], wanted: &[&str], cpu: i64, memory: i64) -> O
         let has = |text: &&str| {
             let (key, wanted) = read(text);
             let own = it.requirements.get(key).and_then(Requirement::values);
-            own.is_some_and(|own| own.iter().any(|value| wanted.has(value)))
+            own.is_some_and(|own| own.iter().any(|value| wanted.allows_value(value)))
         };
         let fits = it.allocatable.cpu_milli >= cpu && it.allocatable.memory >= memory;
         fits && wanted.iter().all(has)
@@ -295,7 +295,7 @@ fn check_selected(types: &[InstanceType], pool: &[&str], asked: &[&str]) -> Chec
     for text in &both {
         let (key, wanted) = read(text);
         let label = plan.label("p", key)?;
-        let all = label.split('|').all(|value| wanted.has(value));
+        let all = label.split('|').all(|value| wanted.allows_value(value));
         ensure(all, || format!("{key} may be {label:?}"))?;
     }
     let least = cheapest(types, &both, 0, 0).ok_or("no type meets it")?;
@@ -366,7 +366,7 @@ fn types_have_enough_for_their_pods() {
                 for claim in &plan.solution.claims {
                     for (key, _) in &claim.offerings {
                         let it = world.state.catalog.get(key.instance_type.as_str());
-                        let fits = it.is_some_and(|it| claim.requests.fit(&it.allocatable));
+                        let fits = it.is_some_and(|it| claim.requests.fit_into(&it.allocatable));
                         ensure(fits, || format!("{} on {key}", claim.requests))?;
                     }
                 }

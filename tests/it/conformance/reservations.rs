@@ -525,7 +525,7 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
         Some(&ReservationId::from("cr-1"))
     );
     let until = held.now + SignedDuration::from_mins(3);
-    held.state.holds.hold(key, until, held.now);
+    held.state.holds.mark_unavailable(key, until, held.now);
     assert_eq!(
         held.plan()
             .refused("p", RejectionCode::OfferingsUnavailable, "cr-1"),

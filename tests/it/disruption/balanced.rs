@@ -5,7 +5,7 @@ use outrigger::model::instance::InstanceType;
 use outrigger::model::labels::{DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE};
 use outrigger::model::pool::{BudgetNodes, Consolidation};
 use outrigger::model::requirement::Requirement;
-use outrigger::plan::{Plan, cost};
+use outrigger::plan::{Plan, lowest_total_price};
 use outrigger::state::candidates::Candidate;
 
 use super::consolidation_fixture::{ON_DEMAND, SPOT, Yard, buying, kind, shown, sizes};
@@ -166,7 +166,7 @@ fn the_size_of_a_cluster_does_not_matter() {
         // No sum of these is exact.
         let third = kind("third", 100, &[(ON_DEMAND, "a", 0.1 / 3.0)]);
         let catalog = yard.0.state.catalog.with([third]);
-        yard.0.state.stock(catalog.into());
+        yard.0.state.apply_catalog(catalog.into());
         for name in &names {
             yard.node_of(name, "x", ("third", "a", ON_DEMAND));
             yard.pod(name, name, 100);
@@ -223,7 +223,7 @@ fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
     let mut old = yard.0.state.catalog.get("old").expect("a type").clone();
     old.offerings[0].available = false;
     let catalog = yard.0.state.catalog.with([old]);
-    yard.0.state.stock(catalog.into());
+    yard.0.state.apply_catalog(catalog.into());
     assert_eq!(yard.moves(), "n -> new/a/on-demand");
 
     // Its pod fits elsewhere.
@@ -262,7 +262,7 @@ fn figures(plan: &Plan) -> (f64, f64) {
         .iter()
         .map(|own| own.price.expect("it is known"));
     let before: f64 = prices.map(|own| own.usd_per_h()).sum();
-    (before, cost(&plan.launches).usd_per_h())
+    (before, lowest_total_price(&plan.launches).usd_per_h())
 }
 
 /// Whether figures are so, as far as floating-point sums are.
@@ -285,7 +285,7 @@ fn what_is_saved_is_what_leaves_less_what_comes() {
             |it| {
                 let cheap = kind("cheap", 2, &[(ON_DEMAND, "b", 0.01)]);
                 let catalog = it.0.state.catalog.with([cheap]);
-                it.0.state.stock(catalog.into());
+                it.0.state.apply_catalog(catalog.into());
                 it.pool(|own| own.requirements.add(ZONE, Requirement::is_in(["a"])));
             },
             (0.8, 0.2),

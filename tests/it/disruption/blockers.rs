@@ -467,10 +467,10 @@ fn of_all_that_is_said_the_roster_has_the_first() {
             scene.pod(annotated(pod("zz", "n", ""), SAFE_TO_EVICT, "false"));
             let disruption_view = scene.state.disruption_view(NOW);
             for own in &disruption_view.candidates {
-                let all = scene.state.blockers(own.node, own.claim, NOW);
+                let all = scene.state.disruption_blockers(own.node, own.claim, NOW);
                 let all: Vec<_> = all.collect();
                 assert_eq!(own.blocker.as_ref(), all.first(), "{what}: {all:?}");
-                let pods: Vec<_> = all.iter().filter_map(|own| own.pod()).collect();
+                let pods: Vec<_> = all.iter().filter_map(|own| own.blocking_pod()).collect();
                 assert!(pods.is_sorted() && !pods.is_empty(), "{what}: {all:?}");
             }
         }

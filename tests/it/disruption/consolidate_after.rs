@@ -14,7 +14,7 @@ use outrigger::model::node::Node;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{BudgetNodes, Consolidation, Pool, Reason};
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
-use outrigger::plan::{Plan, sweep};
+use outrigger::plan::{Plan, select_disruptions};
 use outrigger::state::State;
 use outrigger::state::node_claims::NodeClaim;
 
@@ -42,7 +42,7 @@ struct Fleet {
 impl Fleet {
     fn new(pools: Vec<Pool>) -> Self {
         let mut state = State::default();
-        state.configure(Arc::new(Cluster {
+        state.apply_configuration(Arc::new(Cluster {
             pools,
             ..Cluster::default()
         }));
@@ -53,7 +53,7 @@ impl Fleet {
     fn configure(&mut self, change: impl FnOnce(&mut Cluster)) {
         let mut cluster = Cluster::clone(&self.state.cluster);
         change(&mut cluster);
-        self.state.configure(Arc::new(cluster));
+        self.state.apply_configuration(Arc::new(cluster));
     }
 
     /// A node of a pool that nobody uses, with its claim.
@@ -102,7 +102,7 @@ impl Fleet {
     }
 
     fn sweep(&self, now: Timestamp) -> Plan {
-        sweep(&self.state.disruption_view(now), now)
+        select_disruptions(&self.state.disruption_view(now), now)
     }
 
     /// Who leaves for this reason.

@@ -137,6 +137,6 @@ fn nodes_leave_when_they_were_unneeded_for_as_long_as_their_pool_wants() {
     let due = next_due(&plan.kept).expect("it is known when");
     assert_eq!(due, NOW + hour);
     let state = fleet.state();
-    let plan = plan::consolidate(&state.disruption_view(due), &state.field(due), due);
+    let plan = plan::consolidate(&state.disruption_view(due), &state.what_if(due), due);
     assert!(!plan.retire.is_empty());
 }

@@ -46,7 +46,7 @@ pub(super) fn kind(name: &str, cores: i64, offers: &[Offer]) -> InstanceType {
         (ARCH, Requirement::is_in(["amd64"])),
         (OS, Requirement::is_in(["linux"])),
     ]);
-    type_labels::complete(&mut requirements, &offerings);
+    type_labels::complete_labels(&mut requirements, &offerings);
     let capacity = Resources {
         cpu_milli: 1000 * cores,
         memory: 4 * GIB * cores,
@@ -90,7 +90,7 @@ impl Yard {
     /// No nodes yet. What a node is taken to cost beyond its price would blur the figures.
     pub(super) fn new(types: Vec<InstanceType>, pools: Vec<Pool>) -> Self {
         let mut scene = Scene::new(pools);
-        scene.state.stock(Arc::new(Catalog::new(types)));
+        scene.state.apply_catalog(Arc::new(Catalog::new(types)));
         let mut yard = Self(scene);
         yard.configure(|own| own.scheduling.node_overhead_price = Price::default());
         yard
@@ -104,7 +104,7 @@ impl Yard {
     pub(super) fn configure(&mut self, change: impl FnOnce(&mut Cluster)) {
         let mut cluster = Cluster::clone(&self.0.state.cluster);
         change(&mut cluster);
-        self.0.state.configure(Arc::new(cluster));
+        self.0.state.apply_configuration(Arc::new(cluster));
     }
 
     /// Changes the first pool.
@@ -198,7 +198,7 @@ impl Yard {
     }
 
     fn plan_of(&self, state: &State) -> Plan {
-        plan::consolidate(&state.disruption_view(NOW), &state.field(NOW), NOW)
+        plan::consolidate(&state.disruption_view(NOW), &state.what_if(NOW), NOW)
     }
 
     /// The same where only the Nodes are known, and no claims.

@@ -8,7 +8,7 @@ use outrigger::model::cluster::{Cluster, RemovedPools};
 use outrigger::model::labels::{DELETION_COST, DO_NOT_DISRUPT};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{BudgetNodes, Reason};
-use outrigger::plan::whole;
+use outrigger::plan::plan_without_consolidation;
 
 use super::fixture::{NOW, Scene, annotated, pod, pool};
 
@@ -135,7 +135,7 @@ fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
     assert_eq!(code(&scene), "-", "it leaves since its pool is gone");
     let mut cluster = Cluster::clone(&scene.state.cluster);
     cluster.safeguards.removed_pools = RemovedPools::Keep;
-    scene.state.configure(Arc::new(cluster));
+    scene.state.apply_configuration(Arc::new(cluster));
     assert_eq!(code(&scene), "no_pool");
     let mut scene = node();
     scene.state.held.insert("n".into(), "spare".to_owned());
@@ -151,6 +151,6 @@ fn an_empty_node_that_a_waiting_pod_will_use_stays_in_a_plan() {
     (waiting.node, waiting.unschedulable) = (None, true);
     scene.pod(waiting);
     let disruption_view = scene.state.disruption_view(NOW);
-    let plan = whole(&scene.state.snapshot(NOW), &disruption_view, NOW);
+    let plan = plan_without_consolidation(&scene.state.snapshot(NOW), &disruption_view, NOW);
     assert_eq!((plan.retire.len(), plan.placed.len()), (0, 1));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::disruption::eligibility::kept_anyway;
+use outrigger::disruption::eligibility::retaining_verdict;
 use outrigger::disruption::verdict::Verdict;
 use outrigger::model::claim::{ClaimOrigin, ClaimPhase, ClaimRecord};
 use outrigger::model::cluster::Cluster;
@@ -19,7 +19,7 @@ use outrigger::model::pool::{BudgetNodes, Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
 use outrigger::model::watched_object::WatchedObject;
-use outrigger::plan::{Plan, sweep};
+use outrigger::plan::{Plan, select_disruptions};
 use outrigger::state::State;
 use outrigger::state::node_claims::NodeClaim;
 
@@ -68,7 +68,7 @@ pub(super) fn pdb(name: &str, app: &str, disruptions_allowed: i64) -> Pdb {
     let labels = Labels::from([("app".to_owned(), app.to_owned())]);
     Pdb {
         key: ObjectKey::new("default", name),
-        selector: Some(Selector::of_labels(&labels)),
+        selector: Some(Selector::from_labels(&labels)),
         disruptions_allowed,
         ..Pdb::default()
     }
@@ -82,7 +82,7 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn new(pools: Vec<Pool>) -> Self {
         let mut state = State::default();
-        state.configure(Arc::new(Cluster {
+        state.apply_configuration(Arc::new(Cluster {
             pools,
             ..Cluster::default()
         }));
@@ -175,11 +175,11 @@ impl Scene {
     pub(super) fn configure(&mut self, change: impl FnOnce(&mut Pool)) {
         let mut cluster = Cluster::clone(&self.state.cluster);
         change(&mut cluster.pools[0]);
-        self.state.configure(Arc::new(cluster));
+        self.state.apply_configuration(Arc::new(cluster));
     }
 
     pub(super) fn sweep(&self) -> Plan {
-        sweep(&self.state.disruption_view(NOW), NOW)
+        select_disruptions(&self.state.disruption_view(NOW), NOW)
     }
 
     /// The nodes that leave, and for what.
@@ -196,7 +196,7 @@ impl Scene {
         let mut all = disruption_view.candidates.iter();
         let own = all.find(|own| own.node.name.as_str() == name)?;
         let pool = disruption_view.cluster.pool(own.pool.as_str());
-        Some(kept_anyway(own, pool, reason, NOW))
+        Some(retaining_verdict(own, pool, reason, NOW))
     }
 
     /// The same in a word: `-` for one that may leave, `gone` for one that nobody would look at.

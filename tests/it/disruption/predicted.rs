@@ -2,7 +2,7 @@
 
 use outrigger::model::pool::{Budget, BudgetNodes, Reason};
 use outrigger::plan::render::RenderedPlan;
-use outrigger::plan::{Plan, foreseen, unbudgeted};
+use outrigger::plan::{Plan, full_plan, plan_without_budgets};
 use outrigger::state::snapshot::NodeRef;
 
 use super::consolidation_fixture::Yard;
@@ -35,7 +35,7 @@ fn retired(plan: &Plan) -> Vec<(&str, Reason)> {
 #[test]
 fn who_is_empty_and_who_is_not_needed_leave_by_one_plan() {
     let yard = yard(3);
-    let plan = foreseen(&yard.0.state, NOW);
+    let plan = full_plan(&yard.0.state, NOW);
     let both = [("empty", Reason::Empty), ("idle", Reason::Underutilized)];
     assert_eq!(retired(&plan), both);
     let hosts: Vec<String> = plan.placed.iter().map(|own| own.0.to_string()).collect();
@@ -48,7 +48,7 @@ fn who_is_empty_and_who_is_not_needed_leave_by_one_plan() {
 
 #[test]
 fn who_leaves_first_takes_the_budget_of_the_others() {
-    let plan = foreseen(&yard(1).0.state, NOW);
+    let plan = full_plan(&yard(1).0.state, NOW);
     assert_eq!(retired(&plan), [("empty", Reason::Empty)]);
     let kept = plan
         .kept
@@ -61,13 +61,13 @@ fn who_leaves_first_takes_the_budget_of_the_others() {
 fn what_budgets_hold_back_is_weighed_as_well() {
     let yard = yard(1);
     let state = &yard.0.state;
-    let (plan, all) = (foreseen(state, NOW), unbudgeted(state, NOW));
+    let (plan, all) = (full_plan(state, NOW), plan_without_budgets(state, NOW));
     let both = [("empty", Reason::Empty), ("idle", Reason::Underutilized)];
     assert_eq!(retired(&all), both);
     let shown = |unbudgeted| RenderedPlan {
         cluster: "one",
         plan: &plan,
-        before: state.cost(),
+        before: state.total_cost(),
         solve_seconds: 0.0,
         missing: None,
         unbudgeted,
@@ -93,7 +93,7 @@ fn what_budgets_hold_back_is_weighed_as_well() {
 fn who_takes_pods_that_wait_stays_and_takes_no_others() {
     let mut yard = yard(3);
     yard.waiting("waits", 400);
-    let plan = foreseen(&yard.0.state, NOW);
+    let plan = full_plan(&yard.0.state, NOW);
     let takes = |name: &str| {
         let host = NodeRef::Node(name.into());
         let all = plan.placed.iter().filter(|own| own.0 == host);

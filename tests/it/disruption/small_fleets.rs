@@ -410,7 +410,7 @@ fn where_nothing_may_come_in_the_place_of_one_others_leave() {
     let mut yard = spot(1, 25);
     let gold = [kind("gold", 4, &[(SPOT, "a", 3.0)])];
     let catalog = yard.0.state.catalog.with(gold);
-    yard.0.state.stock(catalog.into());
+    yard.0.state.apply_catalog(catalog.into());
     yard.node_of("dear", "general", ("gold", "a", SPOT));
     yard.pod("wide", "dear", 4000);
     yard.node_of("other", "general", (&type_name(1), "a", SPOT));
@@ -650,7 +650,7 @@ fn as_many_nodes_are_replaced_as_budgets_let_go() {
 
 fn term(of: &str, key: &str) -> PodTerm {
     PodTerm {
-        selector: Some(Selector::of_labels(&app(of))),
+        selector: Some(Selector::from_labels(&app(of))),
         namespaces: ["default".to_owned()].into(),
         topology_key: key.to_owned(),
         ..PodTerm::default()
@@ -729,7 +729,7 @@ fn pods_stay_where_only_that_keeps_what_they_ask_of_others_places() {
 fn what_comes_in_a_node_s_place_keeps_its_pods_spread_over_zones() {
     let mut yard = Yard::plain();
     let spread = TopologySpread {
-        selector: Some(Selector::of_labels(&app("web"))),
+        selector: Some(Selector::from_labels(&app("web"))),
         topology_key: ZONE.to_owned(),
         max_skew: 1,
         min_domains: 1,

@@ -23,7 +23,7 @@ fn yard(waited: i64, max_skew: u32) -> Yard {
     let spread = |pod: &mut Pod| {
         pod.labels = app("spread");
         pod.spread = vec![TopologySpread {
-            selector: Some(Selector::of_labels(&app("spread"))),
+            selector: Some(Selector::from_labels(&app("spread"))),
             topology_key: ZONE.to_owned(),
             max_skew,
             min_domains: 1,
@@ -78,7 +78,7 @@ fn who_is_not_taken_where_others_only_leave_gets_another_place() {
         let plan = provision(&state.snapshot(NOW), NOW);
         assert_eq!(place(&plan, "a-0"), expect, "{what}: {plan:?}");
         assert_eq!(plan.findings, [""; 0], "{what}");
-        assert_eq!(plan.pods().len(), 3, "all have a place: {what}");
+        assert_eq!(plan.scheduled_pods().len(), 3, "all have a place: {what}");
     }
 }
 
@@ -97,7 +97,7 @@ fn who_gets_another_place_keeps_away_from_those_that_are_planned_beside_it() {
     let mut yard = yard(70, 1);
     let mut old = yard.0.state.objects.pods[&PodKey::new("default", "a-0")].clone();
     old.anti_affinity = vec![PodTerm {
-        selector: Some(Selector::of_labels(&kind())),
+        selector: Some(Selector::from_labels(&kind())),
         namespaces: ["default".to_owned()].into(),
         namespace_selector: None,
         topology_key: HOSTNAME.to_owned(),

@@ -248,7 +248,7 @@ fn a_node_drifts_an_hour_after_its_launch_if_its_like_is_not_offered() {
     for (row, bought, offers, drifts) in rows {
         let mut fleet = Fleet::of(1);
         fleet.instance("n0").offering.capacity_type = bought;
-        fleet.state.stock(sold(offers));
+        fleet.state.apply_catalog(sold(offers));
         assert_eq!(fleet.causes(at(60)), [""; 0], "{row}");
         let expect = drifts.then_some("InstanceTypeNotFound");
         assert_eq!(fleet.causes(at(61)), Vec::from_iter(expect), "{row}");
@@ -258,14 +258,14 @@ fn a_node_drifts_an_hour_after_its_launch_if_its_like_is_not_offered() {
 #[test]
 fn a_type_that_is_not_known_any_more_is_not_what_a_label_says() {
     let mut fleet = Fleet::of(1);
-    fleet.state.stock(Arc::new(Catalog::default()));
+    fleet.state.apply_catalog(Arc::new(Catalog::default()));
     assert_eq!(
         fleet.causes(at(61)),
         [""; 0],
         "nothing is known of any type"
     );
     let types = ["m7i.large"].map(|name| Catalog::shipped().get(name).expect("it ships").clone());
-    fleet.state.stock(Arc::new(Catalog::new(types)));
+    fleet.state.apply_catalog(Arc::new(Catalog::new(types)));
     assert_eq!(fleet.causes(at(61)), ["InstanceTypeNotFound"]);
     // A label that somebody else has put there does not count, what the instance is does.
     let mut fleet = Fleet::of(1);
@@ -278,7 +278,7 @@ fn a_type_that_is_not_known_any_more_is_not_what_a_label_says() {
 #[test]
 fn the_first_of_several_causes_is_told() {
     let mut fleet = Fleet::of(1);
-    fleet.state.stock(sold(&[]));
+    fleet.state.apply_catalog(sold(&[]));
     assert_eq!(fleet.causes(at(61)), ["InstanceTypeNotFound"]);
     fleet.change(|own| require(own, "a", Requirement::is_in(["b"])));
     assert_eq!(fleet.causes(at(61)), ["RequirementsDrifted"]);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::disruption::expiry::due_at;
+use outrigger::disruption::expiry::claim_expiry;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::pool::{BudgetNodes, Reason};
 
@@ -88,7 +88,7 @@ fn a_herd_that_is_due_in_one_minute_leaves_within_its_budget_step_by_step() {
         fleet.claim(&name).record.created = START + SignedDuration::from_millis(120 * index);
     }
     let claims = fleet.state.ledger.claims.values();
-    let due: Vec<Timestamp> = claims.filter_map(|own| due_at(&own.record)).collect();
+    let due: Vec<Timestamp> = claims.filter_map(|own| claim_expiry(&own.record)).collect();
     let (first, last) = (
         due.iter().min().expect("one"),
         due.iter().max().expect("one"),

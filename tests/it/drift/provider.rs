@@ -53,7 +53,7 @@ fn tell(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
             }
         });
     let all = [("c".into(), NodeClassSupply { supply })];
-    fleet.state.supply(Arc::new(all.into()));
+    fleet.state.apply_class_supplies(Arc::new(all.into()));
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn a_pool_says_what_it_bears_with_and_one_that_says_nothing_bears_all() {
     assert_eq!(broken(&fleet, 3), ["n0"]);
     say(&mut fleet, "n0", "KernelDeadlock", False, 1);
     assert_eq!(broken(&fleet, 9999), [""; 0], "never is no reason");
-    fleet.change(|own| own.repair = RepairPolicy::defaults());
+    fleet.change(|own| own.repair = RepairPolicy::default_policies());
     assert_eq!(broken(&fleet, 30), ["n0"]);
     fleet.change(|own| own.repair.clear());
     assert_eq!(broken(&fleet, 9999), [""; 0]);

@@ -9,7 +9,7 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::template_hash::change_id;
 use outrigger::plan::render::RenderedPlan;
-use outrigger::plan::{Plan, whole};
+use outrigger::plan::{Plan, plan_without_consolidation};
 use outrigger::state::candidates::{NodeHealth, PendingApproval};
 
 use super::{Fleet, at, pool};
@@ -148,7 +148,7 @@ fn what_is_accepted_is_what_only_new_nodes_can_be() {
 }
 
 fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
-    let plan = whole(
+    let plan = plan_without_consolidation(
         &fleet.state.snapshot(now),
         &fleet.state.disruption_view(now),
         now,

@@ -1,7 +1,9 @@
 //! Dry runs of node classes, and their results.
 
 use outrigger::catalog::Catalog;
-use outrigger::ec2::dry_run::{DryRunResult, TRIES, launch, offerings, verdict};
+use outrigger::ec2::dry_run::{
+    DryRunResult, TRIES, dry_run_launch, dry_run_offerings, dry_run_result,
+};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::instance::CapacityType;
 use outrigger::model::labels::{INSTANCE_TYPE, ZONE};
@@ -19,7 +21,7 @@ fn a_class_is_tried_with_what_its_pool_would_buy_first() {
     let types = ["m5.large", "m5.xlarge", "m5.2xlarge", "m5.4xlarge"];
     pool.requirements
         .add(INSTANCE_TYPE, Requirement::is_in(types));
-    let chosen = offerings(&pool, &catalog);
+    let chosen = dry_run_offerings(&pool, &catalog);
     let names: Vec<&str> = chosen
         .iter()
         .map(|own| own.instance_type.as_str())
@@ -32,12 +34,12 @@ fn a_class_is_tried_with_what_its_pool_would_buy_first() {
     let zone = chosen[1].zone.as_str();
     pool.requirements.add(ZONE, Requirement::is_in([zone]));
     assert!(
-        offerings(&pool, &catalog)
+        dry_run_offerings(&pool, &catalog)
             .iter()
             .all(|own| own.zone.as_str() == zone)
     );
     pool.requirements.add(ZONE, Requirement::is_in(["nowhere"]));
-    assert_eq!(offerings(&pool, &catalog), []);
+    assert_eq!(dry_run_offerings(&pool, &catalog), []);
 }
 
 #[test]
@@ -56,8 +58,8 @@ fn what_is_tried_bears_the_tags_of_a_launch() {
         pools: vec![pool.clone()],
         ..Cluster::default()
     };
-    let offering = offerings(&pool, &Catalog::shipped()).remove(0);
-    let own = launch(&cluster, &pool, offering.clone());
+    let offering = dry_run_offerings(&pool, &Catalog::shipped()).remove(0);
+    let own = dry_run_launch(&cluster, &pool, offering.clone());
     for (key, value) in [
         ("team", "blue"),
         ("outrigger.dev/installation", "here"),
@@ -68,7 +70,7 @@ fn what_is_tried_bears_the_tags_of_a_launch() {
     }
     assert_eq!(
         own,
-        launch(&cluster, &pool, offering),
+        dry_run_launch(&cluster, &pool, offering),
         "and is always the same"
     );
 }
@@ -153,7 +155,7 @@ const VPC: &str = "sg-1 and subnet-1 belong to different networks";
 #[test]
 fn only_what_concerns_the_class_is_held_against_it() {
     for (code, message, status, expect) in SAID {
-        match (verdict(RUN, code, message, *status), expect) {
+        match (dry_run_result(RUN, code, message, *status), expect) {
             (DryRunResult::Refused(cause, text), Some(expect)) => {
                 assert_eq!(cause, *expect, "{code} {message}");
                 assert!(text.contains(RUN), "{code}: {text}");
@@ -162,6 +164,6 @@ fn only_what_concerns_the_class_is_held_against_it() {
             (other, _) => panic!("{code} {message}: {other:?}"),
         }
     }
-    let passed = verdict(RUN, "DryRunOperation", "", Some(412));
+    let passed = dry_run_result(RUN, "DryRunOperation", "", Some(412));
     assert_eq!(passed, DryRunResult::Passed);
 }

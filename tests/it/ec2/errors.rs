@@ -1,7 +1,7 @@
 //! Classification of each EC2 error.
 
 use outrigger::ec2::create_fleet::FleetRequest;
-use outrigger::ec2::errors::{AwsFailure, ErrorClass, FleetError, FleetOutcome, failure};
+use outrigger::ec2::errors::{AwsFailure, ErrorClass, FleetError, FleetOutcome, classify_error};
 use outrigger::ec2::iam_policy::STATEMENTS;
 use outrigger::engine::command::{CommandResult, FailureKind, RefusalKind};
 use outrigger::model::node_class::resolved::{PlacementGroup, PlacementGroupStrategy};
@@ -15,7 +15,7 @@ const LONG: &str = "User data is limited to 16384 bytes";
 const VPC: &str = "Security group sg-1 and subnet subnet-1 belong to different networks.";
 
 fn sorted(code: &str, message: &str, status: Option<u16>) -> AwsFailure {
-    failure(FLEET, code, message, status)
+    classify_error(FLEET, code, message, status)
 }
 
 /// Code, message, HTTP status; what it is, how the engine has it, and what it is told with.
@@ -331,13 +331,17 @@ const CALLS: &[Row] = &[
 fn errors_of_whole_calls_are_sorted() {
     for (code, message, status, sort, kind, text) in CALLS {
         let own = sorted(code, message, *status);
-        assert_eq!((own.sort, own.kind()), (*sort, *kind), "{code} {message}");
+        assert_eq!(
+            (own.sort, own.failure_kind()),
+            (*sort, *kind),
+            "{code} {message}"
+        );
         assert!(own.text.contains(text), "{code}: {}", own.text);
         let answer = CommandResult::Failed {
             kind: *kind,
             text: own.text.clone(),
         };
-        assert_eq!(own.answer(), answer);
+        assert_eq!(own.command_result(), answer);
     }
 }
 
@@ -425,7 +429,7 @@ fn every_statement_grants_something_and_says_how() {
     for own in STATEMENTS {
         assert!(!own.actions.is_empty(), "{}", own.sid);
         for action in own.actions {
-            let denied = failure(action, "UnauthorizedOperation", "", None);
+            let denied = classify_error(action, "UnauthorizedOperation", "", None);
             assert!(
                 denied.text.contains("of the shipped policy"),
                 "{}",
@@ -561,7 +565,7 @@ const ITEMS: &[(&str, &str, &str, &[&str])] = &[
 #[test]
 fn errors_of_a_fleet_refuse_what_they_are_about() {
     for (code, message, about, expect) in ITEMS {
-        let outcome = FleetOutcome::of(&request("spot"), &[error(code, message, about)]);
+        let outcome = FleetOutcome::from_errors(&request("spot"), &[error(code, message, about)]);
         assert_eq!(refusals(&outcome), *expect, "{code} {about}");
         assert_eq!(outcome.spot_denied, *code == SPOT_ROLE);
         assert_eq!(outcome.throttled, *code == "RequestLimitExceeded");
@@ -601,7 +605,10 @@ fn a_launch_that_made_nothing_is_refused_or_has_failed() {
         (&[], Some((FailureKind::Invalid, "no error returned"))),
     ];
     for (errors, expect) in cases {
-        match (FleetOutcome::of(&request("spot"), errors).answer(), expect) {
+        match (
+            FleetOutcome::from_errors(&request("spot"), errors).command_result(),
+            expect,
+        ) {
             (CommandResult::LaunchRefused(all), None) => {
                 assert_eq!(all.len(), 1);
                 assert_eq!(all[0].kind, RefusalKind::InsufficientCapacity);
@@ -619,7 +626,7 @@ fn a_launch_that_made_nothing_is_refused_or_has_failed() {
 fn what_could_not_be_asked_for_is_refused_with_the_rest() {
     let mut scene = Scene::new().offers(&["m5.large a spot", "m5.large c spot"]);
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
-    let outcome = FleetOutcome::of(&scene.made(), &[ice]);
+    let outcome = FleetOutcome::from_errors(&scene.made(), &[ice]);
     let expect = ["m5.large a insufficient-capacity", "m5.large c no-address"];
     assert_eq!(refusals(&outcome), expect);
 }
@@ -632,7 +639,7 @@ fn want_of_capacity_in_a_placement_group_is_the_groups() {
         strategy: PlacementGroupStrategy::Cluster,
     });
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
-    let outcome = FleetOutcome::of(&scene.made(), &[ice]);
+    let outcome = FleetOutcome::from_errors(&scene.made(), &[ice]);
     assert_eq!(refusals(&outcome), ["m5.large a placement-exceeded"]);
     assert!(!RefusalKind::PlacementExceeded.is_general());
 }
@@ -644,13 +651,13 @@ fn a_used_up_reservation_is_refused_and_a_throttled_call_leaves_it_alone() {
         scene.reserves(Reservation::new("cr-1", 3)).made()
     };
     let over = error("ReservationCapacityExceeded", "", "m5.large a");
-    let outcome = FleetOutcome::of(&reserves(), &[over]);
+    let outcome = FleetOutcome::from_errors(&reserves(), &[over]);
     let own = &outcome.refusals[0];
     assert_eq!(own.kind, RefusalKind::ReservationExceeded);
     let id = own.offering.reservation.as_deref();
     assert_eq!(id.map(|own| own.as_str()), Some("cr-1"));
     let slow = error("RequestLimitExceeded", "", "m5.large a");
-    assert_eq!(FleetOutcome::of(&reserves(), &[slow]).refusals, []);
+    assert_eq!(FleetOutcome::from_errors(&reserves(), &[slow]).refusals, []);
 }
 
 #[test]
@@ -663,7 +670,7 @@ fn people_are_told_of_what_they_can_do_something_about() {
         error("Odd", "thing", "m5.large a"),
         error("InsufficientInstanceCapacity", "", "m5.large a"),
     ];
-    let notes = FleetOutcome::of(&request("spot"), &errors).notes;
+    let notes = FleetOutcome::from_errors(&request("spot"), &errors).notes;
     let expect = [
         "vCPU quota",
         "fleet request quota",
@@ -677,6 +684,6 @@ fn people_are_told_of_what_they_can_do_something_about() {
     let many: Vec<FleetError> = (0..50)
         .map(|own| error(&format!("Odd{own}"), &"x".repeat(5000), "- -"))
         .collect();
-    let notes = FleetOutcome::of(&request("spot"), &many).notes;
+    let notes = FleetOutcome::from_errors(&request("spot"), &many).notes;
     assert!(notes.len() <= 5 && notes.iter().all(|own| own.len() < 600));
 }

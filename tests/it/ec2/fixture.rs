@@ -93,7 +93,7 @@ impl Scene {
     /// A launch of `m5.large` on demand in one zone, from a plain class.
     pub(super) fn new() -> Self {
         let claim = record("abc");
-        let mut tags = claim.tags();
+        let mut tags = claim.to_tags();
         tags.insert("team".into(), "web".into());
         let group = |id: &str| SecurityGroup {
             id: id.to_owned(),
@@ -188,7 +188,7 @@ impl Scene {
             let text = format!("{token} {} {pods}", image.name);
             Ok(RenderedUserData::new(text.into_bytes()))
         };
-        order.request(&mut self.subnets, &mut render, NOW)
+        order.build_request(&mut self.subnets, &mut render, NOW)
     }
 
     /// The request, which there is.

@@ -1,7 +1,9 @@
 //! A node class after image resolution succeeded or failed.
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::ec2::resolve_node_class::{ListResult, RegionResources, ResolveError, resolve};
+use outrigger::ec2::resolve_node_class::{
+    ListResult, RegionResources, ResolveError, resolve_node_class,
+};
 use outrigger::model::instance::Arch;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
@@ -40,7 +42,7 @@ fn found(
         ..NodeClass::default()
     };
     let profile = Ok("p".to_owned());
-    let own = resolve(&class, &RegionResources::default(), images, profile, NOW);
+    let own = resolve_node_class(&class, &RegionResources::default(), images, profile, NOW);
     let is_own = |own: &&NodeClassCondition| own.kind == ConditionKind::ImagesReady;
     let condition = own.conditions.iter().find(is_own).expect("it is said");
     (own.images.clone(), condition.clone())

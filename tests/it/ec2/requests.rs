@@ -228,11 +228,11 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
     assert_eq!(data, texts);
     assert_eq!(
         request
-            .find("m5.xlarge", "us-east-1a")
+            .override_for("m5.xlarge", "us-east-1a")
             .map(|own| own.priority),
         Some(1.0)
     );
-    assert_eq!(request.find("m5.xlarge", "us-east-1b"), None);
+    assert_eq!(request.override_for("m5.xlarge", "us-east-1b"), None);
 }
 
 #[test]
@@ -287,9 +287,9 @@ fn a_request_has_no_more_templates_than_ec2_takes() {
     let request = scene.made();
     assert_eq!(request.configs.len(), TEMPLATES_MAX);
     // The cheapest are kept.
-    assert!(request.find("m5.large", "us-east-1a").is_some());
-    assert!(request.find("x49.large", "us-east-1a").is_some());
-    assert!(request.find("x50.large", "us-east-1a").is_none());
+    assert!(request.override_for("m5.large", "us-east-1a").is_some());
+    assert!(request.override_for("x49.large", "us-east-1a").is_some());
+    assert!(request.override_for("x50.large", "us-east-1a").is_none());
 }
 
 #[test]
@@ -397,11 +397,11 @@ fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
         scene.subnets.give_back(&taken, None);
     }
     assert!(subnets(&scene.made()).contains("subnet-a1"));
-    scene.subnets.exhausted("subnet-a1", NOW);
+    scene.subnets.mark_exhausted("subnet-a1", NOW);
     assert!(subnets(&scene.made()).contains("subnet-a2"));
     scene
         .subnets
-        .exhausted("subnet-a2", NOW + SignedDuration::from_secs(1));
+        .mark_exhausted("subnet-a2", NOW + SignedDuration::from_secs(1));
     let request = scene.made();
     assert_eq!(overrides(&request), [["m5.xlarge b b x86 0"]]);
     let kinds: Vec<RefusalKind> = request.refused.iter().map(|own| own.kind).collect();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use outrigger::ec2::resolve_node_class::{
-    ListedReservation, RegionResources, ResolveError, resolve,
+    ListedReservation, RegionResources, ResolveError, resolve_node_class,
 };
 use outrigger::model::instance::Arch;
 use outrigger::model::labels::Labels;
@@ -137,7 +137,7 @@ fn class() -> NodeClass {
 
 fn resolved(class: &NodeClass, found: &RegionResources) -> ResolvedNodeClass {
     let profile = Ok("profile".to_owned());
-    resolve(class, found, Ok(vec![image()]), profile, NOW)
+    resolve_node_class(class, found, Ok(vec![image()]), profile, NOW)
 }
 
 fn condition(own: &ResolvedNodeClass, kind: ConditionKind) -> &NodeClassCondition {
@@ -235,7 +235,7 @@ fn what_is_found_follows_the_class_and_the_region() {
     class.security_groups = vec![SecurityGroupTerm::Id("sg-9".to_owned())];
     let own = resolved(&class, &there);
     assert_eq!((subnets(&own), groups(&own)), ("b1".into(), String::new()));
-    let unmet = own.unmet().map(|own| (own.kind, own.status));
+    let unmet = own.first_unmet().map(|own| (own.kind, own.status));
     let kind = ConditionKind::SecurityGroupsReady;
     assert_eq!(unmet, Some((kind, NodeClassConditionStatus::False)));
     // Whoever runs short of addresses is no longer first, and what is removed is not found.
@@ -429,13 +429,13 @@ fn what_cannot_be_listed_is_not_known() {
                 cause: Some(cause),
                 message: text,
             };
-            assert_eq!(own.unmet(), Some(&expect), "{kind:?}");
+            assert_eq!(own.first_unmet(), Some(&expect), "{kind:?}");
         }
     }
     // Nothing was asked yet.
     let own = resolved(&class, &RegionResources::default());
     assert_eq!(
-        own.unmet().map(|own| own.status),
+        own.first_unmet().map(|own| own.status),
         Some(NodeClassConditionStatus::Unknown)
     );
 }
@@ -502,8 +502,8 @@ fn images_and_profile_are_conditions_like_the_rest() {
         ),
     ];
     for (found_images, profile, expect) in rows {
-        let own = resolve(&class(), &found(), found_images, profile, NOW);
-        let unmet = own.unmet();
+        let own = resolve_node_class(&class(), &found(), found_images, profile, NOW);
+        let unmet = own.first_unmet();
         let told = unmet.map(|own| (own.kind, own.cause.expect("a cause"), own.status));
         assert_eq!(told, expect);
         let known = own.profile.is_some();

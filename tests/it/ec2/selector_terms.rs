@@ -1,6 +1,6 @@
 //! Filters for the terms of a node class in a region.
 
-use outrigger::ec2::resolve_node_class::{ListedReservation, RegionResources, resolve};
+use outrigger::ec2::resolve_node_class::{ListedReservation, RegionResources, resolve_node_class};
 use outrigger::model::labels::Labels;
 use outrigger::model::node_class::network::{MatchCriteria, ReservationTerm};
 use outrigger::model::node_class::resolved::{ConditionKind, FoundReservation, NodeClassCondition};
@@ -35,7 +35,7 @@ fn a_reservation_that_is_not_there_is_no_fault() {
             reservations: Ok(there.iter().map(|id| listed(id)).collect()),
             ..RegionResources::default()
         };
-        let own = resolve(&class, &found, Ok(Vec::new()), Ok(String::new()), NOW);
+        let own = resolve_node_class(&class, &found, Ok(Vec::new()), Ok(String::new()), NOW);
         let ids = own
             .reservations
             .iter()

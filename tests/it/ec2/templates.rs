@@ -51,7 +51,7 @@ const OTHERS: &[Edit] = &[
     ("cluster", |it| it.cluster = "staging".into()),
     ("node class", |it| {
         it.launch.claim.node_class = Some("other".into());
-        it.launch.tags.extend(it.launch.claim.tags());
+        it.launch.tags.extend(it.launch.claim.to_tags());
     }),
     ("image", |it| {
         it.images.insert("m5.large".into(), "ami-arm".into());
@@ -140,7 +140,7 @@ const SAME: &[Edit] = &[
         it.launch.claim = record("other");
         it.launch.claim.created += SignedDuration::from_secs(1);
         it.launch.claim.reason = "drifted".into();
-        it.launch.tags = it.launch.claim.tags();
+        it.launch.tags = it.launch.claim.to_tags();
         it.launch.tags.insert("team".into(), "web".into());
     }),
     ("zone", |it| {

@@ -405,7 +405,7 @@ fn a_status_is_not_written_where_that_is_not_for_us() {
     let held = stage.run(2, &["patch_buffer"]);
     assert_eq!(held.len(), 16, "no more at once");
     stage.event(Event::Answered(held[0].id, failed(FailureKind::Denied)));
-    assert_eq!(stage.engine.undone().len(), 1);
+    assert_eq!(stage.engine.disabled_features().len(), 1);
     let rest = held.iter().skip(1);
     rest.for_each(|own| stage.event(Event::Answered(own.id, failed(FailureKind::Denied))));
     stage.run(280, &[]);
@@ -416,15 +416,15 @@ fn a_status_is_not_written_where_that_is_not_for_us() {
     stage.change(|cluster| cluster.buffers.clear());
     stage.run(30, &[]);
     assert!(stage.count("patch_buffer") > 16);
-    assert_eq!(stage.engine.undone(), [""; 0]);
+    assert_eq!(stage.engine.disabled_features(), [""; 0]);
     // Without one the engine tries it again after five minutes.
     let mut later = settled(ManagementMode::Manage);
     later.event(Event::BuffersChanged(vec![object(0, "7")]));
     later.written(2, failed(FailureKind::Denied));
     later.written(320, failed(FailureKind::Denied));
-    assert_eq!(later.engine.undone().len(), 1);
+    assert_eq!(later.engine.disabled_features().len(), 1);
     later.written(320, version("8"));
-    assert_eq!(later.engine.undone(), [""; 0]);
+    assert_eq!(later.engine.disabled_features(), [""; 0]);
 }
 
 /// A definition that lacks a field drops it: the object stays as it was, with its version.

@@ -271,7 +271,7 @@ fn a_time_that_stands_on_a_broken_node_stays_if_it_is_over_sooner() {
         stage.turn(0, false);
         stage.run(30 * 60 + 10, &["terminate"]);
         assert_eq!(stage.story(), ["node-0 leaves: unhealthy"]);
-        let written = stage.seen_node().deadline().expect("a time");
+        let written = stage.seen_node().termination_deadline().expect("a time");
         assert_eq!(written == at, minutes < 0, "{written} {at}");
         assert!(written <= stage.now);
     }

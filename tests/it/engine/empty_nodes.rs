@@ -2,7 +2,7 @@
 //! a previous run tainted.
 
 use jiff::SignedDuration;
-use outrigger::disruption::expiry::due_at;
+use outrigger::disruption::expiry::claim_expiry;
 use outrigger::engine::Engine;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
@@ -45,7 +45,7 @@ fn expiring(pods: &[&str]) -> Stage {
     for name in pods {
         stage.apply(bound(owned_pod(name), "node-0"));
     }
-    let due = due_at(&stage.launches[0].claim).expect("it expires");
+    let due = claim_expiry(&stage.launches[0].claim).expect("it expires");
     let wait = due.duration_since(stage.now).as_secs();
     stage.run(wait - 5, &[]);
     assert_eq!(retired(&stage), []);

@@ -35,7 +35,7 @@ fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
         reason: String::new(),
         command_id: String::new(),
     };
-    let mut tags = record.tags();
+    let mut tags = record.to_tags();
     if installation.is_empty() {
         tags.clear();
     }

@@ -389,9 +389,9 @@ impl Both {
                 let held = self.stages[at].run(1, &FOR_FLEET);
                 let now = self.stages[at].now;
                 for issued in held {
-                    self.fleet.handle(&(*name).into(), issued, now);
+                    self.fleet.handle_command(&(*name).into(), issued, now);
                 }
-                self.fleet.ring(now);
+                self.fleet.notify_due(now);
                 while let Some((name, event)) = self.fleet.next_event() {
                     let whose = NAMES.iter().position(|own| *own == name.as_str());
                     self.stages[whose.expect("known")].event(event);
@@ -462,8 +462,8 @@ fn a_rate_of_the_fleet_is_remembered_on_the_leases_of_its_clusters() {
 
 #[test]
 fn a_command_for_the_lease_is_a_look_only_where_it_reads() {
-    assert!(Command::ReadLease.is_look());
-    assert!(!Command::PatchLease(Default::default()).is_look());
+    assert!(Command::ReadLease.is_read_only());
+    assert!(!Command::PatchLease(Default::default()).is_read_only());
 }
 
 /// Nodes of a pool that is gone leave one by one, and the cluster's rate counts them all the same.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use outrigger::catalog::capacity::plain;
+use outrigger::catalog::capacity::default_node_class;
 use outrigger::catalog::discovered_memory::DiscoveredMemory;
 use outrigger::catalog::node_class::{
     ClassCatalog, NodeClassSupply, NotReady, RegionObservations, class_catalog,
@@ -55,7 +55,7 @@ fn pods_wait_for_their_class_and_are_planned_once_it_is_ready() {
         .reports
         .iter()
         .filter_map(|report| match report {
-            Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].text())),
+            Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].rejection_text())),
             _ => None,
         })
         .collect();
@@ -101,7 +101,7 @@ fn placed(strategy: Option<PlacementGroupStrategy>) -> ClassCatalog {
         memory: &DiscoveredMemory::default(),
         shifted_zones: &BTreeSet::new(),
     };
-    class_catalog(&region, &base, &plain(), Some(&resolved), none)
+    class_catalog(&region, &base, &default_node_class(), Some(&resolved), none)
 }
 
 /// How the group places, which partition the pod asks for, and which one EC2 tells of; the label

@@ -191,7 +191,7 @@ fn pods_are_told_why_they_wait() {
     let mut stage = three_nodes();
     stage.minutes(12, nowhere);
     let told = stage.reports.iter().filter_map(|own| match own {
-        Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].text())),
+        Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].rejection_text())),
         _ => None,
     });
     let told: Vec<(RejectionCode, String)> = told.collect();

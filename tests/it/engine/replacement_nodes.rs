@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use outrigger::disruption::budgets::Budgets;
-use outrigger::disruption::expiry::due_at;
+use outrigger::disruption::expiry::claim_expiry;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::{NodeName, ObjectKey};
@@ -28,7 +28,7 @@ pub(super) fn expiring() -> Stage {
     stage.run(2, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(40, &[]);
-    let due = due_at(&stage.launches[0].claim).expect("it expires");
+    let due = claim_expiry(&stage.launches[0].claim).expect("it expires");
     let wait = due.duration_since(stage.now).as_secs();
     stage.run(wait - 5, &[]);
     stage.seen.clear();
@@ -91,7 +91,7 @@ fn a_node_stays_whose_pods_find_no_place_and_is_tried_again_later_each_time() {
     }
     assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
     let reasons = [Reason::Expired, Reason::Drifted, Reason::Underutilized];
-    assert!(reasons.iter().all(|own| own.waits_for_places()));
+    assert!(reasons.iter().all(|own| own.waits_for_placements()));
 }
 
 /// Its pod would have had room on the new node, which another pod has taken.
@@ -124,7 +124,7 @@ fn a_node_that_may_yet_be_closed_counts_for_budgets() {
         change(&mut state);
         let now = stage.now + SignedDuration::from_secs(at);
         let disruption_view = state.disruption_view(now);
-        Budgets::new(&disruption_view, now).counted()
+        Budgets::new(&disruption_view, now).total_and_disrupted()
     };
     let until = stage.now + SignedDuration::from_secs(30);
     let sent = |state: &mut State| {

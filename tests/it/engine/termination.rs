@@ -162,7 +162,7 @@ fn ended(stage: &Stage) -> bool {
 }
 
 fn deadline(stage: &Stage) -> Option<Timestamp> {
-    stage.seen_node().deadline()
+    stage.seen_node().termination_deadline()
 }
 
 fn held_by(stage: &Stage) -> Vec<String> {
@@ -319,7 +319,7 @@ fn who_is_seen_to_be_kept_is_told_rarely_and_at_once_when_that_is_over() {
         let labels = [("app".to_owned(), "web".to_owned())].into();
         WatchedObject::Pdb(Pdb {
             key: ObjectKey::new("default", "web"),
-            selector: Some(Selector::of_labels(&labels)),
+            selector: Some(Selector::from_labels(&labels)),
             disruptions_allowed: allowed,
             ..Pdb::default()
         })
@@ -373,7 +373,7 @@ fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
     labels.insert("app".into(), "web".into());
     stage.apply(WatchedObject::Pdb(Pdb {
         key: ObjectKey::new("default", "web"),
-        selector: Some(Selector::of_labels(&labels)),
+        selector: Some(Selector::from_labels(&labels)),
         ..Pdb::default()
     }));
     let by = stage.now + seconds(7200);
@@ -683,7 +683,7 @@ fn the_time_of_a_node_that_waits_for_places_begins_when_there_are_some() {
     let mut stage = expired(web("a"), grace(300));
     told(&mut stage, 3);
     let left = old_node(&stage)
-        .deadline()
+        .termination_deadline()
         .map(|at| at.duration_since(stage.now));
     assert!(left.is_some_and(|own| own > seconds(290)), "{left:?}");
 }
@@ -861,7 +861,7 @@ fn a_node_that_stays_is_untainted_again_until_it_is() {
     });
     let refused = |_: &Command| CommandResult::EvictRefused("no".into());
     told_with(&mut stage, 290, refused);
-    assert!(old_node(&stage).deadline().is_some());
+    assert!(old_node(&stage).termination_deadline().is_some());
     let mut held = Vec::new();
     for _ in 0..30 {
         for issued in stage.run(1, &["launch", "evict", "patch_node"]) {
@@ -882,7 +882,7 @@ fn a_node_that_stays_is_untainted_again_until_it_is() {
     stage.run(20, &["launch"]);
     assert_eq!(stage.seen[0], "patch_node");
     let node = old_node(&stage);
-    assert!(!node.has_disrupted_taint() && node.deadline().is_none());
+    assert!(!node.has_disrupted_taint() && node.termination_deadline().is_none());
     assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
 }
 
@@ -1213,7 +1213,7 @@ fn an_end_is_sent_while_its_confirmation_is_fresh_or_nothing_can_run_there() {
     let end = end.clone().find(|own| own.name() == "terminate");
     let end = end.expect("it is empty").clone();
     let confirmed = stage.now;
-    let not_after = |stage: &Stage, now| stage.engine.not_after(&end, now);
+    let not_after = |stage: &Stage, now| stage.engine.send_deadline(&end, now);
     assert!(not_after(&stage, confirmed) <= confirmed + seconds(15));
     let late = confirmed + seconds(20);
     assert!(
@@ -1225,5 +1225,5 @@ fn an_end_is_sent_while_its_confirmation_is_fresh_or_nothing_can_run_there() {
     stage.event(Event::Deleted(ObjectKind::Node, key));
     assert_eq!(not_after(&stage, late), late + seconds(15));
     let launch = Command::ListInstances;
-    assert!(stage.engine.not_after(&launch, late) > late + seconds(20));
+    assert!(stage.engine.send_deadline(&launch, late) > late + seconds(20));
 }

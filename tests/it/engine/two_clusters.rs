@@ -62,7 +62,7 @@ fn refuse(stage: &mut Stage, kind: RefusalKind, is_held: IsHeld) -> (OfferingKey
     };
     let mut fleet = Fleet::default();
     fleet.configure(FleetLimits::default(), &NAMES.map(cluster), stage.now);
-    fleet.handle(&NAMES[0].into(), told, stage.now);
+    fleet.handle_command(&NAMES[0].into(), told, stage.now);
     let mut events = std::iter::from_fn(|| fleet.next_event());
     let held = events.find(|own| matches!(own.1, Event::HeldDown(..)));
     let (name, held) = held.expect("the other hears of it");

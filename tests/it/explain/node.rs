@@ -118,7 +118,7 @@ fn state() -> State {
     ];
     let budget = Pdb {
         key: ObjectKey::new("default", "web"),
-        selector: Some(Selector::of_labels(&labels([("app", "web")]))),
+        selector: Some(Selector::from_labels(&labels([("app", "web")]))),
         current_healthy: 2,
         desired_healthy: 2,
         ..Pdb::default()

@@ -150,7 +150,7 @@ fn full() -> State {
             capacity_type: CapacityType::OnDemand,
             reservation: None,
         };
-        state.holds.refuse(None, &offering, NOW);
+        state.holds.record_refusal(None, &offering, NOW);
     }
     state
 }
@@ -204,7 +204,7 @@ fn fixed() -> State {
 }
 
 fn told(explained: &ExplainedPool<'_>) -> String {
-    let (mut out, well) = (explained.text(), explained.is_well());
+    let (mut out, well) = (explained.text(), explained.can_launch());
     write!(out, "\nwell: {well}\n\n{:#}\n", explained.json()).expect("written");
     out
 }
@@ -249,7 +249,7 @@ fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
     let expect = [(CPU, 3), (CAPACITY_TYPE, 12), (INSTANCE_TYPE, 1)];
     assert_eq!(asked, expect);
     assert_eq!(explained.range.suited, 0);
-    assert!(!explained.is_well(), "{}", explained.text());
+    assert!(!explained.can_launch(), "{}", explained.text());
 }
 
 #[test]
@@ -277,10 +277,10 @@ fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
     let well = |state: &State| {
         explain_pool(state, "general", NOW)
             .expect("a pool")
-            .is_well()
+            .can_launch()
     };
     assert!(well(&state));
-    state.supply(Arc::new(ClassSupplies::default()));
+    state.apply_class_supplies(Arc::new(ClassSupplies::default()));
     assert!(!well(&state));
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
     let text = explained.text();
@@ -296,10 +296,10 @@ fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
 #[test]
 fn a_pool_of_which_all_is_held_down_can_have_nothing_and_says_until_when() {
     let mut state = full();
-    state.holds.refuse_way(CapacityType::OnDemand, NOW);
+    state.holds.record_refused_way(CapacityType::OnDemand, NOW);
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
-    assert!(!explained.is_well());
-    assert_eq!(explained.range.offerings(), 0);
+    assert!(!explained.can_launch());
+    assert_eq!(explained.range.offering_count(), 0);
     let text = explained.text();
     let held = "unavailable after failed launches: 24 offerings, such as c-1x-amd64 a on-demand; \
                 next retry at 2027-01-15T08:03:00Z";
@@ -326,9 +326,9 @@ fn what_is_reserved_can_be_had_as_long_as_some_of_it_is_left() {
     });
     let told = |nodes| {
         let mut state = state(cluster.clone(), nodes, Vec::new());
-        state.stock(Arc::new(Catalog::new(types.clone())));
+        state.apply_catalog(Arc::new(Catalog::new(types.clone())));
         let explained = explain_pool(&state, "general", NOW).expect("a pool");
-        (explained.range.offerings(), explained.text())
+        (explained.range.offering_count(), explained.text())
     };
     let (offerings, text) = told(Vec::new());
     assert_eq!(offerings, 4);

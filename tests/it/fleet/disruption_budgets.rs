@@ -137,7 +137,7 @@ fn who_has_not_said_what_it_has_gets_nothing_and_stops_the_others_for_a_while() 
     // One that falls silent, or whose engine is another, counts with what it last had.
     let mut stage = two(limits());
     disruption_usage(&mut stage, "west", 10, 1, &["b"]);
-    stage.fleet.rejoin(&"west".into(), stage.now);
+    stage.fleet.on_engine_start(&"west".into(), stage.now);
     stage.wait(7200);
     assert!(ask(&mut stage, "east", "a", Reason::Empty).is_err());
 }

@@ -95,11 +95,11 @@ impl Stage {
         let end = self.now + SignedDuration::from_secs(seconds);
         while let Some(at) = self.fleet.poll_timeout(self.now).filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.fleet.ring(self.now);
+            self.fleet.notify_due(self.now);
             self.listen();
         }
         self.now = end;
-        self.fleet.ring(self.now);
+        self.fleet.notify_due(self.now);
         self.listen();
     }
 
@@ -107,7 +107,7 @@ impl Stage {
         self.commands += 1;
         let id = CommandId(self.commands);
         let issued = IssuedCommand { id, command };
-        self.fleet.handle(&cluster.into(), issued, self.now);
+        self.fleet.handle_command(&cluster.into(), issued, self.now);
         self.listen().expect("every command is answered")
     }
 

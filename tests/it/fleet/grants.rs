@@ -32,8 +32,8 @@ fn what_one_has_the_other_cannot_get() {
     stage.granted("east", "c", cores(1));
     stage.changed("west", "b", None);
     stage.granted("east", "d", cores(4));
-    assert_eq!(stage.fleet.held(&"east".into()).1, 3);
-    assert_eq!(stage.fleet.held(&"west".into()).1, 0);
+    assert_eq!(stage.fleet.total_usage(&"east".into()).1, 3);
+    assert_eq!(stage.fleet.total_usage(&"west".into()).1, 0);
 
     let mut stage = two(limits(10, 1));
     stage.granted("east", "a", cores(1));
@@ -162,7 +162,7 @@ fn only_those_are_waited_for_that_make_nodes() {
 fn a_new_engine_says_what_there_is_before_it_gets_more() {
     let mut stage = two(limits(10, 9));
     stage.granted("east", "a", cores(6));
-    stage.fleet.rejoin(&"east".into(), stage.now);
+    stage.fleet.on_engine_start(&"east".into(), stage.now);
     stage.denied("east", "b", cores(1), "the cluster has not reported");
     // Meanwhile what the one before it had counts, and the other goes on.
     stage.denied("west", "c", cores(5), "leaves 4");
@@ -200,7 +200,7 @@ fn others_hear_of_changes_once_in_a_second() {
     let before = stage.told.clone();
     stage.wait(3600);
     assert_eq!(stage.told, before, "nothing has changed");
-    stage.fleet.missed(&"west".into(), stage.now);
+    stage.fleet.on_event_missed(&"west".into(), stage.now);
     stage.wait(2);
     assert_eq!(stage.told["west"], before["west"] + 1);
 }
@@ -263,7 +263,7 @@ fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
     stage.whole("late", &[]);
     assert_eq!(std::mem::take(&mut stage.held_down), [expect[0].clone()]);
     stage.wait(180);
-    stage.fleet.rejoin(&"late".into(), stage.now);
+    stage.fleet.on_engine_start(&"late".into(), stage.now);
     stage.whole("late", &[]);
     assert_eq!(stage.held_down, []);
 }

@@ -96,7 +96,7 @@ proptest! {
                 }
                 Deed::Whole => stage.whole(name, &all_of(&truth, of)),
                 Deed::Restart => {
-                    stage.fleet.rejoin(&name.into(), stage.now);
+                    stage.fleet.on_engine_start(&name.into(), stage.now);
                     let waits = stage.ask(name, "early", cores(1));
                     prop_assert!(waits != CommandResult::Granted);
                     stage.whole(name, &all_of(&truth, of));
@@ -107,7 +107,7 @@ proptest! {
             prop_assert!(used <= CORES && nodes <= NODES as usize, "{:?}", truth);
             for (of, name) in NAMES.iter().enumerate() {
                 let own: i64 = all_of(&truth, of).iter().map(|own| own.1.capacity.cpu_milli).sum();
-                prop_assert_eq!(stage.fleet.held(&(*name).into()).0.cpu_milli, own);
+                prop_assert_eq!(stage.fleet.total_usage(&(*name).into()).0.cpu_milli, own);
             }
         }
         // What clusters know in the end is what is left.

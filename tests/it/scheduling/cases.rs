@@ -36,10 +36,10 @@ fn check_no(world: &World, code: RejectionCode, words: &str) {
     let why = &solution.unplaced.first().expect("an unplaced pod").reasons[0];
     assert_eq!(why.code, code, "{why:?}");
     assert!(
-        why.text().contains(words),
+        why.rejection_text().contains(words),
         "{:?} is not in {:?}",
         words,
-        why.text()
+        why.rejection_text()
     );
     check(world, &solution).expect("a sound plan");
 }
@@ -114,7 +114,7 @@ fn a_pool_says_why_not() {
         };
         world
             .holds
-            .hold(key, NOW + SignedDuration::from_mins(3), NOW);
+            .mark_unavailable(key, NOW + SignedDuration::from_mins(3), NOW);
     }
     check_no(
         &world,
@@ -328,7 +328,10 @@ fn pools_share_the_limits_of_their_cluster() {
     assert_eq!((placed, solution.unplaced.len()), (3, 5));
     for unplaced in &solution.unplaced {
         let second = unplaced.reasons.last().expect("a reason");
-        assert!(second.text().contains("of the cluster"), "{second:?}");
+        assert!(
+            second.rejection_text().contains("of the cluster"),
+            "{second:?}"
+        );
     }
 }
 
@@ -446,7 +449,8 @@ fn of_types_that_are_much_alike_none_is_forgotten_that_alone_will_do() {
         ("ephemeral-storage", 60 * GIB, 70 * GIB),
     ];
     let set = |own: &mut Resources, resource: &str, amount: i64| {
-        own.set(resource, &amount.to_string()).expect("an amount");
+        own.set_quantity(resource, &amount.to_string())
+            .expect("an amount");
     };
     for (resource, amount, _) in more {
         let mut it = types[1].clone();

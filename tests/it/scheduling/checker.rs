@@ -290,7 +290,10 @@ fn check_min_values(world: &World, pool: &Pool, claim: &NewNodeClaim) -> Check {
             let it = world.catalog.get(key.instance_type.as_str());
             let own = it.and_then(|it| it.requirements.get(label)?.values());
             let own = own.into_iter().flatten();
-            values.extend(own.filter(|value| wanted.has(value)).map(String::as_str));
+            values.extend(
+                own.filter(|value| wanted.allows_value(value))
+                    .map(String::as_str),
+            );
         }
         let least = wanted.min_values.unwrap_or(0) as usize;
         ensure(values.len() >= least, || {
@@ -428,7 +431,7 @@ fn is_said(why: &PoolRejection) -> bool {
         } => open <= reachable,
         _ => true,
     };
-    short && !why.text().is_empty() && !why.text().contains('\n')
+    short && !why.rejection_text().is_empty() && !why.rejection_text().contains('\n')
 }
 
 fn check_reasons(world: &World, solution: &Solution) -> Check {

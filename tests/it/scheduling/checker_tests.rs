@@ -171,7 +171,7 @@ impl Plan<'_> {
             reasons: [PoolRejection {
                 pool: Some("general".into()),
                 code,
-                miss: RejectionDetail::told("it does not fit"),
+                miss: RejectionDetail::from_message("it does not fit"),
             }]
             .into(),
         });

@@ -89,7 +89,7 @@ fn solved(world: &World) -> Solution {
 fn outcome(world: &World) -> Result<Solution, (RejectionCode, String)> {
     let solution = solved(world);
     match solution.unplaced.first() {
-        Some(own) => Err((own.reasons[0].code, own.reasons[0].text())),
+        Some(own) => Err((own.reasons[0].code, own.reasons[0].rejection_text())),
         None => Ok(solution),
     }
 }

@@ -276,7 +276,7 @@ pub(crate) fn room(name: &str, free: Resources) -> ExistingNode {
 
 /// A selector of the label `app`.
 pub(crate) fn app(value: &str) -> Selector {
-    Selector::of_labels(&Labels::from([label("app", value)]))
+    Selector::from_labels(&Labels::from([label("app", value)]))
 }
 
 /// A term about pods of one namespace.

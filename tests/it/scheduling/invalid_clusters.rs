@@ -266,7 +266,7 @@ const OF_SUPPLY: &[Poison] = &[
         world.cluster.limits.nodes = Some(small(at / 2));
         world.fleet = Some(FleetView {
             limits: world.cluster.limits.clone(),
-            share: world.cluster.limits.remaining(&extremes(at), at),
+            share: world.cluster.limits.remaining_after(&extremes(at), at),
             closed: None,
             ..FleetView::default()
         });

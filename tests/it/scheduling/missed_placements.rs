@@ -177,8 +177,8 @@ fn excused<'w>(world: &'w World, unplaced: &UnschedulablePod) -> BTreeSet<&'w Po
             .reasons
             .iter()
             .filter(|why| why.pool.as_ref().is_none_or(|name| *name == pool.name));
-        let limited =
-            world.fleet.is_some() || pool.limits.and(&world.cluster.limits) != Limits::default();
+        let limited = world.fleet.is_some()
+            || pool.limits.stricter_of(&world.cluster.limits) != Limits::default();
         let wants_many = pool
             .requirements
             .iter()

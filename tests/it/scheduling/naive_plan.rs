@@ -140,12 +140,12 @@ fn left(world: &World, order: &[PodKey]) -> Vec<UnschedulablePod> {
     let why = |pool: &Pool| PoolRejection {
         pool: Some(pool.name.clone()),
         code: RejectionCode::Limit,
-        miss: RejectionDetail::told("nothing was found"),
+        miss: RejectionDetail::from_message("nothing was found"),
     };
     let none = PoolRejection {
         pool: None,
         code: RejectionCode::NoPool,
-        miss: RejectionDetail::told("there is no pool"),
+        miss: RejectionDetail::from_message("there is no pool"),
     };
     let mut reasons: Vec<PoolRejection> = world.cluster.pools.iter().map(why).collect();
     if reasons.is_empty() {

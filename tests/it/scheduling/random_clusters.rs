@@ -349,7 +349,7 @@ fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults)
         let own = WorkloadSelector {
             kind: ObjectKind::ReplicaSet,
             key: ObjectKey::new(pod.key.namespace.as_str(), of),
-            selector: Selector::of_labels(&pod.labels),
+            selector: Selector::from_labels(&pod.labels),
         };
         pod.owner = Some(Owner {
             kind: "ReplicaSet".to_owned(),
@@ -394,7 +394,7 @@ fn hold(world: &mut World, at: usize, zone: &str) {
     };
     world
         .holds
-        .hold(key, NOW + SignedDuration::from_secs(1), NOW);
+        .mark_unavailable(key, NOW + SignedDuration::from_secs(1), NOW);
 }
 
 /// What the first pool has in use.

@@ -95,7 +95,7 @@ impl Aim {
     fn selector(&self, labels: &Labels) -> Option<Selector> {
         let is = |value: &str| (("app").to_owned(), Requirement::is_in([value]));
         Some(match self {
-            Self::Own => Selector::of_labels(labels),
+            Self::Own => Selector::from_labels(labels),
             Self::App(app) => Selector::new([is(app)]),
             Self::But(app) => Selector::new([("app".to_owned(), Requirement::not_in([*app]))]),
             Self::All => Selector::default(),
@@ -147,7 +147,7 @@ impl Draft {
             Reach::Named(name) => Some(*name),
             Reach::Prod | Reach::Everywhere => None,
         };
-        let prod = || Selector::of_labels(&Labels::from([label("env", "prod")]));
+        let prod = || Selector::from_labels(&Labels::from([label("env", "prod")]));
         PodTerm {
             selector: aim.selector(labels),
             namespaces: named.into_iter().map(ToOwned::to_owned).collect(),
@@ -414,7 +414,7 @@ pub(crate) fn a_crowd() -> impl Strategy<Value = Deployment> {
                 pod.node_selector.extend(zone.map(|zone| label(ZONE, zone)));
                 pod.tolerations.extend(toleration);
                 pod.spread = vec![TopologySpread {
-                    selector: Some(Selector::of_labels(&pod.labels)),
+                    selector: Some(Selector::from_labels(&pod.labels)),
                     topology_key: HOSTNAME.to_owned(),
                     max_skew: skew,
                     min_domains: least,

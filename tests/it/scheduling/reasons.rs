@@ -122,7 +122,7 @@ const OF_OFFERINGS: &[Case] = &[
                     reservation: None,
                 };
                 let until = SignedDuration::from_secs(180 + i64::try_from(at).expect("small"));
-                it.holds.hold(key, NOW + until, NOW);
+                it.holds.mark_unavailable(key, NOW + until, NOW);
             }
         }
     }),
@@ -265,8 +265,13 @@ fn told(cases: &[Case]) -> String {
         let unplaced = solution.unplaced.first().expect(name);
         writeln!(out, "# {name}").expect("written");
         for why in unplaced.reasons.iter() {
-            writeln!(out, "{}", render_rejections::line(why)).expect("written");
-            writeln!(out, "{}\n", render_rejections::json(why)["nearest"]).expect("written");
+            writeln!(out, "{}", render_rejections::rejection_line(why)).expect("written");
+            writeln!(
+                out,
+                "{}\n",
+                render_rejections::rejection_json(why)["nearest"]
+            )
+            .expect("written");
         }
     }
     out
@@ -299,9 +304,9 @@ fn what_stands_in_objects_cannot_disturb_who_reads_it() {
     assert_eq!(solution.unplaced.len(), 4);
     for why in solution.unplaced.iter().flat_map(|own| own.reasons.iter()) {
         for text in [
-            why.text(),
-            render_rejections::line(why),
-            render_rejections::json(why).to_string(),
+            why.rejection_text(),
+            render_rejections::rejection_line(why),
+            render_rejections::rejection_json(why).to_string(),
         ] {
             let clean = !text.contains(['\u{1b}', '\n', '\u{202e}']);
             assert!(clean && text.chars().count() < 2_000, "{text:?}");
@@ -361,7 +366,7 @@ fn what_stops_pods_is_looked_into_for_so_many_steps() {
         assert_eq!(!left.is_empty(), some, "{count} pods");
         assert!(told.len() >= 100);
         for own in left {
-            let text = own[0].text();
+            let text = own[0].rejection_text();
             let one = own.len() == 1 && own[0].pool.is_none();
             assert!(one && text.contains("too many kinds of pods"), "{own:?}");
         }

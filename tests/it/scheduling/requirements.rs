@@ -93,7 +93,7 @@ proptest! {
         prop_assert_eq!(all_hold(&wanted, &labels, &String::new()), plain, "{}", wanted);
         // A node that is there has the labels it has, and no others.
         let node = Requirements::from_labels(&labels);
-        prop_assert_eq!(node.compatible(&wanted, false).is_ok(), plain, "{}", wanted);
+        prop_assert_eq!(node.check_compatible(&wanted, false).is_ok(), plain, "{}", wanted);
     }
 
     #[test]
@@ -127,7 +127,7 @@ proptest! {
         if added {
             selector = Selector::default();
             for one in expressions.iter().rev() {
-                selector.and(one.key, one.requirement());
+                selector.add_expression(one.key, one.requirement());
             }
         }
         prop_assert_eq!(selects(Some(&selector), &labels), plain);

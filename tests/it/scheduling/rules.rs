@@ -31,7 +31,7 @@ pub(crate) type Namespaces = BTreeMap<String, Labels>;
 /// Whether a label that has this value, or is absent, satisfies a requirement.
 pub(crate) fn allows(wanted: &Requirement, value: Option<&String>) -> bool {
     match value {
-        Some(value) => wanted.has(value),
+        Some(value) => wanted.allows_value(value),
         None => wanted.allows_absence(),
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<TopologySpread> {
     let mut selector = Selector::default();
     for own in world.selecting.iter().filter(selects_it) {
         for (key, wanted) in own.selector.expressions() {
-            selector.and(key, wanted.clone());
+            selector.add_expression(key, wanted.clone());
         }
     }
     if selector.expressions().is_empty() {

@@ -7,7 +7,7 @@ use outrigger::model::affinity::Gang;
 use outrigger::model::id::PodKey;
 use outrigger::model::pod::Pod;
 use outrigger::scheduling::solution_cost::SolutionCost;
-use outrigger::scheduling::{Solution, solve, weigh};
+use outrigger::scheduling::{Solution, solve, solve_if_wanted};
 use outrigger_bench::workloads::hopeless::hopeless;
 use outrigger_bench::workloads::standing::standing;
 use outrigger_bench::workloads::{Workload, deployments, diverse, fake, kwok};
@@ -30,10 +30,10 @@ fn gangs() -> Vec<Pod> {
 fn check(name: &str, workload: &Workload) {
     let snapshot = workload.snapshot();
     let solution = solve(&snapshot, NOW);
-    let (weight, same) = weigh(&snapshot, NOW, |_| true);
+    let (weight, same) = solve_if_wanted(&snapshot, NOW, |_| true);
     assert_eq!(same.as_ref(), Some(&solution), "{name}");
     let mut told = None;
-    let (again, _) = weigh(&snapshot, NOW, |own| {
+    let (again, _) = solve_if_wanted(&snapshot, NOW, |own| {
         told = Some(own.clone());
         false
     });

@@ -201,7 +201,7 @@ fn labels(
         all.extend(values.into_iter().flatten().map(|v| (label, v.as_str())));
     }
     let bought = OF_OFFERINGS.into_iter();
-    all.extend(bought.filter_map(|label| Some((label, offering.label(label)?))));
+    all.extend(bought.filter_map(|label| Some((label, offering.label_value(label)?))));
     all.push((POOL, pool.name.as_str()));
     all.push((HOSTNAME, name));
     all.extend(pool.node_class.iter().map(|own| (NODE_CLASS, own.as_str())));

@@ -74,7 +74,7 @@ fn no_zone_leads_where_pods_are_spread() {
     let mut world = World::new(setup.clone(), 1, false);
     // Half an hour after there came to be 24 of them.
     world.run_until(setup.scenario.start + SignedDuration::from_mins(119));
-    let store = world.scene().cluster.store();
+    let store = world.ground_truth().cluster.store();
     let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in store.pods_of("web") {
         let node = pod.node.as_ref().and_then(|name| store.nodes().get(name));
@@ -117,9 +117,9 @@ fn what_is_reserved_is_used_up_and_not_more() {
             assert!(faults || !refused, "{line}");
         }
         let ids: BTreeSet<&ReservationId> = world
-            .scene()
+            .ground_truth()
             .cloud
-            .all()
+            .all_instances()
             .filter_map(|machine| machine.truth().offering.reservation.as_deref())
             .collect();
         assert_eq!(ids.len(), RESERVED.len(), "seed {seed}: {ids:?}");
@@ -141,13 +141,13 @@ fn days_on_which_pods_are_bound_early_hold_everything() {
     let mut world = World::new(setup, 1, false);
     let mut early = BTreeSet::new();
     while world.step().is_some() {
-        let store = world.scene().cluster.store();
+        let store = world.ground_truth().cluster.store();
         let awaited = store.nodes().values().filter(|node| node.is_awaited());
         let pods = awaited.flat_map(|node| store.pods_on(node.name.as_str()));
         early.extend(pods.map(|pod| pod.uid.clone()));
     }
     assert!(early.len() > 50, "{} pods were bound early", early.len());
-    let violations = world.finish().to_vec();
+    let violations = world.run_and_check().to_vec();
     assert!(
         violations.is_empty(),
         "{}",

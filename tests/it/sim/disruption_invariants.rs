@@ -23,7 +23,7 @@ fn morning() -> (GroundTruth, Timestamp) {
     let setup = working_day();
     let mut world = World::new(setup.clone(), 1, false);
     world.run_until(setup.scenario.start + SignedDuration::from_mins(120));
-    (world.scene().clone(), world.now())
+    (world.ground_truth().clone(), world.now())
 }
 
 /// The nodes of a pool in use, with the pods that use them.
@@ -34,7 +34,10 @@ fn used(scene: &GroundTruth) -> Vec<(Node, Vec<Pod>)> {
         pods.filter(|pod| pod.occupies_node()).cloned().collect()
     };
     let nodes = store.nodes().values();
-    let nodes = nodes.filter(|node| node.pool().is_some_and(|own| own.as_str() == "general"));
+    let nodes = nodes.filter(|node| {
+        node.pool_name()
+            .is_some_and(|own| own.as_str() == "general")
+    });
     let nodes = nodes.map(|node| (node.clone(), pods(node)));
     nodes
         .filter(|(_, pods): &(_, Vec<Pod>)| !pods.is_empty())
@@ -65,7 +68,7 @@ fn evicts(pod: &Pod) -> Command {
 
 fn close(scene: &mut GroundTruth, node: &NodeName, reason: Reason, now: Timestamp) {
     let node = scene.cluster.store().nodes()[node].clone();
-    scene.cluster.carry_out(&closes(&node, reason), now);
+    scene.cluster.execute_command(&closes(&node, reason), now);
 }
 
 fn broken(checker: &Checker, rule: Invariant) -> usize {
@@ -123,17 +126,17 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
         for arrives in [false, true] {
             let mut scene = scene.clone();
             let mut checker = Checker::default();
-            let all = scene.cluster.store().list(ObjectKind::Node);
-            checker.told(
+            let all = scene.cluster.store().list_kind(ObjectKind::Node);
+            checker.on_event(
                 &Event::Reset(ObjectKind::Node, all),
                 now - SignedDuration::from_mins(1),
             );
             for (node, _) in &nodes[..2] {
                 let patch = closes(node, reason);
-                checker.issued(&patch, None, &scene, now);
+                checker.check_issued(&patch, None, &scene, now);
                 if arrives {
-                    checker.arriving(&patch, &scene, now, now);
-                    scene.cluster.carry_out(&patch, now);
+                    checker.check_arriving(&patch, &scene, now, now);
+                    scene.cluster.execute_command(&patch, now);
                 }
             }
             let told = checker.violations();
@@ -170,7 +173,7 @@ fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
         let mut checker = Checker::default();
         for (node, at) in [(0, 0), (0, 1), (1, apart)] {
             let patch = closes(&nodes[node].0, Reason::Drifted);
-            checker.issued(&patch, None, &scene, minutes(at));
+            checker.check_issued(&patch, None, &scene, minutes(at));
         }
         assert_eq!(
             broken(&checker, Invariant::Budget),
@@ -191,8 +194,8 @@ fn a_node_that_is_down_counts_as_one_that_leaves() {
     let nodes = used(&scene);
     for (told, faults) in [(None, 0), (Some(60), 1), (Some(1), 0)] {
         let mut checker = Checker::default();
-        let all = scene.cluster.store().list(ObjectKind::Node);
-        checker.told(
+        let all = scene.cluster.store().list_kind(ObjectKind::Node);
+        checker.on_event(
             &Event::Reset(ObjectKind::Node, all),
             now - SignedDuration::from_mins(2),
         );
@@ -200,9 +203,9 @@ fn a_node_that_is_down_counts_as_one_that_leaves() {
             let mut down = nodes[1].0.clone();
             down.ready = false;
             let at = now - SignedDuration::from_secs(seconds);
-            checker.told(&Event::Applied(WatchedObject::Node(Box::new(down))), at);
+            checker.on_event(&Event::Applied(WatchedObject::Node(Box::new(down))), at);
         }
-        checker.issued(&closes(&nodes[0].0, Reason::Expired), None, &scene, now);
+        checker.check_issued(&closes(&nodes[0].0, Reason::Expired), None, &scene, now);
         assert_eq!(broken(&checker, Invariant::Budget), faults, "{told:?}");
     }
 }
@@ -232,7 +235,7 @@ fn a_pod_that_must_not_be_disrupted_stays() {
             close(&mut scene, &node.name, reason, now);
         }
         let mut checker = Checker::default();
-        checker.arriving(&evicts(&pods[0]), &scene, now, now);
+        checker.check_arriving(&evicts(&pods[0]), &scene, now, now);
         assert_eq!(
             broken(&checker, Invariant::Protected),
             faults,
@@ -266,7 +269,7 @@ fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
         }
         let mut checker = Checker::default();
         for pod in &pods {
-            checker.issued(&evicts(pod), None, &scene, later);
+            checker.check_issued(&evicts(pod), None, &scene, later);
         }
         let told = checker.violations();
         assert_eq!(
@@ -284,19 +287,19 @@ fn a_closed_node_is_not_forgotten() {
     let minutes = |count| now + SignedDuration::from_mins(count);
     let patch = closes(&node, Reason::Expired);
     let mut checker = Checker::default();
-    checker.issued(&patch, None, &scene, now);
-    checker.arriving(&patch, &scene, now, now);
-    scene.cluster.carry_out(&patch, now);
-    checker.forgotten(&scene, minutes(74));
+    checker.check_issued(&patch, None, &scene, now);
+    checker.check_arriving(&patch, &scene, now, now);
+    scene.cluster.execute_command(&patch, now);
+    checker.check_progress(&scene, minutes(74));
     assert_eq!(broken(&checker, Invariant::Tainted), 0);
     let mut busy = checker.clone();
     let list = Command::ListPodsOn { node: node.name };
-    busy.issued(&list, None, &scene, minutes(30));
+    busy.check_issued(&list, None, &scene, minutes(30));
     for (checker, faults) in [(&mut checker, 1), (&mut busy, 0)] {
-        checker.forgotten(&scene, minutes(76));
-        checker.forgotten(&scene, minutes(77));
+        checker.check_progress(&scene, minutes(76));
+        checker.check_progress(&scene, minutes(77));
         assert_eq!(broken(checker, Invariant::Tainted), faults);
-        checker.settled(&scene, 0, minutes(78));
+        checker.check_settled(&scene, 0, minutes(78));
         assert_eq!(broken(checker, Invariant::Tainted), faults + 1);
     }
 }
@@ -306,7 +309,7 @@ fn in_the_end_there_is_nothing_to_do() {
     let (scene, now) = morning();
     for (acts, faults) in [(0, 0), (1, 1)] {
         let mut checker = Checker::default();
-        checker.settled(&scene, acts, now);
+        checker.check_settled(&scene, acts, now);
         assert_eq!(broken(&checker, Invariant::Restless), faults);
     }
 }

@@ -26,7 +26,7 @@ enum Meddler {
 
 /// A node of ours with pods that use it.
 fn used(scene: &GroundTruth) -> (Node, Vec<Pod>) {
-    let machines = scene.live();
+    let machines = scene.live_instances();
     let nodes = machines.filter_map(|own| scene.cluster.node_of(own.truth().id.as_str()));
     let pods = |node: &Node| {
         let pods = scene.cluster.store().pods_on(node.name.as_str());
@@ -54,26 +54,26 @@ fn faults(
     let second = |count: i64| now + SignedDuration::from_secs(count);
     let told = |checker: &mut Checker, node: &Node, at: i64| {
         let event = Event::Applied(WatchedObject::Node(Box::new(node.clone())));
-        checker.told(&event, second(at));
+        checker.on_event(&event, second(at));
     };
     let mut checker = Checker::default();
     match meddler {
         Meddler::Nobody => {}
         Meddler::BeforePods(at) => {
-            checker.untainted(&node.name, &before);
+            checker.on_untainted(&node.name, &before);
             if let Some(at) = at {
                 told(&mut checker, node, at);
             }
         }
         Meddler::Stale => {
-            checker.untainted(&node.name, &before);
+            checker.on_untainted(&node.name, &before);
             let mut stale = node.clone();
             stale.version = "0".to_owned();
             told(&mut checker, &stale, 5);
         }
-        Meddler::AfterPods => checker.untainted(&node.name, scene),
+        Meddler::AfterPods => checker.on_untainted(&node.name, scene),
     }
-    checker.arriving(command, scene, second(10), second(20));
+    checker.check_arriving(command, scene, second(10), second(20));
     let drains = checker.violations().iter();
     drains.filter(|own| own.rule == Invariant::Drain).count()
 }
@@ -83,7 +83,7 @@ fn only_what_was_on_its_way_unknowing_is_excused() {
     let setup = working_day();
     let mut world = World::new(setup.clone(), 1, false);
     world.run_until(setup.scenario.start + SignedDuration::from_mins(30));
-    let (scene, now) = (world.scene(), world.now());
+    let (scene, now) = (world.ground_truth(), world.now());
     let (node, pods) = used(scene);
     let end = Command::Terminate {
         claim: "claim".into(),

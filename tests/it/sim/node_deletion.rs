@@ -25,8 +25,8 @@ fn noon(seed: u64) -> (World, NodeName, Vec<Pod>) {
 }
 
 fn used(world: &World) -> (NodeName, Vec<Pod>) {
-    let scene = world.scene();
-    let machines = scene.live();
+    let scene = world.ground_truth();
+    let machines = scene.live_instances();
     let mut nodes = machines.filter_map(|own| scene.cluster.node_of(own.truth().id.as_str()));
     let pods = |name: &NodeName| {
         let pods = scene.cluster.store().pods_on(name.as_str());
@@ -45,25 +45,30 @@ fn run(world: &mut World, minutes: i64) {
 }
 
 fn is_there(world: &World, node: &NodeName) -> bool {
-    world.scene().cluster.store().nodes().contains_key(node)
+    world
+        .ground_truth()
+        .cluster
+        .store()
+        .nodes()
+        .contains_key(node)
 }
 
 #[test]
 fn a_node_that_somebody_deletes_goes_when_its_instance_has_ended() {
     let (mut world, node, _) = noon(7);
     let instance = world
-        .scene()
+        .ground_truth()
         .cluster
-        .kubelet(node.as_str())
+        .kubelet_of(node.as_str())
         .expect("it runs");
     let instance = instance.instance.clone();
-    world.meddle(|cluster, now| cluster.remove_node(&node, now));
+    world.change_cluster(|cluster, now| cluster.remove_node(&node, now));
     assert!(is_there(&world, &node), "it waits for us");
     run(&mut world, 15);
     assert!(!is_there(&world, &node));
-    let machine = world.scene().cloud.get(instance.as_str());
+    let machine = world.ground_truth().cloud.get(instance.as_str());
     assert!(machine.is_none_or(|own| !own.truth().state.is_live()));
-    assert_eq!(world.finish(), []);
+    assert_eq!(world.run_and_check(), []);
 }
 
 #[test]
@@ -75,11 +80,11 @@ fn a_pod_that_never_ends_and_a_volume_that_never_detaches_hold_a_node_for_minute
         pod: pod.uid.clone(),
         stuck,
     };
-    world.meddle(|cluster, now| {
-        cluster.hang(&pods[0].uid);
+    world.change_cluster(|cluster, now| {
+        cluster.hang_pod(&pods[0].uid);
         let store = cluster.store_mut();
-        store.attach("stuck", volume(&pods[1], true));
-        store.attach("loose", volume(&pods[1], false));
+        store.attach_volume("stuck", volume(&pods[1], true));
+        store.attach_volume("loose", volume(&pods[1], false));
         cluster.remove_node(&node, now);
     });
     run(&mut world, 6);
@@ -89,16 +94,20 @@ fn a_pod_that_never_ends_and_a_volume_that_never_detaches_hold_a_node_for_minute
     );
     run(&mut world, 10);
     assert!(!is_there(&world, &node));
-    let left = world.scene().cluster.store().attached_to(node.as_str());
+    let left = world
+        .ground_truth()
+        .cluster
+        .store()
+        .attached_to(node.as_str());
     let left: Vec<&str> = left.iter().map(|own| own.name.as_str()).collect();
     assert_eq!(left, ["stuck"], "the other was waited for");
-    assert_eq!(world.finish(), []);
+    assert_eq!(world.run_and_check(), []);
 }
 
 #[test]
 fn a_pod_that_ends_but_has_a_finalizer_holds_nothing() {
     let (mut world, node, pods) = noon(9);
-    world.meddle(|cluster, now| {
+    world.change_cluster(|cluster, now| {
         let store = cluster.store_mut();
         for pod in &pods {
             store.change_pod(&pod.key, &pod.uid, now, |own| {

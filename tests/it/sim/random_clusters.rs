@@ -181,26 +181,30 @@ fn a_setup() -> impl Strategy<Value = Setup> {
 }
 
 fn objects(world: &World) -> Vec<WatchedObject> {
-    let store = world.scene().cluster.store();
+    let store = world.ground_truth().cluster.store();
     ObjectKind::ALL
         .iter()
-        .flat_map(|kind| store.list(*kind))
+        .flat_map(|kind| store.list_kind(*kind))
         .collect()
 }
 
 /// The plan for a cluster that is given at once, as JSON, without the time it took.
 fn shown(world: &World, objects: Vec<WatchedObject>) -> String {
-    let (cluster, catalog) = (world.scene().config.clone(), world.scene().catalog.clone());
+    let (cluster, catalog) = (
+        world.ground_truth().config.clone(),
+        world.ground_truth().catalog.clone(),
+    );
     let now = world.now();
     let state = State::offline(cluster, catalog, objects, now);
-    let plan = plan::whole(&state.snapshot(now), &state.disruption_view(now), now);
+    let plan =
+        plan::plan_without_consolidation(&state.snapshot(now), &state.disruption_view(now), now);
     let shown = RenderedPlan {
         cluster: "demo",
         plan: &plan,
         solve_seconds: 0.0,
         missing: None,
         unbudgeted: None,
-        before: state.cost(),
+        before: state.total_cost(),
     };
     shown.json().to_string()
 }
@@ -211,11 +215,11 @@ proptest! {
     #[test]
     fn planning_a_converged_world_changes_nothing(setup in a_setup(), seed in any::<u64>()) {
         let mut world = World::new(setup, seed, false);
-        let violations = world.finish().to_vec();
+        let violations = world.run_and_check().to_vec();
         prop_assert!(violations.is_empty(), "{:#?}", violations);
         let engine = world.engine().expect("the daemon runs");
         let (state, now) = (engine.state(), world.now());
-        let plan = plan::whole(&state.snapshot(now), &state.disruption_view(now), now);
+        let plan = plan::plan_without_consolidation(&state.snapshot(now), &state.disruption_view(now), now);
         prop_assert!(plan.is_empty() && plan.unplaced.is_empty(), "{:#?}", plan);
     }
 

@@ -7,7 +7,7 @@ use std::thread;
 use outrigger::catalog::Catalog;
 use outrigger::model::pool::BudgetNodes;
 use outrigger::sim::World;
-use outrigger::sim::random_scenario::{drawn, types_of};
+use outrigger::sim::random_scenario::{draw_scenario, types_of};
 use outrigger::sim::workload::WorkloadKind;
 
 /// Some of the smallest, so that default tests stay quick; `outrigger simulate --fleets --faults
@@ -29,8 +29,8 @@ fn fleets_of_all_kinds_hold_everything() {
             let Some(seed) = SEEDS.get(next).copied() else {
                 return failures;
             };
-            let mut world = World::new(drawn(seed, &types), seed, true);
-            let violations = world.finish().to_vec();
+            let mut world = World::new(draw_scenario(seed, &types), seed, true);
+            let violations = world.run_and_check().to_vec();
             if !violations.is_empty() {
                 failures.push(format!("seed {seed}: {violations:#?}"));
             }
@@ -48,7 +48,7 @@ fn fleets_of_all_kinds_hold_everything() {
 fn the_same_seed_draws_the_same_fleet() {
     let types = types_of(&Catalog::shipped());
     let parts = |seed| {
-        let setup = drawn(seed, &types);
+        let setup = draw_scenario(seed, &types);
         (setup.scenario, setup.config, setup.reloads)
     };
     assert_eq!(parts(7), parts(7));
@@ -95,7 +95,7 @@ fn fleets_are_of_all_kinds() {
     let types = types_of(&Catalog::shipped());
     let mut seen = BTreeSet::new();
     for seed in 0..2000 {
-        let setup = drawn(seed, &types);
+        let setup = draw_scenario(seed, &types);
         let mut see = |what: &str, is: bool| is.then(|| seen.insert(what.to_owned()));
         for own in &setup.scenario.workloads {
             let kind = match own.owns {

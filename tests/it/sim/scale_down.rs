@@ -80,7 +80,7 @@ fn afresh() -> f64 {
 
 /// What all nodes cost, in $/h.
 fn cost(world: &World) -> f64 {
-    let scene = world.scene();
+    let scene = world.ground_truth();
     let price = |name: &String| {
         let offerings = &scene.catalog.get(name).expect("a type").offerings;
         let dearest = offerings.iter().map(|own| own.price.usd_per_h());

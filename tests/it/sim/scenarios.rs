@@ -70,7 +70,7 @@ fn play(name: &str) {
     let rows = told.lines().count();
     assert!(rows <= LINES_MAX, "{rows} lines: {told}");
     told.push_str(&format!("\n{summary}\n"));
-    let violations = world.finish().to_vec();
+    let violations = world.run_and_check().to_vec();
     insta::assert_snapshot!(name, told);
     assert!(violations.is_empty(), "{violations:#?}");
 }

@@ -153,7 +153,7 @@ pub(super) fn static_day() -> Setup {
 /// Runs a world to its end; what did not hold comes with it.
 pub(super) fn finish(setup: &Setup, seed: u64, faults: bool) -> (World, Vec<Violation>) {
     let mut world = World::new(setup.clone(), seed, faults);
-    let violations = world.finish().to_vec();
+    let violations = world.run_and_check().to_vec();
     (world, violations)
 }
 

@@ -8,7 +8,7 @@ use super::setup::two_days;
 #[test]
 fn two_clusters_share_what_the_fleet_allows() {
     let mut days = two_days(160_000, 1, false);
-    let violations = days.finish();
+    let violations = days.run_and_check();
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
@@ -18,7 +18,7 @@ fn faults_and_restarts_break_no_limit_of_the_fleet() {
     let start = days.worlds()[0].now();
     // One daemon drives both: it goes down in the middle of the morning, and knows nothing after.
     days.run_until(start + SignedDuration::from_mins(170));
-    days.restart();
-    let violations = days.finish();
+    days.restart_daemons();
+    let violations = days.run_and_check();
     assert!(violations.is_empty(), "{violations:#?}");
 }

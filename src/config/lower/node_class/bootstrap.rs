@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{exclusive, refuse};
+use super::{report_argument, report_exclusive};
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
@@ -26,7 +26,11 @@ const KINDS: [(&str, &[&str]); 6] = [
 
 const AGENT: [&str; 5] = [TOKEN[0], TOKEN[1], TOKEN[2], "server", "version"];
 
-pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamily) -> Bootstrap {
+pub(super) fn lower_bootstrap(
+    reader: &Decoder<'_>,
+    class: &DecodedBlock,
+    family: AmiFamily,
+) -> Bootstrap {
     let Some(section) = class.block("bootstrap") else {
         return Bootstrap::Eks;
     };
@@ -45,21 +49,21 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
     };
     check_arguments(reader, section, arguments);
     check_family(reader, section, family);
-    if matches!(kind, "talos" | "custom") && class.has("user_data") {
+    if matches!(kind, "talos" | "custom") && class.is_set("user_data") {
         let detail = format!(
             "user_data cannot be combined with the bootstrap {kind:?}, which provides all user \
              data."
         );
         let code = ProblemCode::Conflict;
-        refuse(reader, class, "user_data", code, detail, None);
+        report_argument(reader, class, "user_data", code, detail, None);
     }
     match kind {
-        "kubeadm" => token(reader, section).map(|token| Bootstrap::Kubeadm { token }),
-        "k3s" => agent(reader, section).map(Bootstrap::K3s),
-        "rke2" => agent(reader, section).map(Bootstrap::Rke2),
+        "kubeadm" => token_source(reader, section).map(|token| Bootstrap::Kubeadm { token }),
+        "k3s" => agent_bootstrap(reader, section).map(Bootstrap::K3s),
+        "rke2" => agent_bootstrap(reader, section).map(Bootstrap::Rke2),
         "talos" => machine_config(reader, section)
             .map(|machine_config| Bootstrap::Talos { machine_config }),
-        "custom" => custom(reader, section),
+        "custom" => custom_bootstrap(reader, section),
         _ => None,
     }
     .unwrap_or_default()
@@ -102,28 +106,36 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
 }
 
 /// The configured source of a secret.
-fn source(reader: &Decoder<'_>, section: &DecodedBlock, names: [&str; 2]) -> Option<SecretSource> {
+fn secret_source(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    names: [&str; 2],
+) -> Option<SecretSource> {
     let [file, parameter] = names;
-    exclusive(reader, section, file, parameter);
+    report_exclusive(reader, section, file, parameter);
     let file = section
         .text(file)
         .map(|text: &str| -> PathBuf { reader.evaluator.environment.resolve(text) })
         .map(SecretSource::File);
-    file.or_else(|| section.owned(parameter).map(SecretSource::SsmParameter))
+    file.or_else(|| {
+        section
+            .owned_text(parameter)
+            .map(SecretSource::SsmParameter)
+    })
 }
 
 /// The configured token, or a minted token unless `mint = false`.
-fn token(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSource> {
+fn token_source(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSource> {
     let [mint, file, parameter] = TOKEN;
     let written = optional_token(reader, section);
-    if written.is_some() || section.has(file) || section.has(parameter) {
+    if written.is_some() || section.is_set(file) || section.is_set(parameter) {
         return written;
     }
     if section.flag(mint) == Some(false) {
         let detail = "The bootstrap requires a token.";
         let help = "write token_file or token_ssm_parameter";
         let code = ProblemCode::MissingArgument;
-        refuse(reader, section, mint, code, detail, Some(help));
+        report_argument(reader, section, mint, code, detail, Some(help));
     }
     Some(SecretSource::Minted)
 }
@@ -132,40 +144,40 @@ fn optional_token(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Secret
     let [mint, file, parameter] = TOKEN;
     let minted = section.flag(mint) == Some(true);
     if minted {
-        exclusive(reader, section, mint, file);
-        exclusive(reader, section, mint, parameter);
+        report_exclusive(reader, section, mint, file);
+        report_exclusive(reader, section, mint, parameter);
     }
-    let source = source(reader, section, [file, parameter]);
+    let source = secret_source(reader, section, [file, parameter]);
     source.or(minted.then_some(SecretSource::Minted))
 }
 
-fn agent(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<AgentBootstrap> {
+fn agent_bootstrap(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<AgentBootstrap> {
     Some(AgentBootstrap {
-        server: section.owned("server"),
-        token: token(reader, section)?,
-        version: section.owned("version"),
+        server: section.owned_text("server"),
+        token: token_source(reader, section)?,
+        version: section.owned_text("version"),
     })
 }
 
 fn machine_config(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSource> {
     let [file, parameter] = MACHINE_CONFIG;
-    if !section.has(file) && !section.has(parameter) {
+    if !section.is_set(file) && !section.is_set(parameter) {
         let detail = "The bootstrap requires a machine configuration.";
         let help = "write machine_config_file or machine_config_ssm_parameter";
         let code = ProblemCode::MissingArgument;
-        refuse(reader, section, file, code, detail, Some(help));
+        report_argument(reader, section, file, code, detail, Some(help));
     }
-    source(reader, section, MACHINE_CONFIG)
+    secret_source(reader, section, MACHINE_CONFIG)
 }
 
-fn custom(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Bootstrap> {
-    if !section.has("template") {
+fn custom_bootstrap(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Bootstrap> {
+    if !section.is_set("template") {
         let detail = "The bootstrap \"custom\" requires the argument \"template\".";
         let help = "write template = file(\"userdata.sh\")";
         let code = ProblemCode::MissingArgument;
-        refuse(reader, section, "template", code, detail, Some(help));
+        report_argument(reader, section, "template", code, detail, Some(help));
     }
     let token = optional_token(reader, section);
-    let template = section.owned("template")?;
+    let template = section.owned_text("template")?;
     Some(Bootstrap::Custom { template, token })
 }

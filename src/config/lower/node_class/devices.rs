@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{at_most, refuse};
+use super::{at_most, report_argument};
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
@@ -15,33 +15,33 @@ use crate::model::node_class::network::{ConnectionTracking, NetworkInterface};
 const DISKS_MAX: usize = 50;
 const INTERFACES_MAX: usize = 150;
 
-pub(super) fn disks(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<BlockDevice> {
+pub(super) fn block_devices(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<BlockDevice> {
     at_most(reader, section, "block_device", DISKS_MAX);
     let mut roots = section
         .blocks("block_device")
         .filter(|disk| disk.flag("root_volume") == Some(true));
     if let (Some(first), Some(second)) = (roots.next(), roots.next()) {
         let detail = "Only one block device can be the root volume.";
-        let span = second.span("root_volume");
+        let span = second.value_span("root_volume");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(first.span("root_volume"), "the first root volume");
+            .also(first.value_span("root_volume"), "the first root volume");
         reader.report(second, finding);
     }
     let disks = section.blocks("block_device");
-    disks.map(|disk| self::disk(reader, disk)).collect()
+    disks.map(|disk| self::block_device(reader, disk)).collect()
 }
 
-fn disk(reader: &Decoder<'_>, section: &DecodedBlock) -> BlockDevice {
+fn block_device(reader: &Decoder<'_>, section: &DecodedBlock) -> BlockDevice {
     check_disk(reader, section);
     BlockDevice {
         name: section.label().to_owned(),
-        size: section.whole("volume_size"),
+        size: section.whole_number("volume_size"),
         volume_type: Some(volume_type(section).to_owned()),
         iops: section.count("iops"),
         throughput: section.count("throughput"),
         encrypted: section.flag("encrypted"),
-        kms_key_id: section.owned("kms_key_id"),
-        snapshot_id: section.owned("snapshot_id"),
+        kms_key_id: section.owned_text("kms_key_id"),
+        snapshot_id: section.owned_text("snapshot_id"),
         initialization_rate: section.count("volume_initialization_rate"),
         delete_on_termination: Some(section.flag("delete_on_termination").unwrap_or(true)),
         root_volume: section.flag("root_volume") == Some(true),
@@ -53,43 +53,43 @@ fn volume_type(section: &DecodedBlock) -> &str {
 }
 
 fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
-    let snapshot = section.has("snapshot_id");
+    let snapshot = section.is_set("snapshot_id");
     let kind = volume_type(section);
-    let has_valid_type = !section.has("volume_type") || section.text("volume_type").is_some();
+    let has_valid_type = !section.is_set("volume_type") || section.text("volume_type").is_some();
     // Otherwise EC2 rejects the launch. Source: EC2, `EbsBlockDevice`.
     let problems = [
         (
-            !snapshot && !section.has("volume_size"),
+            !snapshot && !section.is_set("volume_size"),
             "volume_size",
             ProblemCode::MissingArgument,
             "A block_device block requires volume_size or snapshot_id.",
         ),
         (
-            !snapshot && section.has("volume_initialization_rate"),
+            !snapshot && section.is_set("volume_initialization_rate"),
             "volume_initialization_rate",
             ProblemCode::Conflict,
             "volume_initialization_rate requires snapshot_id.",
         ),
         (
-            section.has("kms_key_id") && section.flag("encrypted") != Some(true),
+            section.is_set("kms_key_id") && section.flag("encrypted") != Some(true),
             "kms_key_id",
             ProblemCode::Conflict,
             "kms_key_id requires an encrypted volume.",
         ),
         (
-            has_valid_type && section.has("iops") && !matches!(kind, "gp3" | "io1" | "io2"),
+            has_valid_type && section.is_set("iops") && !matches!(kind, "gp3" | "io1" | "io2"),
             "iops",
             ProblemCode::Conflict,
             "iops is only supported for the volume types gp3, io1 and io2.",
         ),
         (
-            has_valid_type && section.has("throughput") && kind != "gp3",
+            has_valid_type && section.is_set("throughput") && kind != "gp3",
             "throughput",
             ProblemCode::Conflict,
             "throughput is only supported for the volume type gp3.",
         ),
         (
-            has_valid_type && matches!(kind, "io1" | "io2") && !section.has("iops"),
+            has_valid_type && matches!(kind, "io1" | "io2") && !section.is_set("iops"),
             "volume_type",
             ProblemCode::MissingArgument,
             "The volume types io1 and io2 require iops.",
@@ -97,12 +97,12 @@ fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
     ];
     for (_, argument, code, detail) in problems.into_iter().filter(|problem| problem.0) {
         let help = (argument == "kms_key_id").then_some("write encrypted = true");
-        refuse(reader, section, argument, code, detail, help);
+        report_argument(reader, section, argument, code, detail, help);
     }
 }
 
 /// The network interfaces. The list is empty if `efa = false`.
-pub(super) fn interfaces(
+pub(super) fn network_interfaces(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
 ) -> Option<Vec<NetworkInterface>> {
@@ -112,10 +112,11 @@ pub(super) fn interfaces(
     let Some(first) = first else {
         return (section.flag("efa") == Some(false)).then(Vec::new);
     };
-    if section.has("efa") {
+    if section.is_set("efa") {
         let detail = "efa and network_interface blocks exclude each other.";
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("efa"), detail)
-            .also(first.header, "a network_interface block");
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::Conflict, section.value_span("efa"), detail)
+                .also(first.header, "a network_interface block");
         reader.report(section, finding);
     }
     let (mut all, mut complete) = (Vec::new(), true);
@@ -130,7 +131,7 @@ pub(super) fn interfaces(
             complete = false;
             continue;
         };
-        complete &= !block.has("interface_type") || block.text("interface_type").is_some();
+        complete &= !block.is_set("interface_type") || block.text("interface_type").is_some();
         let efa_only = block.text("interface_type") == Some("efa-only");
         let same_place = places.insert((card, device), block.header).map(|first| {
             (
@@ -172,18 +173,21 @@ pub(super) fn interfaces(
     Some(all)
 }
 
-pub(super) fn tracking(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<ConnectionTracking> {
+pub(super) fn connection_tracking(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+) -> Option<ConnectionTracking> {
     const NAMES: [&str; 3] = [
         "tcp_established_timeout",
         "udp_stream_timeout",
         "udp_timeout",
     ];
     let inner = section.block("connection_tracking")?;
-    if !NAMES.iter().any(|name| inner.has(name)) {
+    if !NAMES.iter().any(|name| inner.is_set(name)) {
         let detail = "A connection_tracking block must have at least one argument.";
         let help = format!("expected one of: {}", NAMES.join(", "));
         let code = ProblemCode::MissingArgument;
-        refuse(reader, inner, NAMES[0], code, detail, Some(&help));
+        report_argument(reader, inner, NAMES[0], code, detail, Some(&help));
     }
     Some(ConnectionTracking {
         tcp_established: inner.duration(NAMES[0]),

@@ -4,7 +4,7 @@
 
 use core::net::IpAddr;
 
-use super::refuse;
+use super::report_argument;
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
@@ -13,7 +13,7 @@ use crate::config::syntax::PathStep;
 use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::kubelet::KubeletSettings;
 
-pub(super) fn lower(
+pub(super) fn lower_kubelet(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     family: AmiFamily,
@@ -25,23 +25,23 @@ pub(super) fn lower(
     check_images(reader, inner);
     check_family(reader, inner, family);
     KubeletSettings {
-        cluster_dns: dns(reader, inner),
+        cluster_dns: cluster_dns(reader, inner),
         max_pods: inner.count("max_pods"),
         pods_per_core: inner.count("pods_per_core"),
-        system_reserved: inner.reserved("system_reserved"),
-        kube_reserved: inner.reserved("kube_reserved"),
-        eviction_hard: inner.thresholds("eviction_hard"),
-        eviction_soft: inner.thresholds("eviction_soft"),
-        eviction_soft_grace_period: inner.periods("eviction_soft_grace_period"),
+        system_reserved: inner.reserved_resources("system_reserved"),
+        kube_reserved: inner.reserved_resources("kube_reserved"),
+        eviction_hard: inner.eviction_thresholds("eviction_hard"),
+        eviction_soft: inner.eviction_thresholds("eviction_soft"),
+        eviction_soft_grace_period: inner.grace_periods("eviction_soft_grace_period"),
         eviction_max_pod_grace_period: inner.count("eviction_max_pod_grace_period"),
         image_gc_high_threshold_percent: inner.small_count("image_gc_high_threshold_percent"),
         image_gc_low_threshold_percent: inner.small_count("image_gc_low_threshold_percent"),
         cpu_cfs_quota: inner.flag("cpu_cfs_quota"),
-        extra: inner.fields("extra"),
+        extra: inner.kubelet_fields("extra"),
     }
 }
 
-fn dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
+fn cluster_dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
     const NAME: &str = "cluster_dns";
     let texts = section.texts(NAME).unwrap_or_default().iter();
     let addresses = texts.enumerate().filter_map(|(index, text)| {
@@ -61,10 +61,13 @@ fn dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
 fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (soft, grace) = ("eviction_soft", "eviction_soft_grace_period");
     let mut names = [soft, grace].into_iter();
-    if names.any(|name| section.has(name) && section.get(name).is_none()) {
+    if names.any(|name| section.is_set(name) && section.get(name).is_none()) {
         return;
     }
-    let (thresholds, periods) = (section.thresholds(soft), section.periods(grace));
+    let (thresholds, periods) = (
+        section.eviction_thresholds(soft),
+        section.grace_periods(grace),
+    );
     let only_soft = thresholds
         .keys()
         .filter(|signal| !periods.contains_key(signal));
@@ -89,19 +92,20 @@ fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
         "image_gc_high_threshold_percent",
     );
     // The kubelet's defaults. Source: Kubernetes, `KubeletConfiguration`.
-    let low_percent = section.whole(low).unwrap_or(80);
-    let high_percent = section.whole(high).unwrap_or(85);
+    let low_percent = section.whole_number(low).unwrap_or(80);
+    let high_percent = section.whole_number(high).unwrap_or(85);
     if low_percent < high_percent {
         return;
     }
-    let (one, other) = match section.has(low) {
+    let (one, other) = match section.is_set(low) {
         true => (low, high),
         false => (high, low),
     };
     let detail = format!("{low} is {low_percent}, which is not less than {high} ({high_percent}).");
-    let mut finding = SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail);
-    if section.has(other) {
-        finding = finding.also(section.span(other), "");
+    let mut finding =
+        SpannedDiagnostic::error(ProblemCode::OutOfRange, section.value_span(one), detail);
+    if section.is_set(other) {
+        finding = finding.also(section.value_span(other), "");
     }
     reader.report(section, finding);
 }
@@ -113,7 +117,7 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
     let dns = section.texts("cluster_dns").unwrap_or_default();
     let unsupported = [
         (
-            !section.fields("extra").is_empty(),
+            !section.kubelet_fields("extra").is_empty(),
             "extra",
             "additional fields of the kubelet configuration",
         ),
@@ -123,7 +127,7 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
             "more than one cluster DNS address",
         ),
         (
-            family == AmiFamily::Bottlerocket && section.has("pods_per_core"),
+            family == AmiFamily::Bottlerocket && section.is_set("pods_per_core"),
             "pods_per_core",
             "a number of pods per core",
         ),
@@ -132,6 +136,6 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
         let family = family.as_str();
         let detail = format!("Images of the family {family} do not support {feature}.");
         let code = ProblemCode::Conflict;
-        refuse(reader, section, argument, code, detail, None);
+        report_argument(reader, section, argument, code, detail, None);
     }
 }

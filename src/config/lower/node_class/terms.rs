@@ -1,10 +1,10 @@
 //! Converts selector terms: images, subnets, security groups and reservations.
 
-use super::{at_most, exclusive, refuse};
+use super::{at_most, report_argument, report_exclusive};
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::id_format::alias;
+use crate::config::id_format::parse_alias;
 use crate::config::report::SpannedDiagnostic;
 use crate::model::labels::Labels;
 use crate::model::node_class::image::{AmiFamily, ImageTerm};
@@ -70,14 +70,18 @@ impl TermShape {
     ) -> impl Iterator<Item = &'a DecodedBlock> {
         at_most(reader, section, self.kind, TERMS_MAX);
         for term in section.blocks(self.kind) {
-            self.check(reader, term);
+            self.check_term(reader, term);
         }
         section.blocks(self.kind)
     }
 
-    fn check(&self, reader: &Decoder<'_>, term: &DecodedBlock) {
+    fn check_term(&self, reader: &Decoder<'_>, term: &DecodedBlock) {
         let all = [self.alone, self.search, self.narrow].concat();
-        let used: Vec<&str> = all.iter().filter(|name| term.has(name)).copied().collect();
+        let used: Vec<&str> = all
+            .iter()
+            .filter(|name| term.is_set(name))
+            .copied()
+            .collect();
         let Some(first) = used.iter().find(|name| !self.narrow.contains(name)) else {
             let kind = self.kind;
             let detail = match used.first() {
@@ -94,47 +98,50 @@ impl TermShape {
         };
         if self.alone.contains(first) {
             for other in used.iter().filter(|name| *name != first) {
-                exclusive(reader, term, first, other);
+                report_exclusive(reader, term, first, other);
             }
         }
     }
 }
 
-pub(super) fn images(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ImageTerm> {
+pub(super) fn image_terms(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ImageTerm> {
     let terms: Vec<&DecodedBlock> = AMI.terms(reader, section).collect();
-    if let Some(alias) = terms.iter().find(|term| term.has("alias"))
+    if let Some(alias) = terms.iter().find(|term| term.is_set("alias"))
         && terms.len() > 1
     {
         let detail = "An ami block with an alias must be the only ami block.";
         let mut finding =
-            SpannedDiagnostic::error(ProblemCode::Conflict, alias.span("alias"), detail);
+            SpannedDiagnostic::error(ProblemCode::Conflict, alias.value_span("alias"), detail);
         if let Some(other) = terms.iter().find(|term| term.header != alias.header) {
             finding = finding.also(other.header, "another ami block");
         }
         reader.report(section, finding);
     }
-    terms.into_iter().filter_map(image).collect()
+    terms.into_iter().filter_map(image_term).collect()
 }
 
-fn image(term: &DecodedBlock) -> Option<ImageTerm> {
-    if let Some((family, version)) = term.text("alias").and_then(alias) {
+fn image_term(term: &DecodedBlock) -> Option<ImageTerm> {
+    if let Some((family, version)) = term.text("alias").and_then(parse_alias) {
         let version = version.to_owned();
         return Some(ImageTerm::Alias { family, version });
     }
-    let id = term.owned("id").map(ImageTerm::Id);
-    let found = id.or_else(|| term.owned("ssm_parameter").map(ImageTerm::SsmParameter));
+    let id = term.owned_text("id").map(ImageTerm::Id);
+    let found = id.or_else(|| {
+        term.owned_text("ssm_parameter")
+            .map(ImageTerm::SsmParameter)
+    });
     found.or_else(|| {
-        let (name, tags) = (term.owned("name"), term.map("tags"));
+        let (name, tags) = (term.owned_text("name"), term.string_map("tags"));
         (name.is_some() || !tags.is_empty()).then(|| ImageTerm::Search {
             name,
-            owner: term.owned("owner"),
+            owner: term.owned_text("owner"),
             tags,
         })
     })
 }
 
 /// The configured family, or else the family of the alias.
-pub(super) fn family(
+pub(super) fn ami_family(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
     images: &[ImageTerm],
@@ -145,8 +152,8 @@ pub(super) fn family(
         _ => None,
     });
     let block = section.block("ami");
-    let has_alias = section.blocks("ami").any(|term| term.has("alias"));
-    if let (Some(block), false, false) = (block, has_alias, section.has("ami_family")) {
+    let has_alias = section.blocks("ami").any(|term| term.is_set("alias"));
+    if let (Some(block), false, false) = (block, has_alias, section.is_set("ami_family")) {
         let detail = "The image family is unknown: no ami block has an alias.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
@@ -161,15 +168,15 @@ pub(super) fn family(
     {
         let detail = "ami_family must be the family of the alias, or \"custom\".";
         let code = ProblemCode::Conflict;
-        refuse(reader, section, "ami_family", code, detail, None);
+        report_argument(reader, section, "ami_family", code, detail, None);
     }
     written.or(of_alias).unwrap_or_default()
 }
 
-pub(super) fn subnets(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<SubnetTerm> {
+pub(super) fn subnet_terms(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<SubnetTerm> {
     let terms = SUBNET.terms(reader, section);
     let lowered = terms.filter_map(|term| {
-        let id = term.owned("id").map(SubnetTerm::Id);
+        let id = term.owned_text("id").map(SubnetTerm::Id);
         id.or_else(|| searched_tags(term).map(SubnetTerm::Tags))
     });
     lowered.collect()
@@ -181,8 +188,8 @@ pub(super) fn security_groups(
 ) -> Vec<SecurityGroupTerm> {
     let terms = SECURITY_GROUP.terms(reader, section);
     let lowered = terms.filter_map(|term| {
-        let id = term.owned("id").map(SecurityGroupTerm::Id);
-        id.or_else(|| term.owned("name").map(SecurityGroupTerm::Name))
+        let id = term.owned_text("id").map(SecurityGroupTerm::Id);
+        id.or_else(|| term.owned_text("name").map(SecurityGroupTerm::Name))
             .or_else(|| searched_tags(term).map(SecurityGroupTerm::Tags))
     });
     lowered.collect()
@@ -190,22 +197,25 @@ pub(super) fn security_groups(
 
 /// The tags to search for. `None` if there are none.
 fn searched_tags(term: &DecodedBlock) -> Option<Labels> {
-    Some(term.map("tags")).filter(|tags| !tags.is_empty())
+    Some(term.string_map("tags")).filter(|tags| !tags.is_empty())
 }
 
-pub(super) fn reservations(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ReservationTerm> {
+pub(super) fn reservation_terms(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+) -> Vec<ReservationTerm> {
     let terms = CAPACITY_RESERVATION.terms(reader, section);
     let lowered = terms.filter_map(|term| {
-        let id = term.owned("id").map(ReservationTerm::Id);
+        let id = term.owned_text("id").map(ReservationTerm::Id);
         id.or_else(|| {
             let criteria = match term.text("instance_match_criteria") {
                 Some("open") => Some(MatchCriteria::Open),
                 Some("targeted") => Some(MatchCriteria::Targeted),
                 _ => None,
             };
-            let tags = term.map("tags");
+            let tags = term.string_map("tags");
             (criteria.is_some() || !tags.is_empty()).then(|| ReservationTerm::Search {
-                owner: term.owned("owner"),
+                owner: term.owned_text("owner"),
                 criteria,
                 tags,
             })
@@ -219,6 +229,6 @@ pub(super) fn placement_group(
     section: &DecodedBlock,
 ) -> Option<PlacementGroupTerm> {
     let term = PLACEMENT_GROUP.terms(reader, section).next()?;
-    let id = term.owned("id").map(PlacementGroupTerm::Id);
-    id.or_else(|| term.owned("name").map(PlacementGroupTerm::Name))
+    let id = term.owned_text("id").map(PlacementGroupTerm::Id);
+    id.or_else(|| term.owned_text("name").map(PlacementGroupTerm::Name))
 }

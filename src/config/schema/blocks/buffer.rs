@@ -1,7 +1,7 @@
 //! Schema tables of `buffer` blocks.
 //! They must not depend on the code that reads them.
 
-use super::{BLOCK, CLUSTERS, argument, required};
+use super::{BLOCK, CLUSTERS, argument, required_argument};
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 use crate::model::buffer::{PODS_MAX, ScalableKind};
 
@@ -40,7 +40,8 @@ static POD: BlockType = BlockType {
     about: "Template of the pods to keep capacity for. Required without `scalable`. Defaults to \
             the newest pod of the workload.",
     arguments: &[
-        required("requests", ArgumentType::Quantities).about("Requests of each pod, by resource."),
+        required_argument("requests", ArgumentType::Quantities)
+            .about("Requests of each pod, by resource."),
         argument("node_selector", ArgumentType::Labels)
             .default_value("{}")
             .about("Labels that the nodes must have."),
@@ -70,9 +71,10 @@ static SCALABLE: BlockType = BlockType {
     about: "Workload that `percentage` refers to. All its existing pods count, including pending \
             pods.",
     arguments: &[
-        required("kind", ArgumentType::OneOf(&ScalableKind::NAMES)).about("Kind of the workload."),
-        required("namespace", ArgumentType::Name).about("Namespace of the workload."),
-        required("name", ArgumentType::Text).about("Name of the workload."),
+        required_argument("kind", ArgumentType::OneOf(&ScalableKind::NAMES))
+            .about("Kind of the workload."),
+        required_argument("namespace", ArgumentType::Name).about("Namespace of the workload."),
+        required_argument("name", ArgumentType::Text).about("Name of the workload."),
     ],
     ..BLOCK
 };

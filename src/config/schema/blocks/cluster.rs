@@ -2,7 +2,9 @@
 //! They must not depend on the code that reads them.
 
 use super::disruption::CLUSTER_DISRUPTION;
-use super::{BLOCK, HOUR, MINUTE, SECOND, argument, duration, form, required};
+use super::{
+    BLOCK, HOUR, MINUTE, SECOND, argument, duration_type, format_argument, required_argument,
+};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
@@ -20,7 +22,7 @@ pub(super) static CLUSTER: BlockType = BlockType {
         ),
         argument("region", ArgumentType::Name)
             .about("AWS region of the instances. Required without a `simulated` or `exec` block."),
-        form("role_arn", IdFormat::RoleArn)
+        format_argument("role_arn", IdFormat::RoleArn)
             .about("IAM role to assume for all AWS calls. Defaults to the daemon's own identity."),
         argument("mode", ArgumentType::OneOf(&["observe", "manage"]))
             .default_value("\"observe\"")
@@ -113,7 +115,7 @@ static KUBECONFIG: BlockType = BlockType {
     about: "Access to the cluster's API server. A managed cluster needs this block or an `eks` \
             block.",
     arguments: &[
-        required("path", ArgumentType::Path).about("Path of the kubeconfig file."),
+        required_argument("path", ArgumentType::Path).about("Path of the kubeconfig file."),
         argument("context", ArgumentType::Text)
             .about("Context to use. Defaults to the file's current context."),
     ],
@@ -125,13 +127,14 @@ static EKS: BlockType = BlockType {
     about: "An EKS cluster. Outrigger needs no kubeconfig and signs the token itself. Missing \
             arguments are read from the EKS API.",
     arguments: &[
-        form("name", IdFormat::EksName)
+        format_argument("name", IdFormat::EksName)
             .about("Name of the EKS cluster. Defaults to the name of the cluster."),
-        form("endpoint", IdFormat::Https).about("URL of the API server."),
-        form("ca_data", IdFormat::Base64).about("CA certificate: PEM, encoded in base64."),
-        form("role_arn", IdFormat::RoleArn)
+        format_argument("endpoint", IdFormat::Https).about("URL of the API server."),
+        format_argument("ca_data", IdFormat::Base64)
+            .about("CA certificate: PEM, encoded in base64."),
+        format_argument("role_arn", IdFormat::RoleArn)
             .about("Same as `role_arn` of the cluster. Set only one of the two."),
-        form("service_cidr", IdFormat::Cidr).about("CIDR block of the Services."),
+        format_argument("service_cidr", IdFormat::Cidr).about("CIDR block of the Services."),
     ],
     ..BLOCK
 };
@@ -141,7 +144,7 @@ static INTERRUPTION: BlockType = BlockType {
     about: "Queue of AWS interruption messages. Without this block, Outrigger only polls the \
             health of instances.",
     arguments: &[
-        required("queue", ArgumentType::Form(IdFormat::Queue))
+        required_argument("queue", ArgumentType::Form(IdFormat::Queue))
             .about("SQS queue, one for all clusters of an account and region."),
         argument(
             "rebalance",
@@ -161,7 +164,7 @@ static EXEC: BlockType = BlockType {
     name: "exec",
     about: "Your own program in place of EC2. It launches, terminates and lists instances.",
     arguments: &[
-        required("command", ArgumentType::Texts).about(
+        required_argument("command", ArgumentType::Texts).about(
             "Program and arguments, run without a shell. A relative path with a slash starts at \
              the configuration folder.",
         ),
@@ -183,7 +186,7 @@ static SIMULATED: BlockType = BlockType {
     arguments: &[
         argument("catalog", ArgumentType::Path)
             .about("File of instance types. Defaults to the built-in instance types."),
-        argument("boot", duration(0, HOUR))
+        argument("boot", duration_type(0, HOUR))
             .default_value("\"0s\"")
             .about("Time from launch to registration of the Node."),
         argument("address", ArgumentType::Address).about(
@@ -198,9 +201,9 @@ static PROXY: BlockType = BlockType {
     about: "Proxy for the cluster's API server, in place of the kubeconfig's proxy and of \
             `HTTPS_PROXY` and `NO_PROXY`. AWS calls still use the environment's proxy.",
     arguments: &[
-        required("url", ArgumentType::Form(IdFormat::Proxy)).about("URL of the proxy."),
-        form("username", IdFormat::Filled).about("User name for the proxy."),
-        form("password", IdFormat::Filled).about("Password for the proxy: `secret(…)`."),
+        required_argument("url", ArgumentType::Form(IdFormat::Proxy)).about("URL of the proxy."),
+        format_argument("username", IdFormat::Filled).about("User name for the proxy."),
+        format_argument("password", IdFormat::Filled).about("Password for the proxy: `secret(…)`."),
         argument("no_proxy", ArgumentType::Texts)
             .default_value("[]")
             .about("Hosts to connect to without the proxy: addresses, CIDR blocks or domains."),
@@ -212,7 +215,7 @@ static API: BlockType = BlockType {
     name: "api",
     about: "Client settings for the cluster's API server.",
     arguments: &[
-        argument("poll", duration(SECOND, HOUR))
+        argument("poll", duration_type(SECOND, HOUR))
             .about("Lists at this interval instead of watching."),
         argument("qps", ArgumentType::Whole(1, 10_000))
             .default_value("200")
@@ -230,7 +233,7 @@ static API: BlockType = BlockType {
                  `off`, which lists page by page: a stream that takes longer than the timeout of \
                  a watch never completes.",
             ),
-        argument("watch_timeout", duration(MINUTE, 24 * HOUR))
+        argument("watch_timeout", duration_type(MINUTE, 24 * HOUR))
             .default_value("\"90s\"")
             .about(
                 "A watch that is silent for longer is stale, and Outrigger suspends its \

@@ -1,7 +1,7 @@
 //! Schema tables of disruption limits: budgets, maintenance windows, cool-downs.
 //! They must not depend on the code that reads them.
 
-use super::{BLOCK, HOUR, LONGEST, MINUTE, argument, duration, required};
+use super::{BLOCK, HOUR, LONGEST, MINUTE, argument, duration_type, required_argument};
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 
 const REASONS: Argument = argument(
@@ -12,7 +12,7 @@ const REASONS: Argument = argument(
 .about("Disruption reasons that it applies to; all if empty.");
 const SCHEDULE: Argument = argument("schedule", ArgumentType::Text)
     .about("Start times as five-field cron, in place of `during`.");
-const DURATION: Argument = argument("duration", duration(MINUTE, 744 * HOUR))
+const DURATION: Argument = argument("duration", duration_type(MINUTE, 744 * HOUR))
     .about("How long it applies from each start time of `schedule`.");
 const TIMEZONE: Argument = argument("timezone", ArgumentType::Text)
     .default_value("\"UTC\"")
@@ -46,7 +46,7 @@ pub(super) static WINDOW: BlockType = BlockType {
     about: "A maintenance window. If a window has `allow`, disruption starts only within such a \
             window. Disruption never starts within a window that has `deny`.",
     arguments: &[
-        required("action", ArgumentType::OneOf(&["allow", "deny"]))
+        required_argument("action", ArgumentType::OneOf(&["allow", "deny"]))
             .about("Allows or denies the start of disruption within the window."),
         REASONS,
         argument("during", ArgumentType::Reference("schedule")).about("When the window is open."),
@@ -58,7 +58,7 @@ pub(super) static WINDOW: BlockType = BlockType {
 };
 
 const fn cool_down(name: &'static str, about: &'static str) -> Argument {
-    argument(name, duration(0, LONGEST))
+    argument(name, duration_type(0, LONGEST))
         .default_value("\"0s\"")
         .about(about)
 }

@@ -1,7 +1,7 @@
 //! Schema tables of `node_class` blocks.
 //! They must not depend on the code that reads them.
 
-use super::{BLOCK, CLUSTERS, argument, form};
+use super::{BLOCK, CLUSTERS, argument, format_argument};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 use crate::model::node_class::image::AmiFamily;
@@ -32,9 +32,9 @@ pub(super) static NODE_CLASS: BlockType = BlockType {
             "Family of the images, which decides the format of user data and the default disks. \
              Defaults to the family of the alias. Required if no `ami` block has an alias.",
         ),
-        form("role", IdFormat::RoleName)
+        format_argument("role", IdFormat::RoleName)
             .about("IAM role of the nodes. Outrigger creates an instance profile for it."),
-        form("instance_profile", IdFormat::ProfileName)
+        format_argument("instance_profile", IdFormat::ProfileName)
             .about("Instance profile of the nodes, in place of `role`."),
         argument("associate_public_ip", ArgumentType::Flag)
             .about("Assigns public IP addresses. Defaults to the setting of the subnet."),
@@ -61,7 +61,7 @@ pub(super) static NODE_CLASS: BlockType = BlockType {
                  blocks take precedence. `false` corresponds to an empty `networkInterfaces` list \
                  in Karpenter.",
             ),
-        form("context", IdFormat::Filled).about(
+        format_argument("context", IdFormat::Filled).about(
             "`Context` of CreateFleet. It is omitted if `min_values` was relaxed for the launch.",
         ),
         argument("reserved_enis", ArgumentType::Whole(0, 100))

@@ -3,7 +3,8 @@
 
 use super::disruption::{BUDGET, WINDOW};
 use super::{
-    BLOCK, CLUSTERS, HOUR, LONGEST, MINUTE, SECOND, argument, duration, duration_or_never, required,
+    BLOCK, CLUSTERS, HOUR, LONGEST, MINUTE, SECOND, argument, duration_or_never, duration_type,
+    required_argument,
 };
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 
@@ -42,17 +43,21 @@ const TERMINATION_GRACE_PERIOD: Argument =
             "Maximum duration of a drain. The instance is then terminated with the remaining \
              pods. `never` is no limit.",
         );
-const LAUNCH_TIMEOUT: Argument = argument("launch_timeout", duration(10 * SECOND, 24 * HOUR))
+const LAUNCH_TIMEOUT: Argument = argument("launch_timeout", duration_type(10 * SECOND, 24 * HOUR))
     .default_value("\"5m\"")
     .about("Maximum duration of a launch.");
-const REGISTRATION_TIMEOUT: Argument =
-    argument("registration_timeout", duration(10 * SECOND, 24 * HOUR))
-        .default_value("\"15m\"")
-        .about("Maximum time from launch to registration of a node.");
-const INITIALIZATION_TIMEOUT: Argument =
-    argument("initialization_timeout", duration(10 * SECOND, 24 * HOUR))
-        .default_value("\"15m\"")
-        .about("Maximum time from registration to initialization of a node.");
+const REGISTRATION_TIMEOUT: Argument = argument(
+    "registration_timeout",
+    duration_type(10 * SECOND, 24 * HOUR),
+)
+.default_value("\"15m\"")
+.about("Maximum time from launch to registration of a node.");
+const INITIALIZATION_TIMEOUT: Argument = argument(
+    "initialization_timeout",
+    duration_type(10 * SECOND, 24 * HOUR),
+)
+.default_value("\"15m\"")
+.about("Maximum time from registration to initialization of a node.");
 const CONSOLIDATION: Argument = argument(
     "consolidation",
     ArgumentType::OneOf(&["empty", "empty_or_underutilized", "balanced"]),
@@ -74,7 +79,7 @@ const SAFETY: Argument = argument("safety", ArgumentType::OneOf(&["standard", "c
          them, they store nothing on the disks of the node, and in kube-system a \
          PodDisruptionBudget covers them.",
     );
-const MIN_AGE: Argument = argument("min_age", duration(0, LONGEST))
+const MIN_AGE: Argument = argument("min_age", duration_type(0, LONGEST))
     .default_value("\"0s\"")
     .about("Minimum age of a node before it is disrupted for any reason except expiration.");
 const UTILIZATION_THRESHOLD: Argument =
@@ -90,7 +95,7 @@ const SPOT_TO_SPOT_TYPES: Argument = argument("spot_to_spot_min_types", Argument
          as in Karpenter, the launch uses the 15 cheapest. With 0, spot nodes do not replace \
          single spot nodes.",
     );
-const UNNEEDED_FOR: Argument = argument("unneeded_for", duration(0, LONGEST))
+const UNNEEDED_FOR: Argument = argument("unneeded_for", duration_type(0, LONGEST))
     .default_value("\"0s\"")
     .about(
         "How long the pods of a node must be unchanged before it is disrupted as underutilized.",
@@ -107,7 +112,7 @@ const ON_BLOCKED: Argument = argument(
      deletes the remaining pods regardless of PodDisruptionBudgets, each with its own grace \
      period of at most 10 minutes.",
 );
-const DRAIN_TIMEOUT: Argument = argument("drain_timeout", duration(10 * SECOND, LONGEST))
+const DRAIN_TIMEOUT: Argument = argument("drain_timeout", duration_type(10 * SECOND, LONGEST))
     .default_value("\"15m\"")
     .about("Time from the start of a drain until `on_blocked` applies.");
 
@@ -178,7 +183,7 @@ static REQUIRE: BlockType = BlockType {
 };
 
 const TAINT_ARGUMENTS: &[Argument] = &[
-    required(
+    required_argument(
         "effect",
         ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
     )
@@ -229,11 +234,12 @@ static REPAIR: BlockType = BlockType {
     repeat: Occurrence::Many,
     about: "How long a node may have a condition before it is replaced.",
     arguments: &[
-        required("condition", ArgumentType::Text).about("Type of the condition, such as `Ready`."),
+        required_argument("condition", ArgumentType::Text)
+            .about("Type of the condition, such as `Ready`."),
         argument("status", ArgumentType::OneOf(&["True", "False", "Unknown"]))
             .default_value("\"False\"")
             .about("Status of the condition."),
-        required("after", duration_or_never(MINUTE, LONGEST))
+        required_argument("after", duration_or_never(MINUTE, LONGEST))
             .about("Duration of the condition. `never` does not replace the node."),
     ],
     ..BLOCK

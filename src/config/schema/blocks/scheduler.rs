@@ -1,7 +1,7 @@
 //! Schema tables of the `scheduler` block.
 //! They must not depend on the code that reads them.
 
-use super::{BLOCK, MINUTE, argument, duration, required};
+use super::{BLOCK, MINUTE, argument, duration_type, required_argument};
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
 /// Kubernetes accepts any 32-bit number. A larger skew or number of domains has no effect.
@@ -11,14 +11,14 @@ pub(super) static SCHEDULER: BlockType = BlockType {
     name: "scheduler",
     about: "How pending pods are batched and how nodes are planned for them.",
     arguments: &[
-        argument("batch_idle", duration(10, 10 * MINUTE))
+        argument("batch_idle", duration_type(10, 10 * MINUTE))
             .default_value("\"1s\"")
             .about(
                 "A batch closes after this time without a new pod. If kube-scheduler has not \
                  tried a pod for this time, the batch closes after `batch_max`. During spot \
                  interruptions, a batch closes after this time in any case.",
             ),
-        argument("batch_max", duration(10, 10 * MINUTE))
+        argument("batch_max", duration_type(10, 10 * MINUTE))
             .default_value("\"10s\"")
             .about("Maximum duration of a batch."),
         argument(
@@ -80,10 +80,10 @@ static DEFAULT_SPREAD: BlockType = BlockType {
             `defaultConstraints` of `PodTopologySpread` in the configuration of kube-scheduler. \
             Use one block for each key and `when_unsatisfiable`.",
     arguments: &[
-        required("max_skew", ArgumentType::Whole(1, PLACES_MAX)).about(
+        required_argument("max_skew", ArgumentType::Whole(1, PLACES_MAX)).about(
             "Maximum difference in pods between a domain and the domain with the fewest pods.",
         ),
-        required(
+        required_argument(
             "when_unsatisfiable",
             ArgumentType::OneOf(&["DoNotSchedule", "ScheduleAnyway"]),
         )

@@ -4,22 +4,22 @@ use serde_json::{Map, Value, json};
 
 use super::super::field_tables::BUFFER;
 use super::super::to_hcl;
-use super::{ExportedDocument, object};
+use super::{ExportedDocument, karpenter_object};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{self, put, report_rest, take};
+use crate::migrate::field_mapping::{self, put_field, report_rest, take_field};
 use crate::model::buffer::Buffer;
 use crate::model::labels::POOL as POOL_LABEL;
 use crate::model::taint::{Toleration, TolerationOperator};
 
 /// Exports a buffer, after its PodTemplate.
-pub(super) fn buffer(buffer: &Buffer) -> Vec<ExportedDocument> {
+pub(super) fn export_buffer(buffer: &Buffer) -> Vec<ExportedDocument> {
     let path = format!("buffer.{}", buffer.name);
     let mut losses = DroppedFields::default();
-    let mut body = to_hcl::buffer(buffer);
+    let mut body = to_hcl::buffer_body(buffer);
     let scalable = buffer.scalable.as_ref();
     let namespace = scalable.map_or("default", |scalable| scalable.namespace.as_str());
     let mut template = None;
-    let pool = body.take("pool");
+    let pool = body.take_argument("pool");
     body.take_blocks("pod");
     match (&buffer.pod, scalable) {
         (Some(_), Some(_)) => {
@@ -43,15 +43,15 @@ pub(super) fn buffer(buffer: &Buffer) -> Vec<ExportedDocument> {
         let scaled = json!({ "apiGroup": "apps", "kind": kind, "name": name });
         spec.insert("scalableRef".to_owned(), scaled);
     }
-    field_mapping::export(BUFFER, &mut body, &path, &mut spec, &mut losses);
+    field_mapping::export_fields(BUFFER, &mut body, &path, &mut spec, &mut losses);
     report_rest(&body, &path, &mut losses);
-    let mut object = object(
+    let mut object = karpenter_object(
         "autoscaling.x-k8s.io/v1beta1",
         "CapacityBuffer",
         &buffer.name,
         spec,
     );
-    put(&mut object, "metadata.namespace", json!(namespace));
+    put_field(&mut object, "metadata.namespace", json!(namespace));
     let buffer = ExportedDocument {
         object,
         losses: losses.all,
@@ -68,7 +68,7 @@ fn pod_template(buffer: &Buffer, namespace: &str) -> Map<String, Value> {
     let mut pod = buffer
         .pod
         .as_ref()
-        .map(to_hcl::buffer_pod)
+        .map(to_hcl::buffer_pod_body)
         .unwrap_or_default();
     let requests = pod.take_value("requests").unwrap_or_default();
     let mut selector = match pod.take_value("node_selector") {
@@ -79,7 +79,7 @@ fn pod_template(buffer: &Buffer, namespace: &str) -> Map<String, Value> {
         selector.insert(POOL_LABEL.to_owned(), json!(pool.as_str()));
     }
     let mut resources = json!({ "requests": requests });
-    if let Some(limits) = limits(&requests) {
+    if let Some(limits) = exclusive_limits(&requests) {
         resources["limits"] = limits;
     }
     let container = json!({ "name": "room", "image": "pause", "resources": resources });
@@ -89,20 +89,20 @@ fn pod_template(buffer: &Buffer, namespace: &str) -> Map<String, Value> {
         spec.insert("nodeSelector".to_owned(), Value::Object(selector));
     }
     let tolerations = buffer.pod.iter().flat_map(|pod| &pod.tolerations);
-    let tolerations: Vec<Value> = tolerations.map(toleration).collect();
+    let tolerations: Vec<Value> = tolerations.map(toleration_object).collect();
     if !tolerations.is_empty() {
         spec.insert("tolerations".to_owned(), Value::Array(tolerations));
     }
-    let mut object = object("v1", "PodTemplate", &buffer.name, Map::new());
-    put(&mut object, "metadata.namespace", json!(namespace));
-    take(&mut object, "spec");
+    let mut object = karpenter_object("v1", "PodTemplate", &buffer.name, Map::new());
+    put_field(&mut object, "metadata.namespace", json!(namespace));
+    take_field(&mut object, "spec");
     object.insert("template".to_owned(), json!({ "spec": spec }));
     object
 }
 
 /// Limits of resources that cannot be overcommitted. Kubernetes requires them with the requests.
 /// Source: `ValidateResourceRequirements` of Kubernetes' core validation.
-fn limits(requests: &Value) -> Option<Value> {
+fn exclusive_limits(requests: &Value) -> Option<Value> {
     let limits: Map<String, Value> = requests
         .as_object()?
         .iter()
@@ -115,7 +115,7 @@ fn limits(requests: &Value) -> Option<Value> {
     (!limits.is_empty()).then_some(Value::Object(limits))
 }
 
-fn toleration(toleration: &Toleration) -> Value {
+fn toleration_object(toleration: &Toleration) -> Value {
     let mut object = Map::new();
     object.insert("key".to_owned(), json!(toleration.key));
     match toleration.operator {

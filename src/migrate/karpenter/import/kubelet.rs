@@ -8,7 +8,7 @@ use crate::migrate::dropped::DroppedFields;
 
 /// Moves the settings to the node classes of their pools. If pools of one class differ, each
 /// different pool gets a copy of the class, named after both.
-pub(super) fn settle(objects: &mut Objects) {
+pub(super) fn move_to_classes(objects: &mut Objects) {
     if objects.kubelets.is_empty() {
         return;
     }
@@ -51,14 +51,14 @@ pub(super) fn settle(objects: &mut Objects) {
                     copy
                 }
             };
-            rename(pool, &copy);
+            set_class_reference(pool, &copy);
         }
         let Some(class) = objects.classes.iter_mut().find(|class| class.name == name) else {
             continue;
         };
         let plain = class.clone();
         if let Some(base) = base {
-            give(class, base);
+            set_kubelet(class, base);
         }
         for (setting, copy) in copies {
             let mut class = plain.clone();
@@ -66,15 +66,15 @@ pub(super) fn settle(objects: &mut Objects) {
             class.about.push(format!(
                 "{name:?} with the kubelet settings of one of its pools."
             ));
-            give(&mut class, setting);
+            set_kubelet(&mut class, setting);
             objects.classes.push(class);
         }
     }
 }
 
-fn give(class: &mut Object, settings: Value) {
+fn set_kubelet(class: &mut Object, settings: Value) {
     if class.spec.contains_key("kubelet") {
-        let mut losses = DroppedFields::of(class.of.clone());
+        let mut losses = DroppedFields::for_object(class.of.clone());
         losses.add(
             "kubelet of its pools",
             "the node class has its own kubelet settings",
@@ -85,7 +85,7 @@ fn give(class: &mut Object, settings: Value) {
     class.spec.insert("kubelet".to_owned(), settings);
 }
 
-fn rename(pool: &mut Object, class: &str) {
+fn set_class_reference(pool: &mut Object, class: &str) {
     let spec = pool
         .spec
         .get_mut("template")

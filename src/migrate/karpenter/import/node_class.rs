@@ -6,11 +6,11 @@ use super::super::field_tables::{KUBELET, NODE_CLASS};
 use super::super::placeholders;
 use super::{ConvertedBlock, Object};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{self, take};
+use crate::migrate::field_mapping::{self, take_field};
 use crate::migrate::hcl::HclBody;
 
-pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
-    let (mut body, mut losses) = object.start(clusters);
+pub(super) fn build_node_class(mut object: Object, clusters: &[String]) -> ConvertedBlock {
+    let (mut body, mut losses) = object.start_block(clusters);
     let mut spec = std::mem::take(&mut object.spec);
     for field in ["role", "instanceProfile"] {
         without_path(&mut spec, field, &mut losses);
@@ -24,11 +24,11 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
             losses.add(format!("spec.{field}[{index}]"), placeholders::WHY);
         }
     }
-    lone_ids(&mut spec, &mut losses);
+    drop_fields_beside_ids(&mut spec, &mut losses);
     let is_empty =
         matches!(spec.get("networkInterfaces"), Some(Value::Array(all)) if all.is_empty());
-    let kubelet = take(&mut spec, "kubelet");
-    field_mapping::import(NODE_CLASS, &mut spec, "spec", &mut body, &mut losses);
+    let kubelet = take_field(&mut spec, "kubelet");
+    field_mapping::import_fields(NODE_CLASS, &mut spec, "spec", &mut body, &mut losses);
     // An empty list only disables EFA.
     if is_empty {
         let mut arguments = HclBody::default();
@@ -36,11 +36,11 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         body.insert_before_blocks(arguments);
     }
     match kubelet {
-        Some(Value::Object(kubelet)) => settings(kubelet, &mut body, &mut losses),
+        Some(Value::Object(kubelet)) => import_kubelet(kubelet, &mut body, &mut losses),
         Some(_) => losses.add("spec.kubelet", "the value is not an object"),
         None => {}
     }
-    object.built("node_class", body, losses)
+    object.into_block("node_class", body, losses)
 }
 
 /// IAM names are unique without their paths.
@@ -48,7 +48,7 @@ fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Dropped
     let Some(Value::String(text)) = spec.get_mut(field) else {
         return;
     };
-    if placeholders::is_name(text) {
+    if placeholders::has_placeholder(text) {
         losses.add(format!("spec.{field}: {text}"), placeholders::WHY);
         spec.shift_remove(field);
         return;
@@ -61,7 +61,7 @@ fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Dropped
 }
 
 /// If an image has an id, Karpenter ignores its other fields.
-fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
+fn drop_fields_beside_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let terms = spec
         .get_mut("amiSelectorTerms")
         .and_then(Value::as_array_mut);
@@ -73,7 +73,7 @@ fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
             continue;
         };
         for field in ["ssmParameter", "name", "owner", "tags", "alias"] {
-            if take(term, field).is_some() {
+            if take_field(term, field).is_some() {
                 let path = format!("spec.amiSelectorTerms[{index}].{field}");
                 losses.add(path, "ignored if an id is given");
             }
@@ -82,15 +82,15 @@ fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
 }
 
 /// Kubelet settings. Fields without an argument are passed on.
-fn settings(mut kubelet: Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
+fn import_kubelet(mut kubelet: Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
     let mut known = Map::new();
     for row in KUBELET {
-        if let Some(value) = take(&mut kubelet, row.field) {
+        if let Some(value) = take_field(&mut kubelet, row.field) {
             known.insert(row.field.to_owned(), value);
         }
     }
     let mut inner = HclBody::default();
-    field_mapping::import(KUBELET, &mut known, "spec.kubelet", &mut inner, losses);
+    field_mapping::import_fields(KUBELET, &mut known, "spec.kubelet", &mut inner, losses);
     kubelet.retain(|_, value| !value.is_null());
     inner.set_unless_empty("extra", Value::Object(kubelet));
     body.block_unless_empty("kubelet", inner);

@@ -8,7 +8,7 @@ use super::super::field_tables::POOL;
 use super::super::{placeholders, requirements};
 use super::{ConvertedBlock, Object, Objects};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{self, take, text, text_or_empty};
+use crate::migrate::field_mapping::{self, scalar_text, take_field, text_or_empty};
 use crate::migrate::hcl::HclBody;
 
 /// The path of the reference to the node class.
@@ -16,22 +16,22 @@ const CLASS: &str = "template.spec.nodeClassRef";
 /// The group of its API.
 const GROUP: &str = "karpenter.k8s.aws";
 
-pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
-    let (mut body, mut losses) = object.start(clusters);
+pub(super) fn build_pool(mut object: Object, clusters: &[String]) -> ConvertedBlock {
+    let (mut body, mut losses) = object.start_block(clusters);
     let mut spec = std::mem::take(&mut object.spec);
     let class = class_of(&spec);
     match &class {
-        Some(name) if placeholders::is_name(name) => {
+        Some(name) if placeholders::has_placeholder(name) => {
             losses.add(format!("spec.{CLASS}.name: {name}"), placeholders::WHY);
         }
-        Some(name) => body.refer("node_class", "node_class", name),
+        Some(name) => body.set_reference("node_class", "node_class", name),
         None => {}
     }
-    if let Some(mut reference) = take(&mut spec, CLASS)
+    if let Some(mut reference) = take_field(&mut spec, CLASS)
         && let Some(reference) = reference.as_object_mut()
     {
         for name in ["group", "apiVersion"] {
-            let value = take(reference, name);
+            let value = take_field(reference, name);
             let group = value
                 .as_ref()
                 .map(|value| value.as_str().unwrap_or_default());
@@ -48,10 +48,10 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         }
     }
     if spec.get("replicas").is_some_and(|spec| !spec.is_null()) {
-        settle_static(&mut spec, &mut losses);
+        drop_static_settings(&mut spec, &mut losses);
     }
-    settle_budgets(&mut spec);
-    let requirements = take(&mut spec, "template.spec.requirements");
+    convert_budgets(&mut spec);
+    let requirements = take_field(&mut spec, "template.spec.requirements");
     let mut rules = HclBody::default();
     let is_provisioner = object.of.starts_with("Provisioner/");
     let path = match is_provisioner {
@@ -59,11 +59,11 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         false => "spec.template.spec.requirements",
     };
     let imported = requirements.map_or(Ok(()), |requirements| {
-        requirements::import(&requirements, path, &mut rules, &mut losses)
+        requirements::import_requirements(&requirements, path, &mut rules, &mut losses)
     });
-    field_mapping::import(POOL, &mut spec, "spec", &mut body, &mut losses);
+    field_mapping::import_fields(POOL, &mut spec, "spec", &mut body, &mut losses);
     body.insert_before_blocks(rules);
-    let mut built = object.built("pool", body, losses);
+    let mut built = object.into_block("pool", body, losses);
     for loss in built.losses.iter_mut().filter(|_| is_provisioner) {
         // A Provisioner has no template.
         for within in ["spec.template.spec.", "spec.template.metadata."] {
@@ -87,7 +87,7 @@ pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
     let reference = spec.get("template")?.get("spec")?.get("nodeClassRef")?;
     let kind = reference.get("kind").filter(|kind| !kind.is_null());
     let ec2 = kind.is_none_or(|kind| kind == "EC2NodeClass" || kind == "AWSNodeTemplate");
-    let name = reference.get("name").and_then(text);
+    let name = reference.get("name").and_then(scalar_text);
     name.filter(|name| ec2 && !name.is_empty())
 }
 
@@ -100,10 +100,10 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
         .collect();
     for pool in &mut objects.pools {
         let of = pool.of.clone();
-        let mut losses = DroppedFields::of(of.clone());
+        let mut losses = DroppedFields::for_object(of.clone());
         match class_of(&pool.spec) {
             None => continue,
-            Some(name) if known.contains(&name) || placeholders::is_name(&name) => continue,
+            Some(name) if known.contains(&name) || placeholders::has_placeholder(&name) => continue,
             Some(name) => {
                 let why = format!("the EC2NodeClass {name:?} is not part of the import");
                 losses.add(format!("spec.{CLASS}"), why);
@@ -123,19 +123,19 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
 }
 
 /// Static pools are not consolidated in Karpenter, but its API sets the fields.
-fn settle_static(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
+fn drop_static_settings(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let defaults = [
         ("disruption.consolidationPolicy", "WhenEmptyOrUnderutilized"),
         ("disruption.consolidateAfter", "0s"),
     ];
     for (field, default) in defaults {
-        let value = take(spec, field);
+        let value = take_field(spec, field);
         if value.is_some_and(|value| value != default) {
             let why = "static pools are not consolidated; Karpenter ignores it too";
             losses.add(format!("spec.{field}"), why);
         }
     }
-    if take(spec, "weight").is_some() {
+    if take_field(spec, "weight").is_some() {
         losses.add(
             "spec.weight",
             "static pools have no weight; Karpenter ignores it too",
@@ -156,7 +156,7 @@ fn settle_static(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
 }
 
 /// Converts budgets.
-fn settle_budgets(spec: &mut Map<String, Value>) {
+fn convert_budgets(spec: &mut Map<String, Value>) {
     let Some(disruption) = spec.get_mut("disruption") else {
         return;
     };
@@ -179,7 +179,7 @@ fn settle_budgets(spec: &mut Map<String, Value>) {
 }
 
 /// Returns the taints of each pool, as tolerations.
-pub(super) fn taints(pools: &[Object]) -> BTreeMap<String, Vec<Value>> {
+pub(super) fn pool_tolerations(pools: &[Object]) -> BTreeMap<String, Vec<Value>> {
     let tolerations = pools.iter().map(|pool| {
         let template = pool.spec.get("template");
         let taints = template.and_then(|template| template.get("spec")?.get("taints")?.as_array());

@@ -4,11 +4,13 @@
 use serde_json::{Map, Value, json};
 
 use super::super::field_tables::POLICIES;
-use super::super::requirements::keys;
-use super::v1_conversion::{OWN_BLOCK, TEMPLATES, aws, cluster_tag, refuse_version, rename_policy};
+use super::super::requirements::requirement_keys;
+use super::v1_conversion::{
+    OWN_BLOCK, TEMPLATES, cluster_tag, convert_aws_fields, refuse_version, rename_policy,
+};
 use super::{Object, Objects};
-use crate::migrate::dropped::{DroppedFields, joined};
-use crate::migrate::field_mapping::{put, take, text};
+use crate::migrate::dropped::{DroppedFields, join_path};
+use crate::migrate::field_mapping::{put_field, scalar_text, take_field};
 use crate::model::duration::parse_go;
 use crate::model::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, OS, ZONE};
 
@@ -27,11 +29,11 @@ const LISTS: [(&str, &str); 7] = [
 const OPENED: [&str; 4] = ["consolidation", "deprovisioning", "limits", "providerRef"];
 
 /// Converts a Provisioner, with its inline node class if it has one.
-pub(super) fn convert(mut object: Object, version: &str, objects: &mut Objects) {
+pub(super) fn convert_provisioner(mut object: Object, version: &str, objects: &mut Objects) {
     let mut spec = std::mem::take(&mut object.spec);
-    let mut losses = DroppedFields::of(object.of.clone());
+    let mut losses = DroppedFields::for_object(object.of.clone());
     if version == "v1alpha3" {
-        labelled(&mut spec, &mut losses);
+        provider_from_labels(&mut spec, &mut losses);
     }
     let mut new = Map::new();
     for (from, to) in [
@@ -42,68 +44,70 @@ pub(super) fn convert(mut object: Object, version: &str, objects: &mut Objects) 
         ("limits.resources", "limits"),
         ("weight", "weight"),
     ] {
-        if let Some(value) = take(&mut spec, from) {
-            put(&mut new, to, value);
+        if let Some(value) = take_field(&mut spec, from) {
+            put_field(&mut new, to, value);
         }
     }
-    leaving(&mut spec, &mut new, &mut losses);
-    let listed = listed(&mut spec, &mut losses);
-    let (rules, added) = rules(take(&mut spec, "requirements"), listed);
+    convert_disruption(&mut spec, &mut new, &mut losses);
+    let listed = list_requirements(&mut spec, &mut losses);
+    let (rules, added) = all_requirements(take_field(&mut spec, "requirements"), listed);
     if !added.is_empty() {
         let added = added.join(", ");
         object
             .about
             .push(format!("v1alpha5 adds default requirements for {added}."));
     }
-    put(&mut new, "template.spec.requirements", rules);
+    put_field(&mut new, "template.spec.requirements", rules);
     refuse_version(&mut spec, "spec", &mut losses);
-    if let Some(mut settings) = take(&mut spec, "kubeletConfiguration") {
+    if let Some(mut settings) = take_field(&mut spec, "kubeletConfiguration") {
         let own_settings = settings.as_object_mut();
-        if own_settings.is_some_and(|all| take(all, "containerRuntime").is_some()) {
+        if own_settings.is_some_and(|all| take_field(all, "containerRuntime").is_some()) {
             let why = "containerd is the only runtime";
             losses.add("spec.kubeletConfiguration.containerRuntime", why);
         }
         objects.kubelets.insert(object.name.clone(), settings);
     }
-    let named = take(&mut spec, "providerRef.name").and_then(|value| {
-        let name = text(&value);
+    let named = take_field(&mut spec, "providerRef.name").and_then(|value| {
+        let name = scalar_text(&value);
         if name.is_none() {
             losses.add("spec.providerRef.name", "the value is not a string");
         }
         name
     });
     if spec.get("provider").is_some_and(Value::is_object)
-        && let Some(Value::Object(provider)) = take(&mut spec, "provider")
+        && let Some(Value::Object(provider)) = take_field(&mut spec, "provider")
     {
-        let class = inline(&object, provider);
+        let class = inline_node_class(&object, provider);
         objects.classes.push(class);
     }
     let name = named.unwrap_or_else(|| object.name.clone());
     let reference = json!({ "kind": "EC2NodeClass", "name": name });
-    put(&mut new, "template.spec.nodeClassRef", reference);
+    put_field(&mut new, "template.spec.nodeClassRef", reference);
     for field in ["providerRef.apiVersion", "providerRef.kind"] {
-        take(&mut spec, field);
+        take_field(&mut spec, field);
     }
-    leftovers(&spec, "spec", &mut losses);
+    report_unconverted(&spec, "spec", &mut losses);
     object.spec = new;
     object.lost.extend(losses.all);
     objects.pools.push(object);
 }
 
 /// Reports the fields that were not converted.
-fn leftovers(rest: &Map<String, Value>, path: &str, losses: &mut DroppedFields) {
+fn report_unconverted(rest: &Map<String, Value>, path: &str, losses: &mut DroppedFields) {
     for (name, value) in rest {
-        let path = joined(path, name);
+        let path = join_path(path, name);
         match value {
             Value::Null => {}
-            Value::Object(inner) if OPENED.contains(&&**name) => leftovers(inner, &path, losses),
+            Value::Object(inner) if OPENED.contains(&&**name) => {
+                report_unconverted(inner, &path, losses)
+            }
             _ => losses.add(path, "unknown field"),
         }
     }
 }
 
 /// Converts the disruption settings of a Provisioner. Settings that are not set are disabled.
-fn leaving(
+fn convert_disruption(
     spec: &mut Map<String, Value>,
     new: &mut Map<String, Value>,
     losses: &mut DroppedFields,
@@ -111,19 +115,19 @@ fn leaving(
     const EMPTY: &str = "WhenEmpty";
     const UNDERUTILIZED: &str = "WhenEmptyOrUnderutilized";
     rename_policy(spec, "deprovisioning.consolidationPolicy");
-    let age = seconds(spec, "ttlSecondsUntilExpired", losses).map(|(_, length)| length);
-    let age = later(spec, "expireAfter", "ttlSecondsUntilExpired", age, losses);
+    let age = take_seconds(spec, "ttlSecondsUntilExpired", losses).map(|(_, length)| length);
+    let age = newer_or_older(spec, "expireAfter", "ttlSecondsUntilExpired", age, losses);
     let age = age.unwrap_or_else(|| "Never".to_owned());
-    put(new, "template.spec.expireAfter", Value::from(age));
+    put_field(new, "template.spec.expireAfter", Value::from(age));
 
-    let enabled = said(spec, "consolidation.enabled", losses).and_then(|(path, value)| {
+    let enabled = take_either(spec, "consolidation.enabled", losses).and_then(|(path, value)| {
         if !value.is_boolean() {
             losses.add(path, "the value is not a bool");
         }
         value.as_bool()
     });
     let policy = enabled.map(|on| if on { UNDERUTILIZED } else { EMPTY });
-    let policy = later(
+    let policy = newer_or_older(
         spec,
         "consolidationPolicy",
         "consolidation.enabled",
@@ -140,14 +144,14 @@ fn leaving(
     });
     let policy = policy.unwrap_or_else(|| EMPTY.to_owned());
 
-    let empty = seconds(spec, "ttlSecondsAfterEmpty", losses).filter(|(path, _)| {
+    let empty = take_seconds(spec, "ttlSecondsAfterEmpty", losses).filter(|(path, _)| {
         if policy != EMPTY {
             let why = "it applies only to empty nodes, but consolidation covers all nodes";
             losses.add(path.as_str(), why);
         }
         policy == EMPTY
     });
-    let after = later(
+    let after = newer_or_older(
         spec,
         "consolidateAfter",
         "ttlSecondsAfterEmpty",
@@ -155,21 +159,21 @@ fn leaving(
         losses,
     );
     let after = after.or_else(|| (policy == EMPTY).then(|| "Never".to_owned()));
-    put(new, "disruption.consolidationPolicy", Value::from(policy));
+    put_field(new, "disruption.consolidationPolicy", Value::from(policy));
     if let Some(after) = after {
-        put(new, "disruption.consolidateAfter", Value::from(after));
+        put_field(new, "disruption.consolidateAfter", Value::from(after));
     }
 }
 
 /// Removes a field from the spec, or from the `deprovisioning` block of an early proposal. Returns
 /// the field with its path.
-fn said(
+fn take_either(
     spec: &mut Map<String, Value>,
     field: &str,
     losses: &mut DroppedFields,
 ) -> Option<(String, Value)> {
     let within = format!("deprovisioning.{field}");
-    let (value, nested) = (take(spec, field), take(spec, &within));
+    let (value, nested) = (take_field(spec, field), take_field(spec, &within));
     match (value, nested) {
         (Some(value), nested) => {
             if nested.is_some_and(|nested| nested != value) {
@@ -183,12 +187,12 @@ fn said(
 }
 
 /// Returns a duration in whole seconds, with the path of its field.
-fn seconds(
+fn take_seconds(
     spec: &mut Map<String, Value>,
     field: &str,
     losses: &mut DroppedFields,
 ) -> Option<(String, String)> {
-    let (path, value) = said(spec, field, losses)?;
+    let (path, value) = take_either(spec, field, losses)?;
     let seconds = value.as_i64().map(|number| format!("{number}s"));
     if seconds.is_none() {
         losses.add(path.as_str(), "the value is not an integer");
@@ -197,7 +201,7 @@ fn seconds(
 }
 
 /// Returns a field of the block with a newer name, unless the `older` field is set.
-fn later(
+fn newer_or_older(
     spec: &mut Map<String, Value>,
     field: &str,
     older: &str,
@@ -205,11 +209,11 @@ fn later(
     losses: &mut DroppedFields,
 ) -> Option<String> {
     let path = format!("deprovisioning.{field}");
-    let Some(value) = take(spec, &path) else {
+    let Some(value) = take_field(spec, &path) else {
         return older_value;
     };
     let path = format!("spec.{path}");
-    let Some(text) = text(&value) else {
+    let Some(text) = scalar_text(&value) else {
         losses.add(path, "the value is not a string");
         return older_value;
     };
@@ -224,10 +228,10 @@ fn later(
 }
 
 /// Returns the requirements of separate lists.
-fn listed(spec: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
+fn list_requirements(spec: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
     let mut all = Vec::new();
     for (field, key) in LISTS {
-        let values = match take(spec, field) {
+        let values = match take_field(spec, field) {
             None => continue,
             Some(Value::String(one)) if one.is_empty() => continue,
             Some(one @ Value::String(_)) => json!([one]),
@@ -238,7 +242,7 @@ fn listed(spec: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Valu
             continue;
         }
         // An invalid requirement prevents that the pool allows any value.
-        if !items.is_some_and(|item| item.iter().all(|value| text(value).is_some())) {
+        if !items.is_some_and(|item| item.iter().all(|value| scalar_text(value).is_some())) {
             losses.add(
                 format!("spec.{field}"),
                 "the value is not a list of strings",
@@ -251,7 +255,10 @@ fn listed(spec: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Valu
 
 /// Returns the requirements of a Provisioner, including separate lists and API defaults, and the
 /// labels of the defaults.
-fn rules(requirements: Option<Value>, from_lists: Vec<Value>) -> (Value, Vec<&'static str>) {
+fn all_requirements(
+    requirements: Option<Value>,
+    from_lists: Vec<Value>,
+) -> (Value, Vec<&'static str>) {
     const FAMILY: &str = "karpenter.k8s.aws/instance-family";
     const CATEGORY: &str = "karpenter.k8s.aws/instance-category";
     const GENERATION: &str = "karpenter.k8s.aws/instance-generation";
@@ -261,7 +268,7 @@ fn rules(requirements: Option<Value>, from_lists: Vec<Value>) -> (Value, Vec<&'s
         Some(other) => return (other, Vec::new()),
     };
     all.extend(from_lists);
-    let known = keys(&all);
+    let known = requirement_keys(&all);
     let mut defaults = vec![
         (OS, "In", &["linux"][..]),
         (ARCH, "In", &["amd64"]),
@@ -284,9 +291,9 @@ fn rules(requirements: Option<Value>, from_lists: Vec<Value>) -> (Value, Vec<&'s
 }
 
 /// Returns the inline node class of a Provisioner.
-fn inline(spec: &Object, mut provider: Map<String, Value>) -> Object {
-    let mut losses = DroppedFields::of(spec.of.clone());
-    aws(&mut provider, "spec.provider", &mut losses);
+fn inline_node_class(spec: &Object, mut provider: Map<String, Value>) -> Object {
+    let mut losses = DroppedFields::for_object(spec.of.clone());
+    convert_aws_fields(&mut provider, "spec.provider", &mut losses);
     Object {
         of: spec.of.clone(),
         name: spec.name.clone(),
@@ -305,12 +312,12 @@ fn take_label(spec: &mut Map<String, Value>, name: &str) -> Option<Value> {
 
 /// Creates a `provider` from the labels and the cluster name that described nodes before `provider`
 /// existed. Source: Karpenter 0.3.3.
-fn labelled(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
+fn provider_from_labels(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let mut provider = Map::new();
     let mut cluster = None;
-    if let Some(block) = take(spec, "cluster") {
+    if let Some(block) = take_field(spec, "cluster") {
         losses.add("spec.cluster", OWN_BLOCK);
-        cluster = block.get("name").and_then(text);
+        cluster = block.get("name").and_then(scalar_text);
     }
     if let Some(name) = &cluster {
         let profile = format!("KarpenterNodeInstanceProfile-{name}");
@@ -331,7 +338,7 @@ fn labelled(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
             tags.insert("Name".to_owned(), name);
         }
         let tag = take_label(spec, &format!("{kind}-tag-key"));
-        match tag.as_ref().map(text) {
+        match tag.as_ref().map(scalar_text) {
             Some(Some(tag)) => drop(tags.insert(tag, Value::from("*"))),
             Some(None) => losses.add(
                 format!("spec.labels.node.k8s.aws/{kind}-tag-key"),

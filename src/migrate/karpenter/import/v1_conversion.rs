@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::field_tables::FAMILIES;
 use super::{Object, Objects};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping::{put, take, text};
+use crate::migrate::field_mapping::{put_field, scalar_text, take_field};
 
 /// The most terms of one list. Source: spec/aws.md §1.1.
 const TERMS_MAX: usize = 30;
@@ -19,12 +19,12 @@ pub(super) const TEMPLATES: &str =
 pub(super) const OWN_BLOCK: &str = "clusters have their own block";
 
 /// A NodePool of `v1beta1`.
-pub(super) fn pool(mut object: Object, objects: &mut Objects) {
-    if let Some(age) = take(&mut object.spec, "disruption.expireAfter") {
-        put(&mut object.spec, "template.spec.expireAfter", age);
+pub(super) fn convert_pool(mut object: Object, objects: &mut Objects) {
+    if let Some(age) = take_field(&mut object.spec, "disruption.expireAfter") {
+        put_field(&mut object.spec, "template.spec.expireAfter", age);
     }
     rename_policy(&mut object.spec, "disruption.consolidationPolicy");
-    if let Some(settings) = take(&mut object.spec, "template.spec.kubelet") {
+    if let Some(settings) = take_field(&mut object.spec, "template.spec.kubelet") {
         objects.kubelets.insert(object.name.clone(), settings);
     }
     objects.pools.push(object);
@@ -32,28 +32,28 @@ pub(super) fn pool(mut object: Object, objects: &mut Objects) {
 
 /// Renames the consolidation policy to its name in `v1`.
 pub(super) fn rename_policy(spec: &mut Map<String, Value>, field: &str) {
-    if let Some(text) = take(spec, field) {
+    if let Some(text) = take_field(spec, field) {
         let renamed = match text.as_str() {
             Some("WhenUnderutilized") => Value::from("WhenEmptyOrUnderutilized"),
             _ => text,
         };
-        put(spec, field, renamed);
+        put_field(spec, field, renamed);
     }
 }
 
 /// An EC2NodeClass of `v1beta1`.
-pub(super) fn node_class(mut object: Object) -> Object {
-    hops(&mut object.spec, true);
-    let mut losses = DroppedFields::of(object.of.clone());
-    images(&mut object.spec, true, &mut losses);
+pub(super) fn convert_node_class(mut object: Object) -> Object {
+    set_default_metadata(&mut object.spec, true);
+    let mut losses = DroppedFields::for_object(object.of.clone());
+    set_default_images(&mut object.spec, true, &mut losses);
     object.lost.extend(losses.all);
     object
 }
 
 /// An AWSNodeTemplate of `v1alpha1`.
-pub(super) fn template(mut object: Object) -> Object {
-    let mut losses = DroppedFields::of(object.of.clone());
-    aws(&mut object.spec, "spec", &mut losses);
+pub(super) fn convert_node_template(mut object: Object) -> Object {
+    let mut losses = DroppedFields::for_object(object.of.clone());
+    convert_aws_fields(&mut object.spec, "spec", &mut losses);
     object.lost.extend(losses.all);
     object
 }
@@ -64,7 +64,7 @@ pub(super) fn refuse_version(
     path: &str,
     losses: &mut DroppedFields,
 ) {
-    if take(spec, "kubernetesVersion").is_some() {
+    if take_field(spec, "kubernetesVersion").is_some() {
         let why = "nodes use the version of the cluster";
         losses.add(format!("{path}.kubernetesVersion"), why);
     }
@@ -77,7 +77,11 @@ pub(super) fn cluster_tag(name: &str) -> Map<String, Value> {
 }
 
 /// Creates the spec of an EC2NodeClass from the fields of earlier versions.
-pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut DroppedFields) {
+pub(super) fn convert_aws_fields(
+    spec: &mut Map<String, Value>,
+    path: &str,
+    losses: &mut DroppedFields,
+) {
     for (name, prefix) in [("apiVersion", "extensions.karpenter.sh/"), ("kind", "AWS")] {
         let value = spec.get(name).and_then(Value::as_str);
         if value.is_some_and(|value| value.starts_with(prefix)) {
@@ -85,12 +89,12 @@ pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Droppe
         }
     }
     refuse_version(spec, path, losses);
-    if take(spec, "launchTemplate").is_some() {
+    if take_field(spec, "launchTemplate").is_some() {
         losses.add(format!("{path}.launchTemplate"), TEMPLATES);
     }
-    if let Some(cluster) = take(spec, "cluster") {
+    if let Some(cluster) = take_field(spec, "cluster") {
         losses.add(format!("{path}.cluster"), OWN_BLOCK);
-        if let Some(name) = cluster.get("name").and_then(text) {
+        if let Some(name) = cluster.get("name").and_then(scalar_text) {
             for field in ["subnetSelector", "securityGroupSelector"] {
                 if spec.get(field).is_none_or(Value::is_null) {
                     spec.insert(field.to_owned(), Value::Object(cluster_tag(&name)));
@@ -104,9 +108,9 @@ pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Droppe
         ("securityGroupSelector", "securityGroupSelectorTerms"),
         ("amiSelector", "amiSelectorTerms"),
     ] {
-        if let Some(selector) = take(spec, from) {
+        if let Some(selector) = take_field(spec, from) {
             let selector_path = format!("{path}.{from}");
-            let terms = terms(&selector, &selector_path, losses);
+            let terms = selector_terms(&selector, &selector_path, losses);
             newest &= from != "amiSelector" || !terms.is_empty();
             spec.insert(to.to_owned(), Value::Array(terms));
         }
@@ -114,13 +118,16 @@ pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Droppe
     if spec.get("amiFamily").is_none_or(Value::is_null) {
         spec.insert("amiFamily".to_owned(), Value::from("AL2"));
     }
-    images(spec, newest, losses);
-    hops(spec, false);
+    set_default_images(spec, newest, losses);
+    set_default_metadata(spec, false);
 }
 
 /// Default images: the `newest` of the family, unless the image selector was dropped.
-fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut DroppedFields) {
-    let family = spec.get("amiFamily").and_then(text).unwrap_or_default();
+fn set_default_images(spec: &mut Map<String, Value>, newest: bool, losses: &mut DroppedFields) {
+    let family = spec
+        .get("amiFamily")
+        .and_then(scalar_text)
+        .unwrap_or_default();
     if family == "Ubuntu" {
         // Ubuntu images bootstrap like AL2, but no alias selects them.
         spec.insert("amiFamily".to_owned(), Value::from("AL2"));
@@ -142,7 +149,7 @@ fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut DroppedField
 }
 
 /// The default metadata options of earlier versions.
-fn hops(spec: &mut Map<String, Value>, is_complete: bool) {
+fn set_default_metadata(spec: &mut Map<String, Value>, is_complete: bool) {
     let given = spec.get("metadataOptions").is_some_and(Value::is_object);
     let options = spec.entry("metadataOptions").or_insert_with(|| json!({}));
     if options.is_null() {
@@ -161,7 +168,7 @@ fn hops(spec: &mut Map<String, Value>, is_complete: bool) {
 
 /// Converts a selector to terms: comma-separated values are alternatives. A value that is not a
 /// string drops the term, because the rest would select more.
-fn terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value> {
+fn selector_terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value> {
     let Some(selector) = selector.as_object() else {
         losses.add(path, "the value is not a map");
         return Vec::new();
@@ -176,7 +183,7 @@ fn terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value>
         };
         let values = match value {
             Value::Null => String::new(),
-            value => match text(value) {
+            value => match scalar_text(value) {
                 Some(values) => values,
                 None => {
                     losses.add(format!("{path}.{key}"), "the value is not a string");

@@ -6,7 +6,7 @@ use super::super::field_tables::{KUBELET, NODE_CLASS};
 use super::{CLUSTERS, ConvertedBlock, ImportError, ItemNoun};
 use crate::config::diagnostic::{Diagnostic, Severity};
 use crate::config::{Inputs, SourceFile, load};
-use crate::migrate::dropped::{DroppedFields, joined};
+use crate::migrate::dropped::{DroppedFields, join_path};
 use crate::migrate::hcl::{HclBody, HclItem, HclValue, PrintedHcl};
 
 /// The names of the validated file and of the file with its clusters.
@@ -24,10 +24,13 @@ const SOFT: [&str; 6] = [
 ];
 
 /// Drops invalid parts, block by block, until the configuration is valid.
-pub(super) fn check(built: &mut [ConvertedBlock], clusters: &[String]) -> Result<(), ImportError> {
+pub(super) fn drop_invalid_parts(
+    built: &mut [ConvertedBlock],
+    clusters: &[String],
+) -> Result<(), ImportError> {
     // Each round drops at least one part.
     loop {
-        let clusters = SourceFile::new(CLUSTERS, trial(clusters, built));
+        let clusters = SourceFile::new(CLUSTERS, stand_in_clusters(clusters, built));
         let (mut body, mut order) = (HclBody::default(), Vec::new());
         for (index, converted) in built
             .iter()
@@ -37,7 +40,7 @@ pub(super) fn check(built: &mut [ConvertedBlock], clusters: &[String]) -> Result
             body.items.push(HclItem::Block(converted.block.clone()));
             order.push(index);
         }
-        let printed = PrintedHcl::of(&body);
+        let printed = PrintedHcl::print_body(&body);
         let files = [SourceFile::new(FILE, printed.text.clone()), clusters];
         let Err(problems) = load(&files, &Inputs::default()) else {
             return Ok(());
@@ -49,12 +52,12 @@ pub(super) fn check(built: &mut [ConvertedBlock], clusters: &[String]) -> Result
         for problem in errors.clone() {
             let ranges = problem.ranges.iter().filter(|range| range.file == FILE);
             let place = ranges
-                .filter_map(|range| printed.at(range.start.line))
+                .filter_map(|range| printed.path_at_line(range.start.line))
                 .next();
-            blamed.extend(place.map(|place| (place.to_vec(), why(problem))));
+            blamed.extend(place.map(|place| (place.to_vec(), problem_text(problem))));
         }
         if blamed.is_empty() {
-            let first = errors.map(why).next().unwrap_or_default();
+            let first = errors.map(problem_text).next().unwrap_or_default();
             return Err(ImportError::Unsound(first));
         }
         // In reverse order, so that the positions of the others do not change.
@@ -66,7 +69,7 @@ pub(super) fn check(built: &mut [ConvertedBlock], clusters: &[String]) -> Result
     }
 }
 
-fn why(problem: &Diagnostic) -> String {
+fn problem_text(problem: &Diagnostic) -> String {
     problem.detail.trim_end_matches('.').to_owned()
 }
 
@@ -75,12 +78,12 @@ fn leave_out(converted: &mut ConvertedBlock, place: &[usize], why: String) {
     if converted.left_out {
         return;
     }
-    let Some((path, depth)) = soft(converted, place) else {
+    let Some((path, depth)) = optional_item(converted, place) else {
         converted.leave_out(why);
         return;
     };
-    remove(&mut converted.block.body, &place[..depth]);
-    let mut losses = DroppedFields::of(converted.of.clone());
+    remove_item(&mut converted.block.body, &place[..depth]);
+    let mut losses = DroppedFields::for_object(converted.of.clone());
     losses.add(path, why);
     converted.losses.extend(losses.all);
 }
@@ -89,15 +92,15 @@ fn leave_out(converted: &mut ConvertedBlock, place: &[usize], why: String) {
 const HARD: [&str; 5] = ["limits", "node_class", "region", "require", "taint"];
 
 /// Finds the innermost invalid item of a block that is named by its arguments.
-fn soft_of_ours(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
+fn innermost_item(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
     let (mut body, mut path) = (&converted.block.body, String::new());
     for (depth, index) in place.iter().enumerate() {
         let item = body.items.get(*index)?;
-        let (name, inner) = named(item)?;
+        let (name, inner) = item_name(item)?;
         if depth == 0 && HARD.contains(&name) && converted.block.kind != "cluster" {
             return None;
         }
-        path = joined(&path, name);
+        path = join_path(&path, name);
         match inner {
             Some(inner) if depth + 1 < place.len() => body = inner,
             _ => return Some((path, depth + 1)),
@@ -108,16 +111,16 @@ fn soft_of_ours(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, 
 
 /// Returns the path of an optional item in the Karpenter object, and the length of its position in
 /// the tree.
-fn soft(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
+fn optional_item(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
     if converted.words == ItemNoun::Ours {
-        return soft_of_ours(converted, place);
+        return innermost_item(converted, place);
     }
     if converted.block.kind != "node_class" {
         return None;
     }
     let (first, rest) = place.split_first()?;
     let items = &converted.block.body.items;
-    let (name, inner) = named(items.get(*first)?)?;
+    let (name, inner) = item_name(items.get(*first)?)?;
     let row = NODE_CLASS.iter().find(|row| row.name == name)?;
     if !SOFT.contains(&name) {
         return None;
@@ -125,7 +128,7 @@ fn soft(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> 
     let path = format!("spec.{}", row.field);
     let index = items[..*first]
         .iter()
-        .filter(|item| named(item).is_some_and(|(other, _)| other == name))
+        .filter(|item| item_name(item).is_some_and(|(other, _)| other == name))
         .count();
     let path = match name {
         "ami" | "subnet" => return Some((format!("{path}[{index}]"), 1)),
@@ -134,7 +137,7 @@ fn soft(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> 
     let Some(item) = rest.first().and_then(|index| inner?.items.get(*index)) else {
         return Some((path, 1));
     };
-    let (name, _) = named(item)?;
+    let (name, _) = item_name(item)?;
     let row = KUBELET.iter().find(|row| row.name == name);
     let path = match (row, item) {
         (Some(row), _) => format!("{path}.{}", row.field),
@@ -147,7 +150,7 @@ fn soft(converted: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> 
     Some((path, 2))
 }
 
-fn named(item: &HclItem) -> Option<(&'static str, Option<&HclBody>)> {
+fn item_name(item: &HclItem) -> Option<(&'static str, Option<&HclBody>)> {
     match item {
         HclItem::Argument(name, _) => Some((name, None)),
         HclItem::Block(block) => Some((block.kind, Some(&block.body))),
@@ -155,13 +158,13 @@ fn named(item: &HclItem) -> Option<(&'static str, Option<&HclBody>)> {
     }
 }
 
-fn remove(body: &mut HclBody, place: &[usize]) {
+fn remove_item(body: &mut HclBody, place: &[usize]) {
     let Some((first, rest)) = place.split_first() else {
         return;
     };
     match body.items.get_mut(*first) {
         Some(HclItem::Block(block)) if !rest.is_empty() => {
-            remove(&mut block.body, rest);
+            remove_item(&mut block.body, rest);
             if block.body.is_empty() {
                 body.items.remove(*first);
             }
@@ -173,7 +176,7 @@ fn remove(body: &mut HclBody, place: &[usize]) {
 
 /// Observed clusters for validation, because a managed cluster requires more of a node
 /// class than an import can provide. Clusters in the input need no stand-in.
-fn trial(patterns: &[String], built: &[ConvertedBlock]) -> String {
+fn stand_in_clusters(patterns: &[String], built: &[ConvertedBlock]) -> String {
     let mut names: Vec<String> = patterns
         .iter()
         .map(|pattern| pattern.replace('*', "any"))
@@ -194,7 +197,7 @@ fn trial(patterns: &[String], built: &[ConvertedBlock]) -> String {
     names.sort();
     names.dedup();
     let clusters = names.iter().map(|name| {
-        let name = crate::migrate::hcl::literal::quoted(name);
+        let name = crate::migrate::hcl::literal::quoted_string(name);
         format!("cluster {name} {{\n  region = \"us-east-1\"\n  eks {{}}\n}}\n")
     });
     clusters.collect()

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::map;
-use crate::migrate::format_units::duration;
+use super::string_map;
+use crate::migrate::format_units::format_duration;
 use crate::migrate::hcl::HclBody;
 use crate::model::labels::Labels;
 use crate::model::node_class::bootstrap::Bootstrap;
@@ -17,7 +17,7 @@ use crate::model::node_class::network::{
 use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity};
 
 /// Converts a node class, with `tags` instead of its own tags.
-pub(in super::super) fn node_class(class: &NodeClass, tags: &Labels) -> HclBody {
+pub(in super::super) fn node_class_body(class: &NodeClass, tags: &Labels) -> HclBody {
     let mut body = HclBody::default();
     let alias = class.images.iter().find_map(|image| match image {
         ImageTerm::Alias { family, .. } => Some(*family),
@@ -35,7 +35,7 @@ pub(in super::super) fn node_class(class: &NodeClass, tags: &Labels) -> HclBody 
     }
     body.set_some("associate_public_ip", class.public_ip);
     body.set_some("ip_prefix_count", class.ip_prefix_count);
-    body.set_unless_empty("tags", map(tags));
+    body.set_unless_empty("tags", string_map(tags));
     if class.detailed_monitoring {
         body.set("detailed_monitoring", true);
     }
@@ -52,36 +52,36 @@ pub(in super::super) fn node_class(class: &NodeClass, tags: &Labels) -> HclBody 
     let overhead = class.vm_overhead_per_mille;
     let overhead = overhead.map(|per_mille| f64::from(per_mille) / 10.0);
     body.set_some("vm_memory_overhead_percent", overhead);
-    terms(class, &mut body);
+    add_terms(class, &mut body);
     class
         .block_devices
         .iter()
-        .for_each(|disk| self::disk(disk, &mut body));
-    metadata(class.metadata, &mut body);
+        .for_each(|disk| self::add_block_device(disk, &mut body));
+    add_metadata_options(class.metadata, &mut body);
     for interface in class.network_interfaces.iter().flatten() {
-        self::interface(*interface, &mut body);
+        self::add_network_interface(*interface, &mut body);
     }
     if let Some(tracking) = class.connection_tracking {
-        self::tracking(tracking, &mut body);
+        self::add_connection_tracking(tracking, &mut body);
     }
     if let Some(nested) = class.nested_virtualization {
         let mut inner = HclBody::default();
         inner.set("nested_virtualization", enabled_or_disabled(nested));
-        body.block("cpu_options", None, inner);
+        body.add_block("cpu_options", None, inner);
     }
-    kubelet(&class.kubelet, &mut body);
+    add_kubelet(&class.kubelet, &mut body);
     if class.bootstrap != Bootstrap::Eks {
         // Its content is used only by Outrigger.
         let mut inner = HclBody::default();
-        inner.comment("the secrets are in the referenced source");
-        body.block("bootstrap", Some(class.bootstrap.as_str()), inner);
+        inner.add_comment("the secrets are in the referenced source");
+        body.add_block("bootstrap", Some(class.bootstrap.as_str()), inner);
     }
     body.set_unless_empty("user_data", class.user_data.as_str());
     body
 }
 
 /// Adds a block with the arguments that have a value.
-fn block<'a>(
+fn add_block<'a>(
     kind: &'static str,
     arguments: impl IntoIterator<Item = (&'static str, Option<&'a str>)>,
     tags: Option<&Labels>,
@@ -91,11 +91,11 @@ fn block<'a>(
     for (name, value) in arguments {
         inner.set_some(name, value);
     }
-    inner.set_unless_empty("tags", map(tags.into_iter().flatten()));
-    body.block(kind, None, inner);
+    inner.set_unless_empty("tags", string_map(tags.into_iter().flatten()));
+    body.add_block(kind, None, inner);
 }
 
-fn terms(class: &NodeClass, body: &mut HclBody) {
+fn add_terms(class: &NodeClass, body: &mut HclBody) {
     for image in &class.images {
         let alias;
         let (arguments, tags) = match image {
@@ -110,28 +110,28 @@ fn terms(class: &NodeClass, body: &mut HclBody) {
                 Some(tags),
             ),
         };
-        block("ami", arguments, tags, body);
+        add_block("ami", arguments, tags, body);
     }
     for subnet in &class.subnets {
         match subnet {
-            SubnetTerm::Id(id) => block("subnet", [("id", Some(id.as_str()))], None, body),
-            SubnetTerm::Tags(tags) => block("subnet", [], Some(tags), body),
+            SubnetTerm::Id(id) => add_block("subnet", [("id", Some(id.as_str()))], None, body),
+            SubnetTerm::Tags(tags) => add_block("subnet", [], Some(tags), body),
         }
     }
     for group in &class.security_groups {
         let kind = "security_group";
         match group {
-            SecurityGroupTerm::Id(id) => block(kind, [("id", Some(id.as_str()))], None, body),
+            SecurityGroupTerm::Id(id) => add_block(kind, [("id", Some(id.as_str()))], None, body),
             SecurityGroupTerm::Name(name) => {
-                block(kind, [("name", Some(name.as_str()))], None, body);
+                add_block(kind, [("name", Some(name.as_str()))], None, body);
             }
-            SecurityGroupTerm::Tags(tags) => block(kind, [], Some(tags), body),
+            SecurityGroupTerm::Tags(tags) => add_block(kind, [], Some(tags), body),
         }
     }
     for reservation in &class.reservations {
         let kind = "capacity_reservation";
         match reservation {
-            ReservationTerm::Id(id) => block(kind, [("id", Some(id.as_str()))], None, body),
+            ReservationTerm::Id(id) => add_block(kind, [("id", Some(id.as_str()))], None, body),
             ReservationTerm::Search {
                 owner,
                 criteria,
@@ -142,7 +142,7 @@ fn terms(class: &NodeClass, body: &mut HclBody) {
                     ("owner", owner.as_deref()),
                     ("instance_match_criteria", criteria),
                 ];
-                block(kind, arguments, Some(tags), body);
+                add_block(kind, arguments, Some(tags), body);
             }
         }
     }
@@ -151,15 +151,15 @@ fn terms(class: &NodeClass, body: &mut HclBody) {
             PlacementGroupTerm::Id(id) => ("id", Some(id.as_str())),
             PlacementGroupTerm::Name(name) => ("name", Some(name.as_str())),
         };
-        block("placement_group", [argument], None, body);
+        add_block("placement_group", [argument], None, body);
     }
 }
 
-fn disk(device: &BlockDevice, body: &mut HclBody) {
+fn add_block_device(device: &BlockDevice, body: &mut HclBody) {
     let mut inner = HclBody::default();
     if let Some(bytes) = device.size {
         // Only Karpenter depends on the unit.
-        let text = crate::migrate::format_units::disk(bytes);
+        let text = crate::migrate::format_units::format_volume_size(bytes);
         inner.set("volume_size", text.unwrap_or_else(|| bytes.to_string()));
     }
     inner.set_some("volume_type", device.volume_type.as_deref());
@@ -173,7 +173,7 @@ fn disk(device: &BlockDevice, body: &mut HclBody) {
     if device.root_volume {
         inner.set("root_volume", true);
     }
-    body.block("block_device", Some(&device.name), inner);
+    body.add_block("block_device", Some(&device.name), inner);
 }
 
 /// Returns the keyword of a setting.
@@ -181,7 +181,7 @@ fn enabled_or_disabled(yes: bool) -> &'static str {
     if yes { "enabled" } else { "disabled" }
 }
 
-fn metadata(options: MetadataOptions, body: &mut HclBody) {
+fn add_metadata_options(options: MetadataOptions, body: &mut HclBody) {
     let defaults = MetadataOptions::default();
     let mut inner = HclBody::default();
 
@@ -204,7 +204,7 @@ fn metadata(options: MetadataOptions, body: &mut HclBody) {
     body.block_unless_empty("metadata_options", inner);
 }
 
-fn interface(interface: NetworkInterface, body: &mut HclBody) {
+fn add_network_interface(interface: NetworkInterface, body: &mut HclBody) {
     let mut inner = HclBody::default();
     inner.set("network_card_index", interface.card);
     inner.set("device_index", interface.device);
@@ -213,10 +213,10 @@ fn interface(interface: NetworkInterface, body: &mut HclBody) {
         false => "interface",
     };
     inner.set("interface_type", kind);
-    body.block("network_interface", None, inner);
+    body.add_block("network_interface", None, inner);
 }
 
-fn tracking(tracking: ConnectionTracking, body: &mut HclBody) {
+fn add_connection_tracking(tracking: ConnectionTracking, body: &mut HclBody) {
     let mut inner = HclBody::default();
     for (name, length) in [
         ("tcp_established_timeout", tracking.tcp_established),
@@ -224,19 +224,19 @@ fn tracking(tracking: ConnectionTracking, body: &mut HclBody) {
         ("udp_timeout", tracking.udp),
     ] {
         if length.is_some() {
-            inner.set(name, duration(length));
+            inner.set(name, format_duration(length));
         }
     }
-    body.block("connection_tracking", None, inner);
+    body.add_block("connection_tracking", None, inner);
 }
 
-fn kubelet(settings: &KubeletSettings, body: &mut HclBody) {
+fn add_kubelet(settings: &KubeletSettings, body: &mut HclBody) {
     let mut inner = HclBody::default();
     inner.set_some("max_pods", settings.max_pods);
     inner.set_some("pods_per_core", settings.pods_per_core);
     let addresses = settings.cluster_dns.iter().map(ToString::to_string);
     inner.set_unless_empty("cluster_dns", addresses.collect::<Vec<String>>());
-    kept(settings, &mut inner);
+    add_reservations(settings, &mut inner);
     inner.set_some(
         "eviction_max_pod_grace_period",
         settings.eviction_max_pod_grace_period,
@@ -257,7 +257,7 @@ fn kubelet(settings: &KubeletSettings, body: &mut HclBody) {
 }
 
 /// Kubelet reservations and eviction thresholds.
-fn kept(settings: &KubeletSettings, body: &mut HclBody) {
+fn add_reservations(settings: &KubeletSettings, body: &mut HclBody) {
     for (argument, reserved) in [
         ("system_reserved", &settings.system_reserved),
         ("kube_reserved", &settings.kube_reserved),
@@ -271,14 +271,14 @@ fn kept(settings: &KubeletSettings, body: &mut HclBody) {
         ("eviction_soft", &settings.eviction_soft),
     ] {
         let texts = thresholds.iter().map(|(signal, threshold)| {
-            let text = Value::from(threshold.text());
+            let text = Value::from(threshold.to_kubelet_string());
             (signal.as_str().to_owned(), text)
         });
         body.set_unless_empty(argument, Value::Object(texts.collect()));
     }
     let periods = settings.eviction_soft_grace_period.iter();
     let periods = periods.map(|(signal, length)| {
-        let text = Value::from(duration(Some(*length)));
+        let text = Value::from(format_duration(Some(*length)));
         (signal.as_str().to_owned(), text)
     });
     let periods = Value::Object(periods.collect());

@@ -18,7 +18,7 @@ impl RegionTask {
     /// Removes a registration of a cluster that was removed or replaced. Its engine receives no
     /// more messages, unless the same engine is still registered, for example by the task of a
     /// different role.
-    pub(super) fn unheard(&self, old: &RegionCluster, new: Option<&RegionCluster>) {
+    pub(super) fn unregister_engine(&self, old: &RegionCluster, new: Option<&RegionCluster>) {
         let Some(events) = &old.events else {
             return;
         };
@@ -37,7 +37,7 @@ impl RegionTask {
     }
 
     /// Starts one listener per queue of the clusters, for their engines.
-    pub(super) fn listen(&mut self) {
+    pub(super) fn start_listeners(&mut self) {
         let members = self.members.iter();
         let engines = members.filter_map(|(name, member)| {
             let events = member.events.clone().filter(|event| !event.is_closed())?;

@@ -1,7 +1,7 @@
 //! Reads the data of a region: types, network, zonal shifts, prices and instance status.
 
-use super::{RegionTask, hears};
-use crate::ec2::instance_status::judge;
+use super::{RegionTask, send_within_limit};
+use crate::ec2::instance_status::instance_problems;
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::providers::aws::error::AwsError;
@@ -11,19 +11,19 @@ use crate::providers::aws::{
 
 impl RegionTask {
     /// Reads the instance types and their zones.
-    pub(super) async fn types(&mut self) -> Result<bool, AwsError> {
+    pub(super) async fn read_types(&mut self) -> Result<bool, AwsError> {
         let account = &self.shared.account;
-        let specs = instance_types::shapes(account).await?;
-        let offerings = instance_types::sold(account).await?;
+        let specs = instance_types::list_types(account).await?;
+        let offerings = instance_types::list_offerings(account).await?;
         let is_changed = self.region.set_shapes(specs, &self.shipped);
         if self.region.list.is_empty() {
             self.region.list.clone_from(&self.shipped.list);
         }
-        Ok(self.region.set_sold(offerings) || is_changed)
+        Ok(self.region.set_zones(offerings) || is_changed)
     }
 
     /// Reads subnets, security groups, and reservations and placement groups if used.
-    pub(super) async fn network(&mut self) -> Result<bool, AwsError> {
+    pub(super) async fn read_network(&mut self) -> Result<bool, AwsError> {
         let account = &self.shared.account;
         let (mut reservations, mut groups) = (false, false);
         for class in self
@@ -35,7 +35,7 @@ impl RegionTask {
             groups |= class.placement_group.is_some();
         }
         let (counted, outcome) =
-            refresh::refresh(account, &mut self.found, reservations, groups).await;
+            refresh::refresh_resources(account, &mut self.found, reservations, groups).await;
         // An older count would return addresses that launches have reserved since.
         if let Ok(subnets) = self.found.subnets.as_ref()
             && counted
@@ -46,14 +46,14 @@ impl RegionTask {
                 .map(|it| (it.zone.clone(), it.zone_id.clone()));
             self.region.set_zone_ids(zones);
             if let Ok(mut ledger) = self.shared.subnets.lock() {
-                ledger.counted(&subnets);
+                ledger.apply_counts(&subnets);
             }
         }
         outcome.map(|()| true)
     }
 
     /// Reads zonal shifts, which exist only for EKS clusters.
-    pub(super) async fn shifts(&mut self) -> Result<bool, AwsError> {
+    pub(super) async fn read_shifts(&mut self) -> Result<bool, AwsError> {
         let mut is_changed = false;
         let clusters = self.members.values().map(|member| &member.cluster);
         let wanted = clusters.filter(|cluster| cluster.zonal_shift).cloned();
@@ -64,12 +64,12 @@ impl RegionTask {
             let arn = match self.arns.get(&name) {
                 Some(arn) => arn.clone(),
                 None => {
-                    let listed = cluster_info::describe(&account, &name).await?;
+                    let listed = cluster_info::describe_cluster(&account, &name).await?;
                     listed.arn().unwrap_or_default().to_owned()
                 }
             };
             self.arns.insert(name, arn.clone());
-            let zones = zonal_shift::shifted(&account, &arn).await?;
+            let zones = zonal_shift::shifted_zones(&account, &arn).await?;
             let before = self.shifted.insert(shifting.name.clone(), zones.clone());
             if before.unwrap_or_default() != zones {
                 tracing::warn!(cluster = %shifting.name, ?zones, "detected zonal shift");
@@ -80,14 +80,14 @@ impl RegionTask {
     }
 
     /// Reads current spot prices.
-    pub(super) async fn spot_prices(&mut self) -> Result<bool, AwsError> {
-        let prices = pricing::spot(&self.shared.account).await?;
+    pub(super) async fn read_spot_prices(&mut self) -> Result<bool, AwsError> {
+        let prices = pricing::spot_prices(&self.shared.account).await?;
         Ok(self.region.set_spot_prices(&prices, clock::now()))
     }
 
     /// Reads the price list.
-    pub(super) async fn list_prices(&mut self) -> Result<bool, AwsError> {
-        let (shared, metal) = pricing::list(&self.shared.account).await?;
+    pub(super) async fn read_list_prices(&mut self) -> Result<bool, AwsError> {
+        let (shared, metal) = pricing::list_prices(&self.shared.account).await?;
         let taken = self.region.set_list_prices(&shared, &metal, clock::now());
         let (region, source) = (&self.region.name, self.region.source.to_string());
         tracing::info!(region, taken, source, "read list prices");
@@ -95,15 +95,15 @@ impl RegionTask {
     }
 
     /// Sends failed checks and scheduled maintenance of instances to the engines.
-    pub(super) async fn health(&mut self) -> Result<bool, AwsError> {
-        let rows = instance_status::ailing(&self.shared.account).await?;
-        for (instance, (interruption, deadline)) in judge(&rows, clock::now()) {
+    pub(super) async fn send_health_events(&mut self) -> Result<bool, AwsError> {
+        let rows = instance_status::unhealthy_instances(&self.shared.account).await?;
+        for (instance, (interruption, deadline)) in instance_problems(&rows, clock::now()) {
             for member in self.members.values() {
                 // An engine ignores instances of other clusters.
                 let event = Event::Interrupted(instance.clone(), interruption, deadline);
                 if let Some(events) = &member.events {
                     // The next read sends it again.
-                    hears(events, event).await;
+                    send_within_limit(events, event).await;
                 }
             }
         }

@@ -99,7 +99,7 @@ impl Canned {
             region: region.to_owned(),
             role: None,
         };
-        AwsClients::of(key, config)
+        AwsClients::from_config(key, config)
     }
 
     /// Takes the requests recorded since the previous call.

@@ -12,7 +12,7 @@ use super::canned::{Canned, REGION, Reply};
 use crate::bootstrap::ClusterEndpoint;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::{Cluster, Eks};
-use crate::providers::aws::cluster_info::home;
+use crate::providers::aws::cluster_info::read_cluster_info;
 use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 
 /// A cluster's API of this minor version, with DNS and Service addresses if given.
@@ -41,11 +41,11 @@ fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connec
         let answer = Response::builder().status(status);
         Ok::<_, tower::BoxError>(answer.body(Body::from(body.into_bytes()))?)
     });
-    Connection::over(Client::new(service, "default"))
+    Connection::from_client(Client::new(service, "default"))
 }
 
 async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> ClusterEndpoint {
-    let home = home(cluster, connection, &aws.account(REGION)).await;
+    let home = read_cluster_info(cluster, connection, &aws.account(REGION)).await;
     home.expect("it is known").home
 }
 
@@ -126,10 +126,10 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_looked_at_again_every_five_minutes() {
     let mut schedule = RefreshSchedule::default();
-    assert!(schedule.begin(RefreshTask::Classes));
-    schedule.end("r", RefreshTask::Classes, Ok(false));
+    assert!(schedule.begin_if_due(RefreshTask::Classes));
+    schedule.record_result("r", RefreshTask::Classes, Ok(false));
     time::advance(Duration::from_secs(299)).await;
-    assert!(!schedule.begin(RefreshTask::Classes));
+    assert!(!schedule.begin_if_due(RefreshTask::Classes));
     time::advance(Duration::from_secs(1)).await;
-    assert!(schedule.begin(RefreshTask::Classes));
+    assert!(schedule.begin_if_due(RefreshTask::Classes));
 }

@@ -9,7 +9,7 @@ use crate::ec2::create_fleet::{
     AllocationStrategy, FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType,
 };
 use crate::ec2::errors::ErrorClass;
-use crate::ec2::launch_template::{TemplateTarget, Variation, template};
+use crate::ec2::launch_template::{TemplateTarget, Variation, build_template};
 use crate::ec2::subnet_capacity::ReservedAddresses;
 use crate::engine::command::RefusalKind;
 use crate::model::instance::{CapacityType, OfferingKey};
@@ -17,7 +17,7 @@ use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::outbound::fence;
-use crate::providers::aws::create_fleet::{FleetLaunch, launch};
+use crate::providers::aws::create_fleet::{FleetLaunch, launch_instance};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates::Templates;
 
@@ -36,7 +36,7 @@ fn request() -> FleetRequest {
         target: TargetCapacityType::OnDemand,
         strategy: Some(AllocationStrategy::Prioritized),
         configs: vec![LaunchTemplateConfig {
-            template: template(&class, &resolved, site, Variation::default()),
+            template: build_template(&class, &resolved, site, Variation::default()),
             overrides: ZONES
                 .map(|zone| Override {
                     offering: OfferingKey {
@@ -128,7 +128,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
             _ => Reply::Xml(String::new()),
         });
         let outcome = launched(&aws).await;
-        let failed = outcome.err().map(|fault| fault.sorted("ec2").sort);
+        let failed = outcome.err().map(|fault| fault.to_failure("ec2").sort);
         assert_eq!(failed, sort, "{refused:?}");
         let (fleets, others): (Vec<Asked>, Vec<Asked>) = aws
             .asked()
@@ -146,7 +146,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
 
 async fn launched(aws: &Canned) -> Result<FleetLaunch, AwsError> {
     let (account, templates, request) = (aws.account(REGION), Templates::default(), request());
-    fence::without(launch(&account, &templates, &request)).await
+    fence::run_unfenced(launch_instance(&account, &templates, &request)).await
 }
 
 /// Errors are assigned to zones by the zone next to the subnet, also if an instance was launched.

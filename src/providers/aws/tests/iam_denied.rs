@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::ec2::iam_policy::{STATEMENTS, statement};
+use crate::ec2::iam_policy::{STATEMENTS, granting_statement};
 use crate::ec2::launch_template_cache::{KEPT, LaunchTemplateCache};
 use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
 use crate::engine::event::Event;
@@ -55,31 +55,31 @@ type Deed = for<'s> fn(&'s mut Stage) -> BoxFuture<'s, Said>;
 /// Permissions with the operations that need them.
 const DEEDS: &[(&str, Deed)] = &[
     ("ec2:DescribeInstanceTypes", |it| {
-        asked("ec2", instance_types::shapes(&it.account))
+        asked("ec2", instance_types::list_types(&it.account))
     }),
     ("ec2:DescribeInstanceTypeOfferings", |it| {
-        asked("ec2", instance_types::sold(&it.account))
+        asked("ec2", instance_types::list_offerings(&it.account))
     }),
     ("ec2:DescribeSubnets", |it| {
-        asked("ec2", network::subnets(&it.account))
+        asked("ec2", network::list_subnets(&it.account))
     }),
     ("ec2:DescribeSecurityGroups", |it| {
-        asked("ec2", network::security_groups(&it.account))
+        asked("ec2", network::list_security_groups(&it.account))
     }),
     ("ec2:DescribePlacementGroups", |it| {
-        asked("ec2", network::placement_groups(&it.account))
+        asked("ec2", network::list_placement_groups(&it.account))
     }),
     ("ec2:DescribeCapacityReservations", |it| {
-        asked("ec2", network::reservations(&it.account))
+        asked("ec2", network::list_reservations(&it.account))
     }),
     ("ec2:DescribeSpotPriceHistory", |it| {
-        asked("ec2", pricing::spot(&it.account))
+        asked("ec2", pricing::spot_prices(&it.account))
     }),
     ("pricing:GetProducts", |it| {
-        asked("pricing", pricing::list(&it.account))
+        asked("pricing", pricing::list_prices(&it.account))
     }),
     ("ec2:DescribeInstanceStatus", |it| {
-        asked("ec2", instance_status::ailing(&it.account))
+        asked("ec2", instance_status::unhealthy_instances(&it.account))
     }),
     ("ec2:DescribeImages", |it| {
         let term = ImageTerm::Id("ami-0123456789abcdef0".to_owned());
@@ -89,14 +89,17 @@ const DEEDS: &[(&str, Deed)] = &[
     ("ssm:GetParameter", |it| it.secret().boxed()),
     ("eks:DescribeCluster", |it| {
         let name = it.aws.fact("cluster");
-        asked("eks", cluster_info::describe(&it.account, name))
+        asked("eks", cluster_info::describe_cluster(&it.account, name))
     }),
     ("arc-zonal-shift:GetManagedResource", |it| {
         let arn = "arn:aws:eks:us-west-2:123456789012:cluster/tests";
-        asked("arc-zonal-shift", zonal_shift::shifted(&it.account, arn))
+        asked(
+            "arc-zonal-shift",
+            zonal_shift::shifted_zones(&it.account, arn),
+        )
     }),
     ("sqs:GetQueueUrl", |it| {
-        asked("sqs", sqs::url(&it.account, it.aws.fact("queue")))
+        asked("sqs", sqs::queue_url(&it.account, it.aws.fact("queue")))
     }),
     ("sqs:ReceiveMessage", |it| asked("sqs", it.message())),
     ("sqs:DeleteMessage", |it| asked("sqs", it.delete())),
@@ -132,7 +135,7 @@ fn asked<'s, T>(
 ) -> BoxFuture<'s, Said> {
     call.map(move |answer| match answer {
         Ok(_) => Ok(()),
-        Err(fault) => Err(fault.sorted(service).text),
+        Err(fault) => Err(fault.to_failure(service).text),
     })
     .boxed()
 }
@@ -158,13 +161,16 @@ impl Stage {
     async fn start(test: &str) -> Option<Self> {
         let aws = Aws::start_or_skip(test)?;
         let cluster = Arc::new(aws.cluster("here", "prod"));
-        let account = AwsClients::of(AccountKey::of(&cluster), aws.config().await);
-        let keepers = Regions::of_accounts(Accounts::with(account));
-        let region_handle = keepers.of(&cluster).await;
+        let account =
+            AwsClients::from_config(AccountKey::from_cluster(&cluster), aws.config().await);
+        let keepers = Regions::of_accounts(Accounts::from_clients(account));
+        let region_handle = keepers.handle_for(&cluster).await;
         let account = region_handle.shared.account.clone();
         let provider = Ec2::new(cluster.clone(), api(), region_handle);
         let (events, mut inbox) = mpsc::channel(64);
-        provider.attend(cluster.clone(), Some(events)).await;
+        provider
+            .register_cluster(cluster.clone(), Some(events))
+            .await;
         // The first event has no results yet, the second has the results of AWS.
         for _ in 0..2 {
             while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
@@ -198,7 +204,7 @@ impl Stage {
         let token = SecretSource::SsmParameter(name.to_owned());
         let bootstrap = Bootstrap::Kubeadm { token };
         let (secrets, client) = (JoinSecrets::default(), api().client);
-        let found = secrets.of(&bootstrap, &self.account, &client).await;
+        let found = secrets.secret_for(&bootstrap, &self.account, &client).await;
         let found = found.map_err(|lack| lack.why);
         found.map(|secret| assert_eq!(secret.expect("a secret").0, "secret"))
     }
@@ -206,19 +212,19 @@ impl Stage {
     /// A message and the queue that it is from.
     async fn message(&mut self) -> Result<(String, Message), AwsError> {
         self.aws.ask(&json!({"do": "send", "body": "of the tests"}));
-        let url = sqs::url(&self.account, self.aws.fact("queue")).await?;
-        let mut all = sqs::receive(&self.account, &url).await?;
+        let url = sqs::queue_url(&self.account, self.aws.fact("queue")).await?;
+        let mut all = sqs::receive_messages(&self.account, &url).await?;
         Ok((url, all.pop().expect("a message")))
     }
 
     async fn delete(&mut self) -> Result<(), AwsError> {
         let (url, message) = self.message().await?;
-        sqs::delete(&self.account, &url, &message).await
+        sqs::delete_message(&self.account, &url, &message).await
     }
 
     async fn give_back(&mut self) -> Result<(), AwsError> {
         let (url, message) = self.message().await?;
-        sqs::give_back(&self.account, &url, &message).await
+        sqs::return_message(&self.account, &url, &message).await
     }
 
     /// A cluster whose nodes have an IAM role.
@@ -235,7 +241,7 @@ impl Stage {
         let cluster = self.of_role(&format!("cluster-{}", self.count + 1));
         self.next();
         let mut profiles = Profiles::default();
-        let made = profiles.of(&self.account, &cluster, true, &cluster.node_classes[0]);
+        let made = profiles.profile_for(&self.account, &cluster, true, &cluster.node_classes[0]);
         made.await.map(drop).map_err(|trouble| trouble.text)
     }
 
@@ -250,11 +256,11 @@ impl Stage {
         let clusters = [Arc::new(self.of_role("prod"))];
         let mut profiles = Profiles::default();
         let removed = profiles
-            .collect(&self.account, &CleanupScope::of_all(&clusters))
+            .delete_unused(&self.account, &CleanupScope::of_all(&clusters))
             .await;
         removed
             .map(|count| assert!(count > 0, "{name} stays"))
-            .map_err(|fault| fault.sorted("iam").text)
+            .map_err(|fault| fault.to_failure("iam").text)
     }
 
     async fn list(&self) -> Said {
@@ -288,7 +294,7 @@ impl Stage {
             }],
             labels: Labels::from([("label".to_owned(), label.to_owned())]),
             taints: vec![Taint::new(TAINT_UNREGISTERED, Effect::NoExecute)],
-            tags: claim.tags(),
+            tags: claim.to_tags(),
             devices: BTreeSet::new(),
             overlaid: false,
             relaxed: false,
@@ -326,14 +332,14 @@ impl Stage {
             .filter_map(|template| template["name"].as_str());
         let mut cache = LaunchTemplateCache::default();
         let ago = KEPT + SignedDuration::from_secs(1);
-        cache.listed(names.map(str::to_owned), clock::now() - ago);
+        cache.apply_listing(names.map(str::to_owned), clock::now() - ago);
         let care = CleanupScope::of_all(&[]);
-        let removed = Templates::of(cache)
-            .collect(&self.account, "here", &care)
+        let removed = Templates::from_cache(cache)
+            .delete_unused(&self.account, "here", &care)
             .await;
         removed
             .map(|count| assert!(count > 0, "{known:?} stay"))
-            .map_err(|fault| fault.sorted("ec2").text)
+            .map_err(|fault| fault.to_failure("ec2").text)
     }
 }
 
@@ -357,7 +363,7 @@ async fn whoever_lacks_a_right_is_told_which_and_what_grants_it() {
     let Some(mut stage) = Stage::start(test).await else {
         return;
     };
-    fence::without(try_each(&mut stage)).await;
+    fence::run_unfenced(try_each(&mut stage)).await;
 }
 
 async fn try_each(stage: &mut Stage) {
@@ -367,7 +373,7 @@ async fn try_each(stage: &mut Stage) {
         stage.aws.ask(&json!({"do": "deny", "actions": [action]}));
         let why = deed(stage).await.expect_err(action);
         stage.aws.ask(&json!({"do": "allow", "actions": [action]}));
-        let sid = statement(action, "").expect("a statement");
+        let sid = granting_statement(action, "").expect("a statement");
         for part in [
             format!("not allowed: {action}"),
             format!("statement {sid} "),

@@ -164,7 +164,7 @@ fn json(text: &str) -> (&'static str, String) {
 
 /// A cluster's API that only returns its version.
 pub(crate) fn api() -> Connection {
-    Connection::over(Client::new(
+    Connection::from_client(Client::new(
         service_fn(|request: Request<Body>| async move {
             let (status, body) = match request.uri().path() {
                 "/version" => (
@@ -238,8 +238,8 @@ pub(crate) fn keepers(counts: &Counts, refused: &Refused) -> Regions {
             SharedHttpConnector::new(quiet.clone())
         }))
         .build();
-    let key = AccountKey::of(&cluster(0));
-    Regions::of_accounts(Accounts::with(AwsClients::of(key, config)))
+    let key = AccountKey::from_cluster(&cluster(0));
+    Regions::of_accounts(Accounts::from_clients(AwsClients::from_config(key, config)))
 }
 
 /// The provider of a cluster that this host leads, and its events.
@@ -249,9 +249,9 @@ pub(crate) async fn attended(
     api: Connection,
 ) -> (Ec2, mpsc::Receiver<Event>) {
     let cluster = Arc::new(cluster);
-    let provider = Ec2::new(cluster.clone(), api, keepers.of(&cluster).await);
+    let provider = Ec2::new(cluster.clone(), api, keepers.handle_for(&cluster).await);
     let (events, inbox) = mpsc::channel(64);
-    provider.attend(cluster, Some(events)).await;
+    provider.register_cluster(cluster, Some(events)).await;
     (provider, inbox)
 }
 
@@ -263,7 +263,7 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     let told = Arc::new(AtomicUsize::new(0));
     for number in 0..CLUSTERS {
         let cluster = Arc::new(cluster(number));
-        let region_handle = keepers.of(&cluster).await;
+        let region_handle = keepers.handle_for(&cluster).await;
         let provider = Ec2::new(cluster.clone(), api(), region_handle);
         let (events, mut inbox) = mpsc::channel(64);
         let told = told.clone();
@@ -272,7 +272,7 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
                 told.fetch_add(1, Ordering::Relaxed);
             }
         });
-        provider.attend(cluster, Some(events)).await;
+        provider.register_cluster(cluster, Some(events)).await;
         providers.push(provider);
     }
     // Requests at startup do not count.
@@ -287,7 +287,7 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     );
     assert!(told.swap(0, Ordering::Relaxed) > CLUSTERS);
     for _ in 0..60 {
-        keepers.tick().await;
+        keepers.trigger_reads().await;
         // Engines of an idle cluster list instances every minute, each at a different time.
         for provider in &providers {
             let answer = provider.execute(Command::ListInstances).await;

@@ -9,7 +9,7 @@ use super::canned::{Asked, Canned, REGION, Reply};
 use crate::ec2::create_fleet::{
     AllocationStrategy, FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType,
 };
-use crate::ec2::launch_template::{RenderedUserData, TemplateTarget, Variation, template};
+use crate::ec2::launch_template::{RenderedUserData, TemplateTarget, Variation, build_template};
 use crate::ec2::subnet_capacity::ReservedAddresses;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
@@ -19,7 +19,7 @@ use crate::model::node_class::resolved::PlacementGroupStrategy as Grouping;
 use crate::model::node_class::resolved::{PlacementGroup, ResolvedNodeClass, SecurityGroup};
 use crate::model::reservation::{Reservation, ReservationKind};
 use crate::outbound::fence;
-use crate::providers::aws::create_fleet::launch;
+use crate::providers::aws::create_fleet::launch_instance;
 use crate::providers::aws::launch_templates::Templates;
 
 fn tags() -> Labels {
@@ -94,7 +94,7 @@ fn request(parts: &Parts, reservation: Option<&Reservation>) -> FleetRequest {
         target: parts.target,
         strategy: Some(AllocationStrategy::Prioritized),
         configs: vec![LaunchTemplateConfig {
-            template: template(&parts.class, &parts.resolved, site, variation),
+            template: build_template(&parts.class, &parts.resolved, site, variation),
             overrides: vec![alternative],
         }],
         context: None,
@@ -141,7 +141,7 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         });
         let (account, templates) = (aws.account(REGION), Templates::default());
         let request = request(&parts(), None);
-        let outcome = fence::without(launch(&account, &templates, &request)).await;
+        let outcome = fence::run_unfenced(launch_instance(&account, &templates, &request)).await;
         let instance = outcome.ok().and_then(|outcome| outcome.launched);
         assert_eq!(instance.is_some(), launched, "{missing}");
         let asked = aws.asked();
@@ -161,7 +161,7 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
             assert!(fleet.says("ClientToken=abc"));
         }
         // The template is now cached as existing.
-        drop(fence::without(launch(&account, &templates, &request)).await);
+        drop(fence::run_unfenced(launch_instance(&account, &templates, &request)).await);
         assert_eq!(aws.operations(), "CreateFleet", "{missing}");
     }
 }
@@ -182,8 +182,8 @@ async fn a_call_for_an_instance_is_tried_once() {
     let account = aws.trying(REGION, RetryConfig::standard().with_max_attempts(3));
     let request = request(&parts(), None);
     let templates = Templates::default();
-    let outcome = launch(&account, &templates, &request);
-    let outcome = fence::without(outcome).await;
+    let outcome = launch_instance(&account, &templates, &request);
+    let outcome = fence::run_unfenced(outcome).await;
     let fault = outcome.err().expect("no answer");
     assert_eq!(fault.code, None, "{fault}");
     assert_eq!(aws.operations(), "CreateLaunchTemplate CreateFleet");
@@ -218,8 +218,8 @@ async fn all_that_a_launch_makes_is_tagged() {
         let request = request(&launch_parts, None);
         let account = aws.account(REGION);
         let templates = Templates::default();
-        let done = launch(&account, &templates, &request);
-        let done = fence::without(done).await;
+        let done = launch_instance(&account, &templates, &request);
+        let done = fence::run_unfenced(done).await;
         assert!(done.is_ok_and(|launch| launch.launched.is_some()));
         let asked = aws.asked();
         let [template, fleet] = asked.as_slice() else {
@@ -355,8 +355,8 @@ async fn a_template_is_told_to_ec2_as_it_is() {
         let aws = Canned::new(made);
         let account = aws.account(REGION);
         let templates = Templates::default();
-        let done = launch(&account, &templates, &request);
-        let done = fence::without(done).await;
+        let done = launch_instance(&account, &templates, &request);
+        let done = fence::run_unfenced(done).await;
         assert!(done.is_ok());
         let asked = aws.asked();
         let told = below(&asked[0], "LaunchTemplateData.");

@@ -11,7 +11,7 @@ use crate::model::instance::{CapacityType, InstanceState};
 use crate::model::node_class::network::MatchCriteria;
 use crate::model::node_class::resolved::{Cause, PlacementGroupStrategy};
 use crate::model::reservation::ReservationKind;
-use crate::providers::aws::images::trouble;
+use crate::providers::aws::images::to_resolve_error;
 use crate::providers::aws::instances::Lister;
 use crate::providers::aws::{instance_status, network};
 
@@ -97,7 +97,7 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
         ),
     });
     let account = aws.account(REGION);
-    let all = network::subnets(&account).await.expect("subnets");
+    let all = network::list_subnets(&account).await.expect("subnets");
     let told: Vec<String> = all
         .iter()
         .map(|(subnet, _)| {
@@ -112,7 +112,9 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
     assert_eq!(told, expect);
     assert_eq!(all[0].1, [("team".to_owned(), "web".to_owned())].into());
     assert_eq!(aws.asked().len(), 3);
-    let all = network::security_groups(&account).await.expect("groups");
+    let all = network::list_security_groups(&account)
+        .await
+        .expect("groups");
     let ids: Vec<&str> = all.iter().map(|(group, _)| group.id.as_str()).collect();
     assert_eq!(ids, ["sg-1", "sg-2"]);
 }
@@ -137,14 +139,14 @@ async fn a_page_that_fails_fails_the_listing() {
             false => paged(asked, "subnetSet", [&[], &[], &[]]),
             true => Reply::No(code, "why"),
         });
-        let fault = network::subnets(&aws.account(REGION)).await;
-        let condition = trouble(&fault.expect_err("a fault"), "ec2");
+        let fault = network::list_subnets(&aws.account(REGION)).await;
+        let condition = to_resolve_error(&fault.expect_err("a fault"), "ec2");
         assert_eq!(condition.cause, cause);
         assert!(condition.text.contains(text), "{}", condition.text);
     }
     let aws = Canned::new(|_| Reply::Silent);
-    let fault = network::security_groups(&aws.account(REGION)).await;
-    let condition = trouble(&fault.expect_err("a fault"), "ec2");
+    let fault = network::list_security_groups(&aws.account(REGION)).await;
+    let condition = to_resolve_error(&fault.expect_err("a fault"), "ec2");
     assert_eq!(condition.cause, Cause::Unavailable);
 }
 
@@ -194,7 +196,7 @@ async fn placement_groups_are_those_that_are_available() {
         });
         Reply::Xml(items("placementGroupSet", &all))
     });
-    let all = network::placement_groups(&aws.account(REGION)).await;
+    let all = network::list_placement_groups(&aws.account(REGION)).await;
     let all = all.expect("groups");
     let found = all
         .iter()
@@ -246,7 +248,7 @@ async fn reservations_are_those_that_are_active() {
         });
         Reply::Xml(items("capacityReservationSet", &all))
     });
-    let all = network::reservations(&aws.account(REGION)).await;
+    let all = network::list_reservations(&aws.account(REGION)).await;
     let all = all.expect("reservations");
     let ids = all
         .iter()
@@ -307,7 +309,7 @@ async fn the_status_of_instances_is_read_with_its_details() {
         };
         Reply::Xml(items("instanceStatusSet", &[instance_status]))
     });
-    let rows = instance_status::ailing(&aws.account(REGION))
+    let rows = instance_status::unhealthy_instances(&aws.account(REGION))
         .await
         .expect("rows");
     let event = Scheduled {
@@ -423,7 +425,7 @@ async fn one_listing_of_instances_serves_all_clusters() {
     assert_eq!(aws.asked().len(), 1);
     for _ in 0..2 {
         let all = lister.list(&account, "broken", &"one".into()).await;
-        assert!(all.expect_err("a fault").is(&["Unavailable"]));
+        assert!(all.expect_err("a fault").has_code(&["Unavailable"]));
         assert_eq!(aws.asked().len(), 1, "what failed is asked anew");
     }
     let all = lister.list(&account, "here", &"one".into()).await;

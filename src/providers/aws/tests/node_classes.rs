@@ -29,7 +29,7 @@ use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::outbound::fence;
 use crate::providers::Provider;
 use crate::providers::aws::clients::{Accounts, AwsClients};
-use crate::providers::aws::launchable_class::validated;
+use crate::providers::aws::launchable_class::validate_user_data;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls::{self, api, attended, node_class};
@@ -69,7 +69,7 @@ struct Bench {
 impl Bench {
     async fn start(cluster: Cluster, aws: Canned) -> Self {
         let account: AwsClients = aws.account(REGION);
-        let keepers = Regions::of_accounts(Accounts::with(account));
+        let keepers = Regions::of_accounts(Accounts::from_clients(account));
         let (provider, inbox) = attended(&keepers, cluster, api()).await;
         let mut bench = Self {
             aws,
@@ -364,7 +364,7 @@ fn a_class_is_valid_when_user_data_can_be_made_of_it() {
         };
         let mut home = home();
         change(&mut class, &mut home);
-        let condition = validated(&class, &resolved, Some(&home));
+        let condition = validate_user_data(&class, &resolved, Some(&home));
         let cause = condition.cause.map_or(WELL, Cause::as_str);
         assert_eq!(cause, expect, "{family:?} {}", condition.message);
         let status = match expect {
@@ -378,9 +378,9 @@ fn a_class_is_valid_when_user_data_can_be_made_of_it() {
     // rendered.
     let mut known = home();
     known.dns = Some(IpAddr::from([10, 0, 0, 10]));
-    let condition = validated(&NodeClass::default(), &resolved, Some(&known));
+    let condition = validate_user_data(&NodeClass::default(), &resolved, Some(&known));
     assert_eq!(condition.status, NodeClassConditionStatus::True);
-    let condition = validated(&NodeClass::default(), &resolved, None);
+    let condition = validate_user_data(&NodeClass::default(), &resolved, None);
     assert_eq!(
         (condition.status, condition.cause),
         (NodeClassConditionStatus::Unknown, Some(Cause::Unavailable))
@@ -414,7 +414,7 @@ fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
         }],
         labels: Labels::new(),
         taints: Vec::new(),
-        tags: claim.tags(),
+        tags: claim.to_tags(),
         devices: BTreeSet::new(),
         overlaid: false,
         relaxed: false,
@@ -443,7 +443,7 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
         let bench = Bench::start(cluster(class(), Some("10.0.0.0/16")), aws).await;
         bench.aws.asked();
         let command = Command::Launch(launch(name, hash));
-        let answer = fence::without(bench.provider.execute(command)).await;
+        let answer = fence::run_unfenced(bench.provider.execute(command)).await;
         let CommandResult::Failed { kind, text } = answer else {
             panic!("{answer:?}");
         };
@@ -494,14 +494,14 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
         });
         let text = text.to_string();
         let aws = Canned::new(move |_| Reply::Json(text.clone()));
-        let all = zonal_shift::shifted(&aws.account(REGION), "arn").await;
+        let all = zonal_shift::shifted_zones(&aws.account(REGION), "arn").await;
         let all: Vec<String> = all.expect("zones").into_iter().collect();
         assert_eq!(all.join(" "), expect);
     }
     // An unregistered cluster has no shifts. An unreadable response is an error.
     for (code, is_fault) in [("ResourceNotFoundException", false), ("Oops", true)] {
         let aws = Canned::new(move |_| Reply::No(code, "why"));
-        let all = zonal_shift::shifted(&aws.account(REGION), "arn").await;
+        let all = zonal_shift::shifted_zones(&aws.account(REGION), "arn").await;
         assert_eq!(all.is_err(), is_fault, "{code}");
     }
 }
@@ -546,7 +546,7 @@ async fn zones_come_and_go_with_shifts() {
     ] {
         *away.lock().expect("no panic") = zone;
         tokio::time::sleep(Duration::from_secs(60)).await;
-        bench.keepers.tick().await;
+        bench.keepers.trigger_reads().await;
         bench.told().await;
         let supply = bench.supply.as_ref().expect("it is ready");
         let it = supply.catalog.get("m5.large").expect("a type");
@@ -592,7 +592,7 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
         };
         let account = Arc::new(aws.account(REGION));
         let one = cluster(class(), None);
-        let issued = eks::issued(account, &one, &eks).await;
+        let issued = eks::cluster_access(account, &one, &eks).await;
         match (issued, expect) {
             (Ok(token_cluster), Ok((endpoint, ca))) => {
                 assert_eq!(
@@ -602,7 +602,7 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
                 assert!(
                     token_cluster
                         .bearer
-                        .shown()
+                        .current_header()
                         .starts_with("Bearer k8s-aws-v1.")
                 );
             }

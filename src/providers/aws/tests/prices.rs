@@ -45,7 +45,9 @@ async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
                 (false, _) => page(&[product("m5.metal", currency, "4.608")], None),
             }
         });
-        let (shared, metal) = pricing::list(&aws.account(region)).await.expect("prices");
+        let (shared, metal) = pricing::list_prices(&aws.account(region))
+            .await
+            .expect("prices");
         for (prices, expect) in [
             (shared, "m5.large 0.096, m5.xlarge 0.192"),
             (metal, "m5.metal 4.608"),
@@ -70,11 +72,11 @@ async fn a_price_list_that_fails_is_none() {
         true => Reply::No("ThrottlingException", "slow"),
         false => page(&[product("m5.large", "USD", "0.096")], None),
     });
-    let fault = pricing::list(&aws.account(REGION)).await;
-    let failure = fault.expect_err("a fault").sorted("pricing");
+    let fault = pricing::list_prices(&aws.account(REGION)).await;
+    let failure = fault.expect_err("a fault").to_failure("pricing");
     assert_eq!(failure.sort, crate::ec2::errors::ErrorClass::Throttled);
     let aws = Canned::new(|_| Reply::Silent);
-    pricing::spot(&aws.account(REGION))
+    pricing::spot_prices(&aws.account(REGION))
         .await
         .expect_err("a fault");
 }
@@ -116,7 +118,9 @@ async fn spot_prices_are_the_newest_of_each_type_and_zone() {
             "<spotPriceHistorySet>{all}</spotPriceHistorySet>{next}"
         ))
     });
-    let all = pricing::spot(&aws.account(REGION)).await.expect("prices");
+    let all = pricing::spot_prices(&aws.account(REGION))
+        .await
+        .expect("prices");
     let all = all
         .into_iter()
         .map(|(name, zone, price)| (format!("{name} {zone}"), price.usd_per_h()));

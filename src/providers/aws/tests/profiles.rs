@@ -176,8 +176,10 @@ impl Bench {
             identity: Some(NodeIdentity::Role(role.to_owned())),
             ..NodeClass::default()
         };
-        let found = self.profiles.of(&self.account, cluster, true, &class);
-        fence::without(found).await
+        let found = self
+            .profiles
+            .profile_for(&self.account, cluster, true, &class);
+        fence::run_unfenced(found).await
     }
 
     fn change(&self, change: impl FnOnce(&mut Iam)) {
@@ -196,8 +198,8 @@ impl Bench {
 
     async fn collect(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
         let care = CleanupScope::of_all(clusters);
-        let removed = self.profiles.collect(&self.account, &care);
-        fence::without(removed)
+        let removed = self.profiles.delete_unused(&self.account, &care);
+        fence::run_unfenced(removed)
             .await
             .map_err(|fault| fault.to_string())
     }

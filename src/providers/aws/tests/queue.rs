@@ -329,12 +329,12 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
         sqs.lock().expect("no panic").fails = Some((operation, code));
         let account = aws.account(REGION);
         let fault = match operation {
-            "GetQueueUrl" => sqs::url(&account, "q").await.expect_err("a fault"),
-            _ => sqs::receive(&account, "https://queue.test/1/q")
+            "GetQueueUrl" => sqs::queue_url(&account, "q").await.expect_err("a fault"),
+            _ => sqs::receive_messages(&account, "https://queue.test/1/q")
                 .await
                 .expect_err("a fault"),
         };
-        let failure = fault.sorted("sqs");
+        let failure = fault.to_failure("sqs");
         assert_eq!(failure.sort, sort, "{code}");
         assert!(failure.text.contains(operation), "{failure:?}");
         let statement = failure.text.contains("AllowInterruptionQueueActions");
@@ -350,7 +350,7 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
             .count();
         assert!((5..=15).contains(&tried), "{tried} times");
         sqs.lock().expect("no panic").fails = None;
-        let before = clock::monotonic();
+        let before = clock::monotonic_now();
         let event = inbox.recv().await.expect("an event");
         assert!(matches!(event, Event::Interrupted(..)));
         assert!(before.elapsed() <= Duration::from_secs(61));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use jiff::SignedDuration;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::launch_template::{LaunchTemplate, TemplateTarget, Variation, template};
+use crate::ec2::launch_template::{LaunchTemplate, TemplateTarget, Variation, build_template};
 use crate::ec2::launch_template_cache::LaunchTemplateCache;
 use crate::host::clock;
 use crate::model::node_class::NodeClass;
@@ -69,7 +69,7 @@ fn of_image(image: &str) -> LaunchTemplate {
         image,
         ..Variation::default()
     };
-    template(
+    build_template(
         &NodeClass::default(),
         &ResolvedNodeClass::default(),
         site,
@@ -85,26 +85,26 @@ async fn a_template_is_made_once() {
     // Denied at first, then retried.
     stored.lock().expect("no panic").fails =
         Some(("CreateLaunchTemplate", "UnauthorizedOperation"));
-    let fault = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
-    let fault = fault.expect_err("a fault").sorted("ec2");
+    let fault = fence::run_unfenced(templates.ensure_exists(&account, &of_image("ami-1"))).await;
+    let fault = fault.expect_err("a fault").to_failure("ec2");
     assert!(fault.text.contains("ec2:CreateLaunchTemplate"), "{fault:?}");
     stored.lock().expect("no panic").fails = None;
     for _ in 0..3 {
-        let name = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
+        let name = fence::run_unfenced(templates.ensure_exists(&account, &of_image("ami-1"))).await;
         assert_eq!(name.expect("a name"), of_image("ami-1").name());
     }
     let twice = "CreateLaunchTemplate CreateLaunchTemplate";
     assert_eq!(aws.operations(), twice);
     // Another host has created the same template, which is named by its content.
     let other = Templates::default();
-    let name = fence::without(other.ensure(&account, &of_image("ami-1"))).await;
+    let name = fence::run_unfenced(other.ensure_exists(&account, &of_image("ami-1"))).await;
     assert_eq!(name.expect("a name"), of_image("ami-1").name());
     // A template that EC2 reports as missing is created again.
     let name = of_image("ami-1").name();
     stored.lock().expect("no panic").names.clear();
-    templates.forget(std::slice::from_ref(&name)).await;
+    templates.forget_missing(std::slice::from_ref(&name)).await;
     aws.asked();
-    let made = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
+    let made = fence::run_unfenced(templates.ensure_exists(&account, &of_image("ami-1"))).await;
     assert_eq!(made.expect("a name"), name);
     assert_eq!(aws.operations(), "CreateLaunchTemplate");
 }
@@ -116,12 +116,12 @@ async fn templates_that_nobody_needs_are_removed() {
     let care = CleanupScope::of_all(&[]);
     let long_ago = clock::now() - SignedDuration::from_mins(11);
     let mut cache = LaunchTemplateCache::default();
-    cache.begin("outrigger/one/in-use", long_ago);
-    cache.listed(
+    cache.begin_use("outrigger/one/in-use", long_ago);
+    cache.apply_listing(
         ["outrigger/one/a", "outrigger/one/b"].map(str::to_owned),
         long_ago,
     );
-    let templates = Templates::of(cache);
+    let templates = Templates::from_cache(cache);
     // Templates of other owners, and of an earlier run of this daemon, which is kept for a while.
     let names = [
         "karpenter.k8s.aws/1234",
@@ -134,13 +134,13 @@ async fn templates_that_nobody_needs_are_removed() {
     stored.lock().expect("no panic").names.extend(names);
     // A failed removal is reported and retried later.
     stored.lock().expect("no panic").fails = Some(("DeleteLaunchTemplate", "InternalError"));
-    let fault = fence::without(templates.collect(&account, "here", &care)).await;
-    assert!(fault.expect_err("a fault").is(&["InternalError"]));
+    let fault = fence::run_unfenced(templates.delete_unused(&account, "here", &care)).await;
+    assert!(fault.expect_err("a fault").has_code(&["InternalError"]));
     let asked = aws.asked().remove(0);
     assert!(asked.says("Filter.1.Name=tag:outrigger.dev/installation"));
     assert!(asked.says("Filter.1.Value.1=here"), "{asked:?}");
     stored.lock().expect("no panic").fails = None;
-    let removed = fence::without(templates.collect(&account, "here", &care)).await;
+    let removed = fence::run_unfenced(templates.delete_unused(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);
     let left = stored.lock().expect("no panic").names.clone();
     let left: Vec<&str> = left.iter().map(String::as_str).collect();
@@ -154,10 +154,10 @@ async fn templates_that_nobody_needs_are_removed() {
     assert_eq!(left, kept);
     // A template that is already deleted counts as removed.
     let mut cache = LaunchTemplateCache::default();
-    cache.listed(["outrigger/one/gone".to_owned()], long_ago);
+    cache.apply_listing(["outrigger/one/gone".to_owned()], long_ago);
     let unknown = "InvalidLaunchTemplateName.NotFoundException";
     stored.lock().expect("no panic").fails = Some(("DeleteLaunchTemplate", unknown));
-    let templates = Templates::of(cache);
-    let removed = fence::without(templates.collect(&account, "here", &care)).await;
+    let templates = Templates::from_cache(cache);
+    let removed = fence::run_unfenced(templates.delete_unused(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);
 }

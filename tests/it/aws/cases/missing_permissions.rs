@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use outrigger::ec2::iam_policy::statement;
+use outrigger::ec2::iam_policy::granting_statement;
 use tempfile::TempDir;
 
 use super::{Ec2, block, ground, shared};
@@ -29,7 +29,7 @@ const LACKS: [&str; 9] = [
 fn untold(ec2: &Ec2) -> Vec<&'static str> {
     let log = fs::read_to_string(ec2.dir.path().join("daemon.log")).unwrap_or_default();
     let told = |action: &&str| {
-        let sid = statement(action, "").expect("a statement");
+        let sid = granting_statement(action, "").expect("a statement");
         let words =
             format!("not allowed: {action}; granted by statement {sid} of the shipped policy");
         log.contains(&words)

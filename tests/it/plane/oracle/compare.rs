@@ -571,7 +571,7 @@ fn all_kinds(world: &World) -> Vec<Value> {
     for pool in &world.pools {
         let allows = |key: &str, value: &str| {
             let own = pool.requirements.get(key);
-            own.is_none_or(|own| own.has(value))
+            own.is_none_or(|own| own.allows_value(value))
         };
         let racks = pool.requirements.get(RACK).and_then(|own| own.values());
         let racks: Vec<&String> = racks.into_iter().flatten().collect();

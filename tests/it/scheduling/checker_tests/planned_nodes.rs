@@ -162,7 +162,7 @@ fn offerings_can_be_had_and_are_quoted_in_order() {
     };
     world
         .holds
-        .hold(held, NOW + SignedDuration::from_secs(1), NOW);
+        .mark_unavailable(held, NOW + SignedDuration::from_secs(1), NOW);
     both(&world).refused("cannot be had");
     plan(&world).claim(&[OTHER_ZONE], &["p"]).accepted();
 }

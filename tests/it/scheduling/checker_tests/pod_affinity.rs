@@ -127,7 +127,7 @@ fn the_first_of_a_group_goes_anywhere() {
 #[test]
 fn company_is_what_all_the_terms_speak_of() {
     let mut asks = near(of_app("p", "c"), term(app("a"), ZONE));
-    let tier = Selector::of_labels(&Labels::from([label("tier", "1")]));
+    let tier = Selector::from_labels(&Labels::from([label("tier", "1")]));
     asks.affinity.push(term(tier, ZONE));
     let mut world = of(vec![asks]);
     world.residents = vec![bound("r0", "a", "n0"), bound("r1", "b", "n1")];
@@ -141,7 +141,7 @@ fn company_is_what_all_the_terms_speak_of() {
 /// The namespaces a term speaks of, and whether that is one whose label `env` is `prod`.
 #[test]
 fn namespaces_are_named_or_selected() {
-    let prod = Selector::of_labels(&Labels::from([label("env", "prod")]));
+    let prod = Selector::from_labels(&Labels::from([label("env", "prod")]));
     let named = |names: &[&str]| -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
     };

@@ -98,7 +98,8 @@ fn who_is_left_out_has_a_reason() {
     silent.solution.unplaced[0].reasons = [].into();
     silent.refused("without a reason");
     let mut silent = left();
-    Arc::make_mut(&mut silent.solution.unplaced[0].reasons)[0].miss = RejectionDetail::told("");
+    Arc::make_mut(&mut silent.solution.unplaced[0].reasons)[0].miss =
+        RejectionDetail::from_message("");
     silent.refused("without a reason");
     let mut elsewhere = left();
     Arc::make_mut(&mut elsewhere.solution.unplaced[0].reasons)[0].pool = Some("other".into());

@@ -1,7 +1,7 @@
 //! Schema table of `bootstrap` blocks.
 //! It must not depend on the code that reads it.
 
-use super::super::{BLOCK, argument, form};
+use super::super::{BLOCK, argument, format_argument};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::{ArgumentType, BlockType};
 
@@ -17,13 +17,13 @@ pub(super) static BOOTSTRAP: BlockType = BlockType {
         ),
         argument("token_file", ArgumentType::Path)
             .about("Same kinds: file with the token, such as a systemd credential."),
-        form("token_ssm_parameter", IdFormat::Parameter)
+        format_argument("token_ssm_parameter", IdFormat::Parameter)
             .about("Same kinds: SSM parameter with the token."),
-        form("server", IdFormat::Https).about(
+        format_argument("server", IdFormat::Https).about(
             "`k3s`, `rke2`: URL of the supervisor. Defaults to the host of the API server with \
              the standard port.",
         ),
-        form("version", IdFormat::Version).about(
+        format_argument("version", IdFormat::Version).about(
             "`k3s`, `rke2`: version to install. If missing, the image must contain the \
              distribution.",
         ),
@@ -31,9 +31,9 @@ pub(super) static BOOTSTRAP: BlockType = BlockType {
             "`talos`: file with a worker machine configuration, as `talosctl gen config` creates \
              it. Outrigger adds its own settings.",
         ),
-        form("machine_config_ssm_parameter", IdFormat::Parameter)
+        format_argument("machine_config_ssm_parameter", IdFormat::Parameter)
             .about("`talos`: SSM parameter with the worker machine configuration."),
-        form("template", IdFormat::Filled)
+        format_argument("template", IdFormat::Filled)
             .about("`custom`: user data with `{{ name }}` placeholders. Required for this kind."),
     ],
     ..BLOCK

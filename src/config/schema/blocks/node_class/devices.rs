@@ -1,7 +1,9 @@
 //! Schema tables of the hardware of instances: disks, network interfaces, CPU options.
 //! They must not depend on the code that reads them.
 
-use super::super::{BLOCK, MINUTE, SECOND, argument, duration, form, required};
+use super::super::{
+    BLOCK, MINUTE, SECOND, argument, duration_type, format_argument, required_argument,
+};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
@@ -30,8 +32,10 @@ pub(super) static BLOCK_DEVICE: BlockType = BlockType {
             .about("Throughput in MiB per second, for `gp3`."),
         argument("encrypted", ArgumentType::Flag)
             .about("Encrypts the volume. Defaults to the setting of the account."),
-        form("kms_key_id", IdFormat::Filled).about("KMS key to encrypt the volume with."),
-        form("snapshot_id", IdFormat::SnapshotId).about("Snapshot to create the volume from."),
+        format_argument("kms_key_id", IdFormat::Filled)
+            .about("KMS key to encrypt the volume with."),
+        format_argument("snapshot_id", IdFormat::SnapshotId)
+            .about("Snapshot to create the volume from."),
         argument("volume_initialization_rate", ArgumentType::Whole(100, 300))
             .about("Rate in MiB per second at which the snapshot is loaded."),
         argument("delete_on_termination", ArgumentType::Flag)
@@ -79,9 +83,9 @@ pub(super) static NETWORK_INTERFACE: BlockType = BlockType {
     about: "A network interface. If there is any block, the blocks define all network interfaces. \
             One of them must have card 0, device 0 and the type `interface`.",
     arguments: &[
-        required("network_card_index", ArgumentType::Whole(0, 150))
+        required_argument("network_card_index", ArgumentType::Whole(0, 150))
             .about("Index of the network card."),
-        required("device_index", ArgumentType::Whole(0, 150))
+        required_argument("device_index", ArgumentType::Whole(0, 150))
             .about("Index of the device on the network card."),
         argument(
             "interface_type",
@@ -100,11 +104,14 @@ pub(super) static CONNECTION_TRACKING: BlockType = BlockType {
     name: "connection_tracking",
     about: "How long security groups track idle connections. Requires Nitro instance types.",
     arguments: &[
-        argument("tcp_established_timeout", duration(MINUTE, 7200 * MINUTE))
-            .about("Timeout of established TCP connections."),
-        argument("udp_stream_timeout", duration(MINUTE, 3 * MINUTE))
+        argument(
+            "tcp_established_timeout",
+            duration_type(MINUTE, 7200 * MINUTE),
+        )
+        .about("Timeout of established TCP connections."),
+        argument("udp_stream_timeout", duration_type(MINUTE, 3 * MINUTE))
             .about("Timeout of UDP streams."),
-        argument("udp_timeout", duration(30 * SECOND, MINUTE))
+        argument("udp_timeout", duration_type(30 * SECOND, MINUTE))
             .about("Timeout of UDP traffic in one direction, or of one request and response."),
     ],
     ..BLOCK

@@ -1,7 +1,7 @@
 //! Schema tables of selectors of AWS resources: images, subnets, groups, reservations.
 //! They must not depend on the code that reads them.
 
-use super::super::{BLOCK, argument, form};
+use super::super::{BLOCK, argument, format_argument};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
@@ -13,15 +13,17 @@ pub(super) static AMI: BlockType = BlockType {
     about: "Selects images. Blocks are alternatives. An image must match all arguments of a block. \
             `alias` excludes other arguments.",
     arguments: &[
-        form("alias", IdFormat::Alias).about(
+        format_argument("alias", IdFormat::Alias).about(
             "Image that AWS publishes, as family and version, such as `al2023@latest`. Families \
              are `al2`, `al2023`, `bottlerocket`, `windows2019`, `windows2022` and `windows2025`. \
              Windows supports only `latest`.",
         ),
-        form("id", IdFormat::ImageId).about("ID of the image."),
-        form("ssm_parameter", IdFormat::Parameter).about("SSM parameter that holds an image ID."),
-        form("name", IdFormat::Filled).about("Name of the image; `*` matches any characters."),
-        form("owner", IdFormat::Filled).about(
+        format_argument("id", IdFormat::ImageId).about("ID of the image."),
+        format_argument("ssm_parameter", IdFormat::Parameter)
+            .about("SSM parameter that holds an image ID."),
+        format_argument("name", IdFormat::Filled)
+            .about("Name of the image; `*` matches any characters."),
+        format_argument("owner", IdFormat::Filled).about(
             "Account ID, `self`, or an alias such as `amazon`. Defaults to `self` and `amazon` if \
              `name` is set, and to any owner otherwise.",
         ),
@@ -35,7 +37,7 @@ pub(super) static SUBNET: BlockType = BlockType {
     repeat: Occurrence::Many,
     about: "Selects the subnets to launch into. Blocks are alternatives.",
     arguments: &[
-        form("id", IdFormat::SubnetId).about("ID of the subnet."),
+        format_argument("id", IdFormat::SubnetId).about("ID of the subnet."),
         argument("tags", ArgumentType::Searched).about(TAGS),
     ],
     ..BLOCK
@@ -46,8 +48,8 @@ pub(super) static SECURITY_GROUP: BlockType = BlockType {
     repeat: Occurrence::Many,
     about: "Selects the security groups of the nodes: every group that matches at least one block.",
     arguments: &[
-        form("id", IdFormat::SecurityGroupId).about("ID of the group."),
-        form("name", IdFormat::Filled).about("Name of the group, not its `Name` tag."),
+        format_argument("id", IdFormat::SecurityGroupId).about("ID of the group."),
+        format_argument("name", IdFormat::Filled).about("Name of the group, not its `Name` tag."),
         argument("tags", ArgumentType::Searched).about(TAGS),
     ],
     ..BLOCK
@@ -59,8 +61,8 @@ pub(super) static CAPACITY_RESERVATION: BlockType = BlockType {
     about: "Selects the capacity reservations to use: every reservation that matches at least one \
             block. Without a block, Outrigger targets no reservation.",
     arguments: &[
-        form("id", IdFormat::ReservationId).about("ID of the reservation."),
-        form("owner", IdFormat::Account)
+        format_argument("id", IdFormat::ReservationId).about("ID of the reservation."),
+        format_argument("owner", IdFormat::Account)
             .about("Account ID of the owner. Requires `tags` or `instance_match_criteria`."),
         argument(
             "instance_match_criteria",
@@ -79,8 +81,8 @@ pub(super) static PLACEMENT_GROUP: BlockType = BlockType {
     name: "placement_group",
     about: "Placement group of all nodes, by ID or name.",
     arguments: &[
-        form("id", IdFormat::PlacementGroupId).about("ID of the group."),
-        form("name", IdFormat::Filled).about("Name of the group."),
+        format_argument("id", IdFormat::PlacementGroupId).about("ID of the group."),
+        format_argument("name", IdFormat::Filled).about("Name of the group."),
     ],
     ..BLOCK
 };
