@@ -292,19 +292,7 @@ impl Engine {
             }
             Event::WatchLost(kind, why) => self.state.views.record_failure(kind, why),
             Event::Answered(id, result) => {
-                let listing = matches!(result, CommandResult::Instances(_));
-                let notes =
-                    matches!(result, CommandResult::Lease(_)).then(|| self.state.notes.clone());
-                self.on_command_result(id, result, now);
-                if let Some(known) = notes {
-                    if self.is_ready() && known.has_same_content(&self.state.notes) {
-                        return;
-                    }
-                    self.weighing.mark_changed(now);
-                }
-                // Most listings change nothing.
-                if listing && !self.looking.listing_news && self.is_ready() {
-                    self.list_instances(now);
+                if !self.apply_result(id, result, now) {
                     return;
                 }
             }
@@ -328,6 +316,25 @@ impl Engine {
         self.happened = true;
         self.cancel_during_mismatch(now);
         self.wake_at(self.next_pass_at(now), "the cluster changed");
+    }
+
+    /// Handles the result of a command. Returns whether it changes anything the engine uses.
+    fn apply_result(&mut self, id: CommandId, result: CommandResult, now: Timestamp) -> bool {
+        let listing = matches!(result, CommandResult::Instances(_));
+        let notes = matches!(result, CommandResult::Lease(_)).then(|| self.state.notes.clone());
+        self.on_command_result(id, result, now);
+        if let Some(known) = notes {
+            if self.is_ready() && known.has_same_content(&self.state.notes) {
+                return false;
+            }
+            self.weighing.mark_changed(now);
+        }
+        // Most listings change nothing.
+        if listing && !self.looking.listing_news && self.is_ready() {
+            self.list_instances(now);
+            return false;
+        }
+        true
     }
 
     /// Records a new or changed object. Returns whether it changes anything the engine uses.

@@ -9,6 +9,8 @@ mod separate_spread;
 mod buffers;
 // New placements for pods blocked by terminating pods.
 mod blocked_by_terminating;
+// Similar names, and the instance types of a claim.
+mod names;
 // Checks of a plan before it is applied.
 pub mod audit;
 // Rejections as text and JSON.

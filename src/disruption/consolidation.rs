@@ -185,10 +185,7 @@ impl<'a> Search<'_, 'a> {
         }
         idle.extend(later);
         idle.extend(rest.into_iter().map(|node| self.keep_node(node)));
-        (
-            found.map(|(_, trial)| self.into_action(&leave, trial)),
-            idle,
-        )
+        (found.map(|(_, trial)| self.action_for(&leave, trial)), idle)
     }
 
     /// Plans all removable nodes afresh, and returns the savings if known. Nodes with pods that
@@ -514,7 +511,7 @@ impl<'a> Search<'_, 'a> {
         total * share - self.node_overhead_price
     }
 
-    fn into_action(
+    fn action_for(
         &self,
         leave: &[RemovalCandidate<'_>],
         mut trial: RemovalOutcome,

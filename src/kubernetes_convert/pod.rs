@@ -72,10 +72,6 @@ fn build_pod(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let volume_claims = volume_claims(&meta.name, &spec.volumes);
     let gang = place::pod_group(&meta);
     let grace = spec.termination_grace_period_seconds;
-    defects.truncate(DEFECTS);
-    defects
-        .iter_mut()
-        .for_each(|defect| *defect = clip_text(defect));
     let (unschedulable, held_back) = scheduling_status(&spec, &status);
     let ready = ready_status(&status);
     Pod {
@@ -123,8 +119,14 @@ fn build_pod(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         scheduler: spec.scheduler_name,
         gang,
         grace_seconds: grace.unwrap_or(GRACE_SECONDS),
-        defects,
+        defects: bounded_defects(&defects),
     }
+}
+
+/// Returns the first defects, each clipped.
+fn bounded_defects(defects: &[String]) -> Vec<String> {
+    let first = defects.iter().take(DEFECTS);
+    first.map(|defect| clip_text(defect)).collect()
 }
 
 /// Reason of a condition, if the condition has this status.

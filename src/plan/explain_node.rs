@@ -1,6 +1,6 @@
 //! Explains one node: its verdict for each disruption reason, and the blockers of each pod.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::{Pool, Reason};
+use crate::plan::names::{closest_names, name_distance};
 use crate::plan::{Plan, full_plan, render};
 use crate::scheduling::rejection::bounded_text;
 use crate::state::State;
@@ -31,12 +32,6 @@ pub(super) const REASONS: [Reason; 6] = [
 
 /// Pods listed in text output.
 const TOLD: usize = 50;
-
-/// Suggestions for an unknown name, and the largest edit distance for a suggestion. Longer names
-/// are not compared, because the cost is the product of the lengths.
-const NAMES: usize = 5;
-const DISTANCE: usize = 3;
-const LENGTH_MAX: usize = 253;
 
 /// The explanation of one node.
 #[derive(Clone, Debug)]
@@ -185,27 +180,6 @@ pub fn similar_nodes(state: &State, name: &str) -> Vec<String> {
 /// Returns names similar to an unknown name, closest first.
 pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str) -> Vec<String> {
     closest_names(names.filter_map(|known| Some((name_distance(known, name)?, known))))
-}
-
-/// Returns the edit distance of two similar names, or `None` if they differ too much.
-pub(super) fn name_distance(known: &str, name: &str) -> Option<usize> {
-    if known.len().max(name.len()) > LENGTH_MAX {
-        return None;
-    }
-    if known.starts_with(name) && !name.is_empty() {
-        return Some(DISTANCE);
-    }
-    Some(strsim::osa_distance(known, name)).filter(|distance| *distance <= DISTANCE)
-}
-
-/// Returns the first names by distance.
-pub(super) fn closest_names<T: Display + Ord>(
-    names: impl Iterator<Item = (usize, T)>,
-) -> Vec<String> {
-    let mut names: Vec<(usize, T)> = names.collect();
-    names.sort_unstable();
-    let names = names.into_iter().take(NAMES);
-    names.map(|(_, name)| bounded_text(name)).collect()
 }
 
 impl ReasonOutcome {

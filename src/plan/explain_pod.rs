@@ -13,7 +13,7 @@ use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
 use crate::model::taint::{Effect, Toleration};
 use crate::plan::blocked_by_terminating::is_old;
-use crate::plan::explain_node::{closest_names, name_distance};
+use crate::plan::names::{closest_names, instance_type_names, name_distance};
 use crate::plan::{Plan, provision, render, render_rejections};
 use crate::scheduling::cheaper_types::{Cheaper, TypeRejection, list_cheaper_types};
 use crate::scheduling::rejection::bounded_text;
@@ -308,18 +308,6 @@ fn host_text(standing: &PodDisposition) -> Option<String> {
         PodDisposition::Expected(host) => Some(bounded_text(host)),
         _ => None,
     }
-}
-
-/// Returns the instance types of a claim in launch order.
-pub(super) fn instance_type_names(claim: &NewNodeClaim) -> Vec<&str> {
-    let mut types: Vec<&str> = Vec::new();
-    for (offering, _) in &claim.offerings {
-        let name = offering.instance_type.as_str();
-        if !types.contains(&name) {
-            types.push(name);
-        }
-    }
-    types
 }
 
 fn claim_json(claim: &NewNodeClaim, all: &[Cheaper]) -> Value {

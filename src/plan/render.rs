@@ -10,7 +10,7 @@ use crate::model::buffer::buffer_of;
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
-use crate::plan::explain_pod::instance_type_names;
+use crate::plan::names::instance_type_names;
 use crate::plan::{Plan, PlannedTermination, render_rejections};
 use crate::scheduling::NewNodeClaim;
 use crate::scheduling::static_pools::StaticDemand;

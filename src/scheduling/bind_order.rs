@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 
 use crate::scheduling::packing::context::{PackingContext, PackingState};
+use crate::scheduling::packing::daemon_counts::count_daemons;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::row_ids_in;
-use crate::scheduling::packing::initial_topology::{
-    add_claim, cell_of, claim_passes, count_daemons, places_of,
-};
+use crate::scheduling::packing::initial_topology::{add_claim, cell_of, claim_passes, places_of};
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::DomainCounter;

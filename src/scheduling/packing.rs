@@ -20,6 +20,8 @@ pub(super) mod best_value;
 pub(super) mod context;
 /// Cache of compatible offerings and their lowest prices.
 pub(super) mod offering_cache;
+// DaemonSet pods of new nodes by topology counter.
+pub(super) mod daemon_counts;
 /// Builds the topology state from a snapshot.
 pub(super) mod initial_topology;
 

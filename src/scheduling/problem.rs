@@ -9,11 +9,12 @@ pub(super) mod pod_constraints;
 pub(super) mod daemon_constraints;
 /// Topology spread that kube-scheduler applies by default.
 pub(super) mod default_constraints;
+/// Preferences of pods, relaxed one by one.
+pub(super) mod preferences;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use crate::model::affinity::{PodTerm, Preferred, TopologySpread};
 use crate::model::cluster::PreferencePolicy;
 
 use crate::model::labels::Labels;
@@ -26,11 +27,9 @@ use crate::scheduling::problem::daemon_constraints::{
 };
 use crate::scheduling::problem::default_constraints::DefaultConstraints;
 use crate::scheduling::problem::pod_constraints::{PodConstraints, PodGroups};
+use crate::scheduling::problem::preferences::{PodShapeKey, label_alternatives};
 use crate::scheduling::problem::resource_vector::ResourceIndex;
-use crate::state::snapshot::{Snapshot, VolumeRequirements};
-
-/// Maximum number of preferences relaxed one by one; the rest is relaxed together.
-const LEVELS_MAX: usize = 24;
+use crate::state::snapshot::Snapshot;
 
 /// Requirements of pods on a node, independent of other pods.
 #[derive(Debug)]
@@ -98,151 +97,6 @@ pub(super) struct Problem<'a> {
     pub(super) kinds: Vec<ConstraintClass>,
     /// The pods: most cpu first, then most memory, then by key of their first pod.
     pub(super) classes: Vec<PodClass<'a>>,
-}
-
-/// The properties that distinguish pods, except resources and labels, most selective first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct PodShapeKey<'a> {
-    spread: &'a [TopologySpread],
-    affinity: &'a [PodTerm],
-    anti_affinity: &'a [PodTerm],
-    preferred_affinity: &'a [Preferred<PodTerm>],
-    preferred_anti_affinity: &'a [Preferred<PodTerm>],
-    /// The ordinal of its default topology spread, if it has none of its own.
-    by_default: Option<usize>,
-    /// The namespace, which matters for topology spread. Otherwise empty.
-    namespace: &'a str,
-    node_affinity: &'a [Requirements],
-    preferred_nodes: &'a [Preferred<Requirements>],
-    tolerations: &'a [Toleration],
-    volumes: &'a [Requirements],
-    node_selector: &'a Labels,
-    ports: &'a BTreeSet<HostPort>,
-}
-
-impl<'a> PodShapeKey<'a> {
-    fn from_pod(
-        pod: &'a Pod,
-        mounts: Option<&'a VolumeRequirements>,
-        by_default: Option<usize>,
-    ) -> Self {
-        Self {
-            namespace: if pod.spread.is_empty() && by_default.is_none() {
-                ""
-            } else {
-                &pod.key.namespace
-            },
-            node_selector: &pod.node_selector,
-            node_affinity: &pod.node_affinity,
-            preferred_nodes: &pod.preferred_nodes,
-            tolerations: &pod.tolerations,
-            ports: &pod.host_ports,
-            affinity: &pod.affinity,
-            anti_affinity: &pod.anti_affinity,
-            preferred_affinity: &pod.preferred_affinity,
-            preferred_anti_affinity: &pod.preferred_anti_affinity,
-            spread: &pod.spread,
-            by_default,
-            volumes: mounts.map_or(&[], |mounts| &mounts.alternatives),
-        }
-    }
-
-    /// Returns the requirements with all preferences, then with one preference less each time.
-    /// Source: spec/scheduling.md §2.7; preferred node affinity is relaxed term by term.
-    fn relaxation_levels(
-        &self,
-        policy: PreferencePolicy,
-        defaults: &DefaultConstraints<'_>,
-        groups: &mut PodGroups,
-    ) -> Vec<(Vec<Requirements>, PodConstraints)> {
-        let ignore = policy == PreferencePolicy::Ignore;
-        let base = label_alternatives(self.node_selector, self.node_affinity, self.volumes);
-        let near = heaviest_first(self.preferred_affinity, ignore);
-        let away = heaviest_first(self.preferred_anti_affinity, ignore);
-        let nodes = heaviest_first(self.preferred_nodes, ignore);
-        let spread = match self.by_default {
-            Some(ordinal) => defaults.get(ordinal),
-            None => self.spread,
-        };
-        let (hard, mut soft): (Vec<_>, Vec<_>) = spread.iter().partition(|spread| spread.is_hard);
-        if ignore {
-            soft.clear();
-        }
-        let preferences = near.len() + away.len() + nodes.len() + soft.len();
-        let mut levels = Vec::new();
-        for relaxed in 0..=preferences {
-            let relaxed = if relaxed == LEVELS_MAX {
-                preferences
-            } else {
-                relaxed
-            };
-            let mut to_relax = relaxed;
-            let mut rules = PodConstraints::default();
-            rules.add_affinity(self.affinity, drop_first(&near, &mut to_relax), groups);
-            let away = drop_first(&away, &mut to_relax);
-            rules.add_anti_affinity(self.anti_affinity, away, groups);
-            let preferred = drop_first(&nodes, &mut to_relax).first();
-            let spread = hard.iter().chain(drop_first(&soft, &mut to_relax));
-            rules.add_spread(spread.copied(), self.namespace, groups);
-            levels.push((
-                base.iter()
-                    .map(|requirements| match preferred {
-                        Some(preferred) => requirements.merged_with(preferred),
-                        None => requirements.clone(),
-                    })
-                    .collect(),
-                rules,
-            ));
-            if relaxed == preferences {
-                break;
-            }
-        }
-        levels
-    }
-}
-
-/// Returns the terms of preferences, heaviest first, or nothing if they are ignored.
-fn heaviest_first<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
-    if ignore {
-        return Vec::new();
-    }
-    let mut sorted: Vec<&Preferred<T>> = preferences.iter().collect();
-    sorted.sort_by_key(|preference| std::cmp::Reverse(preference.weight));
-    sorted
-        .into_iter()
-        .map(|preference| &preference.term)
-        .collect()
-}
-
-/// Returns the terms without the first `to_relax`, from which it subtracts their number.
-fn drop_first<'t, T>(terms: &'t [T], to_relax: &mut usize) -> &'t [T] {
-    let relaxed = terms.len().min(*to_relax);
-    *to_relax -= relaxed;
-    &terms[relaxed..]
-}
-
-/// Returns alternative label requirements from the node selector, required node affinity and
-/// volumes. Source: spec/scheduling.md §2.2 (pod requirements), §2.12.
-pub(super) fn label_alternatives(
-    selector: &Labels,
-    affinity: &[Requirements],
-    volumes: &[Requirements],
-) -> Vec<Requirements> {
-    let mut all = vec![Requirements::from_labels(selector)];
-    for choice in [affinity, volumes] {
-        if !choice.is_empty() {
-            all = all
-                .iter()
-                .flat_map(|requirements: &Requirements| -> Vec<Requirements> {
-                    choice
-                        .iter()
-                        .map(|other| requirements.merged_with(other))
-                        .collect()
-                })
-                .collect();
-        }
-    }
-    all
 }
 
 impl<'a> Problem<'a> {

@@ -19,11 +19,10 @@ use crate::scheduling::domains::distribute::{DomainDemand, distribute};
 use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::best_value::{STEPS_MAX, best_packing};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
+use crate::scheduling::packing::daemon_counts::{count_daemons, sure_daemons};
 use crate::scheduling::packing::existing_nodes::ExistingNodes;
 use crate::scheduling::packing::fill_bin::FillQueues;
-use crate::scheduling::packing::initial_topology::{
-    add_cells, add_claim, count_daemons, sure_daemons,
-};
+use crate::scheduling::packing::initial_topology::{add_cells, add_claim};
 use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::packing::offering_cache::OfferingCache;
 use crate::scheduling::problem::Problem;

@@ -2,9 +2,10 @@
 
 use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::context::OpenedNode;
+use crate::scheduling::packing::daemon_counts::daemons_of;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
-use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes, daemons_of};
+use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes};
 use crate::scheduling::packing::launch_options::{LaunchQuery, Scratch, total_requests};
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::min_values::MinValues;

@@ -57,10 +57,6 @@ impl Engine {
         });
         let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
             due.copied().partition(|pod| pod.is_protected(now));
-        let spared = spared
-            .iter()
-            .filter_map(|pod| pod.protected_until(now))
-            .min();
         let late = late
             .iter()
             .map(|pod| (*pod, Some(grace_of(pod, until.unwrap_or(now), now))));
@@ -105,10 +101,11 @@ impl Engine {
         }
         drain.moved |= !due.is_empty();
         let next = next_late(&others, until, now);
+        let spared = spared.iter().filter_map(|pod| pod.protected_until(now));
+        let wake = wake.into_iter().chain(next).chain(spared).min();
         let holds = !remaining.is_empty();
         due.into_iter()
             .for_each(|target| self.issue_eviction(id, target, now));
-        let wake = wake.into_iter().chain(next).chain(spared).min();
         self.wake_at(wake, "a pod is to be told to go");
         holds
     }

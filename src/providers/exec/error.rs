@@ -8,8 +8,10 @@ use thiserror::Error;
 use crate::host::text;
 use crate::model::id::InstanceId;
 use crate::model::instance::OfferingKey;
-use crate::providers::exec::protocol::PROTOCOL;
 use crate::providers::wire_format::FormatError;
+
+/// The protocol version.
+pub(crate) const PROTOCOL: u32 = 1;
 
 /// Why a message cannot be written, or a line is not a valid response.
 #[derive(Debug, Error)]

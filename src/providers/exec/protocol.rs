@@ -8,11 +8,9 @@ use crate::model::claim::{ClaimRecord, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId};
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::Labels;
-use crate::providers::exec::error::ProtocolError;
+use crate::providers::exec::error::{PROTOCOL, ProtocolError};
 use crate::providers::wire_format::{AnswerBody, OfferingBody, TaintBody};
 
-/// The protocol version.
-pub(crate) const PROTOCOL: u32 = 1;
 /// Maximum length of an instance id, which is logged and written to `spec.providerID` of a Node.
 const ID_CHARS: usize = 256;
 

@@ -10,11 +10,12 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::host::{clock, text};
 use crate::model::cluster::Exec;
+use crate::providers::exec::error::PROTOCOL;
 use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::ProgramLine;
 use crate::providers::exec::pending_calls::{PendingCall, PendingCalls, unknown_outcome};
 use crate::providers::exec::process::Child;
-use crate::providers::exec::protocol::{ClusterScope, Hello, PROTOCOL, ProviderCall};
+use crate::providers::exec::protocol::{ClusterScope, Hello, ProviderCall};
 use crate::providers::exec::{ProgramLimits, protocol};
 use crate::telemetry::report_metrics;
 
@@ -153,7 +154,8 @@ async fn transfer_lines(
                 Ok(None) => Err(ProgramError::Closed),
                 Err(error) => Err(ProgramError::Read(error)),
             },
-            wrote = child.stdin.write(&pending.unwritten), if !pending.unwritten.is_empty() => match wrote {
+            wrote = child.stdin.write(&pending.unwritten),
+                if !pending.unwritten.is_empty() => match wrote {
                 Ok(bytes) => {
                     pending.on_written(bytes);
                     Ok(())

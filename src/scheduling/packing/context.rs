@@ -9,12 +9,22 @@ use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::launch_options::Ledgers;
-use crate::scheduling::packing::offering_cache::OfferingQuery;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::supply::compatible::{CompatibleOfferings, LabelMatch};
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::NodeConstraintTable;
+
+/// What pods require of the offerings of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OfferingQuery {
+    /// Their node requirements.
+    pub(crate) wants: usize,
+    /// Whether `PreferNoSchedule` is relaxed.
+    pub(crate) relaxed: bool,
+    /// The domain, or `None` if it does not matter.
+    pub(crate) cell: Option<usize>,
+}
 
 /// A claim with its pool.
 #[derive(Clone, Debug)]

@@ -2,21 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::scheduling::packing::context::PackingContext;
+use crate::scheduling::packing::context::{OfferingQuery, PackingContext};
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::{copies_that_fit, fits};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
-
-/// What pods require of the offerings of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct OfferingQuery {
-    /// Their node requirements.
-    pub(crate) wants: usize,
-    /// Whether `PreferNoSchedule` is relaxed.
-    pub(crate) relaxed: bool,
-    /// The domain, or `None` if it does not matter.
-    pub(crate) cell: Option<usize>,
-}
 
 /// Compatible offerings of all pools, computed on demand.
 #[derive(Clone)]

@@ -11,8 +11,9 @@ use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement, Requirements};
 use crate::model::taint::first_repelling;
+use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::daemon_constraints::{DaemonOnType, HostPort, Presence};
-use crate::scheduling::problem::{Problem, label_alternatives};
+use crate::scheduling::problem::preferences::label_alternatives;
 
 /// A daemon as a pool's nodes would carry it.
 struct Daemon<'a> {

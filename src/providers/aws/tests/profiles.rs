@@ -59,7 +59,8 @@ impl Iam {
             .iter()
             .map(|role| {
                 format!(
-                    "<member><Path>/</Path><RoleName>{role}</RoleName><RoleId>r</RoleId><Arn>a</Arn>\
+                    "<member><Path>/</Path><RoleName>{role}</RoleName><RoleId>r</RoleId>\
+                 <Arn>a</Arn>\
                  <CreateDate>{OLD}</CreateDate></member>"
                 )
             })
