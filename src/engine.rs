@@ -251,7 +251,7 @@ impl Engine {
     }
 
     /// Records an event. The work is done by the next pass, which `Event::Timeout` starts at the
-    /// time that [`poll_timeout`](Self::poll_timeout) returns.
+    /// time that [`Self::poll_timeout`] returns.
     pub fn handle_event(&mut self, event: Event, now: Timestamp) {
         self.note_changes(&event, now);
         match event {
@@ -627,27 +627,5 @@ impl Engine {
     fn pending_nominations(&self) -> usize {
         let others = |queued: &IssuedCommand| !matches!(queued.command, Command::Nominate { .. });
         self.commands.len() - self.commands.partition_point(others)
-    }
-
-    fn apply_listing(&mut self, kind: ObjectKind, objects: Vec<WatchedObject>, now: Timestamp) {
-        let before = self.state.cluster_uid();
-        let mut known = self.state.objects.object_count(kind);
-        let mut vanished = self.state.objects.reset(kind, objects, now);
-        // Objects that are missing from both an earlier incomplete listing and this one are still
-        // in doubt.
-        let doubted = self.looking.doubts.remove(&kind).unwrap_or_default();
-        known += doubted.len();
-        let doubted = doubted.into_iter();
-        vanished.extend(doubted.filter(|(key, _)| !self.state.objects.contains_object(kind, key)));
-        let count = vanished.len();
-        let probed = matches!(kind, ObjectKind::Pod | ObjectKind::Node);
-        if self.state.views.record_listing(kind, known, count, now) && probed {
-            self.looking.doubts.insert(kind, vanished);
-        } else {
-            self.looking.probing.remove(&kind);
-            self.state.views.mark_complete(kind);
-        }
-        *self.looking.resets.entry(kind).or_insert(0) += 1;
-        self.check_cluster_uid(before, now);
     }
 }

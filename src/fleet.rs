@@ -133,7 +133,7 @@ impl Fleet {
         self.events.pop_front()
     }
 
-    /// When [`notify_due`](Self::ring) must be called.
+    /// When [`Self::notify_due`] must be called.
     pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
         let waited = self
             .members

@@ -80,10 +80,10 @@ use crate::state::watch_health::WatchHealth;
 /// State of one cluster. Only its engine modifies it.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// The configuration in force; overlays count once [`apply_configuration`](Self::configure) sets it.
+    /// The configuration in force; overlays count once [`Self::apply_configuration`] sets it.
     pub cluster: Arc<Cluster>,
     /// Instance types and prices of the provider, including reserved capacity of all node classes;
-    /// set by [`apply_catalog`](Self::stock).
+    /// set by [`Self::apply_catalog`].
     pub catalog: Arc<Catalog>,
     /// Unavailable offerings.
     pub holds: UnavailableOfferings,

@@ -231,7 +231,7 @@ impl Verdict {
     }
 
     /// Returns whether users must be notified that a node is kept for this reason. They are
-    /// notified of [permanent verdicts](Self::is_shut). For a node that is due, they are also
+    /// notified of [permanent verdicts](Self::is_permanent). For a node that is due, they are also
     /// notified of blockers that do not end by themselves.
     pub fn is_reported(&self, reason: Reason) -> bool {
         let holds = match self {

@@ -249,7 +249,8 @@ pub fn cluster_in_name(cluster: &str) -> String {
     cluster.take(room).collect()
 }
 
-/// The cluster of an Outrigger template by its name, as [`cluster_in_name`]. `None` for other templates.
+/// The cluster of an Outrigger template by its name, as [`cluster_in_name`]. `None` for other
+/// templates.
 pub fn cluster_in(name: &str) -> Option<&str> {
     let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('/')?;
     Some(cluster)

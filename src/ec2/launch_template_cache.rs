@@ -62,7 +62,7 @@ impl LaunchTemplateCache {
         self.known.remove(name);
     }
 
-    /// Unused templates to delete, longest unused first. Call [`remove_missing`](Self::gone) before each
+    /// Unused templates to delete, longest unused first. Call [`Self::remove_missing`] before each
     /// deletion, so that a concurrent request creates it again.
     pub fn idle_templates(&self, now: Timestamp) -> Vec<String> {
         let mut idle: Vec<(Timestamp, &String)> = self

@@ -8,7 +8,7 @@ use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{NodeName, ObjectKey};
-use crate::model::watched_object::ObjectKind;
+use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::state::node_claims::LISTING_APART;
 
 /// Interval between listings of instances while no claim is in progress.
@@ -35,6 +35,34 @@ const UNKNOWN_MAX: SignedDuration = SignedDuration::from_secs(3);
 const RECENT_MAX: SignedDuration = SignedDuration::from_secs(15);
 
 impl Engine {
+    /// Replaces all objects of a kind by a listing.
+    pub(super) fn apply_listing(
+        &mut self,
+        kind: ObjectKind,
+        objects: Vec<WatchedObject>,
+        now: Timestamp,
+    ) {
+        let before = self.state.cluster_uid();
+        let mut known = self.state.objects.object_count(kind);
+        let mut vanished = self.state.objects.reset(kind, objects, now);
+        // Objects that are missing from both an earlier incomplete listing and this one are still
+        // in doubt.
+        let doubted = self.looking.doubts.remove(&kind).unwrap_or_default();
+        known += doubted.len();
+        let doubted = doubted.into_iter();
+        vanished.extend(doubted.filter(|(key, _)| !self.state.objects.contains_object(kind, key)));
+        let count = vanished.len();
+        let probed = matches!(kind, ObjectKind::Pod | ObjectKind::Node);
+        if self.state.views.record_listing(kind, known, count, now) && probed {
+            self.looking.doubts.insert(kind, vanished);
+        } else {
+            self.looking.probing.remove(&kind);
+            self.state.views.mark_complete(kind);
+        }
+        *self.looking.resets.entry(kind).or_insert(0) += 1;
+        self.check_cluster_uid(before, now);
+    }
+
     /// Suspends or resumes decisions, and requests missing listings.
     pub(super) fn check_sync(&mut self, now: Timestamp) {
         self.list_instances(now);

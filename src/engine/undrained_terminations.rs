@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// Returns whether too many claims have no Node, so that the engine has to stop: more than
-    /// [`undrained_max`](Self::undrained_max) of `total`. A shrinking cluster is not stopped:
+    /// [`Self::undrained_max`] of `total`. A shrinking cluster is not stopped:
     /// claims within the limit at the last comparison remain within it until a further claim lacks
     /// its Node. If the engine has already stopped, only the number counts.
     fn are_too_many(&self, claims: &BTreeSet<ClaimId>, total: usize) -> bool {

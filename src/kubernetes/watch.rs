@@ -109,8 +109,9 @@ pub(crate) fn start_watches(
         streamed: cluster.api.watch_list == WatchList::On,
     };
     let mut tasks = JoinSet::new();
+    let kinds = cluster.watched_kinds();
     macro_rules! spawn {
-        ($($name:ident),*) => {$(if cluster.watched_kinds().contains(&<json::$name as Convert>::NOUN) {
+        ($($name:ident),*) => {$(if kinds.contains(&<json::$name as Convert>::NOUN) {
             let anew = watches.anew.entry(<json::$name as Convert>::NOUN).or_default();
             let source = WatchSource { anew: anew.clone(), ..any_kind.clone() };
             let alarm = Alarm(broken.clone());

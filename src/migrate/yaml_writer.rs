@@ -131,7 +131,8 @@ mod tests {
         fn what_is_written_is_read_as_it_was(one in value(), other in value()) {
             let object = |own: &Value| Map::from_iter([("key".to_owned(), own.clone())]);
             let comment = ["a: b".to_owned()];
-            let text = write_document(&comment, &object(&one)) + &write_document(&[], &object(&other));
+            let first = write_document(&comment, &object(&one));
+            let text = first + &write_document(&[], &object(&other));
             let read: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
             prop_assert_eq!(read, [json!({ "key": one }), json!({ "key": other })], "{}", text);
         }

@@ -160,7 +160,7 @@ impl Buffer {
         window.is_none_or(|window| window.is_open_at(now))
     }
 
-    /// When the result of [`is_open`](Self::is_open) may next change.
+    /// When the result of [`Self::is_open`] may next change.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         self.during.as_ref()?.next_change(now)
     }

@@ -71,7 +71,7 @@ impl Pdb {
     }
 
     /// Returns whether it allows no eviction until it is changed or has more pods: it requires all
-    /// current pods, or it [blocks permanently](Self::blocks_for_ever).
+    /// current pods, or it [blocks permanently](Self::blocks_permanently).
     pub fn requires_all_pods(&self) -> bool {
         let counted = self.expected_pods > 0 && self.desired_healthy >= self.expected_pods;
         counted || self.blocks_permanently()

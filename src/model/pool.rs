@@ -160,7 +160,7 @@ impl Rate {
         ("d", SignedDuration::from_hours(24)),
     ];
 
-    /// Parses a rate such as `20/h`: a number from 1 to [`NODES_MAX`](Self::NODES_MAX), a slash and
+    /// Parses a rate such as `20/h`: a number from 1 to [`Self::NODES_MAX`], a slash and
     /// `m`, `h` or `d`.
     pub fn parse(text: &str) -> Option<Self> {
         let (nodes, unit) = text.split_once('/')?;

@@ -81,7 +81,8 @@ impl RenderedPlan<'_> {
             "missing": self.missing,
             "usd_per_h_before": round_usd(self.before),
             "usd_per_h_after": round_usd(self.cost_after()),
-            "usd_per_h_unbudgeted": self.unbudgeted.map(|plan| round_usd(self.cost_after_plan(plan))),
+            "usd_per_h_unbudgeted":
+                self.unbudgeted.map(|plan| round_usd(self.cost_after_plan(plan))),
         })
     }
 

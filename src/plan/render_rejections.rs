@@ -42,7 +42,8 @@ pub fn quantity_json(name: &str, amount: i64) -> Value {
 
 fn label_json(no: &Incompatible) -> Value {
     let offered = no.offered().map(bounded_text);
-    json!({ "label": bounded_text(&no.key), "wanted": bounded_text(no.wanted()), "offered": offered })
+    let wanted = bounded_text(no.wanted());
+    json!({ "label": bounded_text(&no.key), "wanted": wanted, "offered": offered })
 }
 
 fn nearest_json(miss: &RejectionDetail) -> Value {

@@ -3,6 +3,8 @@
 
 // Errors of cluster set-up.
 mod error;
+// The catalog file of a cluster.
+mod catalog_file;
 // Reloads that are refused.
 mod reload_guard;
 #[cfg(test)]
@@ -19,9 +21,9 @@ use futures::future::{join_all, select_all};
 use futures::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
 
-use crate::catalog::{self, Catalog};
+use crate::catalog::Catalog;
 use crate::host::clock::Moment;
-use crate::host::{files, text};
+use crate::host::text;
 #[cfg(feature = "aws")]
 use crate::kubernetes::client::connect_issued;
 use crate::kubernetes::client::{Connection, connect};
@@ -41,6 +43,7 @@ use crate::providers::simulated::{CloudHandle, InProcess};
 use crate::providers::{NoProvider, Provider};
 use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
 use crate::runtime::cluster_runner::ClusterRunner;
+use crate::runtime::clusters::catalog_file::read_catalog;
 use crate::runtime::engine_loop::EngineDeps;
 use crate::runtime::fleet_task::FleetHandle;
 use crate::runtime::holder_identity::HolderIdentity;
@@ -582,11 +585,4 @@ impl Running {
         }
         taken
     }
-}
-
-fn read_catalog(cluster: &ClusterName, path: &Path) -> Result<Catalog, PrepareError> {
-    let name = path.display().to_string();
-    let text = files::read_limited(path)
-        .map_err(|error| PrepareError::CatalogFile(cluster.clone(), error))?;
-    catalog::parse(&name, &text).map_err(|error| PrepareError::Catalog(cluster.clone(), error))
 }

@@ -145,7 +145,9 @@ pub(crate) async fn run(
         }
         manager.on_reload_started();
         let result = tokio::select! {
-            result = in_effect.read_and_apply(&mut cluster_set, &mut origin, changed_config) => result,
+            result = in_effect.read_and_apply(
+                &mut cluster_set, &mut origin, changed_config,
+            ) => result,
             () = stop.wait_for_signal() => break,
         };
         report_metrics::record_reload(result.is_ok());

@@ -15,9 +15,8 @@ use crate::scheduling::problem::resource_vector::copies_that_fit;
 use crate::scheduling::problem::{Problem, have_port_conflict};
 use crate::scheduling::rejection::{bounded_text, format_quantity};
 use crate::scheduling::supply::min_values::raise_limit_usage;
-use crate::scheduling::supply::node_template::{
-    NodeTemplate, TypeOption, offering_matches, type_requirements,
-};
+use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
+use crate::scheduling::supply::offering_labels::type_requirements;
 use crate::state::snapshot::Snapshot;
 
 /// The first obstacle of a cheaper type.

@@ -20,9 +20,8 @@ use crate::scheduling::problem::{NodeRequirements, Problem};
 use crate::scheduling::rejection::{RejectionDetail, ResourceShortfall, bounded_text};
 use crate::scheduling::supply::compatible::{CompatibleOfferings, Incompatibility};
 use crate::scheduling::supply::min_values::MinValues;
-use crate::scheduling::supply::node_template::{
-    NodeTemplate, TypeOption, offering_matches, type_requirements,
-};
+use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
+use crate::scheduling::supply::offering_labels::type_requirements;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::{PoolRejection, RejectionCode};
 use crate::state::snapshot::ExistingNode;

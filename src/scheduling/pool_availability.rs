@@ -19,9 +19,8 @@ use crate::scheduling::static_pools::launch_obstacle;
 use crate::scheduling::supply::daemon_overhead::is_pool_label;
 use crate::scheduling::supply::limits::LimitScope;
 use crate::scheduling::supply::min_values::{MinValues, raise_limit_usage};
-use crate::scheduling::supply::node_template::{
-    NodeTemplate, TypeOption, offering_matches, type_requirements,
-};
+use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
+use crate::scheduling::supply::offering_labels::type_requirements;
 use crate::scheduling::{PoolRejection, RejectionCode};
 use crate::state::snapshot::Snapshot;
 

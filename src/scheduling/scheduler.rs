@@ -9,6 +9,9 @@
 //!            └────────────────► the order in which all are bound ◄─────────┘   left ─► reasons
 //! ```
 
+// Counts of the claims of a plan, and their check.
+mod counts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -19,10 +22,10 @@ use crate::scheduling::domains::distribute::{DomainDemand, distribute};
 use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::best_value::{STEPS_MAX, best_packing};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
-use crate::scheduling::packing::daemon_counts::{count_daemons, sure_daemons};
+use crate::scheduling::packing::daemon_counts::sure_daemons;
 use crate::scheduling::packing::existing_nodes::ExistingNodes;
 use crate::scheduling::packing::fill_bin::FillQueues;
-use crate::scheduling::packing::initial_topology::{add_cells, add_claim};
+use crate::scheduling::packing::initial_topology::add_cells;
 use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::packing::offering_cache::OfferingCache;
 use crate::scheduling::problem::Problem;
@@ -155,7 +158,7 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
     pub(super) board: TopologyState<'p>,
     /// Number of claims in the topology state.
     pub(super) counted: usize,
-    /// Number of claims whose sites follow those of the nodes; [`retry`](Self::retry) sets it.
+    /// Number of claims whose sites follow those of the nodes; [`Self::retry`] sets it.
     pub(super) known_sites: usize,
     /// Whether pods that must share a host are packed completely or not at all.
     pub(super) is_whole: bool,
@@ -548,41 +551,4 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 }
 
-impl<'p> Scheduler<'_, 'p, '_> {
-    /// Adds new claims and their pods to the topology state.
-    fn count_claims(&mut self) {
-        if self.context.topology.tallies.is_empty() {
-            return;
-        }
-        for opened in &self.packed.opened[self.counted..] {
-            let items = self.packed.item_offerings(&self.offerings.rows);
-            let site = add_claim(self.context, items, opened, &mut self.board);
-            self.board.open_domains(site);
-            count_daemons(self.context, items, opened, site, &mut self.board);
-            // Pods without topology rules are bound last.
-            let lots = &self.packed.lots;
-            let parts = opened.claim.parts.iter();
-            for (lot, pods) in parts.filter(|part| lots[part.0].cell.is_some()) {
-                let pods = u32::try_from(*pods).unwrap_or(u32::MAX);
-                self.board.bind_pods(lots[*lot].kind, site, pods);
-            }
-        }
-        self.counted = self.packed.opened.len();
-    }
-
-    /// Checks that every pod is counted once.
-    fn check_counts(&self) {
-        let mut count = self.packed.left.clone();
-        for turn in &self.packed.placed {
-            count[turn.class] += turn.pods;
-        }
-        let opened = self.packed.opened.iter();
-        for (lot, pods) in opened.flat_map(|opened| &opened.claim.parts) {
-            count[self.packed.lots[*lot].class] += pods;
-        }
-        assert!(
-            count == self.context.problem.pods_per_class(),
-            "every pod is counted once"
-        );
-    }
-}
+impl<'p> Scheduler<'_, 'p, '_> {}

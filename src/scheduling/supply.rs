@@ -6,6 +6,8 @@ pub(super) mod limits;
 pub(super) mod daemon_overhead;
 // Offerings that a class of pods may use.
 pub(super) mod compatible;
+/// Labels that offerings, launches and instance types decide.
+pub(super) mod offering_labels;
 /// A pool as instance types less daemons, and which pods may use which offerings.
 pub(super) mod node_template;
 /// Values of a label that the types of a claim must have between them (`minValues`).

@@ -471,7 +471,8 @@ fn phase_message(phase: ClaimPhase) -> &'static str {
 
 fn log_unschedulable_pod(cluster: &ClusterName, unplaced: &UnschedulablePod) {
     let pod = &unplaced.pod;
-    tracing::warn!(%cluster, %pod, reasons = rejection_texts(&unplaced.reasons), "cannot schedule pod");
+    let reasons = rejection_texts(&unplaced.reasons);
+    tracing::warn!(%cluster, %pod, reasons, "cannot schedule pod");
 }
 
 fn log_shortfall(cluster: &ClusterName, short: &Shortfall) {

@@ -49,7 +49,8 @@ impl Templates {
         Self(Mutex::new(cache))
     }
 
-    /// Ensures that a template exists, for a request. Returns its name, for [`on_request_done`](Self::done).
+    /// Ensures that a template exists, for a request. Returns its name, for
+    /// [`Self::on_request_done`].
     pub(crate) async fn ensure_exists(
         &self,
         account: &AwsClients,

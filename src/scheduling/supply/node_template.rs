@@ -8,8 +8,7 @@ use jiff::Timestamp;
 use crate::model::id::{NodeClassName, PoolName, Zone};
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::labels::{
-    CAPACITY_TYPE, Labels, NODE_CLASS, OF_LAUNCHES, OF_OFFERINGS, OF_RESERVATIONS, POOL, ZONE,
-    ZONE_ID, is_well_known,
+    CAPACITY_TYPE, Labels, NODE_CLASS, OF_RESERVATIONS, POOL, ZONE, is_well_known,
 };
 use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
@@ -25,6 +24,9 @@ use crate::scheduling::supply::daemon_overhead::{
     DaemonOverhead, DaemonSelection, PoolDaemons, is_pool_label, select_keys,
 };
 use crate::scheduling::supply::limits::{Limit, RESERVATIONS_MAX, limits_of};
+use crate::scheduling::supply::offering_labels::{
+    is_decided, is_launch_label, is_type_label, restrict_zones, type_requirements,
+};
 use crate::scheduling::topology::topology_state::Match;
 use crate::state::snapshot::Snapshot;
 use crate::state::unavailable_offerings::UnavailableOfferings;
@@ -588,42 +590,4 @@ impl<'l> Asks<'l> {
 /// Returns whether an offering satisfies label requirements.
 pub(crate) fn offering_matches(labels: &Requirements, offering: &Offering) -> bool {
     Asks::from_labels(labels).allows(offering)
-}
-
-/// Treats zone name and zone ID as equivalent.
-fn restrict_zones(labels: &mut Requirements, zone_ids: &BTreeMap<Zone, String>) {
-    let Some(wanted) = labels.get(ZONE_ID).filter(|_| !zone_ids.is_empty()) else {
-        return;
-    };
-    let zones = zone_ids.iter().filter(|(_, id)| wanted.allows_value(id));
-    let zones = Requirement::is_in(zones.map(|(zone, _)| zone.as_str()));
-    labels.add(ZONE, zones);
-}
-
-/// Returns whether the offering decides a label.
-fn is_offering_label(key: &str) -> bool {
-    OF_OFFERINGS.contains(&key)
-}
-
-/// Returns whether the launch decides a label.
-fn is_launch_label(key: &str) -> bool {
-    OF_LAUNCHES.contains(&key)
-}
-
-/// Returns whether the type decides a label, not the pool or the offering.
-fn is_type_label(key: &str) -> bool {
-    !is_pool_label(key) && !is_offering_label(key)
-}
-
-fn is_decided(requirement: &Requirement) -> bool {
-    match requirement.operator() {
-        Operator::DoesNotExist => true,
-        Operator::In => requirement.values().is_some_and(|values| values.len() == 1),
-        _ => false,
-    }
-}
-
-/// Returns the requirements that types decide, not the pool or the offering.
-pub(crate) fn type_requirements(labels: &Requirements) -> Requirements {
-    select_keys(labels, is_type_label)
 }

@@ -160,7 +160,7 @@ impl NodeConstraintTable {
         roomy.is_none_or(|roomy| roomy[template][shape])
     }
 
-    /// Returns whether [`is_feasible`](Self::is_roomy) depends on the type.
+    /// Returns whether [`Self::is_feasible`] depends on the type.
     pub(crate) fn depends_on_type(&self, kind: usize) -> bool {
         self.roomy[kind].is_some()
     }

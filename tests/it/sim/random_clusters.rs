@@ -219,7 +219,8 @@ proptest! {
         prop_assert!(violations.is_empty(), "{:#?}", violations);
         let engine = world.engine().expect("the daemon runs");
         let (state, now) = (engine.state(), world.now());
-        let plan = plan::plan_without_consolidation(&state.snapshot(now), &state.disruption_view(now), now);
+        let (snapshot, disruption_view) = (state.snapshot(now), state.disruption_view(now));
+        let plan = plan::plan_without_consolidation(&snapshot, &disruption_view, now);
         prop_assert!(plan.is_empty() && plan.unplaced.is_empty(), "{:#?}", plan);
     }
 

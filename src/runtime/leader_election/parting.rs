@@ -1,0 +1,76 @@
+//! When a leader gives its Lease up, and why.
+
+use std::time::Duration;
+
+use super::{ElectionTask, FIT, RETURNS, WAITS, YIELDS, requesting_host};
+use crate::coordination::leader_election::{PartingReason, RETRY, host_of};
+use crate::host::clock;
+use crate::kubernetes::lease::LeaseState;
+
+impl ElectionTask {
+    /// The Lease is free, but the first cluster of its group must be led first.
+    pub(super) fn wait_for_group(&mut self) -> Duration {
+        let since = *self.waits.get_or_insert_with(clock::monotonic_now);
+        if since.elapsed() < WAITS {
+            self.become_follower("waiting to lead it together with the clusters that share limits");
+        } else {
+            let why = "no leader: the leader of the clusters that share limits has not acquired it";
+            self.report_failure(why.to_owned());
+        }
+        RETRY
+    }
+
+    /// Returns whether another host has requested the cluster since the last renewal, and the
+    /// balancer agrees.
+    pub(super) fn accepts_handover(&mut self, request: Option<String>) -> bool {
+        let before = self.heard.replace(request.clone());
+        let news = before.is_some_and(|before| before != request);
+        let host = request.as_deref().map(requesting_host);
+        news && host.is_some_and(|host| self.company.gives_to(host))
+    }
+
+    /// Returns whether this host requested the cluster and its engine does not decide.
+    pub(super) fn is_unfit(&mut self) -> bool {
+        let Some(since) = self.handover else {
+            return false;
+        };
+        let is_unfit = self.company.is_unwell_for(&self.cluster, FIT);
+        // It decided during part of this time.
+        if !is_unfit && self.parting.is_none() && since.elapsed() > 2 * FIT {
+            self.handover = None;
+            self.company.on_handover_ready(since);
+        }
+        is_unfit
+    }
+
+    /// Why this host hands over a cluster without commands in flight. Until then the Lease is
+    /// renewed, so that commands in flight complete.
+    pub(super) fn has_rested(&self) -> Option<PartingReason> {
+        let (_, why) = self.parting?;
+        self.has_ended().then_some(why)
+    }
+
+    /// Returns whether this host is the leader and the engine of this term has stopped.
+    pub(super) fn has_ended(&self) -> bool {
+        self.until.is_some() && *self.rested.borrow() >= self.term
+    }
+
+    /// Why a free Lease is left to another host: it was released for that host, or this host was
+    /// unfit.
+    pub(super) fn yields_to_other(&mut self, lease: &LeaseState) -> Option<PartingReason> {
+        if self.returned.is_some_and(|since| since.elapsed() < RETURNS) {
+            return Some(PartingReason::Unfit);
+        }
+        let request = lease
+            .asked
+            .as_deref()
+            .filter(|_| lease.hold.holder.is_empty());
+        let host = request.map(requesting_host);
+        if host.is_none_or(|host| host == host_of(&self.me)) {
+            self.free = None;
+            return None;
+        }
+        let since = self.free.get_or_insert_with(clock::monotonic_now);
+        (since.elapsed() < YIELDS).then_some(PartingReason::Asked)
+    }
+}
