@@ -43,7 +43,7 @@ fn row(nodes: usize, per_cent: u32) {
     let (mut views, mut plans) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
         let start = Instant::now();
-        let (disruption_view, field) = (state.disruption_view(NOW), state.field(NOW));
+        let (disruption_view, field) = (state.disruption_view(NOW), state.what_if(NOW));
         views.push(start.elapsed());
         let start = Instant::now();
         let plan = plan::consolidate(&disruption_view, &field, NOW);

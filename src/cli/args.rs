@@ -65,7 +65,7 @@ impl ConfigArguments {
     /// Returns `None` after printing the problems of an invalid configuration.
     #[cfg(not(feature = "daemon"))]
     pub(crate) fn read_config(&self, colour: bool) -> anyhow::Result<Option<Config>> {
-        let read = files::read_sources(&self.wanted()).config(&|_| {
+        let read = files::read_sources(&self.config_sources()).build_config(&|_| {
             ParameterState::Unreadable("this build was compiled without AWS support".to_owned())
         });
         Ok(valid_or_printed(read, colour))
