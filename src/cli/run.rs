@@ -131,7 +131,7 @@ fn to_desired_config(config: Config) -> DesiredConfig {
             .map(|it| format!("{}:{}", it.file, it.start.line));
         tracing::warn!(
             code = warning.code.as_str(),
-            location,
+            place = location,
             "{}",
             text::bounded_line(&warning.detail)
         );

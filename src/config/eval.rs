@@ -98,7 +98,7 @@ pub(super) struct EvalScope {
 }
 
 impl EvalScope {
-    /// Reports if `root.name` is declared.
+    /// Checks that `root.name` is declared.
     pub(super) fn check_declared(
         &self,
         root: &str,

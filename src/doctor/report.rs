@@ -97,12 +97,12 @@ impl Check {
         Self::leaf(name, CheckStatus::Ok, finding, None)
     }
 
-    /// A warning. `what` is the name of the check and the code.
+    /// A warning. `name_and_code` is the name of the check and the code.
     pub(crate) fn warning(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
         Self::leaf(name_and_code.0, CheckStatus::Warning, why, Some(fix)).with_code(name_and_code.1)
     }
 
-    /// A failure. `what` is the name of the check and the code.
+    /// A failure. `name_and_code` is the name of the check and the code.
     pub(crate) fn failed(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
         Self::leaf(name_and_code.0, CheckStatus::Failed, why, Some(fix)).with_code(name_and_code.1)
     }

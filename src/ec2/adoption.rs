@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_INSTALLATION, TAG_OWNED, TAG_POOL};
 use crate::model::labels::Labels;
 
-/// Returns whether an instance may be adopted: its tags must name the same cluster and pool, in
+/// Checks that an instance may be adopted: its tags must name the same cluster and pool, in
 /// Karpenter's format, and no different installation. Otherwise returns the reason. Source:
 /// spec/aws.md §5.5 (Karpenter's tags) and §13.5.
 pub fn may_adopt(current: &Labels, added: &Labels) -> Result<(), AdoptionError> {

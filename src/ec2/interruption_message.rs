@@ -141,7 +141,7 @@ fn text_field<'v>(object: &'v serde_json::Value, key: &str) -> Option<&'v str> {
     object.get(key)?.as_str()
 }
 
-/// Returns whether it is an instance id: `i-` and letters or digits.
+/// Parses an instance id: `i-` and letters or digits.
 fn parse_instance_id(id: &str) -> Option<InstanceId> {
     const LENGTH_MAX: usize = 64;
     let rest = id.strip_prefix("i-")?;

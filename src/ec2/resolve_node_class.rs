@@ -299,7 +299,7 @@ fn image_terms(all: &[ImageTerm]) -> String {
         .join(" or ")
 }
 
-/// Returns whether a node class needs an instance profile to be created.
+/// Returns the role of a node class whose instance profile Outrigger creates.
 pub fn role_of(class: &NodeClass) -> Option<&str> {
     match class.identity.as_ref()? {
         NodeIdentity::Role(role) => Some(role),

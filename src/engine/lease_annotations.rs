@@ -274,8 +274,8 @@ impl Engine {
                 .is_some_and(|drain| drain.to_note && !drain.cleared)
     }
 
-    /// Returns the waiting disruptions that the current records permit, and why each other one is
-    /// postponed.
+    /// Sorts the waiting disruptions into those that the current records permit and those that are
+    /// postponed, with the reason.
     fn split_by_budget(
         &self,
         waiting: Vec<ClaimId>,

@@ -98,7 +98,7 @@ impl HclBody {
         })
     }
 
-    /// Returns the body of the only block of this type, and creates the block if needed.
+    /// Adds items to the first block of this type, and creates the block if needed.
     pub(crate) fn add_within(&mut self, kind: &'static str, more: HclBody) {
         match self.block_body(kind) {
             Some(inner) => inner.items.extend(more.items),

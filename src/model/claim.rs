@@ -381,6 +381,8 @@ mod tests {
         };
         assert_eq!(read(&hard.to_tags(), "prod"), Ok(hard));
         assert_eq!(read(&tags, "other"), Err(NotAClaim::Foreign));
+        let elsewhere = ClaimRecord::from_tags(&tags, "elsewhere", &"prod".into());
+        assert_eq!(elsewhere, Err(NotAClaim::Foreign));
         tags.insert(TAG_EXPIRE.into(), "soon".into());
         assert_eq!(read(&tags, "prod"), Err(NotAClaim::Unreadable(TAG_EXPIRE)));
     }

@@ -206,7 +206,7 @@ pub fn label_restriction(key: &str) -> Option<&'static str> {
     (domain == "karpenter.k8s.aws").then_some("there is no such label in its domain")
 }
 
-/// Suggests the label that an undefined key was probably meant to be: one of `others`, or a
+/// Suggests the label that an undefined key was probably meant to be: one of `labels`, or a
 /// well-known label. The name within the domain has the most weight, because users often omit
 /// domains.
 pub fn suggested_label<'a>(key: &str, labels: impl Iterator<Item = &'a str>) -> Option<&'a str> {

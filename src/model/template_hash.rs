@@ -31,7 +31,7 @@ pub fn fnv1a(text: &str) -> u64 {
     })
 }
 
-/// Derives a number below `most` from a string, which differs for most strings.
+/// Derives a number below `limit` from a string, which differs for most strings.
 pub fn spread_below(text: &str, limit: u64) -> u64 {
     // The low bits of the hash are similar for similar strings.
     let mixed = fnv1a(text).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;

@@ -145,7 +145,7 @@ impl Fence {
         self.time_left().is_none_or(|left| !left.is_zero())
     }
 
-    /// Returns whether a change may be sent now. Changes past their deadline may not.
+    /// Checks that a change may be sent now. Changes past their deadline may not.
     fn check_open(&self) -> Result<(), NotLeader> {
         let late = self
             .not_after
@@ -251,7 +251,7 @@ pub(crate) fn task_fences() -> Option<Arc<[Fence]>> {
     }
 }
 
-/// Returns whether this task may send a request, given whether the request changes anything.
+/// Checks that this task may send a request, given whether the request changes anything.
 pub(crate) fn check_task(changes: bool) -> Result<(), NotLeader> {
     match task_fences() {
         Some(fences) if changes => fences.iter().try_for_each(Fence::check_open),

@@ -292,8 +292,8 @@ mod tests {
         ClusterRunner::start(parts, elector, FleetHandle::start())
     }
 
-    /// A provider that does not respond to the first `attend` call and panics soon after the
-    /// second.
+    /// A provider that does not respond to the first `register_cluster` call and panics soon after
+    /// the second.
     #[derive(Default)]
     struct Busy {
         told: AtomicUsize,

@@ -296,8 +296,8 @@ impl ClusterSet {
     }
 
     /// Stops clusters that are removed or connected differently, passes changes to the other
-    /// clusters and starts new ones. Errors of one cluster do not affect the others. `mend` retries
-    /// failed clusters.
+    /// clusters and starts new ones. Errors of one cluster do not affect the others.
+    /// `retry_failed` retries failed clusters.
     pub(crate) async fn apply(
         &mut self,
         prepared: Vec<Prepared>,

@@ -158,7 +158,7 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
     pub(super) board: TopologyState<'p>,
     /// Number of claims in the topology state.
     pub(super) counted: usize,
-    /// Number of claims whose sites follow those of the nodes; [`Self::retry`] sets it.
+    /// Number of claims whose sites follow those of the nodes; [`Self::retry_unscheduled`] sets it.
     pub(super) known_sites: usize,
     /// Whether pods that must share a host are packed completely or not at all.
     pub(super) is_whole: bool,

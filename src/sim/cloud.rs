@@ -18,7 +18,7 @@ use crate::catalog::Catalog;
 use crate::engine::command::{
     Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind,
 };
-use crate::model::claim::{TAG_FLEET, TAG_INSTALLATION, is_owned_by};
+use crate::model::claim::{TAG_CLUSTER, TAG_FLEET, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{
     CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey, Price,
@@ -304,7 +304,15 @@ impl Cloud {
     ) -> Vec<Instance> {
         self.machines
             .values()
-            .filter(|machine| is_owned_by(&machine.truth().tags, installation, cluster))
+            .filter(|machine| {
+                let tags = &machine.truth().tags;
+                [
+                    (TAG_INSTALLATION, installation),
+                    (TAG_CLUSTER, cluster.as_str()),
+                ]
+                .iter()
+                .all(|(tag, value)| tags.get(*tag).is_some_and(|tagged| tagged == value))
+            })
             .filter_map(|machine| machine.listed_at(now))
             .collect()
     }

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::catalog::Catalog;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::event::Event;
-use crate::model::claim::{TAG_CLAIM, TAG_GRACE, TAG_POOL, is_owned_by};
+use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_GRACE, TAG_INSTALLATION, TAG_POOL};
 use crate::model::cluster::Cluster;
 use crate::model::id::{InstanceId, NodeName, PodKey};
 use crate::model::instance::Instance;
@@ -109,8 +109,19 @@ impl GroundTruth {
     /// Returns true if an instance belongs to this installation and cluster.
     pub fn is_ours(&self, instance: &Instance) -> bool {
         // Only these two tags count. An instance is managed even if its claim cannot be parsed.
-        let config = &self.config;
-        is_owned_by(&instance.tags, &config.installation, &config.name)
+        // This does not share the code of the engine, so that neither hides an error of the other.
+        let (installation, cluster) = (&self.config.installation, self.config.name.as_str());
+        [
+            (TAG_INSTALLATION, installation.as_str()),
+            (TAG_CLUSTER, cluster),
+        ]
+        .iter()
+        .all(|(tag, value)| {
+            instance
+                .tags
+                .get(*tag)
+                .is_some_and(|tagged| tagged == value)
+        })
     }
 
     /// The machine of a node, if it is managed.

@@ -220,7 +220,7 @@ impl State {
     }
 
     /// Returns the first foreign value that no person has accepted, and how many running claims
-    /// have a foreign value. A value is foreign if it differs from `here`.
+    /// have a foreign value. A value is foreign if it differs from `actual`.
     fn first_foreign_value(
         &self,
         value: impl Fn(&ClaimOrigin) -> Option<String>,

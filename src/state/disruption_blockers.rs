@@ -274,7 +274,7 @@ impl State {
         pool.map_or(Safety::default(), |pool| pool.disruption.safety)
     }
 
-    /// Returns the blocker of a pod. `cover` is its PodDisruptionBudget match.
+    /// Returns the blocker of a pod. `pdbs` is its PodDisruptionBudget match.
     fn pod_blocker(
         &self,
         pod: &Pod,

@@ -67,7 +67,7 @@ impl State {
     }
 
     /// Returns whether the scheduler lags: one of its pods has had no scheduling result for
-    /// `least`, but recently enough that one is still expected. Without lag, it responds within
+    /// `min_delay`, but recently enough that one is still expected. Without lag, it responds within
     /// milliseconds.
     pub fn is_scheduler_behind(&self, min_delay: SignedDuration, now: Timestamp) -> bool {
         self.objects.untried_pods().any(|(pod, since)| {

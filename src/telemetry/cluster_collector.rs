@@ -276,7 +276,7 @@ pub(super) fn count_to_f64(count: usize) -> f64 {
     count as f64
 }
 
-/// Renders the samples of all clusters in the Prometheus text format, grouped by name. `about`
+/// Renders the samples of all clusters in the Prometheus text format, grouped by name. `help_of`
 /// returns the help text.
 pub(crate) fn render<'s>(
     all: impl Iterator<Item = &'s [MetricSample]>,

@@ -150,7 +150,7 @@ def launched(root):
     """Tags of all that a launch makes, the template that others share included."""
     text = (pathlib.Path(root) / "model/claim.rs").read_text()
     known = dict(re.findall(r'const (TAG_\w+): &str = "([^"]+)";', text))
-    body = text[text.index("pub fn tags(") :]
+    body = text[text.index("pub fn to_tags(") :]
     own = set(re.findall(r"\((TAG_\w+), ", body[: body.index(".into_iter()")]))
     lone = text[text.index("const TAGS_OF_ONE_CLAIM") :]
     lone = set(re.findall(r"TAG_\w+", lone[lone.index("= [") : lone.index("];")]))
@@ -253,7 +253,7 @@ def sources(calls, root):
     watched = {
         resource
         for own in calls
-        if own["call"] == "keep_watching"
+        if own["call"] == "watch_kind"
         for resource in own["resource"].split(",")
     }
     for name in sorted(set(plurals[:13]) ^ watched):

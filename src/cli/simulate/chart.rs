@@ -116,7 +116,7 @@ impl Day<'_> {
             .max(0.1)
     }
 
-    /// Draws a panel with axes for values up to `most`.
+    /// Draws a panel with axes for values up to `max`.
     fn draw_panel<'a, 'b>(
         &self,
         area: &'a Area<'b>,

@@ -23,7 +23,7 @@ pub struct RemovalSearch {
     price: Vec<f64>,
 }
 
-/// Returns whether `saved` is close enough to `most`.
+/// Returns whether `saved` is close enough to `highest`.
 pub fn is_enough(saved: f64, highest: f64) -> bool {
     saved > 0.0 && saved >= ENOUGH * highest
 }

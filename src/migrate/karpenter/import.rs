@@ -562,7 +562,7 @@ fn hcl_files(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
     Ok(parts)
 }
 
-/// Returns a block with comments on its dropped fields, or the block as a comment.
+/// Adds a block with comments on its dropped fields, or the block as a comment.
 fn show_block(converted: &ConvertedBlock, body: &mut HclBody) {
     let mut block = converted.block.clone();
     let mut notes = Vec::new();

@@ -369,26 +369,28 @@ fn the_node_of_an_instance_is_one_that_can_be_made() {
         installation: "here".to_owned(),
         cluster: "prod".into(),
     };
-    let answer = protocol::parse_response(listing("null").as_bytes(), &Expect::List, &scope);
-    assert!(answer.is_ok(), "an instance without a node: {answer:?}");
-    for (name, id, is_valid) in [
-        ("vm-1.lab", "cloud:///vm-1", true),
-        ("VM", "cloud:///vm-1", false),
-        ("", "cloud:///vm-1", false),
-        ("a..b", "cloud:///vm-1", false),
-        ("-a", "cloud:///vm-1", false),
-        ("vm-1", "cloud:///vm-2", false),
-        ("vm-1", "cloud:///other-vm-1", false),
-        ("vm-1", "vm-1", false),
+    let node_of = |node: &str| {
+        let line = listing(node);
+        match protocol::parse_response(line.as_bytes(), &Expect::List, &scope) {
+            Ok((CommandResult::Instances(instances), _)) => Ok(instances[0].node.clone()),
+            Ok((other, _)) => Err(format!("{other:?}")),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let json = |name: &str, id: &str| format!(r#"{{"name":"{name}","provider_id":"{id}"}}"#);
+    assert_eq!(node_of("null"), Ok(None));
+    let node = node_of(&json("vm-1.lab", "cloud:///vm-1")).expect("a node");
+    assert_eq!(node.expect("a node").name.as_str(), "vm-1.lab");
+    for (name, id) in [
+        ("VM", "cloud:///vm-1"),
+        ("", "cloud:///vm-1"),
+        ("a..b", "cloud:///vm-1"),
+        ("-a", "cloud:///vm-1"),
+        ("vm-1", "cloud:///vm-2"),
+        ("vm-1", "cloud:///other-vm-1"),
+        ("vm-1", "vm-1"),
     ] {
-        let node = format!(r#"{{"name":"{name}","provider_id":"{id}"}}"#);
-        let node = match protocol::parse_response(listing(&node).as_bytes(), &Expect::List, &scope)
-        {
-            Ok((CommandResult::Instances(instances), 0)) => instances[0].node.clone(),
-            _ => None,
-        };
-        let expect = is_valid.then_some(name);
-        assert_eq!(node.as_ref().map(|node| node.name.as_str()), expect, "{id}");
+        assert!(node_of(&json(name, id)).is_err(), "{name} {id}");
     }
 }
 

@@ -25,7 +25,7 @@ impl NodeConstraints {
         self.limits.is_empty() && self.adds.is_empty() && self.needs.is_empty()
     }
 
-    /// Returns how many more pods a host with these counts accepts, up to `most`.
+    /// Returns how many more pods a host with these counts accepts, up to `max_pods`.
     pub(crate) fn remaining_pods(&self, counts: &[u32], max_pods: u64) -> u64 {
         let mut room = max_pods;
         for (counter, max) in &self.limits {

@@ -106,7 +106,7 @@ pub fn labels_match(workload: &Workload, labels: &Labels) -> bool {
         && wants.all(|want| matches_term(want, labels.get(&want.key)))
 }
 
-/// Returns true if another pod of the workload keeps the zone of the node within the maximum skew.
+/// Checks that another pod of the workload keeps the zone of the node within the maximum skew.
 /// `zones` has the number of pods in each zone with a matching node.
 pub fn check_skew(
     workload: &Workload,

@@ -80,6 +80,7 @@ impl Bench {
         };
         let told = bench.told().await;
         assert_eq!(told[0], Err(NotReady::Unresolved));
+        assert_eq!(NotReady::Unresolved.to_string(), "not read from AWS yet");
         bench
     }
 
