@@ -318,9 +318,7 @@ impl<'t> TopologyState<'t> {
             }
             TopologyCheck::Near { tallies, first, .. } => {
                 let mut counts = tallies.iter().map(|tally| &self.counts[*tally]);
-                tallies
-                    .iter()
-                    .all(|tally| !self.domains_at(*tally, site).is_empty())
+                self.has_domains(tallies, site)
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
                         let mut places = self.domains_at(*tally, site).iter();
@@ -352,6 +350,12 @@ impl<'t> TopologyState<'t> {
         }
     }
 
+    /// Returns whether a location has a domain of each of these counters.
+    fn has_domains(&self, tallies: &[usize], site: usize) -> bool {
+        let mut domains = tallies.iter().map(|tally| self.domains_at(*tally, site));
+        domains.all(|places| !places.is_empty())
+    }
+
     /// Returns whether one check may hold at a location once all domains are known.
     pub(crate) fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
         match check {
@@ -360,9 +364,7 @@ impl<'t> TopologyState<'t> {
                 places.is_empty() || places.iter().any(|place| count.count_in(*place) == 0)
             }
             TopologyCheck::Near { tallies, first, .. } => {
-                tallies
-                    .iter()
-                    .all(|tally| !self.domains_at(*tally, site).is_empty())
+                self.has_domains(tallies, site)
                     && (tallies.iter().all(|tally| {
                         let count = &self.counts[*tally];
                         let mut places = self.domains_at(*tally, site).iter();
