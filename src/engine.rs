@@ -447,7 +447,10 @@ impl Engine {
                 self.wake_at(due, "something is due");
                 // A due sweep does not require a full pass.
                 self.wake_at(self.sweep_due, "a sweep is due");
-                self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
+                self.wake_at(
+                    now.checked_add(IDLE).unwrap_or(now),
+                    "regular check of the cluster state",
+                );
                 return;
             }
         }
@@ -518,7 +521,7 @@ impl Engine {
             self.report_same_instances();
         }
         self.report_usage(now);
-        self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "all is looked at");
+        self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "regular full pass");
         self.whole_due = self.wake.map(|(at, _)| at);
         // A due sweep does not require a full pass.
         self.wake_at(self.sweep_due, "a sweep is due");
@@ -531,7 +534,10 @@ impl Engine {
         if let Some((at, why)) = due {
             self.wake_at(at, why);
         }
-        self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
+        self.wake_at(
+            now.checked_add(IDLE).unwrap_or(now),
+            "regular check of the cluster state",
+        );
     }
 
     /// Removes entries about objects that no longer exist.

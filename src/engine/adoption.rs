@@ -121,7 +121,7 @@ impl Engine {
             return;
         }
         if let Some(at) = self.adopting.pause.next_attempt().filter(|at| *at > now) {
-            self.wake_at(at, "an instance is to be taken over");
+            self.wake_at(at, "adopt an instance");
             return;
         }
         if self.runs_karpenter() {
@@ -153,7 +153,7 @@ impl Engine {
             let command = Command::Adopt(Box::new(adoption));
             self.queue_command(command, CommandPurpose::Adopt(node), now);
         }
-        self.wake_at(next, "an instance is to be taken over");
+        self.wake_at(next, "adopt an instance");
     }
 
     /// Handles the result of the tagging. The next listing shows the instance and creates its

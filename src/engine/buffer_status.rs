@@ -115,10 +115,7 @@ impl Engine {
                 status,
             });
         }
-        self.wake_at(
-            next,
-            "the status of CapacityBuffers says something else by now",
-        );
+        self.wake_at(next, "the status of CapacityBuffers has changed");
         for patch in patches {
             let written = WrittenStatus {
                 version: patch.version.clone(),

@@ -158,7 +158,7 @@ impl Engine {
     /// pending pods are unplanned.
     pub(super) fn consolidate(&mut self, now: Timestamp) {
         let due = self.weighing.next_run_at(self.state.objects.nodes.len());
-        if self.waits_until(due, "the cluster is to be weighed", now) {
+        if self.waits_until(due, "run consolidation", now) {
             return;
         }
         let planned = self.batch.next_plan_at(&self.state.cluster.batching);
@@ -168,7 +168,7 @@ impl Engine {
         }
         if let Some(at) = self.wait_for_moves_until(now) {
             self.weighing.waited = Some(now);
-            self.wake_at(at, "nodes are to have left together");
+            self.wake_at(at, "nodes disrupted together should be terminated by now");
             return;
         }
         self.update_backoffs(now);
@@ -201,7 +201,7 @@ impl Engine {
         };
         self.stays.record_consolidation(&mut plan);
         let next = self.weighing.next_run_at(self.state.objects.nodes.len());
-        self.wake_at(next, "the cluster is to be weighed");
+        self.wake_at(next, "run consolidation");
         if plan.retire.is_empty() {
             return;
         }

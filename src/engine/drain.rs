@@ -242,7 +242,7 @@ impl Engine {
     ) {
         let deadline = self.drain_of(id).and_then(|drain| drain.deadline);
         let deadline = deadline.filter(|at| *at > now);
-        self.wake_at(deadline, "the time of a leaving node is up");
+        self.wake_at(deadline, "the deadline of a drain has passed");
         if reason == Reason::Empty && self.keeps_new_pods(id, name, now) {
             return;
         }
@@ -256,7 +256,7 @@ impl Engine {
         }
         let due = tainted.checked_add(DRAIN_MIN).unwrap_or(now);
         if due > now {
-            self.wake_at(due, "a drain may be confirmed");
+            self.wake_at(due, "a drain can be confirmed");
         } else if self.is_detached(id, name, now) {
             self.request_confirmation(id, name, now);
         }
@@ -335,7 +335,10 @@ impl Engine {
             self.state.recent.failed = Some(now);
             self.cancel_drain(id, why, now);
         } else {
-            self.wake_at(until, "the pods of a node are to have a place elsewhere");
+            self.wake_at(
+                until,
+                "the pods of a node should have a replacement node by now",
+            );
         }
         false
     }
@@ -389,7 +392,7 @@ impl Engine {
     /// Lists the pods of the node from the API server, because the watch may lag behind.
     fn request_confirmation(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
         let next = self.drain_of(id).and_then(|drain| drain.next_list);
-        if self.waits_until(next, "a drain is to be confirmed", now) {
+        if self.waits_until(next, "confirm a drain", now) {
             return;
         }
         self.progress_of(id).drain.next_list = now.checked_add(LIST_APART).ok();

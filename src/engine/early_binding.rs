@@ -226,7 +226,7 @@ impl Engine {
                 let node = node.clone();
                 self.queue_command(Command::Bind { pod, uid, node }, purpose, now);
             } else if let Some(at) = attempt.next_attempt() {
-                self.wake_at(at, "a pod is to be bound");
+                self.wake_at(at, "bind a pod");
             }
         }
     }
@@ -325,7 +325,7 @@ impl Engine {
             } else if !attempt.over {
                 remain = true;
                 let next = attempt.next_attempt();
-                self.wake_at(next, "a pod is to be deleted");
+                self.wake_at(next, "delete a pod");
             }
         }
         remain

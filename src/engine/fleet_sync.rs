@@ -145,7 +145,7 @@ impl Engine {
         }
         if self.waits_until(
             self.sharing.retry.next_attempt(),
-            "the fleet is to be told",
+            "report to the fleet",
             now,
         ) {
             return;
@@ -230,7 +230,7 @@ impl Engine {
             progress.granted = true;
             progress.retry = Backoff::default();
         }
-        self.wake_at(now, "a claim may be launched");
+        self.wake_at(now, "a claim can be launched");
     }
 
     /// Drops a denied claim. Its pods are planned again with the remaining capacity.
@@ -283,7 +283,7 @@ impl Engine {
             return;
         }
         let retry = self.sharing.report_disruptions_again.next_attempt();
-        if self.waits_until(retry, "the fleet is to be told", now) {
+        if self.waits_until(retry, "report to the fleet", now) {
             return;
         }
         let disruption_usage = self.current_disruption_usage(longest, now);

@@ -284,7 +284,7 @@ impl Engine {
         for id in due {
             self.disrupt_now(&id, Reason::Interrupted, now);
         }
-        self.wake_at(next, "a node is to leave whether or not it is replaced");
+        self.wake_at(next, "a node is disrupted even without a replacement");
     }
 
     /// Returns how rebalance recommendations are handled. The default is Karpenter's. Source:

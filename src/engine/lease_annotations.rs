@@ -159,7 +159,7 @@ impl Engine {
         let active = pauses.filter(|pause| pause.is_active(now));
         self.wake_at(
             active.filter_map(|pause| pause.until).min(),
-            "a pause is over",
+            "a pause has ended",
         );
     }
 
@@ -190,7 +190,7 @@ impl Engine {
             self.cancel_drain(id, why, now);
             return false;
         }
-        self.wake_at(until, "a node is to be allowed to leave");
+        self.wake_at(until, "request a grant for a disruption");
         if self.request_disruption(id, reason, now) {
             return false;
         }

@@ -89,7 +89,7 @@ impl Engine {
                 .next_attempt()
                 .filter(|_| !progress.retry.is_due(now))
             {
-                self.wake_at(at, "a step is to be tried again");
+                self.wake_at(at, "retry a step of a claim");
                 continue;
             }
             let Some(claim) = self.claim(&id) else {
@@ -185,7 +185,7 @@ impl Engine {
             _ => {}
         }
         // Many claims may change together.
-        self.wake_at(self.next_pass_at(now), "a claim moved on");
+        self.wake_at(self.next_pass_at(now), "a claim has changed its phase");
     }
 
     /// Forgets a claim that failed or whose instance is gone.
@@ -467,7 +467,7 @@ impl Engine {
         let lingers = &mut progress.lingers;
         let next = lingers.next_report_at(since, LINGERS_AFTER);
         if next > now {
-            self.wake_at(next, "an instance is to have ended");
+            self.wake_at(next, "an instance should be terminated by now");
             return;
         }
         lingers.record_report(now, LINGERS_AFTER);

@@ -111,7 +111,7 @@ impl Engine {
         let seen = unseen.filter_map(|nomination| nomination.at.checked_add(SHOWN_MAX).ok());
         self.wake_at(
             seen.filter(|at| *at > now).min(),
-            "what pods were told is to be seen",
+            "check the nominations of pods",
         );
         let (groups, mut changes) = self.pending_changes(now);
         self.groups = groups;
@@ -131,7 +131,7 @@ impl Engine {
                 claim.pods.remove(&pod);
             }
         }
-        self.wake_at(changes.due, "a pod is refused by its node");
+        self.wake_at(changes.due, "a node has rejected a pod");
     }
 
     /// Returns the key of the nodes that are untainted with this one: their plan and wave.
@@ -390,7 +390,7 @@ impl Engine {
             // tolerating the taint.
             let latest = claim.since.checked_add(CLOSED_MAX).unwrap_or(now);
             if latest > now {
-                self.wake_at(latest, "a node is to be opened");
+                self.wake_at(latest, "untaint a node");
             }
             return latest <= now;
         }
@@ -400,7 +400,7 @@ impl Engine {
         }
         let group = self.groups.get(&self.group_of(claim));
         if let Some(at) = group.and_then(|group| group.wait_until(now)) {
-            self.wake_at(at, "nodes of one plan open together");
+            self.wake_at(at, "untaint the nodes of one plan together");
             return false;
         }
         let pods: Vec<&Pod> = self.state.pods_of(claim).collect();
@@ -414,7 +414,7 @@ impl Engine {
         let progress = self.works.entry(id.clone()).or_default();
         let begun = *progress.hinting.get_or_insert(now);
         let latest = begun.checked_add(HINTS_MAX).ok().filter(|at| now < *at);
-        self.wake_at(latest, "pods are told of their node");
+        self.wake_at(latest, "nominate nodes for pods");
         latest.is_none()
     }
 }

@@ -52,7 +52,7 @@ impl Engine {
         };
         let until = claim.since.checked_add(TRIED_MAX).unwrap_or(now);
         if waits && now < until {
-            self.wake_at(until, "another launch tries an offering for too long");
+            self.wake_at(until, "the trial launch of an offering takes too long");
             return false;
         }
         let pool = self.state.cluster.pool(claim.record.pool.as_str());

@@ -54,7 +54,7 @@ impl Engine {
         if let Some(until) = self.unread_until(now) {
             plan.retire
                 .retain(|termination| termination.reason != Reason::Empty);
-            self.wake_at(until, "empty nodes may leave whatever buffers there are");
+            self.wake_at(until, "empty nodes can be disrupted without the buffers");
         }
         let empty = plan.retire.iter().any(|termination| {
             let claim = termination.claim.as_ref();
@@ -67,9 +67,12 @@ impl Engine {
             plan = plan::select_disruptions(&self.state.disruption_view(now), now);
         }
         if let Some(due) = plan::next_due(&plan.kept) {
-            self.wake_at(due, "a node may be empty, or broken, for long enough");
+            self.wake_at(
+                due,
+                "a node may have been empty or unhealthy for long enough",
+            );
         }
-        self.wake_at(self.next_age(now), "a node is as old as it may be");
+        self.wake_at(self.next_age(now), "a node has expired");
         self.report_blocked_disruptions(&plan, false);
         self.report_eligible(&plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
         self.stays.record_sweep(&mut plan);
@@ -82,7 +85,7 @@ impl Engine {
             };
             let needed = self.replacements.needed_until(&claim, now);
             if let Some(until) = needed.filter(|_| retire.reason == Reason::Empty) {
-                self.wake_at(until, "pods are to come to an empty node");
+                self.wake_at(until, "pods are expected on an empty node");
                 continue;
             }
             if let Some(why) = retire
@@ -176,7 +179,7 @@ impl Engine {
         self.batch.observe_pending(&waiting, now);
         self.batch.set_closes(self.batch_closes(now));
         let release = self.state.next_nomination_end(now);
-        self.wake_at(release, "pods are expected on a node no more");
+        self.wake_at(release, "pods are no longer expected on a node");
         let lacking = self.state.missing_static_nodes();
         let numbers = self.numbers.next_plan_at(&lacking);
         let pods = self.batch.next_plan_at(&self.state.cluster.batching);
@@ -190,11 +193,11 @@ impl Engine {
             self.reports.extend(ended.into_iter().map(Report::Enough));
             return;
         };
-        if self.waits_until(due, "nodes are to be planned", now) {
+        if self.waits_until(due, "plan nodes", now) {
             return;
         }
         if let Some(at) = self.denied_until(now) {
-            self.wake_at(at, "the fleet may be asked again");
+            self.wake_at(at, "request a grant of the fleet again");
             return;
         }
         let whole = pods.or(room).is_some_and(|at| at <= now);
@@ -239,7 +242,7 @@ impl Engine {
         {
             self.wake_at(
                 next,
-                "pods still wait, or room and nodes are to be looked after",
+                "pods are pending, or buffers and static pools are due",
             );
         }
     }

@@ -108,13 +108,13 @@ impl Engine {
         }
         // The requested listing may be lost, so request it again.
         let next = overdue.and_then(|(asked, _)| asked.checked_add(LOOK_AGAIN).ok());
-        if self.waits_until(next, "nodes are to be listed once more", now) {
+        if self.waits_until(next, "list the nodes again", now) {
             return false;
         }
         self.progress_of(id).overdue = Some((now, resets));
         self.restart_watch(ObjectKind::Node, now);
         let next = now.checked_add(LOOK_AGAIN).unwrap_or(now);
-        self.wake_at(next, "nodes are to be listed once more");
+        self.wake_at(next, "list the nodes again");
         false
     }
 

@@ -196,7 +196,7 @@ impl Engine {
     fn plan_again(&mut self, now: Timestamp) {
         self.batch.plan_again_at(now);
         self.numbers.forget_results();
-        self.wake_at(now, "nodes register again");
+        self.wake_at(now, "nodes of a pool register again");
     }
 
     fn hashes_of(&self, pool: &PoolName) -> Option<(String, String)> {
@@ -219,7 +219,10 @@ impl Engine {
         let waits = waits.flat_map(|failing| failing.zones.values().chain([&failing.all]));
         let next = waits.map(|wait| wait.until).filter(|at| *at > now).min();
         if let Some(next) = next {
-            self.wake_at(next, "a node is tried where none registers");
+            self.wake_at(
+                next,
+                "launch one node of a pool whose nodes do not register",
+            );
         }
         let before = std::mem::take(&mut self.state.holds.untried);
         self.exclude_untried_zones(now);

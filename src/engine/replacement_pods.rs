@@ -330,6 +330,6 @@ impl Engine {
     /// Checks a held node again soon.
     pub(super) fn recheck_held_nodes(&mut self, now: Timestamp) {
         let at = now.checked_add(LOOK).unwrap_or(now);
-        self.wake_at(at, "a node is closed for pods that are to come");
+        self.wake_at(at, "a node is tainted for expected pods");
     }
 }

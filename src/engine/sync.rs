@@ -155,7 +155,7 @@ impl Engine {
             self.state.ledger.skip_suspended_time(frozen, now);
             self.push_report(Report::Thawed);
         } else {
-            self.wake_at(thaw, "the view has been whole for a while");
+            self.wake_at(thaw, "the cluster state has been complete for long enough");
         }
     }
 
@@ -187,7 +187,7 @@ impl Engine {
             self.looking.listing_asked = Some(now);
             self.queue_command(Command::ListInstances, CommandPurpose::Listing, now);
         } else {
-            self.wake_at(due, "instances are to be listed");
+            self.wake_at(due, "list instances");
         }
     }
 
@@ -240,7 +240,7 @@ impl Engine {
                 continue;
             }
             if let Some(at) = retry.next_attempt().filter(|at| *at > now) {
-                self.wake_at(at, "a doubted listing is to be probed");
+                self.wake_at(at, "probe an incomplete listing");
                 continue;
             }
             let stride = objects.len().div_ceil(PROBES_MAX).max(1);
@@ -267,7 +267,7 @@ impl Engine {
             }
             let retry = self.looking.probing.entry(kind).or_default();
             if let Some(at) = retry.next_attempt().filter(|at| *at > now) {
-                self.wake_at(at, "a doubted watch is to start anew");
+                self.wake_at(at, "restart a watch with incomplete data");
                 continue;
             }
             retry.record_failure(now, &mut self.rng);

@@ -396,8 +396,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let opened = &self.packed.opened[*at];
             let order = self.packing_input(opened.template, &[]);
             let mut parts = family.items_of_host(supply.lots[opened.template], host, hosts);
-            let nobody = family.share_of_host(host, hosts).all(|share| share.1 == 0);
-            if parts.is_empty() && !nobody {
+            let has_share = family.share_of_host(host, hosts).any(|share| share.1 > 0);
+            if parts.is_empty() && has_share {
                 return None;
             }
             parts.extend(&opened.claim.parts);

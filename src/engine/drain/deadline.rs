@@ -103,7 +103,7 @@ impl Engine {
             return false;
         };
         let until = self.condition_deadline(began, timeout);
-        if self.waits_until(until, "a node is held for too long", now) {
+        if self.waits_until(until, "a node has stayed tainted for too long", now) {
             return false;
         }
         match policy {
@@ -137,7 +137,7 @@ impl Engine {
         let at = now.checked_add(longest).unwrap_or(now);
         drain.forces = true;
         drain.deadline = Some(drain.deadline.map_or(at, |deadline| deadline.min(at)));
-        self.wake_at(now, "pods are told to go whatever their budgets say");
+        self.wake_at(now, "delete pods in spite of their PodDisruptionBudgets");
     }
 
     /// Cancels a voluntary disruption, unless all remaining pods are terminating already.

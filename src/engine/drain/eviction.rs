@@ -106,7 +106,7 @@ impl Engine {
         let holds = !remaining.is_empty();
         due.into_iter()
             .for_each(|target| self.issue_eviction(id, target, now));
-        self.wake_at(wake, "a pod is to be told to go");
+        self.wake_at(wake, "evict a pod");
         holds
     }
 
@@ -176,7 +176,7 @@ impl Engine {
         };
         let next = drain.told.next_report_at(began, HELD_AFTER);
         if next > now {
-            self.wake_at(next, "it is to be said what holds a node");
+            self.wake_at(next, "report what blocks a drain");
             return;
         }
         drain.told.record_report(now, HELD_AFTER);

@@ -46,7 +46,7 @@ impl Engine {
             self.send_step(id, ClaimStep::ListAttachments, list, now);
         }
         let wake = next.map_or(until, |at| at.min(until));
-        self.wake_at(wake, "volumes are to be detached");
+        self.wake_at(wake, "volumes should be detached by now");
         false
     }
 
